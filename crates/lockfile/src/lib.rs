@@ -1,0 +1,1 @@
+//! Lock files that are published whole, judged by their holder and broken by identity.

@@ -1,0 +1,1 @@
+//! File-based semaphores for programs and shell scripts.

@@ -1,0 +1,3 @@
+//! Starts `lfp`; everything else is in the library.
+
+fn main() {}

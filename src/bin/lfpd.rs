@@ -1,0 +1,3 @@
+//! Starts `lfpd`; everything else is in the library.
+
+fn main() {}

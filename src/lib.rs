@@ -1,0 +1,1 @@
+//! The Lock File Protocol service and the client people type.
