@@ -1,1 +1,7 @@
 //! The Lock File Protocol service and the client people type.
+//!
+//! bytes → line → Command → Session → DeviceName → lock file names → lock files → Outcome →
+//! Reply → bytes. Every arrow makes the type narrower; nothing flows back.
+
+pub mod device;
+pub mod lock;

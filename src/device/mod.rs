@@ -1,0 +1,4 @@
+//! Devices: what a client may name, which node it is, and what each system calls its locks.
+
+pub mod name;
+pub mod os;

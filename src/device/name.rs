@@ -1,0 +1,101 @@
+//! What a client may call a device: a path below /dev, and nothing that leads out of it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The longest device name a client may send, in bytes, with its `/dev/` if it has one.
+pub const NAME_BYTES: usize = 255;
+
+/// A device name that has passed every check: relative to `/dev`, printable ASCII without
+/// blanks, without empty, `.` or `..` components.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceName(String);
+
+/// The name is not one that a client may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotADevice;
+
+impl DeviceName {
+    /// Checks a client's spelling: `/dev/NAME` or `NAME`, subdirectories allowed.
+    ///
+    /// # Errors
+    /// [`NotADevice`] for other roots, empty names and components, `.` and `..`, names of more
+    /// than [`NAME_BYTES`] bytes, and bytes outside printable ASCII.
+    pub fn parse(spelling: &[u8]) -> Result<Self, NotADevice> {
+        if spelling.len() > NAME_BYTES || !spelling.iter().all(u8::is_ascii_graphic) {
+            return Err(NotADevice);
+        }
+        let text = std::str::from_utf8(spelling).map_err(|_| NotADevice)?;
+        let rest = text.strip_prefix("/dev/").unwrap_or(text);
+        if rest.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(NotADevice);
+        }
+        Ok(Self(rest.to_owned()))
+    }
+
+    /// The path below `/dev`, such as `ttyS0` or `serial/by-id/usb-X`.
+    #[must_use]
+    pub fn below_dev(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.0.as_bytes()))
+    }
+
+    /// The same as text, for names and for the journal.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::absolute("/dev/ttyS1", "ttyS1")]
+    #[case::bare("ttyS1", "ttyS1")]
+    #[case::below_a_directory("/dev/pts/3", "pts/3")]
+    #[case::by_id("/dev/serial/by-id/usb-X_Y-if00-port0", "serial/by-id/usb-X_Y-if00-port0")]
+    #[case::bare_below("pts/3", "pts/3")]
+    #[case::dots_inside("tty..S", "tty..S")]
+    #[case::percent("/dev/%n%s", "%n%s")]
+    fn accepts(#[case] spelling: &str, #[case] below: &str) {
+        assert_eq!(DeviceName::parse(spelling.as_bytes()).unwrap().as_str(), below);
+    }
+
+    #[rstest]
+    #[case::empty(b"")]
+    #[case::only_dev(b"/dev/")]
+    #[case::dev_itself(b"/dev")]
+    #[case::other_root(b"/tmp/ttyS1")]
+    #[case::root(b"/")]
+    #[case::dot(b".")]
+    #[case::dot_dot(b"..")]
+    #[case::climbs(b"/dev/../etc/passwd")]
+    #[case::climbs_bare(b"../etc/passwd")]
+    #[case::climbs_below(b"pts/../../etc")]
+    #[case::dot_inside(b"/dev/./ttyS1")]
+    #[case::double_slash(b"/dev//ttyS1")]
+    #[case::inner_double_slash(b"pts//1")]
+    #[case::trailing_slash(b"/dev/pts/")]
+    #[case::blank(b"tty S1")]
+    #[case::tab(b"tty\tS1")]
+    #[case::nul(b"tty\0S1")]
+    #[case::newline(b"tty\nS1")]
+    #[case::escape(b"tty\x1b[2J")]
+    #[case::delete(b"tty\x7f")]
+    #[case::latin1(b"tty\xe9")]
+    #[case::utf8("tty\u{e9}".as_bytes())]
+    fn refuses(#[case] spelling: &[u8]) {
+        assert_eq!(DeviceName::parse(spelling), Err(NotADevice));
+    }
+
+    #[rstest]
+    #[case::at_the_limit(NAME_BYTES, true)]
+    #[case::one_over(NAME_BYTES + 1, false)]
+    fn is_bounded(#[case] length: usize, #[case] fits: bool) {
+        assert_eq!(DeviceName::parse(&vec![b'x'; length]).is_ok(), fits);
+    }
+}
