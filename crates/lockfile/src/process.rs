@@ -1,6 +1,10 @@
 //! Processes as holders: is that pid alive, whose is it, and since when?
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
+
+use nix::errno::Errno;
+use nix::sys::signal::kill;
 
 /// A process number that can be real: 1 to the largest `pid_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,5 +61,170 @@ impl Pid {
 impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// Whether a process exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It exists, whoever it belongs to; also when the kernel does not tell.
+    Alive,
+    /// The kernel says that there is no such process.
+    Gone,
+}
+
+/// Asks the kernel whether a process exists. "Not permitted" means that it does.
+///
+/// The number means a process of the caller's own pid namespace.
+#[must_use]
+pub fn liveness(pid: Pid) -> Liveness {
+    match kill(nix::unistd::Pid::from_raw(pid.0), None) {
+        Err(Errno::ESRCH) => Liveness::Gone,
+        Ok(()) | Err(_) => Liveness::Alive,
+    }
+}
+
+/// When a process started, in clock ticks since boot: with [`boot_id`] and the pid it names one
+/// process for ever, however often the pid is used again. `None` when there is no such process
+/// or `/proc` does not tell. Source: proc(5), `/proc/PID/stat` field 22.
+#[must_use]
+pub fn start_time(pid: Pid) -> Option<u64> {
+    start_time_in(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The command name in field 2 may hold blanks and parentheses, so fields are counted from its
+/// last closing one.
+fn start_time_in(stat: &[u8]) -> Option<u64> {
+    let end_of_name = stat.iter().rposition(|b| *b == b')')?;
+    let rest = std::str::from_utf8(stat.get(end_of_name + 1..)?).ok()?;
+    // The first field behind the name is number 3.
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The kernel's random name for the current boot, 36 characters. `None` without `/proc`.
+#[must_use]
+pub fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim_end().to_owned()).filter(|id| !id.is_empty())
+}
+
+/// The caller's pid namespace, as the inode number of `/proc/self/ns/pid`. `None` without it.
+#[must_use]
+pub fn pid_namespace() -> Option<u64> {
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|data| data.ino())
+}
+
+/// The user a process belongs to, as a uid. `None` when there is no such process or it is hidden.
+///
+/// That is the owner of `/proc/PID`; where the kernel shows root there, because the process
+/// changed its rights, it is the real uid. Source: proc(5), `/proc/PID` and `/proc/PID/status`.
+#[must_use]
+pub fn owner(pid: Pid) -> Option<u32> {
+    match std::fs::metadata(format!("/proc/{pid}")).ok()?.uid() {
+        0 => real_uid_in(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?),
+        uid => Some(uid),
+    }
+}
+
+fn real_uid_in(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The process that started this one.
+#[must_use]
+pub fn parent() -> Option<Pid> {
+    Pid::new(i64::from(nix::unistd::getppid().as_raw()))
+}
+
+/// The largest pid the kernel gives out, as it says itself; otherwise the largest it could.
+#[must_use]
+pub fn largest() -> i32 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
+    text.and_then(|text| text.trim_end().parse().ok()).unwrap_or(4_194_304)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::smallest("1", Ok(1))]
+    #[case::usual("1234", Ok(1234))]
+    #[case::leading_zeros("0000001234", Ok(1234))]
+    #[case::largest("2147483647", Ok(2_147_483_647))]
+    #[case::one_over("2147483648", Err(PidError::OutOfRange))]
+    #[case::wraps_to_one("4294967297", Err(PidError::OutOfRange))]
+    #[case::endless("99999999999999999999999999999999", Err(PidError::OutOfRange))]
+    #[case::zero("0", Err(PidError::OutOfRange))]
+    #[case::many_zeros("000", Err(PidError::OutOfRange))]
+    #[case::negative("-1", Err(PidError::OutOfRange))]
+    #[case::minus_zero("-0", Err(PidError::OutOfRange))]
+    #[case::most_negative("-2147483648", Err(PidError::OutOfRange))]
+    #[case::empty("", Err(PidError::Malformed))]
+    #[case::only_minus("-", Err(PidError::Malformed))]
+    #[case::two_minus("--1", Err(PidError::Malformed))]
+    #[case::plus("+1", Err(PidError::Malformed))]
+    #[case::words("abc", Err(PidError::Malformed))]
+    #[case::trailing_word("12x", Err(PidError::Malformed))]
+    #[case::blank(" 12", Err(PidError::Malformed))]
+    #[case::hexadecimal("0x10", Err(PidError::Malformed))]
+    fn reads_pids(#[case] text: &str, #[case] pid: Result<i32, PidError>) {
+        assert_eq!(Pid::parse(text.as_bytes()).map(Pid::as_raw), pid);
+    }
+
+    #[test]
+    fn this_process_lives_and_has_started() {
+        assert_eq!(liveness(Pid::this()), Liveness::Alive);
+        assert_eq!(start_time(Pid::this()), start_time(Pid::this()));
+        assert!(start_time(Pid::this()).is_some_and(|ticks| ticks > 0));
+        let own = std::fs::metadata("/proc/self").unwrap().uid();
+        assert_eq!(owner(Pid::this()), Some(own));
+    }
+
+    #[test]
+    fn a_reaped_child_is_gone_and_has_not_started() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::new(i64::from(child.id())).unwrap();
+        child.wait().unwrap();
+        assert_eq!(liveness(pid), Liveness::Gone);
+        assert_eq!(start_time(pid), None);
+        assert_eq!(owner(pid), None);
+    }
+
+    #[test]
+    fn a_zombie_still_exists() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::new(i64::from(child.id())).unwrap();
+        // The pipe-less child ends by itself; until it is waited for the kernel keeps the pid.
+        assert_eq!(liveness(pid), Liveness::Alive);
+        child.wait().unwrap();
+    }
+
+    #[rstest]
+    #[case::usual("7 (sh) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9", Some(4242))]
+    #[case::hostile_name("7 (a) b (c)) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 77 9", Some(77))]
+    #[case::too_short("7 (sh) S 1 7", None)]
+    #[case::no_name("7 sh S", None)]
+    #[case::empty("", None)]
+    fn finds_the_start_time(#[case] stat: &str, #[case] ticks: Option<u64>) {
+        assert_eq!(start_time_in(stat.as_bytes()), ticks);
+    }
+
+    #[rstest]
+    #[case::four_uids("Name:\tsh\nUid:\t1000\t0\t0\t0\nGid:\t7\t7\t7\t7\n", Some(1000))]
+    #[case::absent("Name:\tsh\nGid:\t7\n", None)]
+    #[case::empty("", None)]
+    fn finds_the_real_uid(#[case] status: &str, #[case] uid: Option<u32>) {
+        assert_eq!(real_uid_in(status), uid);
+    }
+
+    #[test]
+    fn the_machine_has_a_boot_and_a_namespace() {
+        assert_eq!(boot_id().map(|id| id.len()), Some(36));
+        assert!(pid_namespace().is_some());
+        assert!(largest() >= 32_768);
     }
 }

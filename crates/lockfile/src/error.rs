@@ -1,0 +1,87 @@
+//! What can go wrong with the system: which step, on which file, and the kernel's reason.
+
+use std::{fmt, io};
+
+use nix::errno::Errno;
+
+/// A system call that failed while handling a lock file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// What was being done.
+    pub step: Step,
+    /// The file or directory it was done to.
+    pub name: String,
+    pub(crate) errno: Errno,
+}
+
+/// The steps that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Opening the lock directory.
+    OpenDirectory,
+    /// Listing the lock directory.
+    List,
+    /// Looking at a lock file.
+    Inspect,
+    /// Reading a lock file.
+    Read,
+    /// Creating, filling or naming the temporary file.
+    Prepare,
+    /// Giving the lock its name.
+    Publish,
+    /// Excluding other breakers of the same file.
+    Exclude,
+    /// Taking a stale lock out of its place.
+    Break,
+    /// Removing a lock file.
+    Remove,
+}
+
+impl Error {
+    pub(crate) fn new(step: Step, name: impl fmt::Display, errno: Errno) -> Self {
+        Self { step, name: name.to_string(), errno }
+    }
+
+    /// The kind of the system error, as the standard library sorts them.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        io::Error::from(self.errno).kind()
+    }
+
+    /// The system's error number.
+    #[must_use]
+    pub fn raw_os_error(&self) -> i32 {
+        self.errno as i32
+    }
+
+    /// Whether the caller lacks the right, rather than something being broken.
+    #[must_use]
+    pub fn is_not_permitted(&self) -> bool {
+        matches!(self.errno, Errno::EACCES | Errno::EPERM | Errno::EROFS)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = match self.step {
+            Step::OpenDirectory => "opening directory",
+            Step::List => "listing directory",
+            Step::Inspect => "looking at",
+            Step::Read => "reading",
+            Step::Prepare => "preparing a temporary file for",
+            Step::Publish => "publishing",
+            Step::Exclude => "excluding other breakers of",
+            Step::Break => "breaking",
+            Step::Remove => "removing",
+        };
+        write!(f, "{step} {}: {}", self.name.escape_default(), self.errno.desc())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        io::Error::new(error.kind(), error)
+    }
+}
