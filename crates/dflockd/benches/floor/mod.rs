@@ -1,0 +1,130 @@
+//! The floor: the least any single-threaded server must do to answer the same bytes.
+//!
+//! One thread, one epoll set; every acquire is granted and every release accepted, nothing is
+//! remembered. It is the physical limit the lock server is measured against, so it must never
+//! learn to do more.
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use crate::server::Server;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+
+/// The word that turns a benchmark program into the floor server.
+pub(crate) const FLOOR_WORD: &str = "serve-the-floor";
+
+const LISTENER: u64 = u64::MAX;
+const EVENTS_PER_WAIT: usize = 512;
+const LINES_PER_REQUEST: u8 = 3;
+
+struct Peer {
+    stream: TcpStream,
+    line: u8,
+    at_line_start: bool,
+    command: u8,
+    outbox: Vec<u8>,
+}
+
+/// Starts this same program again, as the floor.
+pub(crate) fn start() -> io::Result<Server> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .arg(FLOOR_WORD)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    let port: u16 = line.trim().parse().map_err(io::Error::other)?;
+    Ok(Server { child, address: SocketAddr::from(([127, 0, 0, 1], port)) })
+}
+
+/// Listens on a port of the system's choice, prints it, and serves until killed.
+pub(crate) fn serve() -> io::Result<()> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    listener.set_nonblocking(true)?;
+    println!("{}", listener.local_addr()?.port());
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    epoll.add(listener.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+    let mut peers: Vec<Option<Peer>> = Vec::new();
+    let mut events = [EpollEvent::empty(); EVENTS_PER_WAIT];
+    let mut buffer = vec![0; 64 * 1024];
+    let mut grants = 0;
+    loop {
+        let count = epoll.wait(&mut events, EpollTimeout::NONE)?;
+        for event in events.iter().take(count) {
+            if event.data() == LISTENER {
+                accept(&listener, &epoll, &mut peers)?;
+                continue;
+            }
+            let Some(slot) = usize::try_from(event.data()).ok().and_then(|i| peers.get_mut(i))
+            else {
+                continue;
+            };
+            let Some(peer) = slot else { continue };
+            if serve_peer(peer, &mut buffer, &mut grants).is_err() {
+                *slot = None;
+            }
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, epoll: &Epoll, peers: &mut Vec<Option<Peer>>) -> io::Result<()> {
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let place = peers.iter().position(Option::is_none).unwrap_or(peers.len());
+        let place_number = u64::try_from(place).unwrap_or(LISTENER);
+        epoll.add(stream.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, place_number))?;
+        let peer = Peer { stream, line: 0, at_line_start: true, command: 0, outbox: Vec::new() };
+        match peers.get_mut(place) {
+            Some(slot) => *slot = Some(peer),
+            None => peers.push(Some(peer)),
+        }
+    }
+}
+
+fn serve_peer(peer: &mut Peer, buffer: &mut [u8], grants: &mut u64) -> io::Result<()> {
+    let count = match peer.stream.read(buffer) {
+        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(count) => count,
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    for &byte in buffer.iter().take(count) {
+        if peer.at_line_start && peer.line == 0 {
+            peer.command = byte;
+        }
+        peer.at_line_start = byte == b'\n';
+        if byte == b'\n' {
+            peer.line += 1;
+        }
+        if peer.line == LINES_PER_REQUEST {
+            peer.line = 0;
+            answer(peer, grants);
+        }
+    }
+    peer.stream.write_all(&peer.outbox)?;
+    peer.outbox.clear();
+    Ok(())
+}
+
+fn answer(peer: &mut Peer, grants: &mut u64) {
+    if peer.command != b'l' {
+        peer.outbox.extend_from_slice(b"ok\n");
+        return;
+    }
+    *grants += 1;
+    peer.outbox.extend_from_slice(b"ok ");
+    for shift in (0..16).rev() {
+        let nibble = usize::try_from(*grants >> (4 * shift) & 15).unwrap_or(0);
+        peer.outbox.push(b"0123456789abcdef"[nibble]);
+    }
+    peer.outbox.extend_from_slice(b"0123456789abcdef 33\n");
+}

@@ -1,0 +1,144 @@
+//! The lock server against the floor: pairs per second, CPU per pair and tail latency, as ratios.
+//!
+//! Both servers run all the time and are loaded in turn, round by round, so that whatever else the
+//! machine does hits both alike. The figure of a row is the median of its rounds. Arguments:
+//! `rounds=N` (5), `seconds=S` of load per server and round (1); `peer=floor` measures the floor
+//! against itself, which shows how much of a ratio is noise.
+
+mod floor;
+#[path = "server/mod.rs"]
+mod server;
+
+use dflockd::client::ServerAddress;
+use dflockd::load::{Length, Plan, Report};
+use floor::FLOOR_WORD;
+use nix::unistd::{SysconfVar, sysconf};
+use server::Server;
+use std::error::Error;
+use std::{fs, io};
+use std::time::Duration;
+
+const CONNECTIONS: [u32; 4] = [1, 10, 100, 1000];
+const WARM_UP: Duration = Duration::from_millis(100);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    if std::env::args().nth(1).is_some_and(|word| word == FLOOR_WORD) {
+        return Ok(floor::serve()?);
+    }
+    let rounds = argument("rounds", 5);
+    let length = Duration::from_millis(argument("seconds", 1) * 1000);
+    let floor = floor::start()?;
+    let itself = std::env::args().any(|word| word == "peer=floor");
+    let dflockd = if itself { floor::start()? } else { Server::dflockd()? };
+    println!("median of {rounds} rounds of {length:?} each; goals in brackets");
+    println!(
+        "{:>6} {:>12} {:>12} {:>9} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9}",
+        "conns",
+        "floor/s",
+        "dflockd/s",
+        "rate",
+        "floor us",
+        "dflockd us",
+        "cpu",
+        "floor p999",
+        "dfl. p999",
+        "p999"
+    );
+    println!("{:>42} {:>31} {:>31}", "[>= 0.85]", "[<= 1.3]", "[<= 2 at 100]");
+    for connections in CONNECTIONS {
+        let mut row = Row::default();
+        for _ in 0..rounds {
+            let base = load(&floor, connections, length)?;
+            let ours = load(&dflockd, connections, length)?;
+            row.add(&base, &ours);
+        }
+        row.print(connections);
+    }
+    Ok(())
+}
+
+struct Measured {
+    rate: f64,
+    cpu_us: f64,
+    p999_us: f64,
+}
+
+fn load(server: &Server, connections: u32, length: Duration) -> Result<Measured, Box<dyn Error>> {
+    let address =
+        ServerAddress::Tcp { host: server.address.ip().to_string(), port: server.address.port() };
+    let mut plan = Plan::new(address);
+    plan.connections = connections;
+    plan.length = Length::Time(length);
+    plan.warm_up = WARM_UP;
+    let before = cpu_time(server.pid())?;
+    let report: Report = dflockd::load::run(&plan)?;
+    let cpu = cpu_time(server.pid())?.saturating_sub(before);
+    if !report.refusals.is_empty() || report.closed > 0 || report.overlaps > 0 {
+        return Err(format!("the server did not behave:\n{report}").into());
+    }
+    // The processor time includes the warm-up, the pairs do not: scale them to the same span.
+    let share = length.as_secs_f64() / (length + WARM_UP).as_secs_f64();
+    Ok(Measured {
+        rate: report.pairs_per_second(),
+        cpu_us: cpu.as_secs_f64() * 1e6 * share / report.pairs.max(1) as f64,
+        p999_us: report.pair.quantile(999).as_secs_f64() * 1e6,
+    })
+}
+
+#[derive(Default)]
+struct Row {
+    columns: [Vec<f64>; 9],
+}
+
+impl Row {
+    fn add(&mut self, floor: &Measured, ours: &Measured) {
+        let figures = [
+            floor.rate,
+            ours.rate,
+            ours.rate / floor.rate,
+            floor.cpu_us,
+            ours.cpu_us,
+            ours.cpu_us / floor.cpu_us,
+            floor.p999_us,
+            ours.p999_us,
+            ours.p999_us / floor.p999_us,
+        ];
+        for (column, figure) in self.columns.iter_mut().zip(figures) {
+            column.push(figure);
+        }
+    }
+
+    fn print(&mut self, connections: u32) {
+        let [a, b, rate, c, d, cpu, e, f, p999] = self.columns.each_mut().map(median);
+        println!(
+            "{connections:>6} {a:>12.0} {b:>12.0} {rate:>9.3} {c:>10.2} {d:>10.2} {cpu:>9.3} {e:>10.0} {f:>10.0} {p999:>9.3}"
+        );
+    }
+}
+
+fn median(column: &mut Vec<f64>) -> f64 {
+    column.sort_by(f64::total_cmp);
+    column.get(column.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// User and system time of all threads of a process so far, from /proc/PID/stat.
+fn cpu_time(pid: u32) -> io::Result<Duration> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let behind_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    // proc_pid_stat(5): utime and stime are fields 14 and 15; field 3 comes first here.
+    let fields = behind_name.split_whitespace().skip(11).take(2);
+    let ticks: u64 = fields.filter_map(|word| word.parse::<u64>().ok()).sum();
+    Ok(Duration::from_millis(ticks * 1000 / ticks_per_second()))
+}
+
+fn ticks_per_second() -> u64 {
+    let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
+    ticks.and_then(|ticks| u64::try_from(ticks).ok()).filter(|&ticks| ticks > 0).unwrap_or(100)
+}
+
+/// A `name=number` argument, or what holds without it.
+fn argument(name: &str, default: u64) -> u64 {
+    std::env::args()
+        .find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+        .unwrap_or(default)
+}

@@ -1,0 +1,58 @@
+//! Server processes under measurement.
+//!
+//! Starts only children of this program and ends them when dropped.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running server on loopback.
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    /// The lock server, with room for every benchmark.
+    pub(crate) fn dflockd() -> io::Result<Self> {
+        let program = option_env!("CARGO_BIN_EXE_dflockd")
+            .ok_or_else(|| io::Error::other("built without the dflockd program"))?;
+        let port = free_port()?;
+        let child = Command::new(program)
+            .args(["--port", &port.to_string(), "--max-locks", "4000000"])
+            .args(["--read-timeout", "3600", "--host", "127.0.0.1"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], port)) };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(server.address).is_err() {
+            if Instant::now() > deadline {
+                return Err(io::Error::other("dflockd did not start"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(server)
+    }
+
+    /// The process to ask the kernel about.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that was free a moment ago. Somebody may take it before the server does; then the server
+/// does not start and the benchmark says so.
+fn free_port() -> io::Result<u16> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    Ok(listener.local_addr()?.port())
+}

@@ -1,0 +1,187 @@
+//! Where a server listens: `host:port`, `[v6]:port`, `host`, or `unix:/path`.
+//!
+//! Pure: text in, value out. Never resolves a name and never opens a socket.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The port every dflockd client assumes when none is written.
+pub const DEFAULT_PORT: u16 = 6388;
+
+/// One server, as a user names it. Resolving the host is left to the connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAddress {
+    /// A host name or an address without brackets, and a port.
+    Tcp {
+        /// Host name, IPv4 or IPv6 address.
+        host: String,
+        /// TCP port, 1 to 65535.
+        port: u16,
+    },
+    /// The path of a Unix stream socket.
+    Unix(PathBuf),
+}
+
+impl ServerAddress {
+    /// The address existing clients use when they are told nothing.
+    #[must_use]
+    pub fn local_default() -> Self {
+        Self::Tcp { host: "127.0.0.1".to_owned(), port: DEFAULT_PORT }
+    }
+
+    /// The host as TLS must verify it; nothing for a Unix socket.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::Tcp { host, .. } => Some(host),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The path of a Unix socket; nothing for TCP.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Tcp { .. } => None,
+            Self::Unix(path) => Some(path),
+        }
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Why a text is no server address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressError {
+    /// Nothing where a host or a path was expected.
+    Empty,
+    /// The part after the colon is no port from 1 to 65535.
+    Port,
+    /// A bracket without its pair, or text between bracket and colon.
+    Bracket,
+    /// Blanks or control characters.
+    Character,
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "the host or path is empty",
+            Self::Port => "the port must be a number from 1 to 65535",
+            Self::Bracket => "brackets belong around an IPv6 address only, as in [::1]:6388",
+            Self::Character => "blanks and control characters are not allowed",
+        })
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+impl FromStr for ServerAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return unix_address(path);
+        }
+        if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err(AddressError::Character);
+        }
+        let (host, port) = split_host(text)?;
+        if host.is_empty() {
+            return Err(AddressError::Empty);
+        }
+        let port = port.map_or(Ok(DEFAULT_PORT), parse_port)?;
+        Ok(Self::Tcp { host: host.to_owned(), port })
+    }
+}
+
+fn unix_address(path: &str) -> Result<ServerAddress, AddressError> {
+    if path.is_empty() {
+        return Err(AddressError::Empty);
+    }
+    if path.contains('\0') {
+        return Err(AddressError::Character);
+    }
+    Ok(ServerAddress::Unix(PathBuf::from(path)))
+}
+
+/// Host and, when one is written, port. A bare IPv6 address has many colons and therefore no port.
+fn split_host(text: &str) -> Result<(&str, Option<&str>), AddressError> {
+    if let Some(inside) = text.strip_prefix('[') {
+        let (host, rest) = inside.split_once(']').ok_or(AddressError::Bracket)?;
+        return match rest.strip_prefix(':') {
+            Some(port) => Ok((host, Some(port))),
+            None if rest.is_empty() => Ok((host, None)),
+            None => Err(AddressError::Bracket),
+        };
+    }
+    if text.contains('[') || text.contains(']') {
+        return Err(AddressError::Bracket);
+    }
+    match text.split_once(':') {
+        Some((_, rest)) if rest.contains(':') => Ok((text, None)),
+        Some((host, port)) => Ok((host, Some(port))),
+        None => Ok((text, None)),
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, AddressError> {
+    if !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(AddressError::Port);
+    }
+    match text.parse() {
+        Ok(0) | Err(_) => Err(AddressError::Port),
+        Ok(port) => Ok(port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AddressError, ServerAddress};
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("127.0.0.1:6388", "127.0.0.1:6388")]
+    #[case("localhost", "localhost:6388")]
+    #[case("::1", "[::1]:6388")]
+    #[case("[::1]", "[::1]:6388")]
+    #[case("[fe80::1%eth0]:7000", "[fe80::1%eth0]:7000")]
+    #[case("locks.example:1", "locks.example:1")]
+    #[case("locks.example:65535", "locks.example:65535")]
+    #[case("unix:/run/dflockd/socket", "unix:/run/dflockd/socket")]
+    fn an_address_reads_back_as_its_full_form(#[case] text: &str, #[case] full: &str) {
+        let address: ServerAddress = text.parse().unwrap();
+        assert_eq!(address.to_string(), full);
+        assert_eq!(full.parse::<ServerAddress>().unwrap(), address);
+    }
+
+    #[rstest]
+    #[case("", AddressError::Empty)]
+    #[case(":6388", AddressError::Empty)]
+    #[case("[]:6388", AddressError::Empty)]
+    #[case("unix:", AddressError::Empty)]
+    #[case("unix:/a\0b", AddressError::Character)]
+    #[case("host:", AddressError::Port)]
+    #[case("host:0", AddressError::Port)]
+    #[case("host:65536", AddressError::Port)]
+    #[case("host:+1", AddressError::Port)]
+    #[case("host:-1", AddressError::Port)]
+    #[case("host:1x", AddressError::Port)]
+    #[case("[::1", AddressError::Bracket)]
+    #[case("[::1]6388", AddressError::Bracket)]
+    #[case("::1]:6388", AddressError::Bracket)]
+    #[case("two words:1", AddressError::Character)]
+    #[case("tab\t:1", AddressError::Character)]
+    fn a_bad_address_says_what_is_wrong(#[case] text: &str, #[case] error: AddressError) {
+        assert_eq!(text.parse::<ServerAddress>(), Err(error));
+    }
+}

@@ -1,0 +1,174 @@
+//! What a load run found, as a table for people and as JSON for programs. Pure.
+
+use super::histogram::Histogram;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Answers other than a grant or a release, with how often each came.
+pub type Refusals = BTreeMap<String, u64>;
+
+/// The result of a load run. Only pairs that ended after the warm-up are in the figures; refusals
+/// and violations are counted from the first request on.
+#[derive(Clone, Default)]
+pub struct Report {
+    /// Connections of the run.
+    pub connections: u32,
+    /// Different keys of the run.
+    pub keys: u32,
+    /// Pairs under way per connection.
+    pub depth: u32,
+    /// Measured time.
+    pub elapsed: Duration,
+    /// Completed pairs.
+    pub pairs: u64,
+    /// From sending the acquire to reading the answer to the release.
+    pub pair: Histogram,
+    /// From sending the acquire to reading the grant.
+    pub acquire: Histogram,
+    /// Answers that were neither grant nor `ok`.
+    pub refusals: Refusals,
+    /// Connections the server closed.
+    pub closed: u64,
+    /// Grants beyond the limit of a key: each one is a fault of the server.
+    pub overlaps: u64,
+    /// Grants whose fencing number did not grow (servers without such numbers show many).
+    pub fence_regressions: u64,
+    /// User and system time this process spent in the measured time.
+    pub client_cpu: Duration,
+}
+
+const QUANTILES: [(&str, u32); 4] = [("p50", 500), ("p90", 900), ("p99", 990), ("p999", 999)];
+
+impl Report {
+    /// Completed pairs per second of measured time.
+    #[must_use]
+    pub fn pairs_per_second(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { self.pairs as f64 / seconds } else { 0.0 }
+    }
+
+    /// One JSON object on one line; times in microseconds.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let refusals: serde_json::Map<String, serde_json::Value> =
+            self.refusals.iter().map(|(word, count)| (word.clone(), (*count).into())).collect();
+        serde_json::json!({
+            "connections": self.connections,
+            "keys": self.keys,
+            "depth": self.depth,
+            "elapsed_s": self.elapsed.as_secs_f64(),
+            "pairs": self.pairs,
+            "pairs_per_s": self.pairs_per_second(),
+            "pair_us": latencies(&self.pair),
+            "acquire_us": latencies(&self.acquire),
+            "refusals": refusals,
+            "closed": self.closed,
+            "overlaps": self.overlaps,
+            "fence_regressions": self.fence_regressions,
+            "client_cpu_s": self.client_cpu.as_secs_f64(),
+        })
+        .to_string()
+    }
+}
+
+fn latencies(row: &Histogram) -> serde_json::Value {
+    let mut object = serde_json::Map::new();
+    object.insert("mean".into(), micros(row.mean()).into());
+    for (name, per_mille) in QUANTILES {
+        object.insert(name.into(), micros(row.quantile(per_mille)).into());
+    }
+    object.insert("max".into(), micros(row.max()).into());
+    object.into()
+}
+
+/// To a tenth of a microsecond, which is below what a clock reading costs.
+fn micros(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e7).round() / 10.0
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} connections, {} keys, depth {}: {} pairs in {:.2} s = {:.0} pairs/s",
+            self.connections,
+            self.keys,
+            self.depth,
+            self.pairs,
+            self.elapsed.as_secs_f64(),
+            self.pairs_per_second(),
+        )?;
+        writeln!(
+            f,
+            "{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>11}",
+            "us", "mean", "p50", "p90", "p99", "p99.9", "max"
+        )?;
+        row(f, "pair", &self.pair)?;
+        row(f, "acquire", &self.acquire)?;
+        for (word, count) in &self.refusals {
+            writeln!(f, "refused {count} times: {word}")?;
+        }
+        if self.closed > 0 {
+            writeln!(f, "closed by the server: {} connections", self.closed)?;
+        }
+        if self.overlaps > 0 {
+            writeln!(f, "FAULT: {} grants beyond the limit", self.overlaps)?;
+        }
+        if self.fence_regressions > 0 {
+            writeln!(f, "fencing numbers that did not grow: {}", self.fence_regressions)?;
+        }
+        Ok(())
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, row: &Histogram) -> fmt::Result {
+    write!(f, "{name:>10}{:>10.1}", micros(row.mean()))?;
+    for (_, per_mille) in QUANTILES {
+        write!(f, "{:>10.1}", micros(row.quantile(per_mille)))?;
+    }
+    writeln!(f, "{:>11.1}", micros(row.max()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Report;
+    use std::time::Duration;
+
+    fn sample() -> Report {
+        let mut report = Report {
+            connections: 10,
+            keys: 10,
+            depth: 1,
+            elapsed: Duration::from_millis(500),
+            pairs: 2,
+            ..Report::default()
+        };
+        report.pair.record(Duration::from_micros(40));
+        report.pair.record(Duration::from_micros(60));
+        report.acquire.record(Duration::from_micros(20));
+        report.refusals.insert("timeout".into(), 3);
+        report.overlaps = 1;
+        report
+    }
+
+    #[test]
+    fn the_table_names_rate_quantiles_refusals_and_faults() {
+        let text = sample().to_string();
+        for part in ["= 4 pairs/s", "p99.9", "pair", "acquire", "60.0", "refused 3 times: timeout"]
+        {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(text.contains("FAULT: 1 grants beyond the limit"));
+    }
+
+    #[test]
+    fn the_json_has_the_same_figures() {
+        let json: serde_json::Value = serde_json::from_str(&sample().to_json()).unwrap();
+        assert_eq!(json["pairs_per_s"], 4.0);
+        assert_eq!(json["pair_us"]["max"], 60.0);
+        assert_eq!(json["acquire_us"]["p50"], 20.0);
+        assert_eq!(json["refusals"]["timeout"], 3);
+        assert_eq!(json["overlaps"], 1);
+    }
+}

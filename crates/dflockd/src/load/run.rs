@@ -1,0 +1,237 @@
+//! Runs a plan: one thread, one epoll set, every connection in it.
+//!
+//! Ends in bounded time whatever the server does: a run by time at its end plus a grace for the
+//! answers under way, a run by pairs when no answer comes for a while.
+
+use super::connection::{Connection, Course, Requests};
+use super::ledger::Ledger;
+use super::plan::{Keys, Length, Plan, PlanError};
+use super::report::Report;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use std::fmt;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long answers under way are waited for when the time is over.
+const GRACE: Duration = Duration::from_secs(3);
+const READ_BUFFER_BYTES: usize = 64 * 1024;
+const EVENTS_PER_WAIT: usize = 512;
+/// The longest sleep in epoll, so that the end of the run is never far overslept.
+const TICK_MS: u16 = 50;
+
+/// Why a run gave no report.
+#[derive(Debug)]
+pub enum LoadError {
+    /// The plan cannot be done.
+    Plan(PlanError),
+    /// A connection could not be made or authenticated.
+    Connect(io::Error),
+    /// The system refused something else.
+    System(io::Error),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plan(error) => error.fmt(f),
+            Self::Connect(error) => write!(f, "cannot connect: {error}"),
+            Self::System(error) => write!(f, "cannot run the load: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<Errno> for LoadError {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno.into())
+    }
+}
+
+/// Opens all connections, drives them to the end of the plan, closes them.
+///
+/// # Errors
+/// A plan that cannot be done, or a server that cannot be reached. Connections the server closes
+/// during the run are counted in the report instead.
+pub fn run(plan: &Plan) -> Result<Report, LoadError> {
+    plan.check().map_err(LoadError::Plan)?;
+    allow_descriptors(plan.connections);
+    let mut field = Field::open(plan)?;
+    let mut course = course(plan);
+    let cpu_before = cpu_time();
+    field.start(&mut course)?;
+    let end = match plan.length {
+        Length::Time(time) => Some(course.measure_from + time),
+        Length::Pairs(_) => None,
+    };
+    field.drive(&mut course, end, plan.timeout_s)?;
+    let mut report = course.report;
+    report.client_cpu = cpu_time().saturating_sub(cpu_before);
+    report.closed = field.closed;
+    report.overlaps = course.ledger.overlaps;
+    report.fence_regressions = course.ledger.fence_regressions;
+    Ok(report)
+}
+
+fn course(plan: &Plan) -> Course {
+    let report = Report {
+        connections: plan.connections,
+        keys: plan.key_count(),
+        depth: plan.depth,
+        ..Report::default()
+    };
+    Course {
+        requests: Requests::new(plan),
+        ledger: Ledger::new(plan.key_count(), plan.limit),
+        report,
+        measure_from: Instant::now() + plan.warm_up,
+        pairs_left: match plan.length {
+            Length::Time(_) => None,
+            Length::Pairs(count) => Some(count),
+        },
+        stopping: false,
+        shared_keys: match plan.keys {
+            Keys::Own => None,
+            Keys::Shared(count) => usize::try_from(count).ok(),
+        },
+    }
+}
+
+/// All connections and the set they are watched in.
+struct Field {
+    epoll: Epoll,
+    connections: Vec<Option<Connection>>,
+    closed: u64,
+}
+
+impl Field {
+    fn open(plan: &Plan) -> Result<Self, LoadError> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let mut connections = Vec::new();
+        for number in 0..plan.connections {
+            let connection = Connection::open(plan, number).map_err(LoadError::Connect)?;
+            epoll.add(connection.as_fd(), interest(&connection, connections.len()))?;
+            connections.push(Some(connection));
+        }
+        Ok(Self { epoll, connections, closed: 0 })
+    }
+
+    fn start(&mut self, course: &mut Course) -> Result<(), LoadError> {
+        for index in 0..self.connections.len() {
+            let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
+            let outcome = connection.start(course);
+            self.afterwards(index, outcome)?;
+        }
+        Ok(())
+    }
+
+    fn drive(
+        &mut self,
+        course: &mut Course,
+        end: Option<Instant>,
+        timeout_s: u32,
+    ) -> Result<(), LoadError> {
+        let mut buffer = vec![0; READ_BUFFER_BYTES];
+        let mut events = [EpollEvent::empty(); EVENTS_PER_WAIT];
+        let patience = Duration::from_secs(u64::from(timeout_s)) + GRACE;
+        let mut last_event = Instant::now();
+        loop {
+            let now = Instant::now();
+            if !course.stopping && end.is_some_and(|end| now >= end) {
+                course.stopping = true;
+                course.report.elapsed = now.saturating_duration_since(course.measure_from);
+            }
+            let late = end.is_some_and(|end| now >= end + GRACE);
+            let stuck = now.saturating_duration_since(last_event) > patience;
+            if late || stuck || self.is_settled() {
+                break;
+            }
+            let ready = match self.epoll.wait(&mut events, EpollTimeout::from(TICK_MS)) {
+                Ok(count) => events.get(..count).unwrap_or_default(),
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            if !ready.is_empty() {
+                last_event = now;
+            }
+            for event in ready {
+                self.serve(*event, &mut buffer, course)?;
+            }
+        }
+        if !course.stopping {
+            course.report.elapsed = Instant::now().saturating_duration_since(course.measure_from);
+        }
+        Ok(())
+    }
+
+    fn is_settled(&self) -> bool {
+        self.connections.iter().flatten().all(Connection::is_settled)
+    }
+
+    fn serve(
+        &mut self,
+        event: EpollEvent,
+        buffer: &mut [u8],
+        course: &mut Course,
+    ) -> Result<(), LoadError> {
+        let index = usize::try_from(event.data()).unwrap_or(usize::MAX);
+        let Some(Some(connection)) = self.connections.get_mut(index) else { return Ok(()) };
+        let had_backlog = connection.wants_write();
+        let mut outcome = Ok(());
+        if event.events().contains(EpollFlags::EPOLLOUT) {
+            outcome = connection.flush();
+        }
+        if outcome.is_ok() && event.events().intersects(!EpollFlags::EPOLLOUT) {
+            outcome = connection.readable(buffer, course);
+        }
+        if outcome.is_ok() && had_backlog == connection.wants_write() {
+            return Ok(());
+        }
+        self.afterwards(index, outcome)
+    }
+
+    /// Watches for room to write when bytes are left, and lets a broken connection go.
+    fn afterwards(&mut self, index: usize, outcome: io::Result<()>) -> Result<(), LoadError> {
+        let Some(slot) = self.connections.get_mut(index) else { return Ok(()) };
+        let Some(connection) = slot else { return Ok(()) };
+        if outcome.is_err() {
+            self.epoll.delete(connection.as_fd())?;
+            *slot = None;
+            self.closed += 1;
+            return Ok(());
+        }
+        let mut event = interest(connection, index);
+        self.epoll.modify(connection.as_fd(), &mut event)?;
+        Ok(())
+    }
+}
+
+fn interest(connection: &Connection, index: usize) -> EpollEvent {
+    let mut flags = EpollFlags::EPOLLIN;
+    flags.set(EpollFlags::EPOLLOUT, connection.wants_write());
+    EpollEvent::new(flags, u64::try_from(index).unwrap_or(u64::MAX))
+}
+
+/// Raises the soft limit of open files when the run needs more. Failing is no error here: opening
+/// the connection that does not fit will say so.
+fn allow_descriptors(connections: u32) {
+    let needed = u64::from(connections) + 64;
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        if soft < needed {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard);
+        }
+    }
+}
+
+/// User and system time of this thread so far.
+fn cpu_time() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Duration::ZERO };
+    let time = |value: nix::sys::time::TimeVal| {
+        let seconds = u64::try_from(value.tv_sec()).unwrap_or(0);
+        Duration::from_secs(seconds)
+            + Duration::from_micros(u64::try_from(value.tv_usec()).unwrap_or(0))
+    };
+    time(usage.user_time()) + time(usage.system_time())
+}
