@@ -15,8 +15,8 @@ use floor::FLOOR_WORD;
 use nix::unistd::{SysconfVar, sysconf};
 use server::Server;
 use std::error::Error;
-use std::{fs, io};
 use std::time::Duration;
+use std::{fs, io};
 
 const CONNECTIONS: [u32; 4] = [1, 10, 100, 1000];
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -109,14 +109,14 @@ impl Row {
     }
 
     fn print(&mut self, connections: u32) {
-        let [a, b, rate, c, d, cpu, e, f, p999] = self.columns.each_mut().map(median);
+        let [a, b, rate, c, d, cpu, e, f, p999] = self.columns.each_mut().map(|c| median(c));
         println!(
             "{connections:>6} {a:>12.0} {b:>12.0} {rate:>9.3} {c:>10.2} {d:>10.2} {cpu:>9.3} {e:>10.0} {f:>10.0} {p999:>9.3}"
         );
     }
 }
 
-fn median(column: &mut Vec<f64>) -> f64 {
+fn median(column: &mut [f64]) -> f64 {
     column.sort_by(f64::total_cmp);
     column.get(column.len() / 2).copied().unwrap_or(f64::NAN)
 }

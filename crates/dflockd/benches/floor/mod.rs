@@ -4,8 +4,8 @@
 //! remembered. It is the physical limit the lock server is measured against, so it must never
 //! learn to do more.
 
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use crate::server::Server;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -28,10 +28,8 @@ struct Peer {
 
 /// Starts this same program again, as the floor.
 pub(crate) fn start() -> io::Result<Server> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .arg(FLOOR_WORD)
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut child =
+        Command::new(std::env::current_exe()?).arg(FLOOR_WORD).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;
@@ -123,8 +121,8 @@ fn answer(peer: &mut Peer, grants: &mut u64) {
     *grants += 1;
     peer.outbox.extend_from_slice(b"ok ");
     for shift in (0..16).rev() {
-        let nibble = usize::try_from(*grants >> (4 * shift) & 15).unwrap_or(0);
-        peer.outbox.push(b"0123456789abcdef"[nibble]);
+        let nibble = u8::try_from(*grants >> (4 * shift) & 15).unwrap_or(0);
+        peer.outbox.push(nibble + if nibble < 10 { b'0' } else { b'a' - 10 });
     }
     peer.outbox.extend_from_slice(b"0123456789abcdef 33\n");
 }
