@@ -152,6 +152,15 @@ pub enum Removal {
     Changed,
 }
 
+/// The answer to [`Directory::withdraw`].
+#[derive(Debug)]
+pub enum Withdrawal {
+    /// The lock is no longer there under its name, or was not.
+    Done(Removal),
+    /// Another process holds `flock(2)` on it: here it is, to try again.
+    Contended(Published),
+}
+
 impl Directory {
     /// Opens a lock directory, following links in its path: the path is the administrator's.
     ///
@@ -377,6 +386,58 @@ impl Directory {
                 self.take_out(name, &file, &facts, prefix)
             }
             Err((_, errno)) => Err(Error::new(Step::Exclude, name, errno)),
+        }
+    }
+
+    /// Like [`Directory::release`], but steps back, with `None`, when another process holds
+    /// `flock(2)` on the file: it is most likely breaking it, and then the name is its to fill.
+    /// What another program judged stale must be removed like this, or a breaker's fresh lock
+    /// could be moved aside for a moment in which a third one finds the name vacant.
+    ///
+    /// # Errors
+    /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
+    pub fn try_release(&self, name: &Name, judged: Judged) -> Result<Option<Removal>, Error> {
+        let Judged { file, facts } = judged;
+        let file = match sys::lock_inode(file) {
+            Ok(file) => file,
+            Err((_, Errno::EWOULDBLOCK | Errno::EINTR)) => return Ok(None),
+            Err((_, errno)) => return Err(Error::new(Step::Exclude, name, errno)),
+        };
+        if !self.leads_to(name.as_str(), &file, &facts, Step::Inspect)? {
+            return Ok(Some(Removal::Changed));
+        }
+        self.unlink_judged(name).map(Some)
+    }
+
+    /// Removes a lock that this process published and kept open: the descriptor says exactly
+    /// which file it is, so nothing has to be read again.
+    ///
+    /// # Errors
+    /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
+    pub fn withdraw(&self, name: &Name, published: Published) -> Result<Withdrawal, Error> {
+        let Published { file, identity } = published;
+        let _file = match sys::lock_inode(file) {
+            Ok(file) => file,
+            Err((file, Errno::EWOULDBLOCK | Errno::EINTR)) => {
+                return Ok(Withdrawal::Contended(Published { file, identity }));
+            }
+            Err((_, errno)) => return Err(Error::new(Step::Exclude, name, errno)),
+        };
+        match sys::inspect(&self.handle, name.as_str()) {
+            Ok(stat) if Identity::of(&stat) == identity => {
+                self.unlink_judged(name).map(Withdrawal::Done)
+            }
+            Ok(_) | Err(Errno::ENOENT) => Ok(Withdrawal::Done(Removal::Changed)),
+            Err(errno) => Err(Error::new(Step::Inspect, name, errno)),
+        }
+    }
+
+    /// The last step of a removal, under `flock(2)` on the file the name was seen to lead to.
+    fn unlink_judged(&self, name: &Name) -> Result<Removal, Error> {
+        match sys::unlink(&self.handle, name.as_str()) {
+            Ok(()) => Ok(Removal::Removed),
+            Err(Errno::ENOENT) => Ok(Removal::Changed),
+            Err(errno) => Err(Error::new(Step::Remove, name, errno)),
         }
     }
 

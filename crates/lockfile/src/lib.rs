@@ -62,7 +62,7 @@ mod faults;
 
 pub use directory::{
     Breaking, Claim, Directory, Durability, Found, Identity, Judged, Obstacle, Publication,
-    Published, Removal,
+    Published, Removal, Withdrawal,
 };
 pub use error::{Error, Step};
 pub use name::Name;
