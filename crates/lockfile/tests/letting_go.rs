@@ -31,7 +31,7 @@ fn publish(directory: &Directory, words: &str) -> Published {
 fn judge(directory: &Directory) -> Judged {
     match directory.read(&name(), 64).unwrap() {
         Found::File(judged) => judged,
-        other => panic!("expected a file, found {other:?}"),
+        other @ (Found::Nothing | Found::Obstacle(_)) => panic!("found {other:?}"),
     }
 }
 
