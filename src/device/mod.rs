@@ -1,4 +1,5 @@
 //! Devices: what a client may name, which node it is, and what each system calls its locks.
 
 pub mod name;
+pub mod node;
 pub mod os;

@@ -3,6 +3,8 @@
 //! `form` turns a device into the file names of every convention, `record` reads what lock
 //! files of every dialect say, `table` is the only place that joins both with the disk.
 
+pub mod form;
+pub mod record;
 pub mod table;
 
 use lockfile::Pid;
