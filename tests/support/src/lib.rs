@@ -1,0 +1,28 @@
+//! A small machine of its own for each test: private mounts, pids, network and host name, with
+//! a private `/dev` of pseudo-terminals, a private `/run/lock`, users of its own, and real
+//! programs run in it under hard time limits.
+//!
+//! ```no_run
+//! use testbed::{Sandbox, User};
+//! let sandbox = Sandbox::layout().port("ttyW0").link("modemW", "ttyW0").enter();
+//! let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+//! println!("{}", holder.pid()); // as the sandbox counts pids
+//! let end = sandbox.command("minicom").args(["-D", "/dev/ttyW0"]).run();
+//! assert!(end.said("Welcome"), "{end}");
+//! ```
+//!
+//! Everything in a sandbox ends with it, and a sandbox ends with the test, however the test
+//! dies: its first process waits for the end of a pipe that only the test holds. Needs root.
+//! Everything here panics when it cannot do its work: that is how a test fails.
+
+mod lfp;
+mod peers;
+mod process;
+mod sandbox;
+mod until;
+
+pub use lfp::{Lfp, Service};
+pub use peers::peer;
+pub use process::{Command, End, Process, User};
+pub use sandbox::{Layout, Sandbox};
+pub use until::{LIMIT, until};

@@ -1,0 +1,401 @@
+//! Programs in a sandbox: as whom, with what input, for how long, and what became of them.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use nix::fcntl::OFlag;
+use nix::pty::openpty;
+use nix::unistd::pipe2;
+
+use crate::peers::advice;
+use crate::sandbox::{PATH, Sandbox};
+use crate::until::{LIMIT, until};
+
+/// The users of a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// uid 0.
+    Root,
+    /// uid 10: owns the locks on many systems.
+    Uucp,
+    /// The same, with the one capability that removes other users' files in a sticky directory.
+    UucpWithFowner,
+    /// uid 990: the service's own user where there is no `uucp`.
+    Lfpd,
+    /// uid 1000, an ordinary user who may open serial ports (group dialout).
+    Alice,
+    /// uid 1001, another one.
+    Bob,
+}
+
+impl User {
+    /// The uid in the sandbox.
+    #[must_use]
+    pub fn uid(self) -> u32 {
+        match self {
+            Self::Root => 0,
+            Self::Uucp | Self::UucpWithFowner => 10,
+            Self::Lfpd => 990,
+            Self::Alice => 1000,
+            Self::Bob => 1001,
+        }
+    }
+
+    fn home(self) -> &'static str {
+        match self {
+            Self::Root | Self::Uucp | Self::UucpWithFowner | Self::Lfpd => "/tmp",
+            Self::Alice => "/home/alice",
+            Self::Bob => "/home/bob",
+        }
+    }
+
+    /// `setpriv` arguments; none for root.
+    fn change(self) -> &'static [&'static str] {
+        match self {
+            Self::Root => &[],
+            Self::Uucp => &["setpriv", "--reuid=uucp", "--regid=uucp", "--init-groups"],
+            Self::UucpWithFowner => &[
+                "setpriv",
+                "--reuid=uucp",
+                "--regid=uucp",
+                "--init-groups",
+                "--inh-caps=-all,+fowner",
+                "--ambient-caps=+fowner",
+            ],
+            Self::Lfpd => &["setpriv", "--reuid=lfpd", "--regid=lfpd", "--init-groups"],
+            Self::Alice => &["setpriv", "--reuid=alice", "--regid=alice", "--init-groups"],
+            Self::Bob => &["setpriv", "--reuid=bob", "--regid=bob", "--init-groups"],
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Input {
+    /// A pipe that stays open as long as the [`Process`], or until [`Process::end_input`].
+    Held,
+    /// End of file at once.
+    Nothing,
+    /// A terminal of its own, also for its output; stays open.
+    Terminal,
+    /// A descriptor of the test's, for both input and output, as a super-server hands over.
+    Connection(OwnedFd),
+}
+
+/// A program about to be run in a sandbox.
+#[derive(Debug)]
+pub struct Command<'a> {
+    sandbox: &'a Sandbox,
+    words: Vec<String>,
+    settings: Vec<(String, String)>,
+    user: User,
+    input: Input,
+    limit: Duration,
+}
+
+impl<'a> Command<'a> {
+    pub(crate) fn new(sandbox: &'a Sandbox, program: &str) -> Self {
+        let words = vec![program.to_owned()];
+        let (user, input, limit) = (User::Root, Input::Held, LIMIT);
+        Self { sandbox, words, settings: Vec::new(), user, input, limit }
+    }
+
+    /// One more argument.
+    #[must_use]
+    pub fn arg(mut self, word: impl AsRef<str>) -> Self {
+        self.words.push(word.as_ref().to_owned());
+        self
+    }
+
+    /// More arguments.
+    #[must_use]
+    pub fn args<S: AsRef<str>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        self.words.extend(words.into_iter().map(|word| word.as_ref().to_owned()));
+        self
+    }
+
+    /// An environment variable; besides these there are only PATH, HOME, TERM and LC_ALL.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Who runs it: root unless said otherwise.
+    #[must_use]
+    pub fn user(mut self, user: User) -> Self {
+        self.user = user;
+        self
+    }
+
+    /// No input, instead of a pipe that stays open.
+    #[must_use]
+    pub fn no_input(mut self) -> Self {
+        self.input = Input::Nothing;
+        self
+    }
+
+    /// A terminal as input and output.
+    #[must_use]
+    pub fn on_terminal(mut self) -> Self {
+        self.input = Input::Terminal;
+        self
+    }
+
+    /// The connection as descriptors 0 and 1, as from inetd.
+    #[must_use]
+    pub fn on_connection(mut self, connection: impl Into<OwnedFd>) -> Self {
+        self.input = Input::Connection(connection.into());
+        self
+    }
+
+    /// How long [`Command::run`] lets it run: [`LIMIT`] unless said otherwise.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// When it is not there, or does not end within its time limit (it is killed then).
+    #[must_use]
+    pub fn run(self) -> End {
+        let limit = self.limit;
+        self.spawn().wait(limit)
+    }
+
+    /// Starts it. Killed when the [`Process`] is dropped.
+    ///
+    /// # Panics
+    /// When it is not there.
+    #[must_use]
+    pub fn spawn(self) -> Process<'a> {
+        let pid_file = format!("/run/test/pids/{}", self.sandbox.next_number());
+        let mut command = std::process::Command::new("nsenter");
+        command
+            .args(self.sandbox.entrance())
+            .args(["--", "setsid", "/bin/sh", "-c"])
+            .arg("command -v \"$2\" >/dev/null || exit 127; f=$1; shift; echo $$ >\"$f.new\"; mv \"$f.new\" \"$f\"; exec \"$@\"")
+            .arg("sh")
+            .arg(&pid_file)
+            .args(self.user.change())
+            .args(&self.words)
+            .env_clear()
+            .env("PATH", PATH)
+            .env("HOME", self.user.home())
+            .env("TERM", "vt100")
+            .env("LC_ALL", "C.UTF-8")
+            .envs(self.settings)
+            .process_group(0);
+        let (keep, output) = connect(&mut command, self.input);
+        let child = command.spawn().expect("nsenter (package util-linux)");
+        drop(command); // its copies of our pipes
+        let output = collect(output);
+        let mut process = Process {
+            sandbox: self.sandbox,
+            name: self.words.join(" "),
+            child,
+            pid: 0,
+            keep,
+            output,
+        };
+        let known = until(LIMIT, || {
+            if let Some(content) = self.sandbox.read(&pid_file) {
+                return String::from_utf8_lossy(&content).trim().parse().ok();
+            }
+            process.child.try_wait().expect("a child").map(|_| 0)
+        });
+        process.pid = known.expect("a process that starts");
+        assert!(process.pid != 0, "{}\n{}", advice(&self.words[0]), process.output());
+        process
+    }
+}
+
+/// Gives the command its input and output. What is returned first must stay open; the second
+/// is where its output can be read.
+fn connect(command: &mut std::process::Command, input: Input) -> (Option<File>, File) {
+    let (read, write) = pipe2(OFlag::O_CLOEXEC).expect("a pipe");
+    let copy = |fd: &OwnedFd| fd.try_clone().expect("one more descriptor");
+    match input {
+        Input::Held => {
+            let (theirs, ours) = pipe2(OFlag::O_CLOEXEC).expect("a pipe");
+            command.stdin(theirs).stdout(copy(&write)).stderr(write);
+            (Some(ours.into()), read.into())
+        }
+        Input::Nothing => {
+            command.stdin(Stdio::null()).stdout(copy(&write)).stderr(write);
+            (None, read.into())
+        }
+        Input::Connection(connection) => {
+            command.stdin(copy(&connection)).stdout(connection).stderr(write);
+            (None, read.into())
+        }
+        Input::Terminal => {
+            let terminal = openpty(None, None).expect("a pseudo-terminal");
+            command.stdin(copy(&terminal.slave)).stdout(copy(&terminal.slave));
+            command.stderr(terminal.slave);
+            (Some(copy(&terminal.master).into()), terminal.master.into())
+        }
+    }
+}
+
+/// Reads all output in the background, so that no program ever waits for the test.
+fn collect(mut source: File) -> Arc<Mutex<Vec<u8>>> {
+    let all = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&all);
+    thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(length @ 1..) = source.read(&mut piece) {
+            sink.lock().expect("no panic while held").extend_from_slice(&piece[..length]);
+        }
+    });
+    all
+}
+
+/// A program that runs in a sandbox.
+#[derive(Debug)]
+pub struct Process<'a> {
+    sandbox: &'a Sandbox,
+    name: String,
+    child: Child,
+    pid: u32,
+    keep: Option<File>,
+    output: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Process<'_> {
+    /// Its pid as the sandbox counts.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What it has printed so far, standard error included.
+    #[must_use]
+    pub fn output(&self) -> String {
+        String::from_utf8_lossy(&self.output.lock().expect("no panic while held")).into_owned()
+    }
+
+    /// Gives it input.
+    pub fn type_in(&mut self, text: &str) {
+        let keep = self.keep.as_mut().expect("an input to type into");
+        keep.write_all(text.as_bytes()).expect("a program that reads");
+    }
+
+    /// Ends its input.
+    pub fn end_input(&mut self) {
+        self.keep = None;
+    }
+
+    /// Whether it has not ended.
+    #[must_use]
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// Waits until it has printed this.
+    ///
+    /// # Panics
+    /// When it has not within [`LIMIT`], or ends without.
+    pub fn expect(&mut self, text: &str) {
+        let found = until(LIMIT, || {
+            let ended = !self.runs();
+            if self.output().contains(text) { Some(true) } else { ended.then_some(false) }
+        });
+        assert_eq!(found, Some(true), "{} did not say {text:?}:\n{}", self.name, self.output());
+    }
+
+    /// Sends a signal by name, such as "KILL", to it alone.
+    pub fn signal(&self, name: &str) {
+        let (pid, signal) = (self.pid.to_string(), format!("-{name}"));
+        let sent = std::process::Command::new("nsenter")
+            .args(self.sandbox.entrance())
+            .args(["--", "kill", &signal, "--", &pid])
+            .stderr(Stdio::null())
+            .status();
+        assert!(sent.expect("nsenter").success(), "{} is gone already", self.name);
+    }
+
+    /// Kills it with SIGKILL and waits until its pid is free.
+    pub fn kill(mut self) {
+        self.signal("KILL");
+        self.gone();
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it has not ended within `limit`.
+    #[must_use]
+    pub fn wait(mut self, limit: Duration) -> End {
+        let status = until(limit, || self.child.try_wait().expect("a child"));
+        let Some(status) = status else {
+            panic!("{} still runs after {limit:?}:\n{}", self.name, self.output())
+        };
+        // What it printed last may still be in the pipe; a child of its own may hold that open.
+        until(Duration::from_millis(200), || (Arc::strong_count(&self.output) == 1).then_some(()));
+        End { name: self.name.clone(), status, output: self.output() }
+    }
+
+    fn gone(&mut self) {
+        let gone = until(LIMIT, || self.child.try_wait().expect("a child"));
+        assert!(gone.is_some(), "{} survived SIGKILL", self.name);
+    }
+}
+
+impl Drop for Process<'_> {
+    fn drop(&mut self) {
+        if self.runs() {
+            let pid = self.pid.to_string();
+            let _ = std::process::Command::new("nsenter")
+                .args(self.sandbox.entrance())
+                .args(["--", "kill", "-KILL", "--", &pid])
+                .stderr(Stdio::null())
+                .status();
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// What became of a program.
+#[derive(Debug)]
+pub struct End {
+    name: String,
+    status: ExitStatus,
+    output: String,
+}
+
+impl End {
+    /// Its exit code, or -SIGNAL.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| -self.status.signal().unwrap_or(0))
+    }
+
+    /// All it printed, standard error included.
+    #[must_use]
+    pub fn output(&self) -> &str {
+        &self.output
+    }
+
+    /// Whether it printed this.
+    #[must_use]
+    pub fn said(&self, text: &str) -> bool {
+        self.output.contains(text)
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ended with {} after saying:\n{}", self.name, self.code(), self.output)
+    }
+}

@@ -1,0 +1,222 @@
+//! One private machine: namespaces, `/dev`, `/run/lock`, pseudo-terminals.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use nix::pty::{OpenptyResult, openpty};
+use nix::unistd::ttyname;
+
+use crate::peers::workspace;
+use crate::process::Command;
+use crate::until::{LIMIT, until};
+
+/// What a sandbox is to contain. Made by [`Sandbox::layout`].
+#[derive(Debug, Default)]
+pub struct Layout {
+    furniture: Vec<[String; 3]>,
+    ports: Vec<Port>,
+}
+
+/// A pseudo-terminal that stands for a serial port. The test keeps the far end open.
+#[derive(Debug)]
+struct Port {
+    name: String,
+    far_end: OwnedFd,
+    _near_end: OwnedFd,
+}
+
+impl Layout {
+    /// A real character device `/dev/NAME`: subdirectories are made. Anybody may open it.
+    #[must_use]
+    pub fn port(self, name: &str) -> Self {
+        self.port_with_mode(name, 0o666)
+    }
+
+    /// The same with an access mode; owner root, group dialout.
+    #[must_use]
+    pub fn port_with_mode(mut self, name: &str, mode: u32) -> Self {
+        let OpenptyResult { master, slave } = openpty(None, None).expect("a pseudo-terminal");
+        let path = ttyname(slave.as_fd()).expect("its name");
+        std::os::unix::fs::chown(&path, Some(0), Some(20)).expect("owner of the port: not root?");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode of the port");
+        self.furniture.push(["port".into(), name.into(), text(&path)]);
+        self.ports.push(Port { name: name.into(), far_end: master, _near_end: slave });
+        self
+    }
+
+    /// A symbolic link `/dev/NAME` to `target`, as seen from the link.
+    #[must_use]
+    pub fn link(mut self, name: &str, target: &str) -> Self {
+        self.furniture.push(["link".into(), name.into(), target.into()]);
+        self
+    }
+
+    /// A file or directory of the host, as `/run/test/NAME`. Programs that may lie under a
+    /// hidden `/tmp` or `/run`, such as the ones under test, must be brought.
+    #[must_use]
+    pub fn bring(mut self, name: &str, path: impl AsRef<Path>) -> Self {
+        let path = path.as_ref().canonicalize().expect("a path to bring");
+        self.furniture.push(["bring".into(), name.into(), text(&path)]);
+        self
+    }
+
+    /// The mode, such as "0755", and the owner, such as "root:root", of `/run/lock`.
+    /// Debian's default is 1777.
+    #[must_use]
+    pub fn lock_dir(mut self, mode: &str, owner: &str) -> Self {
+        self.furniture.push(["lock".into(), mode.into(), owner.into()]);
+        self
+    }
+
+    /// Makes the sandbox.
+    ///
+    /// # Panics
+    /// When it cannot be made; without root it never can.
+    #[must_use]
+    pub fn enter(self) -> Sandbox {
+        assert!(nix::unistd::geteuid().is_root(), "sandboxes are made by root: sudo -E tests/run");
+        let support = workspace().join("tests/support");
+        let layout = self
+            .bring("etc", support.join("etc"))
+            .bring("programs", workspace().join("tests/programs"));
+        let mut keeper = std::process::Command::new("unshare")
+            .args(["--mount", "--pid", "--net", "--ipc", "--uts", "--fork"])
+            .args(["--kill-child", "--mount-proc", "/bin/sh"])
+            .arg(support.join("src/enter.sh"))
+            .args(layout.furniture.iter().flatten())
+            .env_clear()
+            .env("PATH", PATH)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("unshare (package util-linux)");
+        let mut said = String::new();
+        let answers = keeper.stdout.take().expect("its output");
+        BufReader::new(answers).read_line(&mut said).expect("its answer");
+        if said != "ready\n" {
+            let mut why = String::new();
+            let _ = keeper.stderr.take().map(|mut stream| stream.read_to_string(&mut why));
+            panic!("the sandbox could not be made: {said}{why}");
+        }
+        let first = first_process(&keeper);
+        Sandbox { keeper, first, ports: layout.ports, started: Cell::new(0) }
+    }
+}
+
+/// What programs in a sandbox find programs by.
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// `unshare` forks once; its child is pid 1 of the sandbox.
+fn first_process(keeper: &Child) -> u32 {
+    let children = format!("/proc/{0}/task/{0}/children", keeper.id());
+    until(LIMIT, || fs::read_to_string(&children).ok()?.split_whitespace().next()?.parse().ok())
+        .expect("the sandbox's first process")
+}
+
+/// One private machine. It ends when this is dropped, or with the test.
+#[derive(Debug)]
+pub struct Sandbox {
+    keeper: Child,
+    first: u32,
+    ports: Vec<Port>,
+    started: Cell<u32>,
+}
+
+impl Sandbox {
+    /// Begins with nothing but the usual nodes in `/dev`, loopback, and an empty `/run/lock`
+    /// of mode 1777.
+    #[must_use]
+    pub fn layout() -> Layout {
+        Layout::default()
+    }
+
+    /// A program to run in here. It is looked up in the sandbox's `PATH`.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command<'_> {
+        Command::new(self, program)
+    }
+
+    /// A path of the sandbox as the test can open it.
+    #[must_use]
+    pub fn path(&self, inside: &str) -> PathBuf {
+        let inside = inside.replacen("/var/lock", "/run/lock", 1);
+        PathBuf::from(format!("/proc/{}/root{inside}", self.first))
+    }
+
+    /// The whole of a file in here, if there is one. Never follows a link out of the sandbox.
+    #[must_use]
+    pub fn read(&self, inside: &str) -> Option<Vec<u8>> {
+        let mut content = Vec::new();
+        fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+            .open(self.path(inside))
+            .ok()?
+            .read_to_end(&mut content)
+            .ok()?;
+        Some(content)
+    }
+
+    /// Writes a file in here, whole, with this mode.
+    pub fn write(&self, inside: &str, content: impl AsRef<[u8]>, mode: u32) {
+        let path = self.path(inside);
+        fs::write(&path, content).expect("a file in the sandbox");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("its mode");
+    }
+
+    /// The names in the lock directory, in order.
+    #[must_use]
+    pub fn locks(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.path("/run/lock"))
+            .expect("the lock directory")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Where to read what programs sent to the port, and to write what they shall receive.
+    ///
+    /// # Panics
+    /// When there is no such port.
+    #[must_use]
+    pub fn far_end(&self, port: &str) -> fs::File {
+        let port = self.ports.iter().find(|it| it.name == port).expect("a port of the sandbox");
+        fs::File::from(port.far_end.try_clone().expect("one more descriptor"))
+    }
+
+    /// Arguments for `nsenter` that lead into this sandbox.
+    pub(crate) fn entrance(&self) -> [String; 7] {
+        let target = format!("--target={}", self.first);
+        let rest = ["--mount", "--pid", "--net", "--ipc", "--uts", "--wd=/"].map(String::from);
+        let [mount, pid, net, ipc, uts, wd] = rest;
+        [target, mount, pid, net, ipc, uts, wd]
+    }
+
+    /// A number that no other program of this sandbox has.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.started.set(self.started.get() + 1);
+        self.started.get()
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
