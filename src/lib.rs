@@ -3,5 +3,11 @@
 //! bytes → line → Command → Session → DeviceName → lock file names → lock files → Outcome →
 //! Reply → bytes. Every arrow makes the type narrower; nothing flows back.
 
+pub mod cli;
 pub mod device;
+pub mod journal;
+pub mod limits;
 pub mod lock;
+pub mod peer;
+pub mod protocol;
+pub mod serve;

@@ -1,3 +1,5 @@
 //! Starts `lfpd`; everything else is in the library.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    lfpd::cli::run(std::env::args_os())
+}

@@ -1,0 +1,155 @@
+//! Arguments to configuration, and the program's one entry.
+//!
+//! Reads no file and no environment variable. Prints only where no client can see it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Parser, ValueEnum};
+use syslog::Facility;
+
+use crate::device::os::{self, System};
+use crate::journal::{self, Destination, Journal, Severity};
+use crate::limits::{IDLE_TIMEOUT, IDLE_TIMEOUT_MAX_SECS, VERSION_CHARS};
+use crate::lock::table::{Places, Table};
+use crate::peer::Rule;
+use crate::protocol::reply::Version;
+use crate::serve::{Service, stdio};
+
+/// Serves one client of the Lock File Protocol on standard input and output, as inetd starts it.
+#[derive(Debug, Parser)]
+#[command(name = "lfpd", version, disable_help_subcommand = true)]
+struct Options {
+    /// Write lock files to this directory instead of the system's own
+    #[arg(long, value_name = "DIR")]
+    lock_dir: Option<PathBuf>,
+
+    /// Look for other programs' locks here too; replaces the built-in list (repeatable)
+    #[arg(long, value_name = "DIR")]
+    search_dir: Vec<PathBuf>,
+
+    /// Follow this system's conventions for lock files [default: this one]
+    #[arg(long, value_name = "NAME", value_parser = system)]
+    os: Option<&'static System>,
+
+    /// Keep the start times of lock holders here
+    #[arg(long, value_name = "DIR", default_value = "/run/lfpd")]
+    state_dir: PathBuf,
+
+    /// Close a connection that has asked nothing for so many seconds
+    #[arg(long, value_name = "SECS", default_value_t = IDLE_TIMEOUT.as_secs(),
+          value_parser = clap::value_parser!(u64).range(1..=IDLE_TIMEOUT_MAX_SECS))]
+    idle_timeout: u64,
+
+    /// Listen on a loopback address or `unix:PATH` instead of serving standard input
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<String>,
+
+    /// What the greeting calls the version
+    #[arg(long, value_name = "TEXT", default_value = "rxtx-1.5-9", value_parser = version)]
+    banner_version: Version,
+
+    /// Let any client name any process, as the original server did
+    #[arg(long)]
+    trust_pid: bool,
+
+    /// Log this and what is graver
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: Severity,
+
+    /// Log under this syslog facility: daemon, uucp, local0 ...
+    #[arg(long, value_name = "NAME", default_value = "daemon", value_parser = facility)]
+    log_facility: Facility,
+}
+
+/// Runs the program to its end. The arguments are with the program's name.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let descriptors = stdio::make_safe();
+    match Options::try_parse_from(arguments).and_then(Options::checked) {
+        Ok(options) => options.serve(descriptors),
+        Err(error) if descriptors.lead_to_a_client() => {
+            let destination = Destination::Syslog(Facility::LOG_DAEMON);
+            let line = format_args!("cannot start: {}", error.kind());
+            Journal::new(destination, Severity::Error).record(Severity::Error, &line);
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            // Where even the complaint cannot be written, the exit code says it.
+            let _ = error.print();
+            ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+        }
+    }
+}
+
+impl Options {
+    fn checked(self) -> Result<Self, clap::Error> {
+        if self.listen.is_empty() {
+            return Ok(self);
+        }
+        let text = "--listen is not in this version: start lfpd from a super-server\n";
+        Err(clap::Error::raw(ErrorKind::InvalidValue, text))
+    }
+
+    fn serve(self, descriptors: stdio::Descriptors) -> ExitCode {
+        journal::catch_panics(self.log_facility, descriptors.standard_error);
+        let journal = Journal::new(Destination::Syslog(self.log_facility), self.log_level);
+        let rule = if self.trust_pid { Rule::Any } else { Rule::Own };
+        let idle_timeout = Duration::from_secs(self.idle_timeout);
+        let version = self.banner_version.clone();
+        let table = Table::new(self.places());
+        let mut service = Service::new(version, rule, table, journal);
+        stdio::serve(&mut service, descriptors, idle_timeout);
+        ExitCode::SUCCESS
+    }
+
+    fn places(self) -> Places {
+        let system = self.os.unwrap_or_else(os::native);
+        let search_dirs = match self.search_dir {
+            none if none.is_empty() => system.default_search_dirs(),
+            some => some,
+        };
+        Places {
+            system,
+            dev_dir: PathBuf::from("/dev"),
+            lock_dir: self.lock_dir.unwrap_or_else(|| PathBuf::from(system.lock_dir)),
+            search_dirs,
+            state_dir: self.state_dir,
+        }
+    }
+}
+
+impl ValueEnum for Severity {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Error, Self::Warning, Self::Notice, Self::Info, Self::Debug]
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(match self {
+            Self::Error => "error".into(),
+            Self::Warning => "warning".into(),
+            Self::Notice => "notice".into(),
+            Self::Info => "info".into(),
+            Self::Debug => "debug".into(),
+        })
+    }
+}
+
+fn system(name: &str) -> Result<&'static System, String> {
+    os::by_name(name).ok_or_else(|| {
+        let names: Vec<_> = os::SYSTEMS.iter().map(|system| system.name).collect();
+        format!("no such system; there are {}", names.join(", "))
+    })
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    Version::parse(text)
+        .ok_or_else(|| format!("needs 1 to {VERSION_CHARS} characters of printable ASCII"))
+}
+
+fn facility(name: &str) -> Result<Facility, String> {
+    Facility::from_str(name).map_err(|()| "no such syslog facility".to_owned())
+}

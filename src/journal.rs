@@ -1,0 +1,237 @@
+//! The administrator's log: syslog, or standard error where that is surely not the client.
+//!
+//! Never speaks to a client, never stops a session: without `/dev/log`, or with a syslog daemon
+//! that has stalled, lines are lost. Opens nothing before the first line.
+
+use std::fmt::{self, Display, Write as _};
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::panic::{self, PanicHookInfo};
+
+use syslog::{Facility, LogFormat, Logger, LoggerBackend};
+
+use crate::limits::{JOURNAL_CHARS, JOURNAL_WAIT};
+use crate::lock::Weight;
+
+/// Where syslog listens. Source: syslog(3).
+const DEV_LOG: &str = "/dev/log";
+
+/// How grave a line is, the gravest first. Source: syslog(3), without the three above error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The service, or a part of it, does not work.
+    Error,
+    /// An administrator should change something.
+    Warning,
+    /// Worth a look: somebody was refused, a lock was stolen from the dead.
+    Notice,
+    /// Daily work: taken, refused, released.
+    Info,
+    /// For those who look for a fault.
+    Debug,
+}
+
+/// Where a journal's lines go.
+#[derive(Clone, Copy, Debug)]
+pub enum Destination {
+    /// The syslog of this host, under this facility.
+    Syslog(Facility),
+    /// Standard error of a program that has no client there.
+    StandardError,
+}
+
+/// Writes one line per event, those up to a threshold.
+pub struct Journal {
+    threshold: Severity,
+    sink: Sink,
+}
+
+enum Sink {
+    Unopened(Facility),
+    Syslog(Logger<LoggerBackend, Plain>),
+    StandardError,
+    Off,
+}
+
+/// `<PRIORITY>lfpd[PID]: LINE` without a time: the receiver knows it better (RFC 3164, 4.3.2),
+/// and the crate's own format says universal time where local time belongs.
+#[derive(Clone, Copy, Debug)]
+struct Plain(Facility);
+
+impl Journal {
+    /// A journal that keeps lines of `threshold` and graver.
+    #[must_use]
+    pub fn new(destination: Destination, threshold: Severity) -> Self {
+        let sink = match destination {
+            Destination::Syslog(facility) => Sink::Unopened(facility),
+            Destination::StandardError => Sink::StandardError,
+        };
+        Self { threshold, sink }
+    }
+
+    /// Writes one line, cleaned and cut. Formats nothing when nobody will read it.
+    pub fn record(&mut self, severity: Severity, line: &dyn Display) {
+        if severity > self.threshold || matches!(self.sink, Sink::Off) {
+            return;
+        }
+        let line = clean(line);
+        if let Sink::Unopened(facility) = self.sink {
+            self.sink = open(facility).map_or(Sink::Off, Sink::Syslog);
+        }
+        let written = match &mut self.sink {
+            Sink::Syslog(logger) => send(logger, severity, &line),
+            Sink::StandardError => writeln!(io::stderr(), "lfpd: {line}").is_ok(),
+            Sink::Unopened(_) | Sink::Off => false,
+        };
+        if !written {
+            self.sink = Sink::Off;
+        }
+    }
+}
+
+/// Sends panics to syslog, and to standard error where that is not the client.
+pub fn catch_panics(facility: Facility, standard_error: StandardError) {
+    panic::set_hook(Box::new(move |panic| {
+        let line = clean(&Panic(panic));
+        if let Some(mut logger) = open(facility) {
+            let _ = send(&mut logger, Severity::Error, &line);
+        }
+        if standard_error == StandardError::Ours {
+            let _ = writeln!(io::stderr(), "lfpd: {line}");
+        }
+    }));
+}
+
+/// Whose descriptor 2 is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StandardError {
+    /// It leads to whoever runs the service.
+    Ours,
+    /// It leads, or may lead, to the client.
+    Clients,
+}
+
+struct Panic<'a>(&'a PanicHookInfo<'a>);
+
+impl Display for Panic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("panic")?;
+        if let Some(location) = self.0.location() {
+            write!(f, " at {location}")?;
+        }
+        let payload = self.0.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        match text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)) {
+            Some(text) => write!(f, ": {text}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn open(facility: Facility) -> Option<Logger<LoggerBackend, Plain>> {
+    let socket = UnixDatagram::unbound().ok()?;
+    socket.connect(DEV_LOG).ok()?;
+    socket.set_write_timeout(Some(JOURNAL_WAIT)).ok()?;
+    Some(Logger::new(LoggerBackend::Unix(socket), Plain(facility)))
+}
+
+fn send(logger: &mut Logger<LoggerBackend, Plain>, severity: Severity, line: &str) -> bool {
+    let sent = match severity {
+        Severity::Error => logger.err(line),
+        Severity::Warning => logger.warning(line),
+        Severity::Notice => logger.notice(line),
+        Severity::Info => logger.info(line),
+        Severity::Debug => logger.debug(line),
+    };
+    sent.is_ok()
+}
+
+impl LogFormat<&str> for Plain {
+    fn format<W: Write>(
+        &self,
+        writer: &mut W,
+        severity: syslog::Severity,
+        line: &str,
+    ) -> syslog::Result<()> {
+        let priority = self.0 as u32 | severity as u32;
+        let pid = std::process::id();
+        write!(writer, "<{priority}>lfpd[{pid}]: {line}").map_err(syslog::Error::Write)
+    }
+}
+
+/// One line of at most [`JOURNAL_CHARS`] characters: control characters, and everything else
+/// outside printable ASCII, show as `?`. Clients' text may be in it.
+fn clean(line: &dyn Display) -> String {
+    let mut cleaned = Cleaned { line: String::new(), room: JOURNAL_CHARS };
+    // Fails when the room is used up, which is what cuts the line.
+    let _ = write!(cleaned, "{line}");
+    cleaned.line
+}
+
+struct Cleaned {
+    line: String,
+    room: usize,
+}
+
+impl fmt::Write for Cleaned {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            self.room = self.room.checked_sub(1).ok_or(fmt::Error)?;
+            let printable = character == ' ' || character.is_ascii_graphic();
+            self.line.push(if printable { character } else { '?' });
+        }
+        Ok(())
+    }
+}
+
+impl From<Weight> for Severity {
+    fn from(weight: Weight) -> Self {
+        match weight {
+            Weight::Info => Self::Info,
+            Weight::Notice => Self::Notice,
+            Weight::Warning => Self::Warning,
+        }
+    }
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("threshold", &self.threshold).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::plain("lock taken: ttyS0", "lock taken: ttyS0")]
+    #[case::newline("one\nlfpd[1]: two", "one?lfpd[1]: two")]
+    #[case::escape("\x1b[2J\x07", "?[2J?")]
+    #[case::nul_and_delete("a\0b\x7fc", "a?b?c")]
+    #[case::c1_and_beyond("\u{9b}\u{2028}\u{e9}", "???")]
+    #[case::percent("%n%s%n", "%n%s%n")]
+    fn lines_are_cleaned(#[case] line: &str, #[case] cleaned: &str) {
+        assert_eq!(clean(&line), cleaned);
+    }
+
+    #[rstest]
+    #[case::below(JOURNAL_CHARS - 1, JOURNAL_CHARS - 1)]
+    #[case::at(JOURNAL_CHARS, JOURNAL_CHARS)]
+    #[case::above(JOURNAL_CHARS + 1, JOURNAL_CHARS)]
+    #[case::far_above(100 * JOURNAL_CHARS, JOURNAL_CHARS)]
+    fn lines_are_cut(#[case] length: usize, #[case] kept: usize) {
+        assert_eq!(clean(&"x".repeat(length)).len(), kept);
+    }
+
+    #[test]
+    fn priority_joins_facility_and_severity_and_the_line_is_no_format() {
+        let mut bytes = Vec::new();
+        let plain = Plain(Facility::LOG_UUCP);
+        plain.format(&mut bytes, syslog::Severity::LOG_NOTICE, "%n {x}").unwrap();
+        let pid = std::process::id();
+        assert_eq!(String::from_utf8(bytes).unwrap(), format!("<69>lfpd[{pid}]: %n {{x}}"));
+    }
+}

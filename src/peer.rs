@@ -1,0 +1,231 @@
+//! Who is at the other end of a connection, and whether they may name a process.
+//!
+//! Never believes what the client says of itself, and never answers in doubt: a peer whose
+//! address or uid the kernel does not tell is a stranger, or nobody.
+
+mod proc_net;
+mod sock_diag;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use lockfile::process::{self, Liveness, Pid};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    self, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, SockaddrLike,
+    SockaddrStorage, sockopt,
+};
+
+use crate::limits::PROC_NET_BYTES;
+
+/// Somebody on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    place: Place,
+    uid: Option<u32>,
+}
+
+/// Somebody who may not speak to the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stranger {
+    /// An address that is not this host's own.
+    Remote(SocketAddr),
+    /// A socket of a kind that says nothing about its peer.
+    OtherFamily,
+    /// The connection is no longer, so nobody can tell whose it was.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// No socket: whoever started this program.
+    Starter,
+    UnixSocket,
+    Loopback(SocketAddr),
+}
+
+/// The two ends of a TCP connection as one of its sockets sees them, IPv4-mapped addresses as
+/// IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Connection {
+    near: SocketAddr,
+    far: SocketAddr,
+}
+
+/// Which processes a peer may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Its own, and those that do not exist; root any.
+    Own,
+    /// Any: `--trust-pid`.
+    Any,
+}
+
+/// Whether a peer may name a process, and why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may.
+    MayName,
+    /// The process belongs to this other uid.
+    Anothers(u32),
+    /// The process exists, but nobody says whose it is (`hidepid` in proc(5)).
+    Hidden,
+    /// The process exists, but nobody says who the peer is.
+    PeerUnknown,
+}
+
+impl Peer {
+    /// Looks at a connection. To be called before anything is sent: a client that has its
+    /// greeting may be gone the next moment, and then nobody can tell any more who it was.
+    ///
+    /// # Errors
+    /// [`Stranger`] when the peer is not surely on this host.
+    pub fn of(stream: BorrowedFd<'_>) -> Result<Self, Stranger> {
+        let raw = stream.as_raw_fd();
+        let far = match socket::getpeername::<SockaddrStorage>(raw) {
+            Ok(address) => address,
+            Err(Errno::ENOTSOCK) => return Ok(Self::starter()),
+            Err(_) => return Err(Stranger::Gone),
+        };
+        match far.family() {
+            Some(AddressFamily::Unix) => Ok(Self::unix(stream)),
+            Some(AddressFamily::Inet | AddressFamily::Inet6) => {
+                let near = socket::getsockname(raw).map_err(|_| Stranger::Gone)?;
+                Self::tcp(&near, &far)
+            }
+            _ => Err(Stranger::OtherFamily),
+        }
+    }
+
+    fn starter() -> Self {
+        Self { place: Place::Starter, uid: Some(nix::unistd::getuid().as_raw()) }
+    }
+
+    fn unix(stream: BorrowedFd<'_>) -> Self {
+        let credentials = socket::getsockopt(&stream, sockopt::PeerCredentials).ok();
+        Self { place: Place::UnixSocket, uid: credentials.map(|peer| peer.uid()) }
+    }
+
+    fn tcp(near: &SockaddrStorage, far: &SockaddrStorage) -> Result<Self, Stranger> {
+        let near = address(near).ok_or(Stranger::OtherFamily)?;
+        let far = address(far).ok_or(Stranger::OtherFamily)?;
+        if !far.ip().is_loopback() {
+            return Err(Stranger::Remote(far));
+        }
+        // The peer's socket has the same two ends, the other way round.
+        let uid = uid_of(&Connection { near: far, far: near });
+        Ok(Self { place: Place::Loopback(far), uid })
+    }
+
+    /// The user at the other end, where the kernel tells.
+    #[must_use]
+    pub fn uid(&self) -> Option<u32> {
+        self.uid
+    }
+
+    /// May this peer take or release locks for that process?
+    #[must_use]
+    pub fn may_name(&self, pid: Pid, rule: Rule) -> Verdict {
+        let alive = || process::liveness(pid) == Liveness::Alive;
+        if rule == Rule::Any || !alive() || self.uid == Some(0) {
+            return Verdict::MayName;
+        }
+        match (self.uid, process::owner(pid)) {
+            (None, _) => Verdict::PeerUnknown,
+            (Some(uid), Some(owner)) if uid == owner => Verdict::MayName,
+            (Some(_), Some(owner)) => Verdict::Anothers(owner),
+            // It may have ended between the two questions.
+            (Some(_), None) if alive() => Verdict::Hidden,
+            (Some(_), None) => Verdict::MayName,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.uid {
+            Some(uid) => write!(f, "uid {uid}")?,
+            None => f.write_str("unknown uid")?,
+        }
+        match self.place {
+            Place::Starter => f.write_str(" on standard input"),
+            Place::UnixSocket => f.write_str(" on a Unix socket"),
+            Place::Loopback(address) => write!(f, " at {address}"),
+        }
+    }
+}
+
+impl fmt::Display for Stranger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Remote(address) => write!(f, "{address} is not on this host"),
+            Self::OtherFamily => f.write_str("a socket that does not tell its peer"),
+            Self::Gone => f.write_str("a connection that was gone before it could be looked at"),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MayName => f.write_str("allowed"),
+            Self::Anothers(owner) => write!(f, "it belongs to uid {owner}"),
+            Self::Hidden => f.write_str("it is hidden from us: is /proc mounted with hidepid?"),
+            Self::PeerUnknown => f.write_str("nobody tells whose the connection is"),
+        }
+    }
+}
+
+fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = || storage.as_sockaddr_in().map(|a| SocketAddr::from((a.ip(), a.port())));
+    let v6 = || storage.as_sockaddr_in6().map(|a| SocketAddr::from((a.ip(), a.port())));
+    let address = v4().or_else(v6)?;
+    Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
+}
+
+/// The uid of the program that holds a TCP socket of this host open.
+///
+/// `/proc/net` is the slow way for kernels and containers without `sock_diag`; a kernel without
+/// the module for TCP says "no such socket", so that answer is not the last word either.
+fn uid_of(socket: &Connection) -> Option<u32> {
+    ask_kernel(socket).ok().flatten().or_else(|| {
+        ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|path| look_up(path, socket))
+    })
+}
+
+fn ask_kernel(socket: &Connection) -> Result<Option<u32>, Errno> {
+    // One question is asked in a socket's life, so the number only has to be ours.
+    const SEQUENCE: u32 = 1;
+    let netlink = socket::socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkSockDiag,
+    )?;
+    socket::send(netlink.as_raw_fd(), &sock_diag::question(socket, SEQUENCE), MsgFlags::empty())?;
+    let mut buffer = [0; sock_diag::BUFFER_BYTES];
+    // The kernel has answered before send(2) returned, so there is nothing to wait for.
+    let flags = MsgFlags::MSG_DONTWAIT;
+    let (length, sender) = receive_from(netlink.as_raw_fd(), &mut buffer, flags)?;
+    let from_kernel = sender.is_some_and(|sender| sender.pid() == 0);
+    let bytes = buffer.get(..length).filter(|_| from_kernel);
+    Ok(bytes.and_then(|bytes| sock_diag::answer(bytes, socket, SEQUENCE)))
+}
+
+fn receive_from(
+    netlink: i32,
+    buffer: &mut [u8],
+    flags: MsgFlags,
+) -> Result<(usize, Option<NetlinkAddr>), Errno> {
+    let mut place = [std::io::IoSliceMut::new(buffer)];
+    let message = socket::recvmsg::<NetlinkAddr>(netlink, &mut place, None, flags)?;
+    Ok((message.bytes, message.address))
+}
+
+fn look_up(path: &str, socket: &Connection) -> Option<u32> {
+    let table = BufReader::new(File::open(path).ok()?.take(PROC_NET_BYTES));
+    table.lines().map_while(Result::ok).find_map(|line| proc_net::uid_on(&line, socket))
+}

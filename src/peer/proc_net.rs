@@ -1,0 +1,96 @@
+//! Lines of `/proc/net/tcp` and `/proc/net/tcp6`: reading only.
+//!
+//! Source: proc(5). Addresses stand there as 32-bit words in host order, the same words the
+//! kernel holds in network order.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::Connection;
+use super::sock_diag::CONNECTED;
+
+/// The uid on a line, when the line is about that very socket and somebody holds it open.
+pub(super) fn uid_on(line: &str, socket: &Connection) -> Option<u32> {
+    let mut words = line.split_ascii_whitespace();
+    let near = address(words.nth(1)?)?;
+    let far = address(words.next()?)?;
+    if *socket != (Connection { near, far }) {
+        return None;
+    }
+    let state = u8::from_str_radix(words.next()?, 16).ok()?;
+    // Queues, timer and retransmissions stand between.
+    let uid = words.nth(3)?.parse().ok()?;
+    let inode: u64 = words.nth(1)?.parse().ok()?;
+    (CONNECTED.contains(&state) && inode != 0).then_some(uid)
+}
+
+fn address(word: &str) -> Option<SocketAddr> {
+    let (ip, port) = word.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let ip = match ip.len() {
+        8 => IpAddr::from(Ipv4Addr::from(quad(ip)?)),
+        32 => {
+            let mut octets = [0; 16];
+            for (place, at) in octets.chunks_exact_mut(4).zip((0_usize..32).step_by(8)) {
+                place.copy_from_slice(&quad(ip.get(at..at.checked_add(8)?)?)?);
+            }
+            IpAddr::from(Ipv6Addr::from(octets))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip.to_canonical(), port))
+}
+
+fn quad(hexadecimal: &str) -> Option<[u8; 4]> {
+    u32::from_str_radix(hexadecimal, 16).ok().map(u32::to_ne_bytes)
+}
+
+#[cfg(test)]
+#[cfg(target_endian = "little")]
+mod tests {
+    use rstest::rstest;
+
+    use super::super::sock_diag::tests::connection;
+    use super::*;
+
+    const V4: &str = "   7: 0100007F:9C40 0100007F:C351 01 00000000:00000000 00:00000000 00000000  1000        0 4242 1 0 20 4 30 10 -1";
+    const V6: &str = "   7: 00000000000000000000000001000000:9C40 00000000000000000000000001000000:C351 01 00000000:00000000 00:00000000 00000000  1000        0 4242 1 0 20 4 30 10 -1";
+    const MAPPED: &str = "   7: 0000000000000000FFFF00000100007F:9C40 0000000000000000FFFF00000100007F:C351 01 00000000:00000000 00:00000000 00000000  1000        0 4242 1 0 20 4 30 10 -1";
+
+    #[rstest]
+    #[case::v4(V4, "127.0.0.1:40000", "127.0.0.1:50001", Some(1000))]
+    #[case::v6(V6, "[::1]:40000", "[::1]:50001", Some(1000))]
+    #[case::dual_stack(MAPPED, "127.0.0.1:40000", "127.0.0.1:50001", Some(1000))]
+    #[case::another(V4, "127.0.0.1:40001", "127.0.0.1:50001", None)]
+    #[case::our_own_end(V4, "127.0.0.1:50001", "127.0.0.1:40000", None)]
+    fn finds_the_socket(
+        #[case] line: &str,
+        #[case] near: &str,
+        #[case] far: &str,
+        #[case] uid: Option<u32>,
+    ) {
+        assert_eq!(uid_on(line, &connection(near, far)), uid);
+    }
+
+    #[rstest]
+    #[case::listening(" 01 ", " 0A ")]
+    #[case::connecting(" 01 ", " 02 ")]
+    #[case::closed(" 01 ", " 06 ")]
+    #[case::nobody_holds_it("4242", "0")]
+    fn believes_only_open_connections(#[case] from: &str, #[case] to: &str) {
+        let line = V4.replacen(from, to, 1);
+        assert_ne!(line, V4);
+        assert_eq!(uid_on(&line, &connection("127.0.0.1:40000", "127.0.0.1:50001")), None);
+    }
+
+    #[test]
+    fn cut_lines_say_nothing_and_never_panic() {
+        let socket = connection("127.0.0.1:40000", "127.0.0.1:50001");
+        let told = V4.find("4242").unwrap();
+        for end in 0..=told {
+            assert_eq!(uid_on(&V4[..end], &socket), None);
+        }
+        assert_eq!(uid_on("  sl  local_address rem_address   st", &socket), None);
+        assert_eq!(uid_on("7: zz:zz zz:zz 01", &socket), None);
+        assert_eq!(uid_on(&V4.replace("0100007F", "+100007F"), &socket), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! Every code and sentence the service says, and nobody else says any.
+//!
+//! A reply is one line of printable ASCII with CR LF, shorter than [`REPLY_BYTES`]. It never
+//! holds a path, a system error or a control character: it is made of fixed sentences, the
+//! host's name, the version, and at most [`ECHO_CHARS`] cleaned characters of the client's line.
+
+use crate::limits::{ECHO_CHARS, HOST_CHARS, REPLY_BYTES, VERSION_CHARS};
+
+/// Who the service says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    host: String,
+    version: Version,
+}
+
+/// The version in the greeting: printable ASCII, at most [`VERSION_CHARS`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version(String);
+
+/// What the service can say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// 220, before anything else is said.
+    Greeting,
+    /// 200, done.
+    Okay,
+    /// 202, a verb of RFC 959 that has no use here.
+    NotImplemented,
+    /// 221, the answer to QUIT.
+    Goodbye,
+    /// 450, somebody else has it, or it is not the asker's to release.
+    Busy,
+    /// 500, the line is no command.
+    NotUnderstood(Echo),
+    /// 550, the asker may not.
+    Denied,
+    /// 421, the service ends the session.
+    Closing,
+}
+
+/// What a 500 reply repeats of a line: cut, and clean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Echo(String);
+
+impl Version {
+    /// The only version a client has ever seen.
+    #[must_use]
+    pub fn original() -> Self {
+        Self("rxtx-1.5-9".to_owned())
+    }
+
+    /// `None` when it is empty, too long, or holds more than printable ASCII and blanks.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let printable = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+        let fits = (1..=VERSION_CHARS).contains(&text.len());
+        (printable && fits).then(|| Self(text.to_owned()))
+    }
+}
+
+impl Identity {
+    /// Takes the host's name as it comes; what a reply may not hold shows as `?`.
+    #[must_use]
+    pub fn new(host: &[u8], version: Version) -> Self {
+        let mut host = clean(host, HOST_CHARS);
+        if host.is_empty() {
+            "localhost".clone_into(&mut host);
+        }
+        Self { host, version }
+    }
+}
+
+impl Echo {
+    /// Cuts and cleans a line.
+    #[must_use]
+    pub fn of(line: &[u8]) -> Self {
+        Self(clean(line, ECHO_CHARS))
+    }
+}
+
+impl Reply {
+    /// The three digits.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::Okay => 200,
+            Self::NotImplemented => 202,
+            Self::Greeting => 220,
+            Self::Goodbye => 221,
+            Self::Closing => 421,
+            Self::Busy => 450,
+            Self::NotUnderstood(_) => 500,
+            Self::Denied => 550,
+        }
+    }
+
+    /// The line as it is sent, with its end.
+    #[must_use]
+    pub fn encode(&self, identity: &Identity) -> String {
+        let Identity { host, version: Version(version) } = identity;
+        let code = self.code();
+        let line = match self {
+            Self::Greeting => {
+                format!("{code} {host} Lock File Server (Version {version}) ready\r\n")
+            }
+            Self::Okay => format!("{code} Command okay.\r\n"),
+            Self::NotImplemented => format!("{code} Command not implemented\r\n"),
+            Self::Goodbye => {
+                format!("{code} Thank you for using the Lock File service on {host}\r\n")
+            }
+            Self::Closing => {
+                format!("{code} Service not available, closing control connection\r\n")
+            }
+            Self::Busy => format!("{code} : File busy\r\n"),
+            Self::NotUnderstood(Echo(line)) => {
+                format!("{code} '{line}': command not understood\r\n")
+            }
+            Self::Denied => format!("{code} : Permission denied.\r\n"),
+        };
+        debug_assert!(line.len() < REPLY_BYTES);
+        line
+    }
+}
+
+/// At most `limit` characters; every byte outside printable ASCII shows as `?`.
+fn clean(bytes: &[u8], limit: usize) -> String {
+    bytes.iter().take(limit).map(|byte| shown(*byte)).collect()
+}
+
+fn shown(byte: u8) -> char {
+    if byte == b' ' || byte.is_ascii_graphic() { char::from(byte) } else { '?' }
+}

@@ -1,0 +1,178 @@
+//! One session from greeting to goodbye: what to say, whom to ask, when to close.
+//!
+//! Holds no descriptor, clock, process or file, and decides nothing about them.
+
+use super::command::{self, Command, Refusal};
+use super::line::{Framer, Line};
+use super::reply::{Echo, Identity, Reply};
+use crate::lock::{Outcome, Request};
+
+/// One client's session.
+///
+/// Call [`Session::next`] with the bytes that have arrived and do what the [`Step`] says:
+///
+/// 1. The first step is the greeting, before any byte has arrived; or, for a peer who may not
+///    speak ([`Session::refuse`]), the refusal.
+/// 2. A question ([`Step::MayName`], [`Step::Lock`], [`Step::Unlock`]) is answered with
+///    [`Session::vouch`] or [`Session::answer`] before the next step. An answer nobody asked for
+///    is ignored; a question left open is asked again.
+/// 3. A [`Step::Send`] that fails changes nothing: go on, for what has arrived is still obeyed.
+/// 4. [`Step::Receive`]: all bytes are taken; bring more. At the end of the input, drop the
+///    session: an unfinished line does nothing.
+/// 5. [`Session::dismiss`] at any time (idle too long, shutting down) says so and closes.
+/// 6. After [`Step::Close`] there is nothing but [`Step::Close`].
+#[derive(Clone, Debug)]
+pub struct Session {
+    identity: Identity,
+    framer: Framer,
+    state: State,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send these bytes, in one write.
+    Send(String),
+    /// May the peer name this request's process? [`Session::vouch`].
+    MayName(Request),
+    /// Take the lock, then [`Session::answer`].
+    Lock(Request),
+    /// Release the lock, then [`Session::answer`].
+    Unlock(Request),
+    /// Bring more bytes.
+    Receive,
+    /// Close the connection.
+    Close,
+}
+
+/// The answer to [`Step::MayName`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The process does not exist, or is the peer's, or the peer may name any.
+    MayName,
+    /// It is somebody else's, or nobody knows whose.
+    MayNot,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Something is to be said before the next line is looked at.
+    Saying(Reply, Afterwards),
+    Listening,
+    Vouching(Work),
+    Working(Work),
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Afterwards {
+    Listen,
+    Close,
+}
+
+/// A request, and which of the two it is.
+#[derive(Clone, Debug)]
+enum Work {
+    Lock(Request),
+    Unlock(Request),
+}
+
+impl Session {
+    /// A session with a peer who may speak.
+    #[must_use]
+    pub fn admit(identity: Identity) -> Self {
+        Self::saying(identity, Reply::Greeting, Afterwards::Listen)
+    }
+
+    /// A session with a peer who may not: one 550, and the end.
+    #[must_use]
+    pub fn refuse(identity: Identity) -> Self {
+        Self::saying(identity, Reply::Denied, Afterwards::Close)
+    }
+
+    /// A session there is no room for: one 421, and the end.
+    #[must_use]
+    pub fn turn_away(identity: Identity) -> Self {
+        Self::saying(identity, Reply::Closing, Afterwards::Close)
+    }
+
+    fn saying(identity: Identity, reply: Reply, afterwards: Afterwards) -> Self {
+        Self { identity, framer: Framer::new(), state: State::Saying(reply, afterwards) }
+    }
+
+    /// What to do next, with the bytes that have arrived: those it needs are taken off the front.
+    pub fn next(&mut self, input: &mut &[u8]) -> Step {
+        if matches!(self.state, State::Listening) {
+            match self.framer.next_line(input) {
+                Some(line) => self.state = judge(&line),
+                None => return Step::Receive,
+            }
+        }
+        match &self.state {
+            State::Saying(reply, afterwards) => {
+                let step = Step::Send(reply.encode(&self.identity));
+                self.state = match afterwards {
+                    Afterwards::Listen => State::Listening,
+                    Afterwards::Close => State::Closed,
+                };
+                step
+            }
+            State::Vouching(Work::Lock(request) | Work::Unlock(request)) => {
+                Step::MayName(request.clone())
+            }
+            State::Working(Work::Lock(request)) => Step::Lock(request.clone()),
+            State::Working(Work::Unlock(request)) => Step::Unlock(request.clone()),
+            State::Listening => Step::Receive,
+            State::Closed => Step::Close,
+        }
+    }
+
+    /// Answers [`Step::MayName`].
+    pub fn vouch(&mut self, standing: Standing) {
+        if let State::Vouching(work) = &self.state {
+            self.state = match standing {
+                Standing::MayName => State::Working(work.clone()),
+                Standing::MayNot => State::Saying(Reply::Denied, Afterwards::Listen),
+            };
+        }
+    }
+
+    /// Answers [`Step::Lock`] and [`Step::Unlock`].
+    pub fn answer(&mut self, outcome: Outcome) {
+        if matches!(self.state, State::Working(_)) {
+            let reply = match outcome {
+                Outcome::Done => Reply::Okay,
+                Outcome::Busy => Reply::Busy,
+                Outcome::Denied => Reply::Denied,
+            };
+            self.state = State::Saying(reply, Afterwards::Listen);
+        }
+    }
+
+    /// The service ends the session: 421, and close.
+    pub fn dismiss(&mut self) {
+        if !matches!(self.state, State::Closed) {
+            self.state = State::Saying(Reply::Closing, Afterwards::Close);
+        }
+    }
+}
+
+/// What a line leads to.
+fn judge(line: &Line) -> State {
+    let text = match line {
+        Line::TooLong(beginning) => return not_understood(beginning),
+        Line::Whole(text) => text,
+    };
+    match command::parse(text) {
+        Ok(Command::Lock(request)) => State::Vouching(Work::Lock(request)),
+        Ok(Command::Unlock(request)) => State::Vouching(Work::Unlock(request)),
+        Ok(Command::Quit) => State::Saying(Reply::Goodbye, Afterwards::Close),
+        Err(Refusal::NotUnderstood) => not_understood(text),
+        Err(Refusal::NotImplemented) => State::Saying(Reply::NotImplemented, Afterwards::Listen),
+        Err(Refusal::NotAllowed) => State::Saying(Reply::Denied, Afterwards::Listen),
+    }
+}
+
+fn not_understood(line: &[u8]) -> State {
+    State::Saying(Reply::NotUnderstood(Echo::of(line)), Afterwards::Listen)
+}

@@ -1,0 +1,232 @@
+//! One connection on descriptors 0 and 1, as inetd and its kin hand it over.
+//!
+//! Nothing but the protocol ever goes to descriptor 1, and nothing at all to descriptor 2 where
+//! that may be the client.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{self, MsgFlags, sockopt};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, umask};
+
+use super::{Client, Need, Service};
+use crate::journal::StandardError;
+use crate::limits::READ_BYTES;
+
+/// The three descriptors, made safe.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptors {
+    input: Kind,
+    output: Kind,
+    /// Whose descriptor 2 was before it was made safe.
+    pub standard_error: StandardError,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Socket,
+    Other,
+}
+
+/// Why one wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Ready,
+    TooLong,
+}
+
+/// Whether what is sent still has somewhere to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Up,
+    /// The client no longer hears; what it has said is still obeyed.
+    Down,
+}
+
+/// Makes the process safe before it reads its first byte.
+///
+/// The standard library has done two things before `main`: opened `/dev/null` on those of the
+/// descriptors 0, 1 and 2 that were closed, so that no lock file can ever get one of these
+/// numbers, and ignored SIGPIPE. Here: lock files are readable by all whatever umask inetd had,
+/// and where descriptor 2 leads to the client, it leads to `/dev/null` from now on, so that not
+/// even the C library's last words reach the client.
+#[must_use]
+pub fn make_safe() -> Descriptors {
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    let [input, output, error] =
+        [io::stdin().as_fd(), io::stdout().as_fd(), io::stderr().as_fd()].map(|fd| fstat(fd).ok());
+    let standard_error = whose(&error, &[&input, &output]);
+    if standard_error == StandardError::Clients {
+        if let Ok(null) = File::options().write(true).open("/dev/null") {
+            // Where this fails, nothing is lost but the last line of defence.
+            let _ = nix::unistd::dup2_stderr(null);
+        }
+    }
+    Descriptors { input: kind(&input), output: kind(&output), standard_error }
+}
+
+fn kind(stat: &Option<FileStat>) -> Kind {
+    match stat {
+        Some(stat)
+            if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFSOCK =>
+        {
+            Kind::Socket
+        }
+        _ => Kind::Other,
+    }
+}
+
+fn whose(error: &Option<FileStat>, others: &[&Option<FileStat>]) -> StandardError {
+    let same = |other: &FileStat| {
+        error.is_none_or(|error| error.st_dev == other.st_dev && error.st_ino == other.st_ino)
+    };
+    let clients =
+        kind(error) == Kind::Socket || others.iter().any(|other| other.is_none_or(|o| same(&o)));
+    if clients { StandardError::Clients } else { StandardError::Ours }
+}
+
+impl Descriptors {
+    /// Whether anything that is printed may reach a client.
+    #[must_use]
+    pub fn lead_to_a_client(&self) -> bool {
+        self.input == Kind::Socket || self.output == Kind::Socket
+    }
+
+    /// The descriptor that tells who the client is: the socket among the two, if there is one.
+    fn identity(&self) -> BorrowedFd<'static> {
+        match (self.input, self.output) {
+            (Kind::Other, Kind::Socket) => output(),
+            (Kind::Socket | Kind::Other, _) => input(),
+        }
+    }
+}
+
+/// Serves the one client until it or the service ends the session.
+pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Duration) {
+    // A telnet client sends its interrupts as urgent data; out of its place in the stream it would
+    // leave half a sequence behind. Fails on what is no TCP socket.
+    if descriptors.input == Kind::Socket {
+        let _ = socket::setsockopt(&input(), sockopt::OobInline, &true);
+    }
+    let mut client = service.welcome(descriptors.identity());
+    let mut connection = Connection {
+        output: descriptors.output,
+        line: Line::Up,
+        idle_timeout,
+        deadline: deadline_after(idle_timeout),
+    };
+    let mut buffer = [0; READ_BYTES];
+    let mut arrived: &[u8] = &[];
+    loop {
+        match service.attend(&mut client, &mut arrived) {
+            Need::Send(line) => connection.send(line.as_bytes()),
+            Need::Close => return,
+            Need::Receive => match connection.receive(&mut client, &mut buffer) {
+                Some(bytes) => arrived = bytes,
+                None => return,
+            },
+        }
+    }
+}
+
+struct Connection {
+    output: Kind,
+    line: Line,
+    idle_timeout: Duration,
+    /// When the client has been idle too long: counted from the last line it got an answer for,
+    /// so that single bytes do not keep a session.
+    deadline: Option<Instant>,
+}
+
+impl Connection {
+    /// Brings what arrives next; nothing when the session was dismissed; `None` at the end.
+    fn receive<'b>(&self, client: &mut Client, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        loop {
+            if wait(input(), PollFlags::POLLIN, self.deadline) == Wait::TooLong {
+                client.dismiss();
+                return Some(&[]);
+            }
+            match nix::unistd::read(input(), buffer) {
+                Ok(0) => return None,
+                Ok(length) => return buffer.get(..length),
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    fn send(&mut self, line: &[u8]) {
+        if self.line == Line::Up {
+            self.line = self.write_all(line);
+        }
+        self.deadline = deadline_after(self.idle_timeout);
+    }
+
+    /// One write as a rule; a client that does not read is waited for as long as one that does
+    /// not write.
+    fn write_all(&self, mut rest: &[u8]) -> Line {
+        let deadline = deadline_after(self.idle_timeout);
+        while !rest.is_empty() {
+            match self.write(rest) {
+                Ok(length) => rest = rest.get(length..).unwrap_or_default(),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    if wait(output(), PollFlags::POLLOUT, deadline) == Wait::TooLong {
+                        return Line::Down;
+                    }
+                }
+                Err(_) => return Line::Down,
+            }
+        }
+        Line::Up
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        match self.output {
+            Kind::Socket => {
+                let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+                socket::send(output().as_raw_fd(), bytes, flags)
+            }
+            Kind::Other => nix::unistd::write(output(), bytes),
+        }
+    }
+}
+
+/// `None` is a moment that never comes.
+fn deadline_after(time: Duration) -> Option<Instant> {
+    Instant::now().checked_add(time)
+}
+
+fn wait(descriptor: BorrowedFd<'_>, event: PollFlags, deadline: Option<Instant>) -> Wait {
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Wait::TooLong;
+        }
+        // A moment more than is left, lest the last millisecond be spent in turning round.
+        let left = left.map(|left| left.saturating_add(Duration::from_millis(1)));
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut [PollFd::new(descriptor, event)], timeout) {
+            // An event that cannot be waited for shows in the read or write that follows.
+            Ok(1..) => return Wait::Ready,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return Wait::Ready,
+        }
+    }
+}
+
+fn input() -> BorrowedFd<'static> {
+    static INPUT: std::sync::LazyLock<io::Stdin> = std::sync::LazyLock::new(io::stdin);
+    INPUT.as_fd()
+}
+
+fn output() -> BorrowedFd<'static> {
+    static OUTPUT: std::sync::LazyLock<io::Stdout> = std::sync::LazyLock::new(io::stdout);
+    OUTPUT.as_fd()
+}
