@@ -1,5 +1,59 @@
-//! The client side: where servers are, which of them a key lives on.
+//! The client side: leases that renew themselves, on one server or on several.
+//!
+//! [`Client`] names locks and semaphores, [`Claim`] takes them, [`Lease`] holds them. For whoever
+//! wants to speak the protocol word by word there is [`Connection`].
+//!
+//! ```no_run
+//! use dflockd::client::{Client, Settings};
+//!
+//! # async fn example() -> Result<(), dflockd::client::ClientError> {
+//! let mut settings = Settings::default();
+//! settings.servers = vec!["locks-1.example:6388".parse().unwrap()];
+//! let client = Client::new(settings)?;
+//!
+//! // Wait in line for at most 10 seconds; leases of 30 seconds, renewed in the background.
+//! if let Some(mut lease) = client.lock("nightly-report")?.ttl_s(30)?.acquire(10).await? {
+//!     tokio::select! {
+//!         () = write_report(lease.fence()) => lease.release().await?,
+//!         loss = lease.lost() => eprintln!("stopped half-way: {loss}"),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! # async fn write_report(fence: Option<u64>) {}
+//! ```
+//!
+//! # What happens when the connection breaks
+//!
+//! A server with auto-release (the default) gives everything away that the connection held. So the
+//! keeper of a [`Lease`] reaches the server again at once and asks, by renewing, whether the token
+//! still holds. The answer decides: it goes on, or the holder is told [`Loss::NotHeld`]. If no
+//! answer comes within [`Settings::reclaim`], the lease counts as lost ([`Loss::Unreachable`]).
+//! A connection that stands but stays silent is waited for until the lease ends, and no longer.
+//!
+//! No lease protects against a holder that stops for longer than its lease (a paused machine, a
+//! blocked runtime): it may wake and write before it learns that the lease is over. Storage that
+//! checks [`Lease::fence`] turns such a write away.
 
 mod address;
+mod claim;
+mod connection;
+mod dialogue;
+mod error;
+mod lease;
+// pub mod program;
+mod settings;
+mod shard;
+mod terms;
+mod transport;
 
 pub use address::{AddressError, DEFAULT_PORT, ServerAddress};
+pub use claim::{Claim, Client, Entry, Ticket};
+pub use connection::Connection;
+pub use dialogue::{Grant, Place};
+pub use error::{ClientError, Refusal};
+pub use lease::{Lease, Loss};
+pub use settings::Settings;
+pub use shard::shard;
+pub use terms::{Key, Kind, MAX_LINE_BYTES, TermError, Token};
+pub use transport::{Tls, TlsRoots};

@@ -1,0 +1,257 @@
+//! From a client to a lease: at once, by waiting, or in two phases.
+
+use super::address::ServerAddress;
+use super::connection::Connection;
+use super::dialogue::{Grant, Place};
+use super::error::ClientError;
+use super::lease::{Beginning, Lease};
+use super::settings::Settings;
+use super::shard::shard;
+use super::terms::{Key, Kind, TermError, Token};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep};
+
+/// A client of one server, or of several that share the keys among them.
+///
+/// Holds no connection: every lease has its own, because requests on one connection are served in
+/// order and a waiting acquire would hold back the renewal of another lease. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    settings: Arc<Settings>,
+}
+
+impl Client {
+    /// A client with these settings. Does not connect.
+    ///
+    /// # Errors
+    /// [`ClientError::NoServer`] when the settings name none.
+    pub fn new(settings: Settings) -> Result<Self, ClientError> {
+        if settings.servers.is_empty() {
+            return Err(ClientError::NoServer);
+        }
+        Ok(Self { settings: Arc::new(settings) })
+    }
+
+    /// The servers in the order of the settings.
+    #[must_use]
+    pub fn servers(&self) -> &[ServerAddress] {
+        &self.settings.servers
+    }
+
+    /// The server a key lives on; see [`super::shard()`].
+    ///
+    /// # Errors
+    /// Never for a client that was made by [`Self::new`].
+    pub fn server_of(&self, key: &Key) -> Result<&ServerAddress, ClientError> {
+        let servers = &self.settings.servers;
+        let index = shard(key.as_bytes(), servers.len()).ok_or(ClientError::NoServer)?;
+        servers.get(index).ok_or(ClientError::NoServer)
+    }
+
+    /// A connection to the server of a key.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`], or what `auth` answered.
+    pub async fn connect(&self, key: &Key) -> Result<Connection, ClientError> {
+        Connection::open(self.server_of(key)?, &self.settings).await
+    }
+
+    /// A connection to one of the servers.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`], or what `auth` answered.
+    pub async fn connect_to(&self, server: &ServerAddress) -> Result<Connection, ClientError> {
+        Connection::open(server, &self.settings).await
+    }
+
+    /// Names a lock.
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for a key that no server accepts.
+    pub fn lock(&self, key: impl Into<Vec<u8>>) -> Result<Claim, ClientError> {
+        self.claim(key, Kind::Lock)
+    }
+
+    /// Names a semaphore of `limit` slots.
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for a key or limit that no server accepts.
+    pub fn semaphore(&self, key: impl Into<Vec<u8>>, limit: u32) -> Result<Claim, ClientError> {
+        if limit == 0 {
+            return Err(TermError::Limit.into());
+        }
+        self.claim(key, Kind::Semaphore(limit))
+    }
+
+    fn claim(&self, key: impl Into<Vec<u8>>, kind: Kind) -> Result<Claim, ClientError> {
+        let key = Key::new(key)?;
+        let server = self.server_of(&key)?.clone();
+        Ok(Claim { settings: Arc::clone(&self.settings), server, key, kind, ttl_s: None })
+    }
+}
+
+/// A wish for a lock or a slot: nothing is sent before one of the async calls.
+#[derive(Clone)]
+pub struct Claim {
+    settings: Arc<Settings>,
+    server: ServerAddress,
+    key: Key,
+    kind: Kind,
+    ttl_s: Option<u32>,
+}
+
+impl Claim {
+    /// Asks for leases of this many seconds instead of the server's default.
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for 0.
+    pub fn ttl_s(mut self, ttl_s: u32) -> Result<Self, ClientError> {
+        if ttl_s == 0 {
+            return Err(TermError::Ttl.into());
+        }
+        self.ttl_s = Some(ttl_s);
+        Ok(self)
+    }
+
+    /// Takes it if it is free and nobody is waiting.
+    ///
+    /// # Errors
+    /// A refusal, or a server that cannot be reached.
+    pub async fn try_acquire(&self) -> Result<Option<Lease>, ClientError> {
+        self.acquire(0).await
+    }
+
+    /// Waits in line for at most `timeout_s` seconds; nothing when they pass first. Giving up by
+    /// dropping the future leaves the line.
+    ///
+    /// # Errors
+    /// A refusal, or a server that cannot be reached.
+    pub async fn acquire(&self, timeout_s: u32) -> Result<Option<Lease>, ClientError> {
+        let mut connection = self.connect().await?;
+        let asked_at = Instant::now();
+        let grant = connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await?;
+        Ok(grant.map(|grant| self.begin(connection, grant, asked_at)))
+    }
+
+    /// Takes it and leaves it without a keeper: the token must be renewed and released by hand,
+    /// and holds on only where the server does not release on disconnect. Waits until the server
+    /// has seen the connection close.
+    ///
+    /// # Errors
+    /// A refusal, or a server that cannot be reached.
+    pub async fn acquire_detached(&self, timeout_s: u32) -> Result<Option<Grant>, ClientError> {
+        let mut connection = self.connect().await?;
+        let grant = connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await?;
+        connection.close().await;
+        Ok(grant)
+    }
+
+    /// First phase: joins the line without waiting, so that others can be told before the wait.
+    ///
+    /// # Errors
+    /// A refusal, or a server that cannot be reached.
+    pub async fn enqueue(&self) -> Result<Entry, ClientError> {
+        let mut connection = self.connect().await?;
+        let asked_at = Instant::now();
+        match connection.enqueue(&self.key, self.kind, self.ttl_s).await? {
+            Place::Granted(grant) => Ok(Entry::Acquired(self.begin(connection, grant, asked_at))),
+            Place::Queued => Ok(Entry::Queued(Ticket::begin(self.clone(), connection))),
+        }
+    }
+
+    /// Releases by token, from whatever connection it came.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the token holds nothing.
+    pub async fn release(&self, token: &Token) -> Result<(), ClientError> {
+        self.connect().await?.release(&self.key, self.kind, token).await
+    }
+
+    /// Starts the lease over by token. The seconds the lease lasts from now.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the token holds nothing.
+    pub async fn renew(&self, token: &Token) -> Result<u32, ClientError> {
+        self.connect().await?.renew(&self.key, self.kind, token, self.ttl_s).await
+    }
+
+    async fn connect(&self) -> Result<Connection, ClientError> {
+        Connection::open(&self.server, &self.settings).await
+    }
+
+    fn begin(&self, connection: Connection, grant: Grant, asked_at: Instant) -> Lease {
+        Lease::begin(Beginning {
+            settings: Arc::clone(&self.settings),
+            server: self.server.clone(),
+            connection,
+            key: self.key.clone(),
+            kind: self.kind,
+            grant,
+            asked_at,
+        })
+    }
+}
+
+/// What joining the line gave.
+#[must_use = "dropping it gives the place or the lease up"]
+pub enum Entry {
+    /// There was room.
+    Acquired(Lease),
+    /// A place in the line.
+    Queued(Ticket),
+}
+
+/// A place in the line. Its turn may come before [`Self::wait`] is called; the lease then runs
+/// from that moment, so wait within its length.
+#[must_use = "dropping a ticket leaves the line"]
+pub struct Ticket {
+    claim: Claim,
+    orders: mpsc::Sender<oneshot::Sender<Connection>>,
+}
+
+impl Ticket {
+    fn begin(claim: Claim, connection: Connection) -> Self {
+        let (orders, inbox) = mpsc::channel(1);
+        let settings = Arc::clone(&claim.settings);
+        tokio::spawn(stay_in_line(settings, connection, inbox));
+        Self { claim, orders }
+    }
+
+    /// Second phase: waits for the turn, at most `timeout_s` seconds; nothing when they pass
+    /// first, and then the place is gone.
+    ///
+    /// # Errors
+    /// A refusal, among them a lease that was granted and ran out before this call, or a
+    /// connection that broke.
+    pub async fn wait(self, timeout_s: u32) -> Result<Option<Lease>, ClientError> {
+        let (order, hand_over) = oneshot::channel();
+        self.orders.send(order).await.map_err(|_| ClientError::closed())?;
+        let mut connection = hand_over.await.map_err(|_| ClientError::closed())?;
+        let asked_at = Instant::now();
+        let grant = connection.wait(&self.claim.key, self.claim.kind, timeout_s).await?;
+        Ok(grant.map(|grant| self.claim.begin(connection, grant, asked_at)))
+    }
+}
+
+/// Keeps the connection from being closed as idle, and hands it over when it is wanted.
+async fn stay_in_line(
+    settings: Arc<Settings>,
+    mut connection: Connection,
+    mut inbox: mpsc::Receiver<oneshot::Sender<Connection>>,
+) {
+    loop {
+        tokio::select! {
+            order = inbox.recv() => {
+                if let Some(order) = order {
+                    let _ = order.send(connection);
+                }
+                return;
+            }
+            () = sleep(settings.keepalive) => {}
+        }
+        if connection.ping().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The closed list of what can go wrong for a client, and its words.
+
+use super::address::ServerAddress;
+use super::terms::TermError;
+use std::fmt;
+use std::io;
+
+/// What a server answers when it does not do what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// `error`: token not held, or a request the server does not understand.
+    Error,
+    /// `error_auth`: the auth token is missing or wrong.
+    Auth,
+    /// `error_max_locks`: the server keeps as many keys as it may.
+    MaxLocks,
+    /// `error_max_waiters`: the queue of the key is full.
+    MaxWaiters,
+    /// `error_limit_mismatch`: the key exists with another limit.
+    LimitMismatch,
+    /// `error_not_enqueued`: wait without an enqueue before it.
+    NotEnqueued,
+    /// `error_already_enqueued`: a second enqueue on one connection.
+    AlreadyEnqueued,
+    /// `error_lease_expired`: granted, and over before we asked.
+    LeaseExpired,
+    /// `error_draining`: the server is shutting down.
+    Draining,
+}
+
+const WORDS: [(Refusal, &str, &str); 9] = [
+    (Refusal::Error, "error", "not held, or not understood"),
+    (Refusal::Auth, "error_auth", "the server refused the auth token, or needs one"),
+    (Refusal::MaxLocks, "error_max_locks", "the server has no room for another key"),
+    (Refusal::MaxWaiters, "error_max_waiters", "too many are waiting for this key"),
+    (Refusal::LimitMismatch, "error_limit_mismatch", "the key is in use with another limit"),
+    (Refusal::NotEnqueued, "error_not_enqueued", "not in the queue"),
+    (Refusal::AlreadyEnqueued, "error_already_enqueued", "in the queue already"),
+    (Refusal::LeaseExpired, "error_lease_expired", "the lease ended before it was taken up"),
+    (Refusal::Draining, "error_draining", "the server is shutting down"),
+];
+
+impl Refusal {
+    /// The refusal a status word stands for.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        WORDS.iter().find(|(_, known, _)| *known == word).map(|(refusal, _, _)| *refusal)
+    }
+
+    /// The status word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        self.row().1
+    }
+
+    fn row(self) -> (Self, &'static str, &'static str) {
+        WORDS.into_iter().find(|(refusal, _, _)| *refusal == self).unwrap_or((self, "error", ""))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.row().2)
+    }
+}
+
+/// Why a client call gave nothing.
+#[derive(Debug)]
+pub enum ClientError {
+    /// A key, token or number that the protocol has no room for. Nothing was sent.
+    Term(TermError),
+    /// No connection to this server.
+    Connect {
+        /// Who was called.
+        server: ServerAddress,
+        /// What the system or TLS said.
+        error: io::Error,
+    },
+    /// The connection broke, or the server closed it, before the answer came.
+    Broken(io::Error),
+    /// No answer in time.
+    Silent,
+    /// The server said no.
+    Refused(Refusal),
+    /// An answer that is not in the protocol (shortened, control characters escaped).
+    Strange(String),
+    /// The settings name no server.
+    NoServer,
+    /// The TLS settings cannot be used.
+    Tls(String),
+}
+
+impl ClientError {
+    pub(super) fn strange(line: &str) -> Self {
+        Self::Strange(line.chars().take(80).flat_map(char::escape_debug).collect())
+    }
+
+    pub(super) fn closed() -> Self {
+        Self::Broken(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server"))
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Term(error) => error.fmt(f),
+            Self::Connect { server, error } => write!(f, "cannot connect to {server}: {error}"),
+            Self::Broken(error) => write!(f, "connection lost: {error}"),
+            Self::Silent => f.write_str("the server does not answer"),
+            Self::Refused(refusal) => write!(f, "{refusal} ({})", refusal.word()),
+            Self::Strange(line) => write!(f, "not a dflockd answer: {line}"),
+            Self::NoServer => f.write_str("no server is named"),
+            Self::Tls(what) => write!(f, "TLS: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+impl From<TermError> for ClientError {
+    fn from(error: TermError) -> Self {
+        Self::Term(error)
+    }
+}
+
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}

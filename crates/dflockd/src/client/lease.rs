@@ -1,0 +1,306 @@
+//! A held lease and the task that keeps it alive.
+//!
+//! The keeper owns the connection, renews well before the end and tells the holder when the lease
+//! is lost. It never says a lease is held after its end: the end is counted from before the
+//! request was sent, so the server's own clock is always later.
+
+use super::address::ServerAddress;
+use super::connection::Connection;
+use super::dialogue::Grant;
+use super::error::{ClientError, Refusal};
+use super::settings::Settings;
+use super::terms::{Key, Kind, Token};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+/// Pause between two attempts to reach a server again.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// A grant that took longer than this is renewed at once: when exactly it was given, and so when
+/// it ends, is not known before.
+const PROMPT: Duration = Duration::from_millis(100);
+/// Renewals in one lease: two may fail before the end is near.
+const RENEWALS_PER_LEASE: u32 = 3;
+
+/// Why a lease is over although its holder did not release it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The server says the token holds nothing: the lease ran out there, somebody released it, the
+    /// connection broke under auto-release, or the server was started anew.
+    NotHeld,
+    /// The server could not be asked in time. Others may hold the key from now on.
+    Unreachable,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotHeld => "the server says the lease is over",
+            Self::Unreachable => "the server could not be reached to renew the lease",
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Held { until: Instant },
+    Lost(Loss),
+}
+
+/// A lock or a semaphore slot that is held, and renewed in the background until it is released.
+///
+/// Dropping it releases it too, as far as the runtime still runs; [`Self::release`] says whether
+/// the server agreed. The renewing task needs the runtime to turn: code that blocks its thread for
+/// longer than the lease loses it.
+#[must_use = "a lease that is dropped is released"]
+pub struct Lease {
+    key: Key,
+    grant: Grant,
+    orders: mpsc::Sender<Order>,
+    state: watch::Receiver<State>,
+}
+
+type Order = oneshot::Sender<Result<(), ClientError>>;
+
+/// Everything a lease needs to begin.
+pub(super) struct Beginning {
+    pub(super) settings: Arc<Settings>,
+    pub(super) server: ServerAddress,
+    pub(super) connection: Connection,
+    pub(super) key: Key,
+    pub(super) kind: Kind,
+    pub(super) grant: Grant,
+    /// When the request that was granted had not been sent yet.
+    pub(super) asked_at: Instant,
+}
+
+impl Lease {
+    /// Starts the keeper.
+    pub(super) fn begin(beginning: Beginning) -> Self {
+        let Beginning { settings, server, connection, key, kind, grant, asked_at } = beginning;
+        let now = Instant::now();
+        let was_prompt = now.saturating_duration_since(asked_at) < PROMPT;
+        let started = if was_prompt { asked_at } else { now };
+        let lease = Duration::from_secs(grant.ttl_s.into());
+        let until = started + lease;
+        let (orders, inbox) = mpsc::channel(1);
+        let (sender, state) = watch::channel(State::Held { until });
+        let mut keeper = Keeper {
+            claim: Claimed { settings, server, key: key.clone(), kind, grant: grant.clone() },
+            connection,
+            inbox,
+            state: sender,
+            until,
+            renew_at: now,
+        };
+        if was_prompt {
+            keeper.renew_at = started + keeper.claim.renewal_interval();
+        }
+        tokio::spawn(keeper.keep());
+        Self { key, grant, orders, state }
+    }
+
+    /// The key that is held.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The proof of holding.
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        &self.grant.token
+    }
+
+    /// See [`Token::fence`].
+    #[must_use]
+    pub fn fence(&self) -> Option<u64> {
+        self.grant.token.fence()
+    }
+
+    /// The length of the lease in seconds; every renewal starts it over.
+    #[must_use]
+    pub fn ttl_s(&self) -> u32 {
+        self.grant.ttl_s
+    }
+
+    /// Until when the lease lasts if no further renewal succeeds; nothing once it is lost.
+    #[must_use]
+    pub fn held_until(&self) -> Option<std::time::Instant> {
+        match *self.state.borrow() {
+            State::Held { until } => Some(until.into_std()),
+            State::Lost(_) => None,
+        }
+    }
+
+    /// Why the lease is lost, if it is.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        match *self.state.borrow() {
+            State::Held { .. } => None,
+            State::Lost(loss) => Some(loss),
+        }
+    }
+
+    /// Waits until the lease is lost; for ever, while all is well. May be given up and called
+    /// again.
+    pub async fn lost(&mut self) -> Loss {
+        let lost = self.state.wait_for(|state| matches!(state, State::Lost(_))).await;
+        match lost.as_deref() {
+            Ok(State::Lost(loss)) => *loss,
+            Ok(State::Held { .. }) | Err(_) => Loss::Unreachable,
+        }
+    }
+
+    /// Releases, and closes the connection.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the lease was over already, or a connection that broke; then
+    /// the server releases the key when it notices, at the latest at the end of the lease.
+    pub async fn release(self) -> Result<(), ClientError> {
+        let (order, outcome) = oneshot::channel();
+        if self.orders.send(order).await.is_err() {
+            return Err(ClientError::Refused(Refusal::Error));
+        }
+        outcome.await.unwrap_or_else(|_| Err(ClientError::closed()))
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("key", &self.key).field("grant", &self.grant).finish()
+    }
+}
+
+/// What is claimed, and where: the part of a keeper that does not change.
+struct Claimed {
+    settings: Arc<Settings>,
+    server: ServerAddress,
+    key: Key,
+    kind: Kind,
+    grant: Grant,
+}
+
+impl Claimed {
+    fn renewal_interval(&self) -> Duration {
+        let lease = Duration::from_secs(self.grant.ttl_s.into());
+        (lease / RENEWALS_PER_LEASE).min(self.settings.keepalive)
+    }
+}
+
+struct Keeper {
+    claim: Claimed,
+    connection: Connection,
+    inbox: mpsc::Receiver<Order>,
+    state: watch::Sender<State>,
+    until: Instant,
+    renew_at: Instant,
+}
+
+enum Event {
+    Order(Option<Order>),
+    RenewalDue,
+    Broken,
+}
+
+impl Keeper {
+    async fn keep(mut self) {
+        loop {
+            let event = tokio::select! {
+                order = self.inbox.recv() => Event::Order(order),
+                () = sleep_until(self.renew_at) => Event::RenewalDue,
+                () = self.connection.closed() => Event::Broken,
+            };
+            let outcome = match event {
+                Event::Order(order) => return self.let_go(order).await,
+                Event::RenewalDue => self.renew().await,
+                Event::Broken => self.reclaim().await,
+            };
+            if let Err(loss) = outcome {
+                return self.lose(loss).await;
+            }
+        }
+    }
+
+    /// When the holder must be told that the lease ends.
+    fn last_moment(&self) -> Instant {
+        let margin = self.claim.settings.margin;
+        self.until.checked_sub(margin).unwrap_or(self.until)
+    }
+
+    /// Asks on the connection that holds the lease. While that connection stands, the server has
+    /// no reason to give the lease away before its end, so the answer is awaited until then.
+    async fn renew(&mut self) -> Result<(), Loss> {
+        let asked_at = Instant::now();
+        let end = self.last_moment();
+        self.connection.set_answer_limit(end.saturating_duration_since(asked_at));
+        let Claimed { key, kind, grant, .. } = &self.claim;
+        let asking = self.connection.renew(key, *kind, &grant.token, Some(grant.ttl_s));
+        match timeout_at(end, asking).await {
+            Ok(Ok(ttl_s)) => {
+                self.renewed(asked_at, ttl_s);
+                Ok(())
+            }
+            Ok(Err(ClientError::Refused(_))) => Err(Loss::NotHeld),
+            Ok(Err(ClientError::Silent)) | Err(_) => Err(Loss::Unreachable),
+            Ok(Err(_)) => self.reclaim().await,
+        }
+    }
+
+    /// Reaches the server anew and asks there whether the token still holds.
+    async fn reclaim(&mut self) -> Result<(), Loss> {
+        let reclaim = self.claim.settings.reclaim;
+        let end = self.last_moment().min(Instant::now() + reclaim);
+        loop {
+            let asked_at = Instant::now();
+            match timeout_at(end, self.ask_anew()).await {
+                Err(_) => return Err(Loss::Unreachable),
+                Ok(Ok((connection, ttl_s))) => {
+                    self.connection = connection;
+                    self.renewed(asked_at, ttl_s);
+                    return Ok(());
+                }
+                Ok(Err(ClientError::Refused(Refusal::Error | Refusal::LeaseExpired))) => {
+                    return Err(Loss::NotHeld);
+                }
+                Ok(Err(_)) => sleep(RETRY_PAUSE).await,
+            }
+        }
+    }
+
+    async fn ask_anew(&self) -> Result<(Connection, u32), ClientError> {
+        let Claimed { settings, server, key, kind, grant } = &self.claim;
+        let mut connection = Connection::open(server, settings).await?;
+        let ttl_s = connection.renew(key, *kind, &grant.token, Some(grant.ttl_s)).await?;
+        Ok((connection, ttl_s))
+    }
+
+    fn renewed(&mut self, asked_at: Instant, ttl_s: u32) {
+        self.until = asked_at + Duration::from_secs(ttl_s.into());
+        self.renew_at = asked_at + self.claim.renewal_interval();
+        self.state.send_replace(State::Held { until: self.until });
+    }
+
+    /// Releases on the holder's order, or because the holder dropped the lease.
+    async fn let_go(mut self, order: Option<Order>) {
+        self.connection.set_answer_limit(self.claim.settings.answer_limit);
+        let Claimed { key, kind, grant, .. } = &self.claim;
+        let outcome = self.connection.release(key, *kind, &grant.token).await;
+        if let Some(order) = order {
+            // The holder may have given up waiting; then nobody wants to know.
+            let _ = order.send(outcome);
+        }
+    }
+
+    /// Tells the holder, closes the connection, and refuses a release that comes later.
+    async fn lose(self, loss: Loss) {
+        let Self { connection, mut inbox, state, .. } = self;
+        state.send_replace(State::Lost(loss));
+        drop(connection);
+        if let Some(order) = inbox.recv().await {
+            let _ = order.send(Err(ClientError::Refused(Refusal::Error)));
+        }
+    }
+}

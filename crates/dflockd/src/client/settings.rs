@@ -1,0 +1,46 @@
+//! How to reach the servers, and how long to be patient with them.
+
+use super::address::ServerAddress;
+use super::transport::Tls;
+use std::time::Duration;
+
+/// Settings of a [`super::Client`]. Start from [`Settings::default`] and change what differs.
+#[derive(Clone)]
+pub struct Settings {
+    /// The servers, in the order every client of the fleet lists them: a key lives on the one its
+    /// CRC-32 points at. At least one.
+    pub servers: Vec<ServerAddress>,
+    /// Sent with `auth` first on every connection.
+    pub auth_token: Option<Vec<u8>>,
+    /// TLS to all servers, or none.
+    pub tls: Option<Tls>,
+    /// How long connecting may take, name look-up and TLS included. 10 s.
+    pub connect_limit: Duration,
+    /// How long an answer may take beyond the time the request itself allows. 10 s.
+    pub answer_limit: Duration,
+    /// The longest silence on a connection that holds or waits: renewals and pings come at least
+    /// this often, so that the server's read timeout (23 s unless changed) is never met. 10 s.
+    pub keepalive: Duration,
+    /// After a broken connection: how long to try to reach the server again with the token before
+    /// the lease counts as lost, though never beyond its end. 1 s. A server with auto-release on
+    /// (the default) gives the lock away when the connection breaks, so every moment of trying is
+    /// a moment in which somebody else may hold it; where auto-release is off, longer is safe.
+    pub reclaim: Duration,
+    /// How long before the end of a lease that could not be renewed the holder is told. Zero.
+    pub margin: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            servers: vec![ServerAddress::local_default()],
+            auth_token: None,
+            tls: None,
+            connect_limit: Duration::from_secs(10),
+            answer_limit: Duration::from_secs(10),
+            keepalive: Duration::from_secs(10),
+            reclaim: Duration::from_secs(1),
+            margin: Duration::ZERO,
+        }
+    }
+}

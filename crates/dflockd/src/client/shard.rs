@@ -1,0 +1,56 @@
+//! Which of several servers a key lives on. Pure, and fixed for ever: every client of a fleet must
+//! agree, whatever language it is written in.
+
+/// The index of the server for a key: CRC-32 (IEEE, as zlib's `crc32`) of the key's bytes, modulo
+/// the number of servers, in the order the user lists them. The same as the Go, Python and
+/// TypeScript clients compute.
+///
+/// Nothing when there are no servers.
+#[must_use]
+pub fn shard(key: &[u8], servers: usize) -> Option<usize> {
+    let servers = u64::try_from(servers).ok()?;
+    let index = u64::from(crc32(key)).checked_rem(servers)?;
+    usize::try_from(index).ok()
+}
+
+/// The reflected polynomial of IEEE 802.3.
+const POLYNOMIAL: u32 = 0xEDB8_8320;
+
+/// Bit by bit: keys are short and hashed once a connection.
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
+    !bytes.iter().fold(u32::MAX, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |c, _| step(c)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{crc32, shard};
+    use rstest::rstest;
+
+    // The figures are those of Python's zlib.crc32.
+    #[rstest]
+    #[case(b"", 0)]
+    #[case(b"a", 0xe8b7_be43)]
+    #[case(b"123456789", 0xcbf4_3926)]
+    #[case(b"my-job", 0xa7ab_7190)]
+    #[case("schl\u{fc}ssel".as_bytes(), 0xe5fa_94f6)]
+    #[case(b"\xff\x00", 0xd2fd_ef8d)]
+    fn the_sum_is_that_of_zlib(#[case] key: &[u8], #[case] sum: u32) {
+        assert_eq!(crc32(key), sum);
+    }
+
+    #[rstest]
+    #[case(b"123456789", 0, None)]
+    #[case(b"123456789", 1, Some(0))]
+    #[case(b"123456789", 2, Some(0))]
+    #[case(b"123456789", 3, Some(2))]
+    #[case(b"123456789", 7, Some(5))]
+    #[case(b"a", 3, Some(0))]
+    fn the_index_is_the_sum_modulo_the_servers(
+        #[case] key: &[u8],
+        #[case] servers: usize,
+        #[case] index: Option<usize>,
+    ) {
+        assert_eq!(shard(key, servers), index);
+    }
+}

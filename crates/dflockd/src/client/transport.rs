@@ -1,0 +1,113 @@
+//! Byte streams to a server: TCP, TCP under TLS, Unix. Knows nothing of the protocol on them.
+
+use super::address::ServerAddress;
+use super::error::ClientError;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// Whose signature under a server's certificate counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsRoots {
+    /// The authorities this system trusts.
+    System,
+    /// Only the certificates in this PEM file; for private authorities and self-signed servers.
+    File(PathBuf),
+}
+
+/// TLS towards the servers: 1.2 or 1.3, the server's name always verified.
+#[derive(Clone)]
+pub struct Tls {
+    connector: TlsConnector,
+    name: Option<String>,
+}
+
+impl Tls {
+    /// Reads the trusted certificates. `name` is what the server's certificate must be made out
+    /// to, when that is not the host it is called by.
+    ///
+    /// # Errors
+    /// [`ClientError::Tls`] when there are no usable certificates.
+    pub fn new(roots: &TlsRoots, name: Option<String>) -> Result<Self, ClientError> {
+        let mut store = RootCertStore::empty();
+        for certificate in certificates(roots)? {
+            // A system's list may hold certificates too old for webpki; they are left out.
+            let _ = store.add(certificate);
+        }
+        if store.is_empty() {
+            return Err(ClientError::Tls("no trusted certificate found".to_owned()));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| ClientError::Tls(error.to_string()))?
+            .with_root_certificates(store)
+            .with_no_client_auth();
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
+    }
+
+    fn server_name(&self, address: &ServerAddress) -> io::Result<ServerName<'static>> {
+        let name = self.name.as_deref().or_else(|| address.host()).unwrap_or("localhost");
+        ServerName::try_from(name.to_owned()).map_err(io::Error::other)
+    }
+}
+
+fn certificates(roots: &TlsRoots) -> Result<Vec<CertificateDer<'static>>, ClientError> {
+    match roots {
+        TlsRoots::System => Ok(rustls_native_certs::load_native_certs().certs),
+        TlsRoots::File(path) => {
+            let broken = |error: rustls::pki_types::pem::Error| {
+                ClientError::Tls(format!("{}: {error}", path.display()))
+            };
+            let certificates = CertificateDer::pem_file_iter(path).map_err(broken)?;
+            certificates.collect::<Result<Vec<_>, _>>().map_err(broken)
+        }
+    }
+}
+
+/// What a connection needs of its stream.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
+
+/// Connects within `limit`, handshake included. The socket is close-on-exec.
+pub(super) async fn open(
+    address: &ServerAddress,
+    tls: Option<&Tls>,
+    limit: Duration,
+) -> Result<Box<dyn Stream>, ClientError> {
+    let outcome = match timeout(limit, open_unbounded(address, tls)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time")),
+    };
+    outcome.map_err(|error| ClientError::Connect { server: address.clone(), error })
+}
+
+async fn open_unbounded(address: &ServerAddress, tls: Option<&Tls>) -> io::Result<Box<dyn Stream>> {
+    match address {
+        ServerAddress::Unix(path) => over(UnixStream::connect(path).await?, tls, address).await,
+        ServerAddress::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            over(stream, tls, address).await
+        }
+    }
+}
+
+async fn over<S: Stream + 'static>(
+    stream: S,
+    tls: Option<&Tls>,
+    address: &ServerAddress,
+) -> io::Result<Box<dyn Stream>> {
+    let Some(tls) = tls else { return Ok(Box::new(stream)) };
+    let name = tls.server_name(address)?;
+    Ok(Box::new(tls.connector.connect(name, stream).await?))
+}
