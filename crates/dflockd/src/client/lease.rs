@@ -226,7 +226,8 @@ impl Keeper {
 
     /// When the holder must be told that the lease ends.
     fn last_moment(&self) -> Instant {
-        let margin = self.claim.settings.margin;
+        let lease = Duration::from_secs(self.claim.grant.ttl_s.into());
+        let margin = self.claim.settings.margin.min(lease / RENEWALS_PER_LEASE);
         self.until.checked_sub(margin).unwrap_or(self.until)
     }
 

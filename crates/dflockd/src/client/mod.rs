@@ -41,7 +41,7 @@ mod connection;
 mod dialogue;
 mod error;
 mod lease;
-// pub mod program;
+pub mod program;
 mod settings;
 mod shard;
 mod terms;

@@ -26,7 +26,8 @@ pub struct Settings {
     /// (the default) gives the lock away when the connection breaks, so every moment of trying is
     /// a moment in which somebody else may hold it; where auto-release is off, longer is safe.
     pub reclaim: Duration,
-    /// How long before the end of a lease that could not be renewed the holder is told. Zero.
+    /// How long before the end of a lease that could not be renewed the holder is told; at most a
+    /// third of the lease counts. Zero.
     pub margin: Duration,
 }
 

@@ -1,0 +1,198 @@
+//! The command line of `dflock`. Words only; nothing here connects or decides.
+
+use crate::client::ServerAddress;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What `--help` says below the options.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done
+  1   busy (--timeout 0), or the token holds nothing
+  64  wrong usage, or the key is in use with another --limit
+  69  no server, or the server takes no more work
+  71  the system refused something
+  74  run: the lease was lost and the command was stopped
+  75  timed out
+  76  that is no dflockd server
+  77  the server refused the auth token
+  78  unusable TLS or token file; acquire: the server releases on disconnect
+run passes the exit code of the command, 128+n when signal n ended it, 126 when
+it cannot be executed and 127 when it is not found.";
+
+/// Leases on named locks and semaphores, from a dflockd server.
+#[derive(Parser, Debug)]
+#[command(name = "dflock", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    pub(super) reach: Reach,
+    /// Answer in JSON, one object on one line.
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// How to reach the servers.
+#[derive(Args, Debug)]
+pub(super) struct Reach {
+    /// HOST:PORT, [V6]:PORT or unix:PATH. Given more than once, the key chooses the server by its
+    /// CRC-32, as all dflockd clients do; list the same servers in the same order everywhere.
+    #[arg(
+        long = "server",
+        short = 's',
+        value_name = "ADDRESS",
+        global = true,
+        env = "DFLOCK_SERVERS",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:6388"
+    )]
+    pub(super) servers: Vec<ServerAddress>,
+    /// File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is
+    /// no option for the token itself: other users could read it from the process list.
+    #[arg(long, value_name = "FILE", global = true, env = "DFLOCK_AUTH_TOKEN_FILE")]
+    pub(super) auth_token_file: Option<PathBuf>,
+    /// Speak TLS; the server's certificate must be made out to its host and be signed by an
+    /// authority of this system.
+    #[arg(long, global = true)]
+    pub(super) tls: bool,
+    /// Trust the certificates in this PEM file instead. Turns TLS on.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(super) tls_ca: Option<PathBuf>,
+    /// The name in the server's certificate, when it is not the host. Turns TLS on.
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(super) tls_name: Option<String>,
+    /// Seconds to wait for a connection, and for an answer beyond the time it may take.
+    #[arg(long, value_name = "S", global = true, default_value = "10",
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(super) patience: u32,
+}
+
+#[derive(Subcommand, Debug)]
+pub(super) enum Command {
+    /// Hold a lock while a command runs.
+    ///
+    /// The lease is renewed until the command ends. When it is lost, the command and what it
+    /// started get TERM, and KILL after --grace. Signals to dflock go to the command. It finds
+    /// DFLOCK_KEY, DFLOCK_TOKEN and DFLOCK_FENCE in its environment; the last is a number that
+    /// grows with every grant of the key, for storage that turns late writers away.
+    Run(Run),
+    /// Take a lock and print its token.
+    ///
+    /// A server started with its default settings releases everything when the connection closes,
+    /// and this command's connection closes when it ends. It then says so and exits with 78.
+    /// Use `dflock run`, or --hold, or a server with --auto-release-on-disconnect=false.
+    Acquire(Acquire),
+    /// Release by token.
+    Release(Held),
+    /// Start the lease over by token.
+    Renew(Renew),
+    /// Show who holds what.
+    Stats,
+    /// Ask every server whether it is there.
+    Ping,
+    /// Load a server and measure it.
+    ///
+    /// A pair is one acquire and the release of what it granted. Also counts grants beyond the
+    /// limit of a key, which a right server never gives.
+    Bench(Bench),
+    /// Print a completion script.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What is claimed.
+#[derive(Args, Debug)]
+pub(super) struct Claimed {
+    /// The name of the lock: 1 to 256 bytes without blanks.
+    pub(super) key: OsString,
+    /// Seconds to wait in line. 0: do not wait. Not given: wait for ever.
+    #[arg(long, short = 't', value_name = "S")]
+    pub(super) timeout: Option<u32>,
+    /// Length of the lease in seconds, instead of the server's default.
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) ttl: Option<u32>,
+    /// A semaphore of this many slots instead of a lock.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) limit: Option<u32>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Run {
+    #[command(flatten)]
+    pub(super) claimed: Claimed,
+    /// Seconds between TERM and KILL when the lease is lost; at most a third of the lease counts,
+    /// so that the command is gone before the lease ends.
+    #[arg(long, value_name = "S", default_value = "5")]
+    pub(super) grace: u32,
+    /// Exit code for busy and timed out, to tell them from the command's own.
+    #[arg(long, short = 'E', value_name = "N")]
+    pub(super) busy_exit_code: Option<u8>,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Acquire {
+    #[command(flatten)]
+    pub(super) claimed: Claimed,
+    /// Keep the lock, renewing it, until standard input ends or a signal comes.
+    #[arg(long)]
+    pub(super) hold: bool,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Held {
+    /// The name of the lock.
+    pub(super) key: OsString,
+    /// What acquire printed.
+    #[arg(env = "DFLOCK_TOKEN", hide_env_values = true)]
+    pub(super) token: String,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Renew {
+    #[command(flatten)]
+    pub(super) held: Held,
+    /// Length of the lease from now in seconds, instead of the server's default.
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) ttl: Option<u32>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Bench {
+    /// Simultaneous connections.
+    #[arg(long, short = 'c', value_name = "N", default_value = "10")]
+    pub(super) connections: u32,
+    /// Seconds to measure.
+    #[arg(long, short = 'd', value_name = "S", default_value = "5")]
+    pub(super) duration: u32,
+    /// Stop after this many pairs instead.
+    #[arg(long, short = 'n', value_name = "N", conflicts_with = "duration")]
+    pub(super) pairs: Option<u64>,
+    /// Keys shared by all connections; not given: each its own, so that nobody waits.
+    #[arg(long, short = 'k', value_name = "N")]
+    pub(super) keys: Option<u32>,
+    /// Pairs under way at once on a connection; more than 1 only with own keys.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(super) depth: u32,
+    /// Semaphores of this many slots; 1: locks.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(super) limit: u32,
+    /// Seconds an acquire may wait.
+    #[arg(long, short = 't', value_name = "S", default_value = "30")]
+    pub(super) timeout: u32,
+    /// Length of the leases in seconds.
+    #[arg(long, value_name = "S", default_value = "33")]
+    pub(super) ttl: u32,
+    /// Milliseconds of load before measuring starts.
+    #[arg(long, value_name = "MS", default_value = "200")]
+    pub(super) warm_up: u32,
+    /// What the keys begin with.
+    #[arg(long, value_name = "TEXT", default_value = "bench")]
+    pub(super) prefix: String,
+}

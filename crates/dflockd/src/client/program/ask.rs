@@ -1,0 +1,228 @@
+//! The commands that ask something and print the answer.
+
+use super::args::{Acquire, Bench, Claimed, Held, Reach, Renew};
+use super::outcome::Failure;
+use super::{print, reach};
+use crate::client::{Claim, Client, ClientError, Connection, Grant, Key, Lease, Refusal, Token};
+use crate::load::{Keys, Length, Plan};
+use serde_json::{Value, json};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What stands for "wait for ever": the longest time every server can count (68 years).
+const FOR_EVER_S: u32 = i32::MAX.unsigned_abs();
+
+pub(super) fn claim(claimed: &Claimed, client: &Client) -> Result<Claim, Failure> {
+    let key = claimed.key.clone().into_vec();
+    let claim = match claimed.limit {
+        None => client.lock(key)?,
+        Some(limit) => client.semaphore(key, limit)?,
+    };
+    Ok(match claimed.ttl {
+        None => claim,
+        Some(ttl_s) => claim.ttl_s(ttl_s)?,
+    })
+}
+
+pub(super) fn timeout_s(claimed: &Claimed) -> u32 {
+    claimed.timeout.unwrap_or(FOR_EVER_S)
+}
+
+/// Busy or timed out: not getting it without and after waiting.
+pub(super) fn not_granted(claimed: &Claimed) -> Failure {
+    if claimed.timeout == Some(0) { Failure::Busy } else { Failure::TimedOut }
+}
+
+pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> Result<(), Failure> {
+    let claimed = &acquire.claimed;
+    let claim = claim(claimed, client)?;
+    if acquire.hold {
+        let lease = claim.acquire(timeout_s(claimed)).await?;
+        let lease = lease.ok_or_else(|| not_granted(claimed))?;
+        let grant = Grant { token: lease.token().clone(), ttl_s: lease.ttl_s() };
+        show_grant(claimed, &grant, json)?;
+        return hold(lease).await;
+    }
+    let grant = claim.acquire_detached(timeout_s(claimed)).await?;
+    let grant = grant.ok_or_else(|| not_granted(claimed))?;
+    // The server has seen the connection close. Only it knows whether it let the lock go then.
+    let claim = claim.ttl_s(grant.ttl_s)?;
+    match claim.renew(&grant.token).await {
+        Ok(_) => show_grant(claimed, &grant, json),
+        Err(ClientError::Refused(Refusal::Error)) => Err(Failure::ReleasedOnDisconnect),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn show_grant(claimed: &Claimed, grant: &Grant, json: bool) -> Result<(), Failure> {
+    let text = if json {
+        json!({
+            "key": claimed.key.to_string_lossy(),
+            "token": grant.token.as_str(),
+            // As text: the number is larger than what JavaScript and jq count exactly.
+            "fence": grant.token.fence().map(|fence| fence.to_string()),
+            "ttl_s": grant.ttl_s,
+        })
+        .to_string()
+    } else {
+        grant.token.as_str().to_owned()
+    };
+    print(format!("{text}\n").as_bytes())
+}
+
+/// Until standard input ends, a signal comes, or the lease is lost.
+async fn hold(mut lease: Lease) -> Result<(), Failure> {
+    let watch = |kind| signal(kind).map_err(|error| Failure::System("signals", error));
+    let mut terminate = watch(SignalKind::terminate())?;
+    let mut interrupt = watch(SignalKind::interrupt())?;
+    let mut hang_up = watch(SignalKind::hangup())?;
+    tokio::select! {
+        () = end_of_input() => {}
+        _ = Signal::recv(&mut terminate) => {}
+        _ = Signal::recv(&mut interrupt) => {}
+        _ = Signal::recv(&mut hang_up) => {}
+        loss = lease.lost() => return Err(Failure::Lost(loss)),
+    }
+    Ok(lease.release().await?)
+}
+
+async fn end_of_input() {
+    let mut input = tokio::io::stdin();
+    let mut buffer = [0; 1024];
+    while matches!(input.read(&mut buffer).await, Ok(1..)) {}
+}
+
+pub(super) async fn release(held: &Held, client: &Client, json: bool) -> Result<(), Failure> {
+    let (key, token) = named(held)?;
+    client.lock(key.as_bytes())?.release(&token).await?;
+    if json { print(b"{\"released\":true}\n") } else { Ok(()) }
+}
+
+pub(super) async fn renew(renew: &Renew, client: &Client, json: bool) -> Result<(), Failure> {
+    let (key, token) = named(&renew.held)?;
+    let mut claim = client.lock(key.as_bytes())?;
+    if let Some(ttl_s) = renew.ttl {
+        claim = claim.ttl_s(ttl_s)?;
+    }
+    let ttl_s = claim.renew(&token).await?;
+    let text = if json { json!({ "ttl_s": ttl_s }).to_string() } else { ttl_s.to_string() };
+    print(format!("{text}\n").as_bytes())
+}
+
+fn named(held: &Held) -> Result<(Key, Token), Failure> {
+    let key = Key::new(held.key.as_bytes()).map_err(ClientError::Term)?;
+    let token = Token::new(held.token.as_str()).map_err(ClientError::Term)?;
+    Ok((key, token))
+}
+
+pub(super) async fn ping(client: &Client, json: bool) -> Result<(), Failure> {
+    let mut answers = Vec::new();
+    for server in client.servers() {
+        let began = Instant::now();
+        client.connect_to(server).await?.ping().await?;
+        let millis = began.elapsed().as_secs_f64() * 1e3;
+        answers.push((server.to_string(), millis));
+    }
+    let text = if json {
+        let rows = answers.iter().map(|(server, ms)| json!({ "server": server, "ms": ms }));
+        format!("{}\n", Value::from_iter(rows))
+    } else {
+        answers.iter().map(|(server, ms)| format!("{server}: ok, {ms:.1} ms\n")).collect()
+    };
+    print(text.as_bytes())
+}
+
+pub(super) async fn stats(client: &Client, json: bool) -> Result<(), Failure> {
+    let mut bodies = Vec::new();
+    for server in client.servers() {
+        let mut connection: Connection = client.connect_to(server).await?;
+        bodies.push((server.to_string(), connection.stats().await?));
+    }
+    let text = match (&*bodies, json) {
+        ([(_, body)], true) => format!("{body}\n"),
+        (several, true) => {
+            let rows = several.iter().map(|(server, body)| {
+                let body: Value = serde_json::from_str(body).unwrap_or(Value::Null);
+                json!({ "server": server, "stats": body })
+            });
+            format!("{}\n", Value::from_iter(rows))
+        }
+        (several, false) => several.iter().map(|(server, body)| table(server, body)).collect(),
+    };
+    print(text.as_bytes())
+}
+
+/// The figures of one server for people. Keys are shown without control characters.
+fn table(server: &str, body: &str) -> String {
+    let Ok(stats) = serde_json::from_str::<Value>(body) else {
+        return format!("{server}: no JSON\n");
+    };
+    let rows = |name: &str| stats.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let text = |row: &Value, name: &str| match row.get(name) {
+        Some(Value::String(text)) => text.escape_debug().to_string(),
+        Some(value) => value.to_string(),
+        None => "?".to_owned(),
+    };
+    let connections = text(&stats, "connections");
+    let mut lines = format!("{server}: {connections} connections\n");
+    for row in rows("locks") {
+        let [key, owner, left, waiters] =
+            ["key", "owner_conn_id", "lease_expires_in_s", "waiters"].map(|name| text(&row, name));
+        lines += &format!(
+            "  lock       {key}  held by connection {owner}, {left} s left, {waiters} waiting\n"
+        );
+    }
+    for row in rows("semaphores") {
+        let [key, limit, holders, waiters] =
+            ["key", "limit", "holders", "waiters"].map(|name| text(&row, name));
+        lines += &format!("  semaphore  {key}  {holders} of {limit} held, {waiters} waiting\n");
+    }
+    let idle = rows("idle_locks").len() + rows("idle_semaphores").len();
+    lines + &format!("  {idle} idle keys\n")
+}
+
+pub(super) fn bench(bench: &Bench, reach: &Reach, json: bool) -> Result<u8, Failure> {
+    let [server] = &*reach.servers else {
+        return Err(Failure::Usage("bench loads one server; give --server once".to_owned()));
+    };
+    if reach.tls || reach.tls_ca.is_some() || reach.tls_name.is_some() {
+        return Err(Failure::Usage("bench does not speak TLS".to_owned()));
+    }
+    let plan = Plan {
+        server: server.clone(),
+        auth_token: reach::auth_token(reach.auth_token_file.as_deref())?,
+        connections: bench.connections,
+        depth: bench.depth,
+        keys: bench.keys.map_or(Keys::Own, Keys::Shared),
+        limit: bench.limit,
+        timeout_s: bench.timeout,
+        ttl_s: bench.ttl,
+        length: bench
+            .pairs
+            .map_or(Length::Time(Duration::from_secs(bench.duration.into())), Length::Pairs),
+        warm_up: Duration::from_millis(bench.warm_up.into()),
+        key_prefix: bench.prefix.clone(),
+    };
+    plan.check().map_err(|error| Failure::Usage(error.to_string()))?;
+    let report = crate::load::run(&plan).map_err(load_failure(server))?;
+    let text = if json { format!("{}\n", report.to_json()) } else { report.to_string() };
+    print(text.as_bytes())?;
+    Ok(u8::from(report.overlaps > 0))
+}
+
+fn load_failure(
+    server: &crate::client::ServerAddress,
+) -> impl FnOnce(crate::load::LoadError) -> Failure {
+    use crate::load::LoadError;
+    let server = server.clone();
+    move |error| match error {
+        LoadError::Plan(error) => Failure::Usage(error.to_string()),
+        LoadError::Connect(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            ClientError::Refused(Refusal::Auth).into()
+        }
+        LoadError::Connect(error) => ClientError::Connect { server, error }.into(),
+        LoadError::System(error) => Failure::System("running the load", error),
+    }
+}

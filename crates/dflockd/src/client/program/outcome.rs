@@ -1,0 +1,158 @@
+//! How a `dflock` command can end: one closed list, one table to exit codes and words.
+
+use crate::client::{ClientError, Loss, Refusal};
+use std::fmt;
+use std::io;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Somebody holds it, and we were not to wait.
+    Busy,
+    /// Somebody held it all the time we were to wait.
+    TimedOut,
+    /// The lease was lost while the command ran.
+    Lost(Loss),
+    /// `acquire`: the server took the lock back when the connection closed.
+    ReleasedOnDisconnect,
+    /// A plan or argument that cannot be.
+    Usage(String),
+    /// A file of ours that cannot be used.
+    Settings(String),
+    /// A step the system refused.
+    System(&'static str, io::Error),
+    /// Whatever the client library reports.
+    Client(ClientError),
+}
+
+impl Failure {
+    /// See the table in `dflock --help` and dflock(1).
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Busy | Self::Client(ClientError::Refused(Refusal::Error)) => 1,
+            Self::Usage(_)
+            | Self::Client(
+                ClientError::Term(_)
+                | ClientError::NoServer
+                | ClientError::Refused(Refusal::LimitMismatch),
+            ) => 64,
+            Self::Client(
+                ClientError::Connect { .. }
+                | ClientError::Broken(_)
+                | ClientError::Silent
+                | ClientError::Refused(
+                    Refusal::MaxLocks
+                    | Refusal::MaxWaiters
+                    | Refusal::NotEnqueued
+                    | Refusal::AlreadyEnqueued
+                    | Refusal::LeaseExpired
+                    | Refusal::Draining,
+                ),
+            ) => 69,
+            Self::System(..) => 71,
+            Self::Lost(_) => 74,
+            Self::TimedOut => 75,
+            Self::Client(ClientError::Strange(_)) => 76,
+            Self::Client(ClientError::Refused(Refusal::Auth)) => 77,
+            Self::Settings(_) | Self::ReleasedOnDisconnect | Self::Client(ClientError::Tls(_)) => {
+                78
+            }
+        }
+    }
+
+    /// A word for programs.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::TimedOut => "timeout",
+            Self::Lost(_) => "lease_lost",
+            Self::ReleasedOnDisconnect => "released_on_disconnect",
+            Self::Usage(_) => "usage",
+            Self::Settings(_) => "settings",
+            Self::System(..) => "system",
+            Self::Client(error) => client_word(error),
+        }
+    }
+}
+
+fn client_word(error: &ClientError) -> &'static str {
+    match error {
+        ClientError::Refused(Refusal::Error) => "not_held",
+        ClientError::Refused(refusal) => refusal.word(),
+        ClientError::Term(_) | ClientError::NoServer => "usage",
+        ClientError::Connect { .. } | ClientError::Broken(_) | ClientError::Silent => "unreachable",
+        ClientError::Strange(_) => "protocol",
+        ClientError::Tls(_) => "settings",
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("held by somebody else"),
+            Self::TimedOut => f.write_str("timed out waiting"),
+            Self::Lost(loss) => write!(f, "lease lost, command stopped: {loss}"),
+            Self::ReleasedOnDisconnect => f.write_str(
+                "the server released the lock when this connection closed; use `dflock run` or \
+                 --hold, or a server with --auto-release-on-disconnect=false",
+            ),
+            Self::Usage(what) | Self::Settings(what) => f.write_str(what),
+            Self::System(step, error) => write!(f, "{step}: {error}"),
+            Self::Client(ClientError::Refused(Refusal::Error)) => {
+                f.write_str("the token does not hold this key")
+            }
+            Self::Client(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Failure;
+    use crate::client::{ClientError, Loss, Refusal, ServerAddress, TermError};
+    use rstest::rstest;
+    use std::io;
+
+    fn refused(refusal: Refusal) -> Failure {
+        Failure::Client(ClientError::Refused(refusal))
+    }
+
+    fn unreachable() -> Failure {
+        let error = io::ErrorKind::ConnectionRefused.into();
+        ClientError::Connect { server: ServerAddress::local_default(), error }.into()
+    }
+
+    #[rstest]
+    #[case(Failure::Busy, 1, "busy")]
+    #[case(refused(Refusal::Error), 1, "not_held")]
+    #[case(Failure::Usage("x".into()), 64, "usage")]
+    #[case(ClientError::Term(TermError::KeyEmpty).into(), 64, "usage")]
+    #[case(refused(Refusal::LimitMismatch), 64, "error_limit_mismatch")]
+    #[case(unreachable(), 69, "unreachable")]
+    #[case(ClientError::Silent.into(), 69, "unreachable")]
+    #[case(refused(Refusal::Draining), 69, "error_draining")]
+    #[case(refused(Refusal::MaxLocks), 69, "error_max_locks")]
+    #[case(refused(Refusal::MaxWaiters), 69, "error_max_waiters")]
+    #[case(Failure::System("spawn", io::ErrorKind::NotFound.into()), 71, "system")]
+    #[case(Failure::Lost(Loss::NotHeld), 74, "lease_lost")]
+    #[case(Failure::TimedOut, 75, "timeout")]
+    #[case(ClientError::Strange("?".into()).into(), 76, "protocol")]
+    #[case(refused(Refusal::Auth), 77, "error_auth")]
+    #[case(Failure::ReleasedOnDisconnect, 78, "released_on_disconnect")]
+    #[case(Failure::Settings("x".into()), 78, "settings")]
+    #[case(ClientError::Tls("x".into()).into(), 78, "settings")]
+    fn every_failure_has_its_code_and_word(
+        #[case] failure: Failure,
+        #[case] code: u8,
+        #[case] word: &str,
+    ) {
+        assert_eq!((failure.exit_code(), failure.word()), (code, word));
+        assert!(!failure.to_string().is_empty());
+    }
+}

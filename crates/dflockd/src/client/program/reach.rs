@@ -1,0 +1,69 @@
+//! From arguments and environment to client settings.
+
+use super::args::Reach;
+use super::outcome::Failure;
+use crate::client::{Client, Settings, Tls, TlsRoots};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// The protocol has room for this much on the line of an auth token.
+const MAX_TOKEN_BYTES: u64 = 64 * 1024;
+
+pub(super) fn client(settings: Settings) -> Result<Client, Failure> {
+    Ok(Client::new(settings)?)
+}
+
+pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {
+    let patience = Duration::from_secs(reach.patience.into());
+    Ok(Settings {
+        servers: reach.servers.clone(),
+        auth_token: auth_token(reach.auth_token_file.as_deref())?,
+        tls: tls(reach)?,
+        connect_limit: patience,
+        answer_limit: patience,
+        ..Settings::default()
+    })
+}
+
+/// The file beats the environment: who names a file means it.
+pub(super) fn auth_token(file: Option<&Path>) -> Result<Option<Vec<u8>>, Failure> {
+    let bytes = match file {
+        Some(path) => read_token(path)?,
+        None => match std::env::var_os("DFLOCK_AUTH_TOKEN") {
+            Some(token) => token.into_vec(),
+            None => return Ok(None),
+        },
+    };
+    let token = bytes.trim_ascii();
+    if token.is_empty() {
+        return Err(Failure::Settings("the auth token is empty".to_owned()));
+    }
+    if token.contains(&b'\n') || token.contains(&b'\r') {
+        return Err(Failure::Settings("the auth token has more than one line".to_owned()));
+    }
+    Ok(Some(token.to_vec()))
+}
+
+fn read_token(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let outcome =
+        File::open(path).and_then(|file| file.take(MAX_TOKEN_BYTES + 1).read_to_end(&mut bytes));
+    match outcome {
+        Err(error) => Err(Failure::Settings(format!("{}: {error}", path.display()))),
+        Ok(_) if bytes.len() as u64 > MAX_TOKEN_BYTES => {
+            Err(Failure::Settings(format!("{}: too long for a token", path.display())))
+        }
+        Ok(_) => Ok(bytes),
+    }
+}
+
+fn tls(reach: &Reach) -> Result<Option<Tls>, Failure> {
+    if !reach.tls && reach.tls_ca.is_none() && reach.tls_name.is_none() {
+        return Ok(None);
+    }
+    let roots = reach.tls_ca.clone().map_or(TlsRoots::System, TlsRoots::File);
+    Ok(Some(Tls::new(&roots, reach.tls_name.clone())?))
+}
