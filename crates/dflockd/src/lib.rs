@@ -18,6 +18,8 @@
 //! number of connections, and may be cloned into any task or thread.
 
 pub mod client;
+pub mod daemon;
 pub mod engine;
 pub mod load;
+pub mod server;
 pub mod wire;

@@ -1,0 +1,5 @@
+//! The lease lock server.
+
+fn main() -> std::process::ExitCode {
+    dflockd::daemon::main()
+}

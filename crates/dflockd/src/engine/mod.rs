@@ -1,0 +1,33 @@
+//! The lock manager as one state machine without input or output: (now, request) → answer, effects.
+//!
+//! What to tell it, and in which order:
+//! 1. [`Engine::connect`] for a connection, before its first request.
+//! 2. [`Engine::ask`] per request. After [`Verdict::Later`] nothing more is asked for that
+//!    connection until its answer came as an [`Effect::Answer`], or [`Engine::cancel`] took it back.
+//! 3. [`Engine::advance`] when [`Engine::next_deadline`] has come.
+//! 4. [`Engine::disconnect`] until it is done; the id is free then.
+//!
+//! After each of these, take the effects ([`Engine::take_effect`]).
+//!
+//! It never reads a clock, a socket or a random source: `now` and the [`Mint`] are given.
+//! The same calls give the same answers. Time must not run backwards between calls.
+
+mod counters;
+mod keys;
+mod request;
+mod slab;
+mod snapshot;
+mod state;
+mod terms;
+mod waiting;
+pub(crate) mod wheel;
+
+pub use counters::{Counters, Histogram, WAIT_BOUNDS_MICROS};
+pub use request::{
+    Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
+};
+pub use snapshot::StatsCursor;
+pub use state::{Caps, Engine};
+pub use terms::{
+    Key, Limit, MAX_KEY_BYTES, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS, Token, Ttl,
+};

@@ -1,0 +1,247 @@
+//! The values the engine speaks in: keys, tokens, limits, spans and points of time.
+//! Pure. Only a checker makes them, so whoever holds one need not check again.
+
+/// Most bytes in a key: a line of the protocol.
+pub const MAX_KEY_BYTES: usize = 256;
+
+/// Most seconds a request may name: what fits signed 64-bit nanoseconds, the reference's limit.
+pub const MAX_SECONDS: u64 = 9_223_372_036;
+
+/// A point on the server's one monotonic clock, in microseconds since its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// Later than any deadline.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The point `micros` microseconds after the clock's start.
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the clock's start.
+    pub const fn micros(self) -> u64 {
+        self.0
+    }
+
+    /// The point `span` later; stops at [`Moment::NEVER`].
+    #[must_use]
+    pub const fn after(self, span: Seconds) -> Self {
+        Self(self.0.saturating_add(span.0.saturating_mul(1_000_000)))
+    }
+
+    /// The point `micros` microseconds later; stops at [`Moment::NEVER`].
+    #[must_use]
+    pub const fn after_micros(self, micros: u64) -> Self {
+        Self(self.0.saturating_add(micros))
+    }
+
+    /// Microseconds from `earlier` to here, 0 when it is not earlier.
+    pub const fn micros_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// A span in whole seconds, at most [`MAX_SECONDS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seconds(u64);
+
+impl Seconds {
+    /// No time at all: a try that does not wait.
+    pub const ZERO: Self = Self(0);
+
+    /// `None` when over [`MAX_SECONDS`].
+    pub const fn new(seconds: u64) -> Option<Self> {
+        if seconds > MAX_SECONDS { None } else { Some(Self(seconds)) }
+    }
+
+    /// The number of seconds.
+    pub const fn count(self) -> u64 {
+        self.0
+    }
+}
+
+/// How long a lease runs: whole seconds, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ttl(Seconds);
+
+impl Ttl {
+    /// `None` for 0 and over [`MAX_SECONDS`].
+    pub const fn new(seconds: u64) -> Option<Self> {
+        match Seconds::new(seconds) {
+            Some(span) if span.0 > 0 => Some(Self(span)),
+            Some(_) | None => None,
+        }
+    }
+
+    /// As a span.
+    pub const fn span(self) -> Seconds {
+        self.0
+    }
+}
+
+/// How many may hold a key at once; 1 makes it a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limit(u64);
+
+impl Limit {
+    /// A lock.
+    pub const ONE: Self = Self(1);
+
+    /// `None` for 0.
+    pub const fn new(limit: u64) -> Option<Self> {
+        if limit == 0 { None } else { Some(Self(limit)) }
+    }
+
+    /// The number of slots.
+    pub const fn count(self) -> u64 {
+        self.0
+    }
+}
+
+/// The name of a lock: 1 to [`MAX_KEY_BYTES`] bytes without blank, tab, carriage return or newline.
+/// Bytes, not text: two keys are one when their bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key<'a>(&'a [u8]);
+
+impl<'a> Key<'a> {
+    /// `None` when empty, too long or with a byte a key must not have.
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        let bad = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | b'\n');
+        let fits = !bytes.is_empty() && bytes.len() <= MAX_KEY_BYTES;
+        (fits && !bytes.iter().any(bad)).then_some(Self(bytes))
+    }
+
+    /// The bytes.
+    pub const fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// What proves a hold: a fence that only grows, and 64 random bits nobody can guess.
+/// On the wire 32 lower-case hexadecimal digits, the fence first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token {
+    fence: u64,
+    salt: u64,
+}
+
+/// Digits of a token on the wire.
+pub const TOKEN_DIGITS: usize = 32;
+
+impl Token {
+    /// Puts the two halves together.
+    pub const fn new(fence: u64, salt: u64) -> Self {
+        Self { fence, salt }
+    }
+
+    /// The number that grows with every grant of this server.
+    pub const fn fence(self) -> u64 {
+        self.fence
+    }
+
+    /// Reads exactly 32 lower-case hexadecimal digits; anything else is no token of ours.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if text.len() != TOKEN_DIGITS {
+            return None;
+        }
+        let (fence, salt) = text.split_at(TOKEN_DIGITS / 2);
+        Some(Self { fence: from_hex(fence)?, salt: from_hex(salt)? })
+    }
+
+    /// The 32 digits.
+    pub fn digits(self) -> [u8; TOKEN_DIGITS] {
+        let mut text = [0; TOKEN_DIGITS];
+        let value = (u128::from(self.fence) << 64) | u128::from(self.salt);
+        for (place, byte) in text.iter_mut().enumerate() {
+            let nibble = (value >> (4 * (TOKEN_DIGITS - 1 - place))) & 15;
+            *byte = hex_digit(nibble);
+        }
+        text
+    }
+}
+
+/// Never shows the random half: a token in a log is a lock given away.
+impl std::fmt::Debug for Token {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Token({:016x}…)", self.fence)
+    }
+}
+
+fn hex_digit(nibble: u128) -> u8 {
+    let nibble = u8::try_from(nibble).unwrap_or(0);
+    if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 }
+}
+
+fn from_hex(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0u64, |value, &digit| {
+        let nibble = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some((value << 4) | u64::from(nibble))
+    })
+}
+
+/// Where tokens come from: the caller's fence counter and random source.
+pub trait Mint {
+    /// A token whose fence is greater than that of every token before it.
+    fn token(&mut self) -> Token;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::empty(b"", false)]
+    #[case::blank(b"a b", false)]
+    #[case::tab(b"a\tb", false)]
+    #[case::carriage_return(b"a\r", false)]
+    #[case::newline(b"a\n", false)]
+    #[case::one(b"k", true)]
+    #[case::nul(b"\0", true)]
+    #[case::not_utf8(b"\xff\xfe", true)]
+    #[case::no_break_space(b"\xc2\xa0", true)]
+    #[case::longest(&[b'k'; 256], true)]
+    #[case::too_long(&[b'k'; 257], false)]
+    fn keys(#[case] bytes: &[u8], #[case] good: bool) {
+        assert_eq!(Key::new(bytes).is_some(), good);
+    }
+
+    #[rstest]
+    #[case(b"00000000000000000000000000000000", Some((0, 0)))]
+    #[case(b"000000000000000f00000000000000a0", Some((15, 160)))]
+    #[case(b"ffffffffffffffffffffffffffffffff", Some((u64::MAX, u64::MAX)))]
+    #[case(b"000000000000000F00000000000000a0", None)]
+    #[case(b"+00000000000000f00000000000000a0", None)]
+    #[case(b"0000000000000000000000000000000", None)]
+    #[case(b"000000000000000000000000000000000", None)]
+    #[case(b"", None)]
+    fn tokens(#[case] text: &[u8], #[case] want: Option<(u64, u64)>) {
+        let token = Token::parse(text);
+        assert_eq!(token, want.map(|(fence, salt)| Token::new(fence, salt)));
+        if let Some(token) = token {
+            assert_eq!(token.digits(), text);
+        }
+    }
+
+    #[test]
+    fn a_token_does_not_print_its_secret() {
+        let token = Token::new(7, 0xdead_beef_dead_beef);
+        assert!(!format!("{token:?}").contains("dead"));
+    }
+
+    #[test]
+    fn spans_stop_at_the_limit() {
+        assert!(Seconds::new(MAX_SECONDS).is_some());
+        assert!(Seconds::new(MAX_SECONDS + 1).is_none());
+        assert!(Ttl::new(0).is_none());
+        assert!(Ttl::new(1).is_some());
+        let far = Moment::from_micros(u64::MAX - 5).after(Seconds::new(MAX_SECONDS).unwrap());
+        assert_eq!(far, Moment::NEVER);
+    }
+}

@@ -1,0 +1,436 @@
+//! Queues, two-phase records, and what a connection leaves behind when it goes.
+
+use super::keys::KeyEntry;
+use super::request::{Answer, AutoRelease, ConnId, Effect, Progress, Refusal, Verdict};
+use super::slab::{Id, Slab};
+use super::state::{Alarm, Conn, Engine, Holder};
+use super::terms::{Key, Limit, Mint, Moment, Seconds, Token, Ttl};
+use super::wheel::TimerId;
+use hashbrown::HashTable;
+use std::ops::{Index, IndexMut};
+
+/// One place in the queue of a key.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) key: Id<KeyEntry>,
+    pub(super) conn: Id<Conn>,
+    pub(super) ttl: Ttl,
+    pub(super) since: Moment,
+    pub(super) timer: TimerId<Alarm>,
+    pub(super) record: Id<Record>,
+    pub(super) prev: Id<Self>,
+    pub(super) next: Id<Self>,
+    /// Its connection waits for the answer now (`l`, `w`); false between `e` and `w`.
+    pub(super) blocked: bool,
+}
+
+/// What `e` began and `w` has not fetched, one per connection and key.
+#[derive(Debug)]
+pub(super) struct Record {
+    conn: Id<Conn>,
+    key: Id<KeyEntry>,
+    ttl: Ttl,
+    phase: Phase,
+    prev: Id<Self>,
+    next: Id<Self>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Queued(Id<Waiter>),
+    /// The client has the token, from the answer to `e`.
+    Acquired(Id<Holder>),
+    /// Granted when its turn came; nobody has seen the token.
+    Granted(Id<Holder>),
+    /// Granted, and the lease ran out before `w`.
+    Lost,
+}
+
+/// All records, findable by connection and key.
+#[derive(Debug)]
+pub(super) struct Records {
+    entries: Slab<Record>,
+    table: HashTable<Id<Record>>,
+}
+
+impl Records {
+    pub(super) const fn new() -> Self {
+        Self { entries: Slab::new(), table: HashTable::new() }
+    }
+
+    fn find(&self, conn: Id<Conn>, key: Id<KeyEntry>) -> Option<Id<Record>> {
+        let same = |&id: &Id<Record>| self.entries[id].conn == conn && self.entries[id].key == key;
+        self.table.find(spread(conn, key), same).copied()
+    }
+
+    fn insert(&mut self, record: Record) -> Id<Record> {
+        let hash = spread(record.conn, record.key);
+        let id = self.entries.insert(record);
+        let entries = &self.entries;
+        self.table.insert_unique(hash, id, |&o| spread(entries[o].conn, entries[o].key));
+        id
+    }
+
+    fn remove(&mut self, id: Id<Record>) -> Option<Record> {
+        let record = self.entries.remove(id)?;
+        let hash = spread(record.conn, record.key);
+        if let Ok(found) = self.table.find_entry(hash, |&other| other == id) {
+            found.remove();
+        }
+        Some(record)
+    }
+}
+
+impl Index<Id<Record>> for Records {
+    type Output = Record;
+    fn index(&self, id: Id<Record>) -> &Record {
+        &self.entries[id]
+    }
+}
+
+impl IndexMut<Id<Record>> for Records {
+    fn index_mut(&mut self, id: Id<Record>) -> &mut Record {
+        &mut self.entries[id]
+    }
+}
+
+/// Both are small numbers of ours, so no client can make them collide.
+fn spread(conn: Id<Conn>, key: Id<KeyEntry>) -> u64 {
+    let both = (u64::from(conn.place()) << 32) | u64::from(key.place());
+    (both ^ (both >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl<M: Mint> Engine<M> {
+    pub(super) fn enqueue(
+        &mut self,
+        now: Moment,
+        conn: Id<Conn>,
+        key: Key<'_>,
+        limit: Limit,
+        ttl: Option<Ttl>,
+    ) -> Verdict {
+        let ttl = ttl.unwrap_or(self.caps.default_ttl);
+        Verdict::Now(match self.try_enqueue(now, conn, key, limit, ttl) {
+            Ok(answer) => answer,
+            Err(refusal) => Answer::Refused(refusal),
+        })
+    }
+
+    fn try_enqueue(
+        &mut self,
+        now: Moment,
+        conn: Id<Conn>,
+        key: Key<'_>,
+        limit: Limit,
+        ttl: Ttl,
+    ) -> Result<Answer, Refusal> {
+        if self.draining {
+            return Err(Refusal::Draining);
+        }
+        if let Some(id) = self.keys.find(key) {
+            self.clear_lost_record(now, conn, id)?;
+        }
+        let id = self.enter(now, key, limit)?;
+        let room = self.keys[id].has_room();
+        if !room && self.queue_is_full(id) {
+            return Err(Refusal::MaxWaiters);
+        }
+        let next = self.conns[conn].records;
+        let phase = Phase::Lost;
+        let record = self.records.insert(Record { conn, key: id, ttl, phase, prev: Id::NIL, next });
+        self.conns[conn].records = record;
+        if !next.is_nil() {
+            self.records[next].prev = record;
+        }
+        if room {
+            self.counters.waits.record(0);
+            let grant = self.grant(now, id, conn, ttl, record);
+            self.records[record].phase = Phase::Acquired(self.keys[id].holders);
+            return Ok(Answer::Acquired(grant));
+        }
+        let waiter = self.append_waiter(now, id, conn, ttl, record);
+        self.records[record].phase = Phase::Queued(waiter);
+        Ok(Answer::Queued)
+    }
+
+    /// A record whose lease is over must not keep its connection from starting anew.
+    fn clear_lost_record(
+        &mut self,
+        now: Moment,
+        conn: Id<Conn>,
+        key: Id<KeyEntry>,
+    ) -> Result<(), Refusal> {
+        let Some(record) = self.records.find(conn, key) else { return Ok(()) };
+        self.expire_record(now, record);
+        match self.records[record].phase {
+            Phase::Lost => {
+                self.forget_record(now, record);
+                Ok(())
+            }
+            Phase::Queued(_) | Phase::Acquired(_) | Phase::Granted(_) => {
+                Err(Refusal::AlreadyEnqueued)
+            }
+        }
+    }
+
+    /// Evicts the hold behind a record when its time is over.
+    fn expire_record(&mut self, now: Moment, record: Id<Record>) {
+        match self.records[record].phase {
+            Phase::Acquired(holder) | Phase::Granted(holder)
+                if self.holders[holder].expires <= now =>
+            {
+                self.expire(now, holder);
+            }
+            Phase::Acquired(_) | Phase::Granted(_) | Phase::Queued(_) | Phase::Lost => {}
+        }
+    }
+
+    pub(super) fn wait(
+        &mut self,
+        now: Moment,
+        conn: Id<Conn>,
+        key: Key<'_>,
+        timeout: Seconds,
+    ) -> Verdict {
+        let found = self.keys.find(key).and_then(|key| self.records.find(conn, key));
+        let Some(record) = found else {
+            return Verdict::Now(Answer::Refused(Refusal::NotEnqueued));
+        };
+        self.expire_record(now, record);
+        let answer = match self.records[record].phase {
+            Phase::Acquired(holder) | Phase::Granted(holder) => {
+                let ttl = self.records[record].ttl;
+                self.forget_record(now, record);
+                Answer::Granted(self.restart_lease(now, holder, ttl))
+            }
+            Phase::Lost => {
+                self.forget_record(now, record);
+                Answer::Refused(Refusal::LeaseExpired)
+            }
+            Phase::Queued(waiter) => {
+                if !self.draining && timeout != Seconds::ZERO {
+                    self.waiters[waiter].since = now;
+                    self.block(now, conn, waiter, timeout);
+                    return Verdict::Later;
+                }
+                self.remove_waiter(now, waiter);
+                self.forget_record(now, record);
+                if self.draining { Answer::Refused(Refusal::Draining) } else { Answer::TimedOut }
+            }
+        };
+        Verdict::Now(answer)
+    }
+
+    pub(super) fn append_waiter(
+        &mut self,
+        now: Moment,
+        key: Id<KeyEntry>,
+        conn: Id<Conn>,
+        ttl: Ttl,
+        record: Id<Record>,
+    ) -> Id<Waiter> {
+        let prev = self.keys[key].tail;
+        let id = self.waiters.insert(Waiter {
+            key,
+            conn,
+            ttl,
+            since: now,
+            timer: Id::NIL,
+            record,
+            prev,
+            next: Id::NIL,
+            blocked: false,
+        });
+        if prev.is_nil() {
+            self.keys[key].head = id;
+        } else {
+            self.waiters[prev].next = id;
+        }
+        self.keys[key].tail = id;
+        self.keys[key].waiters += 1;
+        self.keys.settle(now, key);
+        id
+    }
+
+    /// From here on the connection waits for this place.
+    pub(super) fn block(
+        &mut self,
+        now: Moment,
+        conn: Id<Conn>,
+        waiter: Id<Waiter>,
+        timeout: Seconds,
+    ) {
+        let timer = self.timers.insert(now.after(timeout), Alarm::Wait(waiter));
+        self.waiters[waiter].timer = timer;
+        self.waiters[waiter].blocked = true;
+        self.conns[conn].blocked = waiter;
+    }
+
+    /// Takes a place out of its queue; its record is the caller's to settle.
+    fn remove_waiter(&mut self, now: Moment, id: Id<Waiter>) -> Option<Waiter> {
+        let waiter = self.waiters.remove(id)?;
+        self.timers.remove(waiter.timer);
+        if waiter.prev.is_nil() {
+            self.keys[waiter.key].head = waiter.next;
+        } else {
+            self.waiters[waiter.prev].next = waiter.next;
+        }
+        if waiter.next.is_nil() {
+            self.keys[waiter.key].tail = waiter.prev;
+        } else {
+            self.waiters[waiter.next].prev = waiter.prev;
+        }
+        if waiter.blocked {
+            self.conns[waiter.conn].blocked = Id::NIL;
+        }
+        self.keys[waiter.key].waiters -= 1;
+        self.keys.settle(now, waiter.key);
+        Some(waiter)
+    }
+
+    /// Ends a blocked wait without a grant.
+    pub(super) fn end_wait(&mut self, now: Moment, id: Id<Waiter>, answer: Answer) {
+        let Some(waiter) = self.remove_waiter(now, id) else { return };
+        self.forget_record(now, waiter.record);
+        self.count(answer);
+        self.effects.push_back(Effect::Answer(ConnId(waiter.conn.place()), answer));
+    }
+
+    /// Hands free slots to the head of the queue, in order.
+    pub(super) fn serve_queue(&mut self, now: Moment, key: Id<KeyEntry>) {
+        while u64::from(self.keys[key].held) < self.keys[key].limit {
+            let Some(head) = self.keys[key].head.some() else { return };
+            let Some(waiter) = self.remove_waiter(now, head) else { return };
+            if waiter.blocked {
+                self.forget_record(now, waiter.record);
+                self.counters.waits.record(now.micros_since(waiter.since));
+                let grant = self.grant(now, key, waiter.conn, waiter.ttl, Id::NIL);
+                let conn = ConnId(waiter.conn.place());
+                self.effects.push_back(Effect::Answer(conn, Answer::Granted(grant)));
+            } else {
+                self.counters.waits.record(now.micros_since(waiter.since));
+                self.grant(now, key, waiter.conn, waiter.ttl, waiter.record);
+                self.records[waiter.record].phase = Phase::Granted(self.keys[key].holders);
+            }
+        }
+    }
+
+    /// The hold behind a record ran out: `w` shall hear of it, so the key must not be forgotten.
+    pub(super) fn lose_record(&mut self, id: Id<Record>) {
+        if let Some(id) = id.some() {
+            self.records[id].phase = Phase::Lost;
+            let key = self.records[id].key;
+            self.keys[key].pins += 1;
+        }
+    }
+
+    /// Deletes a record, NIL included, and cuts its hold's tie to it.
+    pub(super) fn forget_record(&mut self, now: Moment, id: Id<Record>) {
+        if id.is_nil() {
+            return;
+        }
+        let Some(record) = self.records.remove(id) else { return };
+        if record.prev.is_nil() {
+            self.conns[record.conn].records = record.next;
+        } else {
+            self.records[record.prev].next = record.next;
+        }
+        if !record.next.is_nil() {
+            self.records[record.next].prev = record.prev;
+        }
+        match record.phase {
+            Phase::Acquired(holder) | Phase::Granted(holder) => {
+                if let Some(holder) = self.holders.get_mut(holder) {
+                    holder.record = Id::NIL;
+                }
+            }
+            Phase::Lost => {
+                self.keys[record.key].pins -= 1;
+                self.keys.settle(now, record.key);
+            }
+            Phase::Queued(_) => {}
+        }
+    }
+
+    /// Takes a blocked wait back: its place is free, no answer will come.
+    pub fn cancel(&mut self, now: Moment, conn: ConnId) {
+        let Some(conn) = self.conns.get(Id::new(conn.0)) else { return };
+        if let Some(waiter) = conn.blocked.some() {
+            if let Some(waiter) = self.remove_waiter(now, waiter) {
+                self.forget_record(now, waiter.record);
+            }
+        }
+    }
+
+    /// Frees a hold of a connection that was granted but never told.
+    pub fn take_back(&mut self, now: Moment, conn: ConnId, token: Token) {
+        let Some(conn) = self.conns.get(Id::new(conn.0)) else { return };
+        let mut next = conn.holders;
+        while let Some(id) = next.some() {
+            if self.holders[id].token == token {
+                self.counters.disconnect_releases += 1;
+                return self.free(now, id);
+            }
+            next = self.holders[id].conn_next;
+        }
+    }
+
+    /// Removes what a gone connection had, at most about `budget` entries per call. Its waits and
+    /// records always go, its holds according to `auto`. After [`Progress::Done`] the id is free.
+    pub fn disconnect(
+        &mut self,
+        now: Moment,
+        conn: ConnId,
+        auto: AutoRelease,
+        budget: usize,
+    ) -> Progress {
+        self.cancel(now, conn);
+        let id = Id::new(conn.0);
+        for _ in 0..budget {
+            let Some(conn) = self.conns.get(id) else { return Progress::Done };
+            if let Some(record) = conn.records.some() {
+                self.abandon(now, record);
+            } else if let Some(holder) = conn.holders.some() {
+                self.leave(now, holder, auto);
+            } else {
+                self.conns.remove(id);
+                return Progress::Done;
+            }
+        }
+        Progress::More
+    }
+
+    fn abandon(&mut self, now: Moment, record: Id<Record>) {
+        let phase = self.records[record].phase;
+        self.forget_record(now, record);
+        match phase {
+            Phase::Queued(waiter) => {
+                self.remove_waiter(now, waiter);
+            }
+            // Nobody has seen this token, so nobody could ever release it.
+            Phase::Granted(holder) => {
+                self.counters.disconnect_releases += 1;
+                self.free(now, holder);
+            }
+            Phase::Acquired(_) | Phase::Lost => {}
+        }
+    }
+
+    fn leave(&mut self, now: Moment, id: Id<Holder>, auto: AutoRelease) {
+        match auto {
+            AutoRelease::On => {
+                self.counters.disconnect_releases += 1;
+                self.free(now, id);
+            }
+            AutoRelease::Off => {
+                let next = self.holders[id].conn_next;
+                let conn = std::mem::replace(&mut self.holders[id].conn, Id::NIL);
+                self.conns[conn].holders = next;
+                self.holders[id].conn_next = Id::NIL;
+                if !next.is_nil() {
+                    self.holders[next].conn_prev = Id::NIL;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! A timer wheel: deadlines in, due payloads out, each insertion and removal at constant cost.
+//! Pure: it is told the time. Deadlines are rounded up to a millisecond, so nothing is ever early.
+//!
+//! Eight levels of 64 slots; a slot of level n spans 64ⁿ milliseconds, which reaches 8,900 years,
+//! beyond the longest lease the protocol can name. The layout is Varghese and Lauck's.
+
+use super::slab::{Id, Slab};
+use super::terms::Moment;
+
+const LEVELS: usize = 8;
+const SLOTS: usize = 64;
+const SLOT_BITS: u32 = 6;
+/// The list of entries whose time has come.
+const DUE: u16 = u16::MAX;
+const MICROS_PER_TICK: u64 = 1000;
+
+/// A running timer.
+pub(crate) type TimerId<P> = Id<Timer<P>>;
+
+#[derive(Debug)]
+pub(crate) struct Timer<P> {
+    tick: u64,
+    next: Id<Self>,
+    prev: Id<Self>,
+    payload: P,
+    list: u16,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Wheel<P> {
+    timers: Slab<Timer<P>>,
+    heads: [[Id<Timer<P>>; SLOTS]; LEVELS],
+    occupied: [u64; LEVELS],
+    due_head: Id<Timer<P>>,
+    due_tail: Id<Timer<P>>,
+    elapsed: u64,
+}
+
+impl<P: Copy> Wheel<P> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            timers: Slab::new(),
+            heads: [[Id::NIL; SLOTS]; LEVELS],
+            occupied: [0; LEVELS],
+            due_head: Id::NIL,
+            due_tail: Id::NIL,
+            elapsed: 0,
+        }
+    }
+
+    /// Timers running.
+    #[cfg(test)]
+    pub(crate) const fn len(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Starts a timer that comes due at `deadline`, at most a millisecond later.
+    pub(crate) fn insert(&mut self, deadline: Moment, payload: P) -> TimerId<P> {
+        let tick = deadline.micros().div_ceil(MICROS_PER_TICK);
+        let timer = Timer { tick, next: Id::NIL, prev: Id::NIL, payload, list: DUE };
+        let id = self.timers.insert(timer);
+        self.place(id);
+        id
+    }
+
+    /// Stops a timer. One that was taken by [`Wheel::pop`] is gone already.
+    pub(crate) fn remove(&mut self, id: TimerId<P>) {
+        if self.timers.get(id).is_some() {
+            self.unlink(id);
+            self.timers.remove(id);
+        }
+    }
+
+    /// The next payload whose deadline is at or before `now`; `None` when there is none left.
+    pub(crate) fn pop(&mut self, now: Moment) -> Option<P> {
+        let now = now.micros() / MICROS_PER_TICK;
+        loop {
+            if let Some(id) = self.due_head.some() {
+                self.unlink(id);
+                return self.timers.remove(id).map(|timer| timer.payload);
+            }
+            match self.next_slot() {
+                Some((level, slot, start)) if start <= now => {
+                    self.elapsed = self.elapsed.max(start);
+                    self.open(level, slot);
+                }
+                Some(_) | None => {
+                    self.elapsed = self.elapsed.max(now);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// When [`Wheel::pop`] should be asked next: never after the first deadline's millisecond,
+    /// and before it only for one of the few steps down the levels.
+    pub(crate) fn next(&self) -> Moment {
+        if !self.due_head.is_nil() {
+            return Moment::from_micros(0);
+        }
+        self.next_slot().map_or(Moment::NEVER, |(_, _, start)| {
+            Moment::from_micros(start.saturating_mul(MICROS_PER_TICK))
+        })
+    }
+
+    /// Moves a slot's timers to where they belong now.
+    fn open(&mut self, level: usize, slot: usize) {
+        let mut id = std::mem::replace(self.head(level, slot), Id::NIL);
+        if let Some(bits) = self.occupied.get_mut(level) {
+            *bits &= !(1 << slot);
+        }
+        while !id.is_nil() {
+            let next = self.timers[id].next;
+            self.place(id);
+            id = next;
+        }
+    }
+
+    fn place(&mut self, id: TimerId<P>) {
+        let tick = self.timers[id].tick;
+        if tick <= self.elapsed {
+            return self.append_due(id);
+        }
+        let differing = (self.elapsed ^ tick) | (SLOTS as u64 - 1);
+        let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
+        let level = level.min(LEVELS - 1);
+        let slot = slot_at(tick, level);
+        let head = self.head(level, slot);
+        let next = std::mem::replace(head, id);
+        if let Some(bits) = self.occupied.get_mut(level) {
+            *bits |= 1 << slot;
+        }
+        let timer = &mut self.timers[id];
+        timer.next = next;
+        timer.prev = Id::NIL;
+        timer.list = u16::try_from(level * SLOTS + slot).unwrap_or(DUE);
+        if !next.is_nil() {
+            self.timers[next].prev = id;
+        }
+    }
+
+    /// First come, first out among those due.
+    fn append_due(&mut self, id: TimerId<P>) {
+        let tail = std::mem::replace(&mut self.due_tail, id);
+        let timer = &mut self.timers[id];
+        timer.next = Id::NIL;
+        timer.prev = tail;
+        timer.list = DUE;
+        if tail.is_nil() {
+            self.due_head = id;
+        } else {
+            self.timers[tail].next = id;
+        }
+    }
+
+    fn unlink(&mut self, id: TimerId<P>) {
+        let Timer { next, prev, list, .. } = self.timers[id];
+        if !prev.is_nil() {
+            self.timers[prev].next = next;
+        }
+        if !next.is_nil() {
+            self.timers[next].prev = prev;
+        }
+        if list == DUE {
+            if prev.is_nil() {
+                self.due_head = next;
+            }
+            if next.is_nil() {
+                self.due_tail = prev;
+            }
+        } else if prev.is_nil() {
+            let (level, slot) = (usize::from(list) / SLOTS, usize::from(list) % SLOTS);
+            *self.head(level, slot) = next;
+            if next.is_nil() {
+                if let Some(bits) = self.occupied.get_mut(level) {
+                    *bits &= !(1 << slot);
+                }
+            }
+        }
+    }
+
+    /// Level, slot and first tick of the slot that opens next.
+    fn next_slot(&self) -> Option<(usize, usize, u64)> {
+        self.occupied.iter().enumerate().find(|(_, bits)| **bits != 0).map(|(level, &bits)| {
+            let here = slot_at(self.elapsed, level);
+            let shift = u32::try_from(here).unwrap_or(0);
+            let ahead = u64::from(bits.rotate_right(shift).trailing_zeros());
+            let slot = (here + ahead as usize) % SLOTS;
+            let span_bits = SLOT_BITS * u32::try_from(level).unwrap_or(0);
+            let base = (self.elapsed >> span_bits) << span_bits;
+            (level, slot, base.saturating_add(ahead << span_bits))
+        })
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "level and slot come from masks of their sizes")]
+    fn head(&mut self, level: usize, slot: usize) -> &mut Id<Timer<P>> {
+        &mut self.heads[level % LEVELS][slot % SLOTS]
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "masked to six bits")]
+fn slot_at(tick: u64, level: usize) -> usize {
+    let shift = SLOT_BITS * u32::try_from(level).unwrap_or(0);
+    ((tick >> shift) & (SLOTS as u64 - 1)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn ms(count: u64) -> Moment {
+        Moment::from_micros(count * 1000)
+    }
+
+    #[test]
+    fn never_early_and_at_most_a_millisecond_late() {
+        let mut wheel = Wheel::new();
+        wheel.insert(Moment::from_micros(1_500), 'a');
+        assert_eq!(wheel.pop(Moment::from_micros(1_999)), None);
+        assert_eq!(wheel.pop(ms(2)), Some('a'));
+        assert_eq!((wheel.pop(ms(9)), wheel.len()), (None, 0));
+    }
+
+    #[test]
+    fn the_longest_lease_fits() {
+        let mut wheel = Wheel::new();
+        let end = Moment::default().after(crate::engine::Seconds::new(9_223_372_036).unwrap());
+        let id = wheel.insert(end, 1);
+        assert_eq!(wheel.pop(Moment::from_micros(end.micros() - 1)), None);
+        assert_eq!(wheel.pop(end), Some(1));
+        wheel.remove(id);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Insert(u64),
+        Remove(usize),
+        Pass(u64),
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<Act>> {
+        let span = prop_oneof![0u64..3, 0u64..200, 0u64..70_000, 0u64..40_000_000_000];
+        let act = prop_oneof![
+            4 => span.clone().prop_map(Act::Insert),
+            2 => any::<usize>().prop_map(Act::Remove),
+            2 => span.prop_map(Act::Pass),
+        ];
+        prop::collection::vec(act, 1..80)
+    }
+
+    proptest! {
+        /// Against a sorted map: same payloads come due at the same steps.
+        #[test]
+        fn agrees_with_a_sorted_map(acts in acts()) {
+            let mut wheel = Wheel::new();
+            let mut model: BTreeMap<u32, (u64, TimerId<u32>)> = BTreeMap::new();
+            let (mut now, mut serial) = (0u64, 0u32);
+            for act in acts {
+                match act {
+                    Act::Insert(span) => {
+                        serial += 1;
+                        let id = wheel.insert(ms(now + span), serial);
+                        model.insert(serial, (now + span, id));
+                    }
+                    Act::Remove(n) if !model.is_empty() => {
+                        let serial = *model.keys().nth(n % model.len()).unwrap();
+                        wheel.remove(model.remove(&serial).unwrap().1);
+                    }
+                    Act::Remove(_) => {}
+                    Act::Pass(span) => {
+                        now += span;
+                        let first = model.values().map(|(tick, _)| *tick).min();
+                        if let Some(first) = first {
+                            prop_assert!(wheel.next() <= ms(first));
+                        }
+                        let mut due: Vec<u32> = std::iter::from_fn(|| wheel.pop(ms(now))).collect();
+                        due.sort_unstable();
+                        let want: Vec<u32> =
+                            model.iter().filter(|(_, v)| v.0 <= now).map(|(k, _)| *k).collect();
+                        model.retain(|_, v| v.0 > now);
+                        prop_assert_eq!(due, want);
+                    }
+                }
+                prop_assert_eq!(wheel.len(), model.len());
+            }
+        }
+    }
+}

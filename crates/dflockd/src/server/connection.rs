@@ -1,0 +1,518 @@
+//! One client: bytes in, requests to the engine, replies out, deadlines kept.
+//!
+//! A hand-written future instead of an async function, because ten thousand idle connections pay
+//! for its size: it holds no read buffer while nothing is unfinished, and the scratch buffers
+//! belong to the thread. It decides nothing about locks.
+
+use super::core::{STATS_PIECE_BYTES, Shared};
+use super::transport::Transport;
+use crate::engine::{ConnId, Moment, Progress, Seconds, StatsCursor, Verdict};
+use crate::wire::{self, Caps, Fault, Request, Scan, status};
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+const READ_BYTES: usize = 16 * 1024;
+/// Replies are collected up to about this much before they are sent.
+const REPLY_BYTES: usize = 16 * 1024;
+/// Read ahead of a blocked request at most, to notice the end behind it.
+const READ_AHEAD_BYTES: usize = 4 * 1024;
+/// Turns of the loop before other connections get theirs.
+const ROUNDS: usize = 4;
+/// After `error_auth`.
+const COOL_DOWN_MICROS: u64 = 100_000;
+
+struct Scratch {
+    input: Box<[u8]>,
+    output: Vec<u8>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        input: vec![0; READ_BYTES].into_boxed_slice(),
+        output: Vec::with_capacity(REPLY_BYTES),
+    });
+}
+
+/// Who is at the other end, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Tcp(SocketAddr),
+    Unix,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(out),
+            Self::Unix => out.write_str("unix"),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Frames are read and served.
+    Serving,
+    /// The rest of a line that is too long goes by.
+    Skipping,
+    /// A request waits in the engine.
+    Waiting,
+    /// A `stats` body is being sent.
+    Reporting(StatsCursor),
+    /// After `error_auth`.
+    CoolingDown,
+    /// The connection's things are being removed.
+    Leaving,
+}
+
+/// See the module.
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    transport: Transport,
+    id: ConnId,
+    serial: u64,
+    peer: Peer,
+    phase: Phase,
+    /// Received and not served yet.
+    input: Vec<u8>,
+    /// Not taken by the kernel yet.
+    output: Vec<u8>,
+    /// Whole lines of the unfinished frame at the start of `input`.
+    lines: u8,
+    /// `input` has been looked at and holds no whole frame.
+    scanned: bool,
+    /// Authenticated, or no token is asked for.
+    trusted: bool,
+    /// The peer sends no more.
+    ended: bool,
+    /// The same, but what it sent before is still in the kernel.
+    end_ahead: bool,
+    /// The write deadline is running.
+    sending: bool,
+    registered: bool,
+    /// In this turn a frame was served or a reply sent, so the deadline is a new one.
+    progressed: bool,
+    probed: bool,
+    left: bool,
+}
+
+/// The peer cannot be talked to any more.
+struct Gone;
+
+impl Connection {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        transport: Transport,
+        (id, serial): (ConnId, u64),
+        peer: Peer,
+    ) -> Self {
+        let trusted = shared.settings.auth.is_none();
+        Self {
+            shared,
+            transport,
+            id,
+            serial,
+            peer,
+            phase: Phase::Serving,
+            input: Vec::new(),
+            output: Vec::new(),
+            lines: 0,
+            scanned: true,
+            trusted,
+            ended: false,
+            end_ahead: false,
+            sending: false,
+            registered: false,
+            progressed: false,
+            probed: false,
+            left: false,
+        }
+    }
+
+    /// Works until there is nothing to do but wait; ready when the connection is over.
+    fn run(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<()> {
+        self.progressed = false;
+        for _ in 0..ROUNDS {
+            if self.shared.is_kicked() {
+                return Poll::Ready(());
+            }
+            match self.step(cx, scratch) {
+                Poll::Ready(Ok(())) => {
+                    if matches!(self.phase, Phase::Leaving) && self.output.is_empty() {
+                        return Poll::Ready(());
+                    }
+                }
+                Poll::Ready(Err(Gone)) => return Poll::Ready(()),
+                Poll::Pending if self.progressed => return Poll::Pending,
+                Poll::Pending => {
+                    if !self.shared.core().is_late(self.id, self.shared.now()) {
+                        return Poll::Pending;
+                    }
+                    if self.time_out().is_err() {
+                        return Poll::Ready(());
+                    }
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn step(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), Gone>> {
+        if !self.output.is_empty() {
+            return self.flush(cx);
+        }
+        match self.phase {
+            Phase::Serving if !self.scanned => Poll::Ready(self.serve_input(scratch)),
+            Phase::Serving | Phase::Skipping => self.receive(cx, scratch),
+            Phase::Waiting => self.wait(cx, scratch),
+            Phase::Reporting(cursor) => Poll::Ready(self.report(cursor)),
+            Phase::CoolingDown => Poll::Pending,
+            Phase::Leaving => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// The deadline of this phase has passed.
+    fn time_out(&mut self) -> Result<(), Gone> {
+        if self.sending {
+            self.shared.core().tallies.write_timeouts += 1;
+            tracing::warn!(peer = %self.peer, conn_id = self.serial, "write timeout");
+            return Err(Gone);
+        }
+        match self.phase {
+            Phase::Serving | Phase::Skipping => {
+                let mut output = std::mem::take(&mut self.output);
+                self.fail(Fault::ReadTimeout, &mut output);
+                self.output = output;
+                Ok(())
+            }
+            Phase::CoolingDown | Phase::Leaving => Err(Gone),
+            Phase::Waiting | Phase::Reporting(_) => Ok(()),
+        }
+    }
+
+    fn receive(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), Gone>> {
+        if self.ended {
+            self.end_of_input();
+            return Poll::Ready(Ok(()));
+        }
+        let count = match ready!(self.transport.poll_receive(cx, &mut scratch.input)) {
+            Ok(0) => {
+                self.end_of_input();
+                return Poll::Ready(Ok(()));
+            }
+            Ok(count) => count,
+            Err(_) => return Poll::Ready(Err(Gone)),
+        };
+        let Scratch { input, output } = scratch;
+        let bytes = input.get(..count).unwrap_or_default();
+        if self.input.is_empty() {
+            let used = self.serve(bytes, output);
+            self.input.extend_from_slice(bytes.get(used..).unwrap_or_default());
+            Poll::Ready(self.send(output))
+        } else {
+            self.input.extend_from_slice(bytes);
+            Poll::Ready(self.serve_input(scratch))
+        }
+    }
+
+    fn end_of_input(&mut self) {
+        if !self.input.is_empty() {
+            self.shared.core().count_fault(Fault::Disconnected);
+            let code = Fault::Disconnected.code();
+            tracing::debug!(peer = %self.peer, code, "client disconnected");
+        }
+        self.phase = Phase::Leaving;
+    }
+
+    fn serve_input(&mut self, scratch: &mut Scratch) -> Result<(), Gone> {
+        let mut input = std::mem::take(&mut self.input);
+        let used = self.serve(&input, &mut scratch.output);
+        if used < input.len() {
+            input.drain(..used);
+            self.input = input;
+        }
+        self.send(&mut scratch.output)
+    }
+
+    /// Serves whole frames; says how many bytes they had.
+    fn serve(&mut self, bytes: &[u8], output: &mut Vec<u8>) -> usize {
+        let mut at = 0;
+        self.scanned = false;
+        loop {
+            let rest = bytes.get(at..).unwrap_or_default();
+            match self.phase {
+                Phase::Serving if output.len() < REPLY_BYTES => {}
+                Phase::Skipping => {
+                    at += self.skip(rest, output);
+                    if matches!(self.phase, Phase::Skipping) {
+                        return at;
+                    }
+                    continue;
+                }
+                Phase::Serving
+                | Phase::Waiting
+                | Phase::Reporting(_)
+                | Phase::CoolingDown
+                | Phase::Leaving => return at,
+            }
+            let caps = if self.trusted { Caps::Usual } else { Caps::BeforeAuth };
+            match wire::scan(rest, caps) {
+                Scan::Frame { lines, used } => {
+                    at += used;
+                    self.lines = 0;
+                    self.progressed = true;
+                    self.serve_frame(lines, output);
+                }
+                Scan::Partial { lines } => {
+                    self.scanned = true;
+                    if lines > self.lines {
+                        self.set_deadline();
+                    }
+                    self.lines = lines;
+                    return at;
+                }
+                Scan::TooLong { at: start } => {
+                    at += start;
+                    self.phase = Phase::Skipping;
+                }
+            }
+        }
+    }
+
+    /// Lets the rest of a line that is too long go by; says how many bytes went.
+    fn skip(&mut self, bytes: &[u8], output: &mut Vec<u8>) -> usize {
+        match bytes.iter().position(|&b| b == b'\n') {
+            None => bytes.len(),
+            Some(end) => {
+                self.fail(Fault::LineTooLong, output);
+                end + 1
+            }
+        }
+    }
+
+    fn serve_frame(&mut self, lines: [&[u8]; 3], output: &mut Vec<u8>) {
+        let request = match wire::parse(lines) {
+            Ok(request) if self.trusted => request,
+            Ok(Request::Auth(shown)) if self.is_token(shown) => {
+                self.trusted = true;
+                output.extend_from_slice(status::OK);
+                return self.set_deadline();
+            }
+            Ok(_) => return self.refuse_auth(output),
+            Err(_) if !self.trusted => return self.refuse_auth(output),
+            Err(fault) => return self.refuse_frame(fault, output),
+        };
+        match request {
+            Request::Lock(request) => {
+                let now = self.shared.now();
+                let mut core = self.shared.core();
+                match core.ask(now, self.id, request) {
+                    Verdict::Now(answer) => {
+                        core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
+                        drop(core);
+                        wire::push_answer(output, &answer);
+                    }
+                    Verdict::Later => {
+                        core.set_deadline(self.id, Moment::NEVER);
+                        drop(core);
+                        self.phase = Phase::Waiting;
+                    }
+                }
+            }
+            Request::Ping => {
+                output.extend_from_slice(status::OK);
+                self.set_deadline();
+            }
+            Request::Stats => {
+                output.extend_from_slice(status::OK_BODY);
+                self.phase = Phase::Reporting(StatsCursor::default());
+                self.set_deadline();
+            }
+            // A second one, or one nobody asked for: unknown, as the reference has it.
+            Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand, output),
+        }
+    }
+
+    fn is_token(&self, shown: &[u8]) -> bool {
+        self.shared.settings.auth.as_ref().is_some_and(|token| token.matches(shown))
+    }
+
+    /// A frame is wrong, the connection stays in step.
+    fn refuse_frame(&mut self, fault: Fault, output: &mut Vec<u8>) {
+        self.note(fault);
+        output.extend_from_slice(status::ERROR);
+        self.set_deadline();
+    }
+
+    fn note(&self, fault: Fault) {
+        self.shared.core().count_fault(fault);
+        let (code, msg) = (fault.code(), fault.words());
+        tracing::warn!(peer = %self.peer, code, msg, "protocol error");
+    }
+
+    /// The connection cannot go on: says so and ends it.
+    fn fail(&mut self, fault: Fault, output: &mut Vec<u8>) {
+        if !self.trusted {
+            return self.refuse_auth(output);
+        }
+        self.note(fault);
+        output.extend_from_slice(status::ERROR);
+        self.phase = Phase::Leaving;
+    }
+
+    fn refuse_auth(&mut self, output: &mut Vec<u8>) {
+        self.shared.core().tallies.auth_failures += 1;
+        tracing::warn!(peer = %self.peer, conn_id = self.serial, "auth failed");
+        output.extend_from_slice(status::ERROR_AUTH);
+        self.phase = Phase::CoolingDown;
+        self.set_deadline();
+    }
+
+    /// Starts the time this phase may take.
+    fn set_deadline(&mut self) {
+        let (now, settings) = (self.shared.now(), &self.shared.settings);
+        let deadline = match self.phase {
+            Phase::Serving | Phase::Skipping => now.after(settings.read_timeout),
+            Phase::CoolingDown => now.after_micros(COOL_DOWN_MICROS),
+            Phase::Waiting | Phase::Reporting(_) | Phase::Leaving => Moment::NEVER,
+        };
+        self.shared.core().set_deadline(self.id, deadline);
+    }
+
+    /// Sends what was collected; what the kernel does not take waits in `output`.
+    fn send(&mut self, output: &mut Vec<u8>) -> Result<(), Gone> {
+        if output.is_empty() {
+            return Ok(());
+        }
+        let sent = self.transport.send(output);
+        let result = sent.map_err(|_| Gone).map(|count| {
+            self.output.extend_from_slice(output.get(count..).unwrap_or_default());
+        });
+        output.clear();
+        result
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        if !self.sending {
+            self.sending = true;
+            let (now, allowed) = (self.shared.now(), self.shared.settings.write_timeout);
+            let deadline =
+                if allowed == Seconds::ZERO { Moment::NEVER } else { now.after(allowed) };
+            self.shared.core().set_deadline(self.id, deadline);
+        }
+        while !self.output.is_empty() {
+            match ready!(self.transport.poll_send(cx, &self.output)) {
+                Ok(count) => drop(self.output.drain(..count)),
+                Err(_) => return Poll::Ready(Err(Gone)),
+            }
+        }
+        self.output = Vec::new();
+        self.sending = false;
+        self.progressed = true;
+        self.set_deadline();
+        Poll::Ready(Ok(()))
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), Gone>> {
+        let now = self.shared.now();
+        let answer = {
+            let mut core = self.shared.core();
+            let answer = core.take_answer(self.id, now);
+            if answer.is_some() {
+                core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
+            }
+            answer
+        };
+        let Some(answer) = answer else {
+            ready!(self.watch(cx, scratch));
+            self.shared.core().tallies.gone_while_waiting += 1;
+            return Poll::Ready(Err(Gone));
+        };
+        self.phase = Phase::Serving;
+        self.scanned = self.input.is_empty();
+        self.progressed = true;
+        wire::push_answer(&mut scratch.output, &answer);
+        Poll::Ready(self.send(&mut scratch.output))
+    }
+
+    /// Ready when the peer of a waiting connection is gone, also behind requests it sent ahead.
+    fn watch(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<()> {
+        while !self.ended && !self.end_ahead {
+            let room = READ_AHEAD_BYTES.saturating_sub(self.input.len());
+            if room == 0 {
+                match ready!(self.transport.poll_end(cx)) {
+                    Ok(()) => self.end_ahead = true,
+                    Err(_) => return Poll::Ready(()),
+                }
+                continue;
+            }
+            let buffer = scratch.input.get_mut(..room.min(READ_BYTES)).unwrap_or_default();
+            match ready!(self.transport.poll_receive(cx, buffer)) {
+                Ok(0) => self.ended = true,
+                Ok(count) => {
+                    self.input.extend_from_slice(scratch.input.get(..count).unwrap_or_default());
+                }
+                Err(_) => return Poll::Ready(()),
+            }
+        }
+        if !std::mem::replace(&mut self.probed, true) {
+            self.transport.probe();
+        }
+        self.transport.poll_gone(cx)
+    }
+
+    /// Makes the next piece of a `stats` body.
+    fn report(&mut self, mut cursor: StatsCursor) -> Result<(), Gone> {
+        let mut piece = String::new();
+        let now = self.shared.now();
+        let room = STATS_PIECE_BYTES;
+        let progress = self.shared.core().stats(now, &mut cursor, &mut piece, room);
+        let mut piece = piece.into_bytes();
+        self.phase = match progress {
+            Progress::More => Phase::Reporting(cursor),
+            Progress::Done => {
+                piece.push(b'\n');
+                self.scanned = self.input.is_empty();
+                Phase::Serving
+            }
+        };
+        self.progressed = true;
+        self.set_deadline();
+        self.send(&mut piece)
+    }
+}
+
+impl Future for Connection {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        if !std::mem::replace(&mut this.registered, true) {
+            this.shared.core().register(this.id, cx.waker());
+            this.set_deadline();
+        }
+        if !this.left {
+            ready!(SCRATCH.with_borrow_mut(|scratch| this.run(cx, scratch)));
+            this.left = true;
+        }
+        let now = this.shared.now();
+        let progress = this.shared.core().leave(&this.shared.settings, this.id, now);
+        match progress {
+            Progress::More => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Progress::Done => {
+                this.shared.changed().notify_one();
+                SCRATCH.with_borrow_mut(|scratch| this.transport.say_goodbye(&mut scratch.input));
+                Poll::Ready(())
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What all connections share: the engine, one seat per connection, and one wheel of their
+//! deadlines. Everything here happens under one lock that nobody holds across a system call.
+
+use super::mint::ServerMint;
+use super::settings::Settings;
+use crate::engine::wheel::{TimerId, Wheel};
+use crate::engine::{
+    Answer, ConnId, Effect, Engine, Moment, Progress, Request, StatsCursor, Verdict,
+};
+use crate::wire::Fault;
+use std::collections::HashMap;
+use std::hash::RandomState;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Keys or holds one turn may work off before others get theirs.
+pub(super) const BUDGET: usize = 1024;
+
+/// Bytes of a `stats` body made in one turn.
+pub(super) const STATS_PIECE_BYTES: usize = 64 * 1024;
+
+/// What the server counts besides the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tallies {
+    /// Connections taken in.
+    pub accepted: u64,
+    /// Connections closed at once because of a cap.
+    pub turned_away: u64,
+    /// Frames refused and connections ended by a fault; the place is the fault's code.
+    pub faults: [u64; 14],
+    /// Failed authentications.
+    pub auth_failures: u64,
+    /// Connections dropped because they did not read.
+    pub write_timeouts: u64,
+    /// Waiting connections whose peer went away.
+    pub gone_while_waiting: u64,
+}
+
+/// What the shared part knows of a connection.
+struct Seat {
+    address: Option<IpAddr>,
+    waker: Option<Waker>,
+    deadline: Moment,
+    /// When the timer rings, which may be before the deadline: it is moved only then.
+    rings: Moment,
+    timer: TimerId<ConnId>,
+    answer: Option<Answer>,
+}
+
+pub(super) struct Core {
+    pub(super) engine: Engine<ServerMint>,
+    seats: Vec<Option<Seat>>,
+    timers: Wheel<ConnId>,
+    /// When the driver will look next.
+    armed: Moment,
+    driver: Option<Waker>,
+    connections: usize,
+    addresses: HashMap<IpAddr, usize>,
+    last_serial: u64,
+    pub(super) draining: bool,
+    pub(super) tallies: Tallies,
+}
+
+/// Shared by all tasks of one server.
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    start: Instant,
+    core: Mutex<Core>,
+    kicked: AtomicBool,
+    changed: Notify,
+}
+
+/// Why a connection was not taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TurnedAway {
+    Full,
+    AddressFull,
+}
+
+impl Shared {
+    pub(super) fn new(settings: Settings) -> Self {
+        let engine =
+            Engine::new(settings.caps, ServerMint::new(settings.fence_floor), RandomState::new());
+        let core = Core {
+            engine,
+            seats: Vec::new(),
+            timers: Wheel::new(),
+            armed: Moment::NEVER,
+            driver: None,
+            connections: 0,
+            addresses: HashMap::new(),
+            last_serial: 0,
+            draining: false,
+            tallies: Tallies::default(),
+        };
+        Self {
+            settings,
+            start: Instant::now(),
+            core: Mutex::new(core),
+            kicked: AtomicBool::new(false),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        let micros = self.start.elapsed().as_micros();
+        Moment::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn instant(&self, moment: Moment) -> Option<Instant> {
+        self.start.checked_add(Duration::from_micros(moment.micros()))
+    }
+
+    /// Makes every connection end now.
+    pub(super) fn kick(&self) {
+        self.kicked.store(true, Ordering::Relaxed);
+        self.core().wake_all();
+    }
+
+    pub(super) fn is_kicked(&self) -> bool {
+        self.kicked.load(Ordering::Relaxed)
+    }
+
+    /// Told when draining begins and when the last connection has left.
+    pub(super) const fn changed(&self) -> &Notify {
+        &self.changed
+    }
+
+    pub(super) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    /// Seats a new connection, if the caps allow.
+    pub(super) fn admit(
+        &mut self,
+        settings: &Settings,
+        address: Option<IpAddr>,
+    ) -> Result<(ConnId, u64), TurnedAway> {
+        if settings.max_connections > 0 && self.connections >= settings.max_connections {
+            self.tallies.turned_away += 1;
+            return Err(TurnedAway::Full);
+        }
+        if let (Some(address), cap @ 1..) = (address, settings.max_connections_per_address) {
+            let count = self.addresses.entry(address).or_insert(0);
+            if *count >= cap {
+                self.tallies.turned_away += 1;
+                return Err(TurnedAway::AddressFull);
+            }
+            *count += 1;
+        }
+        self.last_serial += 1;
+        let serial = self.last_serial;
+        let id = self.engine.connect(serial);
+        let seat = Seat {
+            address,
+            waker: None,
+            deadline: Moment::NEVER,
+            rings: Moment::NEVER,
+            timer: TimerId::NIL,
+            answer: None,
+        };
+        if self.seats.len() <= id.place() {
+            self.seats.resize_with(id.place() + 1, || None);
+        }
+        if let Some(place) = self.seats.get_mut(id.place()) {
+            *place = Some(seat);
+        }
+        self.connections += 1;
+        self.tallies.accepted += 1;
+        Ok((id, serial))
+    }
+
+    fn seat(&mut self, id: ConnId) -> Option<&mut Seat> {
+        self.seats.get_mut(id.place())?.as_mut()
+    }
+
+    /// Whom to wake when something happens to this connection.
+    pub(super) fn register(&mut self, id: ConnId, waker: &Waker) {
+        if let Some(seat) = self.seat(id) {
+            if !seat.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+                seat.waker = Some(waker.clone());
+            }
+        }
+    }
+
+    /// Passes a request to the engine and what follows from it to those concerned.
+    pub(super) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
+        let verdict = self.engine.ask(now, id, request);
+        self.deliver();
+        self.rearm();
+        verdict
+    }
+
+    /// When the connection is to be woken next if nothing else happens.
+    pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Moment) {
+        let Some(seat) = self.seats.get_mut(id.place()).and_then(Option::as_mut) else { return };
+        seat.deadline = deadline;
+        if deadline < seat.rings {
+            self.timers.remove(seat.timer);
+            seat.timer = self.timers.insert(deadline, id);
+            seat.rings = deadline;
+            self.rearm();
+        }
+    }
+
+    pub(super) fn is_late(&mut self, id: ConnId, now: Moment) -> bool {
+        self.seat(id).is_some_and(|seat| seat.deadline <= now)
+    }
+
+    /// The answer to a wait, once. A grant whose lease ended on the way is none.
+    pub(super) fn take_answer(&mut self, id: ConnId, now: Moment) -> Option<Answer> {
+        let answer = self.seat(id)?.answer.take()?;
+        Some(match answer {
+            Answer::Granted(grant) if grant.expires <= now => {
+                Answer::Refused(crate::engine::Refusal::LeaseExpired)
+            }
+            answer => answer,
+        })
+    }
+
+    /// Removes what a connection had; to be called until done.
+    pub(super) fn leave(&mut self, settings: &Settings, id: ConnId, now: Moment) -> Progress {
+        self.engine.cancel(now, id);
+        if let Some(Answer::Granted(grant)) = self.seat(id).and_then(|seat| seat.answer.take()) {
+            // Nobody was told this token; with auto-release off it would block for a whole lease.
+            self.engine.take_back(now, id, grant.token);
+        }
+        let progress = self.engine.disconnect(now, id, settings.auto_release, BUDGET);
+        self.deliver();
+        self.rearm();
+        if progress == Progress::Done {
+            self.vacate(id);
+        }
+        progress
+    }
+
+    fn vacate(&mut self, id: ConnId) {
+        let Some(seat) = self.seats.get_mut(id.place()).and_then(Option::take) else { return };
+        self.timers.remove(seat.timer);
+        self.connections -= 1;
+        if let Some(address) = seat.address {
+            if let Some(count) = self.addresses.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    self.addresses.remove(&address);
+                }
+            }
+        }
+    }
+
+    /// Hands effects to the connections they are for.
+    fn deliver(&mut self) {
+        while let Some(effect) = self.engine.take_effect() {
+            match effect {
+                Effect::Answer(id, answer) => {
+                    if let Some(seat) = self.seat(id) {
+                        seat.answer = Some(answer);
+                        if let Some(waker) = &seat.waker {
+                            waker.wake_by_ref();
+                        }
+                    }
+                }
+                Effect::Expired { serial, key } => {
+                    tracing::info!(key = %key.escape_ascii(), conn = serial, "lease expired");
+                }
+            }
+        }
+    }
+
+    /// Wakes the driver if it would look too late.
+    fn rearm(&mut self) {
+        let next = self.next_deadline();
+        if next < self.armed {
+            self.armed = next;
+            if let Some(driver) = &self.driver {
+                driver.wake_by_ref();
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Moment {
+        self.engine.next_deadline().min(self.timers.next())
+    }
+
+    /// One turn of the driver: serves what is due and says when to look again.
+    pub(super) fn turn(&mut self, now: Moment, driver: &Waker) -> Moment {
+        if !self.driver.as_ref().is_some_and(|known| known.will_wake(driver)) {
+            self.driver = Some(driver.clone());
+        }
+        let progress = self.engine.advance(now, BUDGET);
+        self.deliver();
+        for _ in 0..BUDGET {
+            let Some(id) = self.timers.pop(now) else { break };
+            self.ring(id, now);
+        }
+        self.armed = match progress {
+            Progress::Done => self.next_deadline(),
+            Progress::More => now,
+        };
+        self.armed
+    }
+
+    fn ring(&mut self, id: ConnId, now: Moment) {
+        let Some(seat) = self.seats.get_mut(id.place()).and_then(Option::as_mut) else { return };
+        seat.timer = TimerId::NIL;
+        seat.rings = Moment::NEVER;
+        if seat.deadline <= now {
+            if let Some(waker) = &seat.waker {
+                waker.wake_by_ref();
+            }
+        } else if seat.deadline < Moment::NEVER {
+            seat.timer = self.timers.insert(seat.deadline, id);
+            seat.rings = seat.deadline;
+        }
+    }
+
+    /// Ends all waits and refuses new holds from now on.
+    pub(super) fn drain(&mut self, now: Moment) {
+        self.draining = true;
+        self.engine.drain(now);
+        self.deliver();
+    }
+
+    /// Wakes every connection.
+    fn wake_all(&self) {
+        self.seats
+            .iter()
+            .flatten()
+            .filter_map(|seat| seat.waker.as_ref())
+            .for_each(Waker::wake_by_ref);
+    }
+
+    pub(super) const fn connections(&self) -> usize {
+        self.connections
+    }
+
+    pub(super) fn count_fault(&mut self, fault: Fault) {
+        if let Some(count) = self.tallies.faults.get_mut(usize::from(fault.code())) {
+            *count += 1;
+        }
+    }
+
+    pub(super) fn stats(
+        &self,
+        now: Moment,
+        cursor: &mut StatsCursor,
+        out: &mut String,
+        room: usize,
+    ) -> Progress {
+        self.engine.stats(now, self.connections, cursor, out, room)
+    }
+}

@@ -1,0 +1,142 @@
+//! Listening sockets, and the loop that takes connections in.
+
+use super::connection::{Connection, Peer};
+use super::core::{Shared, TurnedAway};
+use super::transport::{Stream, Transport};
+use socket2::{SockRef, TcpKeepalive};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Connections the kernel may keep for us; it cuts this to its own limit.
+const BACKLOG: i32 = 4096;
+/// After the system had no descriptor left. Without it the loop would spin.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A silent peer is asked after this long, so that one that vanished is found.
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_PROBES: u32 = 3;
+
+/// A socket that listens, not yet served.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    name: String,
+    address: Option<SocketAddr>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// # Errors
+    /// The system's, when the socket cannot be prepared.
+    pub fn from_tcp(listener: TcpListener) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let socket = SockRef::from(&listener);
+        // Accepted sockets inherit these: one call here instead of one per connection.
+        socket.set_tcp_nodelay(true)?;
+        let keep_alive = TcpKeepalive::new()
+            .with_time(KEEP_ALIVE_IDLE)
+            .with_interval(KEEP_ALIVE_INTERVAL)
+            .with_retries(KEEP_ALIVE_PROBES);
+        socket.set_tcp_keepalive(&keep_alive)?;
+        socket.listen(BACKLOG)?;
+        listener.set_nonblocking(true)?;
+        let name = address.to_string();
+        Ok(Self { socket: Socket::Tcp(listener), name, address: Some(address) })
+    }
+
+    /// # Errors
+    /// The system's, when the socket cannot be prepared.
+    pub fn from_unix(listener: UnixListener) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        SockRef::from(&listener).listen(BACKLOG)?;
+        listener.set_nonblocking(true)?;
+        let path = address.as_pathname();
+        let name =
+            path.map_or_else(|| "unix".to_owned(), |path| format!("unix:{}", path.display()));
+        Ok(Self { socket: Socket::Unix(listener), name, address: None })
+    }
+
+    /// Where it listens, for the log.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address, if it is a network one; with the port the system chose.
+    pub const fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
+enum Door {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl Door {
+    fn open(socket: Socket) -> io::Result<Self> {
+        Ok(match socket {
+            Socket::Tcp(listener) => Self::Tcp(tokio::net::TcpListener::from_std(listener)?),
+            Socket::Unix(listener) => Self::Unix(tokio::net::UnixListener::from_std(listener)?),
+        })
+    }
+
+    async fn next(&self) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, from) = listener.accept().await?;
+                Ok((Stream::Tcp(stream), Peer::Tcp(from)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Stream::Unix(stream), Peer::Unix))
+            }
+        }
+    }
+}
+
+/// Takes connections in until dropped.
+pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) -> io::Result<()> {
+    let door = Door::open(listener.socket)?;
+    loop {
+        match door.next().await {
+            Ok((stream, peer)) => admit(&shared, stream, peer),
+            // The client gave up before we came.
+            Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(err) => {
+                tracing::error!(%err, "accept error");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn admit(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
+    let admitted = shared.core().admit(&shared.settings, address(peer));
+    match admitted {
+        Ok(seat) => {
+            tracing::debug!(%peer, conn_id = seat.1, "client connected");
+            let transport = Transport::new(stream);
+            tokio::spawn(Connection::new(Arc::clone(shared), transport, seat, peer));
+        }
+        Err(TurnedAway::Full) => tracing::warn!(%peer, "max connections reached"),
+        Err(TurnedAway::AddressFull) => {
+            tracing::warn!(%peer, "max connections per address reached")
+        }
+    }
+}
+
+/// `::ffff:192.0.2.1` and `192.0.2.1` are one address.
+fn address(peer: Peer) -> Option<IpAddr> {
+    match peer {
+        Peer::Tcp(from) => Some(from.ip().to_canonical()),
+        Peer::Unix => None,
+    }
+}

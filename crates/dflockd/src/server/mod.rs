@@ -1,0 +1,156 @@
+//! The server: listening sockets, connections, deadlines, authentication, draining.
+//!
+//! [`Server::new`] → [`Server::handle`] → [`Server::run`] on a tokio runtime with I/O and time.
+//! The [`Handle`] is for everybody else: signals, HTTP, tests.
+
+mod connection;
+mod core;
+mod driver;
+mod listener;
+mod mint;
+mod settings;
+mod transport;
+
+pub use self::core::Tallies;
+pub use listener::Listener;
+pub use settings::{AuthToken, Settings};
+
+use self::core::Shared;
+use crate::engine::{Counters, Progress, Seconds, StatsCursor};
+use driver::Driver;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// A server that is ready to run.
+pub struct Server {
+    shared: Arc<Shared>,
+    listeners: Vec<Listener>,
+}
+
+/// A hand on a running server; cheap to clone, usable from any task or thread.
+#[derive(Clone)]
+pub struct Handle(Arc<Shared>);
+
+/// A picture of a server's numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers {
+    /// Events in the engine since the start.
+    pub engine: Counters,
+    /// Events at the connections since the start.
+    pub connections: Tallies,
+    /// Connections now.
+    pub open_connections: usize,
+    /// Keys in the table now, idle ones included.
+    pub keys: usize,
+    /// Slots given out now.
+    pub held: usize,
+    /// Places in queues now.
+    pub waiting: usize,
+    /// Since the start.
+    pub uptime: Duration,
+}
+
+impl Server {
+    /// A server for these sockets.
+    pub fn new(settings: Settings, listeners: Vec<Listener>) -> Self {
+        Self { shared: Arc::new(Shared::new(settings)), listeners }
+    }
+
+    /// A hand on it.
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.shared))
+    }
+
+    /// Serves until [`Handle::drain`] was called and the last connection has left or
+    /// `shutdown_timeout` is over.
+    ///
+    /// # Errors
+    /// A listening socket cannot be watched.
+    pub async fn run(self) -> io::Result<()> {
+        let Self { shared, listeners } = self;
+        let driver = tokio::spawn(Driver::new(Arc::clone(&shared)));
+        let accepting: Vec<JoinHandle<io::Result<()>>> = listeners
+            .into_iter()
+            .map(|listener| tokio::spawn(listener::accept(Arc::clone(&shared), listener)))
+            .collect();
+        while !shared.core().draining {
+            shared.changed().notified().await;
+        }
+        // Dropping the loops closes the sockets: nobody new comes.
+        for task in &accepting {
+            task.abort();
+        }
+        leave_in_time(&shared).await;
+        driver.abort();
+        Ok(())
+    }
+}
+
+/// Waits for the last connection; at the end of the time makes the rest go.
+async fn leave_in_time(shared: &Arc<Shared>) {
+    let limit = shared.settings.shutdown_timeout;
+    if limit == Seconds::ZERO {
+        return all_left(shared).await;
+    }
+    let limit = Duration::from_secs(limit.count());
+    if tokio::time::timeout(limit, all_left(shared)).await.is_err() {
+        tracing::warn!("shutdown timeout reached");
+        shared.kick();
+        all_left(shared).await;
+    }
+}
+
+async fn all_left(shared: &Arc<Shared>) {
+    while shared.core().connections() > 0 {
+        shared.changed().notified().await;
+    }
+}
+
+impl Handle {
+    /// Begins the end: no new connections, waits end with `error_draining`. May be called twice.
+    pub fn drain(&self) {
+        let now = self.0.now();
+        self.0.core().drain(now);
+        self.0.changed().notify_one();
+    }
+
+    /// Whether [`Handle::drain`] was called.
+    pub fn is_draining(&self) -> bool {
+        self.0.core().draining
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.0.core().connections()
+    }
+
+    /// The numbers now.
+    pub fn numbers(&self) -> Numbers {
+        let core = self.0.core();
+        Numbers {
+            engine: *core.engine.counters(),
+            connections: core.tallies,
+            open_connections: core.connections(),
+            keys: core.engine.keys(),
+            held: core.engine.held(),
+            waiting: core.engine.waiting(),
+            uptime: Duration::from_micros(self.0.now().micros()),
+        }
+    }
+
+    /// The body of `stats`: JSON without `ok ` and newline. For large tables ask for it in pieces.
+    pub fn stats(&self) -> String {
+        let mut body = String::new();
+        let mut cursor = StatsCursor::default();
+        while self.stats_piece(&mut cursor, &mut body, core::STATS_PIECE_BYTES) == Progress::More {}
+        body
+    }
+
+    /// Appends the next piece of the `stats` body, about `room` bytes.
+    pub fn stats_piece(&self, cursor: &mut StatsCursor, out: &mut String, room: usize) -> Progress {
+        let now = self.0.now();
+        self.0.core().stats(now, cursor, out, room)
+    }
+}

@@ -1,0 +1,75 @@
+//! What a server is told at its start.
+
+use crate::engine::{AutoRelease, Caps, Seconds, Ttl};
+use subtle::ConstantTimeEq;
+
+/// The secret clients must show before anything else.
+#[derive(Clone)]
+pub struct AuthToken(Vec<u8>);
+
+impl AuthToken {
+    /// `None` when empty or with a newline, which no request could contain.
+    pub fn new(text: &[u8]) -> Option<Self> {
+        (!text.is_empty() && !text.contains(&b'\n')).then(|| Self(text.to_vec()))
+    }
+
+    /// Takes the same time wherever the first difference is; only the length can be learnt.
+    pub fn matches(&self, shown: &[u8]) -> bool {
+        self.0.ct_eq(shown).into()
+    }
+}
+
+/// Never shows the secret.
+impl std::fmt::Debug for AuthToken {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("AuthToken(…)")
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The engine's limits.
+    pub caps: Caps,
+    /// For one line, and for silence between requests.
+    pub read_timeout: Seconds,
+    /// For one reply; zero for no limit.
+    pub write_timeout: Seconds,
+    /// For the rest of the connections after the signal; zero for no limit.
+    pub shutdown_timeout: Seconds,
+    /// What becomes of the holds of a gone connection.
+    pub auto_release: AutoRelease,
+    /// Connections at once; 0 for no cap.
+    pub max_connections: usize,
+    /// Connections at once from one address; 0 for no cap.
+    pub max_connections_per_address: usize,
+    /// What clients must show first.
+    pub auth: Option<AuthToken>,
+    /// Every fence is greater than this.
+    pub fence_floor: u64,
+}
+
+impl Default for Settings {
+    /// The documented defaults.
+    fn default() -> Self {
+        let seconds = |count| Seconds::new(count).unwrap_or(Seconds::ZERO);
+        let Some(default_ttl) = Ttl::new(33) else { unreachable!("33 is a lease") };
+        Self {
+            caps: Caps {
+                default_ttl,
+                max_locks: 1024,
+                max_waiters: 0,
+                gc_interval: seconds(5),
+                gc_max_idle: seconds(60),
+            },
+            read_timeout: seconds(23),
+            write_timeout: seconds(5),
+            shutdown_timeout: seconds(30),
+            auto_release: AutoRelease::On,
+            max_connections: 0,
+            max_connections_per_address: 0,
+            auth: None,
+            fence_floor: 0,
+        }
+    }
+}

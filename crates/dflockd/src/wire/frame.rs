@@ -1,0 +1,76 @@
+//! Finds the three lines of a request in the bytes that came so far.
+
+use super::{MAX_AUTH_LINE_BYTES, MAX_LINE_BYTES};
+
+/// How long a frame's lines may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caps {
+    /// [`MAX_LINE_BYTES`] for all.
+    Usual,
+    /// As usual, but the token line of an `auth` frame may have [`MAX_AUTH_LINE_BYTES`].
+    BeforeAuth,
+}
+
+/// What the bytes begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan<'a> {
+    /// A whole frame, its lines without their ends; `used` bytes belong to it.
+    Frame {
+        /// Command, key, argument.
+        lines: [&'a [u8]; 3],
+        /// Bytes of the frame.
+        used: usize,
+    },
+    /// More bytes are needed.
+    Partial {
+        /// Lines that are whole already, 0 to 2.
+        lines: u8,
+    },
+    /// The next line is too long, whether or not its end has come.
+    TooLong {
+        /// Where that line starts.
+        at: usize,
+    },
+}
+
+/// Looks at the beginning of `bytes`. Length is judged line by line, so an endless command line
+/// is refused without waiting for the other two.
+pub fn scan(bytes: &[u8], caps: Caps) -> Scan<'_> {
+    let mut lines: [&[u8]; 3] = [&[]; 3];
+    let mut at = 0;
+    for place in 0..3u8 {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let cap = match (caps, place, lines) {
+            (Caps::BeforeAuth, 2, [b"auth", _, _]) => MAX_AUTH_LINE_BYTES,
+            (Caps::BeforeAuth | Caps::Usual, _, _) => MAX_LINE_BYTES,
+        };
+        // One more than the longest line with its carriage return.
+        let window = rest.get(..cap + 2).unwrap_or(rest);
+        let Some(end) = window.iter().position(|&b| b == b'\n') else {
+            return if fits_so_far(window, cap) {
+                Scan::Partial { lines: place }
+            } else {
+                Scan::TooLong { at }
+            };
+        };
+        let raw = window.get(..end).unwrap_or_default();
+        let line = raw.strip_suffix(b"\r").unwrap_or(raw);
+        if line.len() > cap {
+            return Scan::TooLong { at };
+        }
+        if let Some(slot) = lines.get_mut(usize::from(place)) {
+            *slot = trim_carriage_returns(line);
+        }
+        at += end + 1;
+    }
+    Scan::Frame { lines, used: at }
+}
+
+fn fits_so_far(window: &[u8], cap: usize) -> bool {
+    window.len() <= cap || (window.len() == cap + 1 && window.ends_with(b"\r"))
+}
+
+fn trim_carriage_returns(line: &[u8]) -> &[u8] {
+    let kept = line.iter().rposition(|&b| b != b'\r').map_or(0, |last| last + 1);
+    line.get(..kept).unwrap_or_default()
+}

@@ -1,0 +1,76 @@
+//! Answer → bytes: every word the server says is in this file, and no path, errno or peer is.
+
+use crate::engine::{Answer, Grant, Refusal, Ttl};
+
+/// Longest reply but for `stats`: status, token, lease.
+pub const MAX_REPLY_BYTES: usize = 64;
+
+/// Whole replies, newline included.
+pub mod status {
+    /// Success without more to say.
+    pub const OK: &[u8] = b"ok\n";
+    /// What the `stats` body follows.
+    pub const OK_BODY: &[u8] = b"ok ";
+    /// Anything wrong that has no word of its own.
+    pub const ERROR: &[u8] = b"error\n";
+    /// Not authenticated.
+    pub const ERROR_AUTH: &[u8] = b"error_auth\n";
+    /// The server is going down.
+    pub const ERROR_DRAINING: &[u8] = b"error_draining\n";
+}
+
+/// Appends the reply to `out`.
+pub fn push_answer(out: &mut Vec<u8>, answer: &Answer) {
+    match answer {
+        Answer::Granted(grant) => push_grant(out, b"ok ", grant),
+        Answer::Acquired(grant) => push_grant(out, b"acquired ", grant),
+        Answer::Queued => out.extend_from_slice(b"queued\n"),
+        Answer::TimedOut => out.extend_from_slice(b"timeout\n"),
+        Answer::Released => out.extend_from_slice(status::OK),
+        Answer::Renewed(ttl) => {
+            out.extend_from_slice(status::OK_BODY);
+            push_lease(out, *ttl);
+        }
+        Answer::Refused(refusal) => out.extend_from_slice(refused(*refusal)),
+    }
+}
+
+const fn refused(refusal: Refusal) -> &'static [u8] {
+    match refusal {
+        Refusal::MaxLocks => b"error_max_locks\n",
+        Refusal::MaxWaiters => b"error_max_waiters\n",
+        Refusal::LimitMismatch => b"error_limit_mismatch\n",
+        Refusal::NotEnqueued => b"error_not_enqueued\n",
+        Refusal::AlreadyEnqueued => b"error_already_enqueued\n",
+        Refusal::LeaseExpired => b"error_lease_expired\n",
+        Refusal::NotHeld => status::ERROR,
+        Refusal::Draining => status::ERROR_DRAINING,
+    }
+}
+
+fn push_grant(out: &mut Vec<u8>, word: &[u8], grant: &Grant) {
+    out.extend_from_slice(word);
+    out.extend_from_slice(&grant.token.digits());
+    out.push(b' ');
+    push_lease(out, grant.ttl);
+}
+
+fn push_lease(out: &mut Vec<u8>, ttl: Ttl) {
+    push_decimal(out, ttl.span().count());
+    out.push(b'\n');
+}
+
+fn push_decimal(out: &mut Vec<u8>, value: u64) {
+    let start = out.len();
+    let mut rest = value;
+    loop {
+        out.push(b'0' + u8::try_from(rest % 10).unwrap_or(0));
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if let Some(digits) = out.get_mut(start..) {
+        digits.reverse();
+    }
+}

@@ -1,0 +1,261 @@
+//! Three lines → [`Request`], or the [`Fault`] in them. The order of checks is the reference's:
+//! which fault is named when several are there decides what operators read in the log.
+
+use crate::engine;
+use crate::engine::{Key, Limit, MAX_SECONDS, Seconds, Token, Ttl};
+
+/// A well-formed request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// `auth`: the token, blanks around it cut.
+    Auth(&'a [u8]),
+    /// `ping`.
+    Ping,
+    /// `stats`.
+    Stats,
+    /// Everything about a key.
+    Lock(engine::Request<'a>),
+}
+
+/// What is wrong with a frame or its connection. The wire says `error`; the code is for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// Code 3.
+    UnknownCommand,
+    /// Code 4.
+    BadInteger,
+    /// Code 5.
+    BadKey,
+    /// Code 6.
+    NegativeTimeout,
+    /// Code 7.
+    EmptyToken,
+    /// Code 8.
+    ArgumentCount,
+    /// Code 9.
+    BadLease,
+    /// Code 10.
+    ReadTimeout,
+    /// Code 11.
+    Disconnected,
+    /// Code 12.
+    LineTooLong,
+    /// Code 13.
+    BadLimit,
+}
+
+impl Fault {
+    /// The protocol's number for it, 3 to 13.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::UnknownCommand => 3,
+            Self::BadInteger => 4,
+            Self::BadKey => 5,
+            Self::NegativeTimeout => 6,
+            Self::EmptyToken => 7,
+            Self::ArgumentCount => 8,
+            Self::BadLease => 9,
+            Self::ReadTimeout => 10,
+            Self::Disconnected => 11,
+            Self::LineTooLong => 12,
+            Self::BadLimit => 13,
+        }
+    }
+
+    /// A few words for the log.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::UnknownCommand => "invalid command",
+            Self::BadInteger => "invalid integer",
+            Self::BadKey => "empty key or blank in key",
+            Self::NegativeTimeout => "timeout must be >= 0",
+            Self::EmptyToken => "empty token",
+            Self::ArgumentCount => "wrong argument count",
+            Self::BadLease => "lease ttl must be > 0",
+            Self::ReadTimeout => "read timeout",
+            Self::Disconnected => "client disconnected",
+            Self::LineTooLong => "line too long",
+            Self::BadLimit => "limit must be > 0",
+        }
+    }
+}
+
+/// Reads a frame's lines.
+///
+/// # Errors
+/// The first fault in the order command, key, argument.
+pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
+    let [command, key, arg] = lines;
+    let shape = match command {
+        b"l" => acquire_lock,
+        b"r" | b"sr" => release,
+        b"n" | b"sn" => renew,
+        b"e" => enqueue_lock,
+        b"w" | b"sw" => wait,
+        b"sl" => acquire_slot,
+        b"se" => enqueue_slot,
+        b"ping" => return Ok(Request::Ping),
+        b"stats" => return Ok(Request::Stats),
+        b"auth" => return Ok(Request::Auth(trim(arg))),
+        _ => return Err(Fault::UnknownCommand),
+    };
+    let key = Key::new(key).ok_or(Fault::BadKey)?;
+    shape(key, arg).map(Request::Lock)
+}
+
+fn acquire_lock<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+    let (timeout, lease) = one_or_two(arg)?;
+    let timeout = seconds(timeout)?;
+    Ok(engine::Request::Acquire { key, limit: Limit::ONE, timeout, ttl: optional_lease(lease)? })
+}
+
+fn acquire_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+    let mut fields = Fields(arg);
+    let (Some(timeout), Some(slots), lease, None) =
+        (fields.next(), fields.next(), fields.next(), fields.next())
+    else {
+        return Err(Fault::ArgumentCount);
+    };
+    let timeout = seconds(timeout)?;
+    Ok(engine::Request::Acquire { key, limit: limit(slots)?, timeout, ttl: optional_lease(lease)? })
+}
+
+fn enqueue_lock<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+    let mut fields = Fields(arg);
+    let (lease, None) = (fields.next(), fields.next()) else {
+        return Err(Fault::ArgumentCount);
+    };
+    Ok(engine::Request::Enqueue { key, limit: Limit::ONE, ttl: optional_lease(lease)? })
+}
+
+fn enqueue_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+    let (slots, lease) = one_or_two(arg)?;
+    Ok(engine::Request::Enqueue { key, limit: limit(slots)?, ttl: optional_lease(lease)? })
+}
+
+fn wait<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+    let timeout = trim(arg);
+    if timeout.is_empty() {
+        return Err(Fault::ArgumentCount);
+    }
+    Ok(engine::Request::Wait { key, timeout: seconds(timeout)? })
+}
+
+fn release<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+    let token = trim(arg);
+    if token.is_empty() {
+        return Err(Fault::EmptyToken);
+    }
+    Ok(engine::Request::Release { key, token: Token::parse(token) })
+}
+
+fn renew<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+    let (token, lease) = one_or_two(arg)?;
+    Ok(engine::Request::Renew { key, token: Token::parse(token), ttl: optional_lease(lease)? })
+}
+
+fn one_or_two(arg: &[u8]) -> Result<(&[u8], Option<&[u8]>), Fault> {
+    let mut fields = Fields(arg);
+    match (fields.next(), fields.next(), fields.next()) {
+        (Some(first), second, None) => Ok((first, second)),
+        (None, _, _) | (_, _, Some(_)) => Err(Fault::ArgumentCount),
+    }
+}
+
+fn seconds(text: &[u8]) -> Result<Seconds, Fault> {
+    let value = integer(text)?;
+    let value = u64::try_from(value).map_err(|_| Fault::NegativeTimeout)?;
+    Seconds::new(value).ok_or(Fault::BadInteger)
+}
+
+fn optional_lease(text: Option<&[u8]>) -> Result<Option<Ttl>, Fault> {
+    let Some(text) = text else { return Ok(None) };
+    let value = u64::try_from(integer(text)?).map_err(|_| Fault::BadLease)?;
+    if value > MAX_SECONDS {
+        return Err(Fault::BadInteger);
+    }
+    Ttl::new(value).map(Some).ok_or(Fault::BadLease)
+}
+
+fn limit(text: &[u8]) -> Result<Limit, Fault> {
+    let value = u64::try_from(integer(text)?).map_err(|_| Fault::BadLimit)?;
+    Limit::new(value).ok_or(Fault::BadLimit)
+}
+
+/// Signed 64-bit, base ten, one sign allowed, as the reference reads it.
+fn integer(text: &[u8]) -> Result<i64, Fault> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return Err(Fault::BadInteger);
+    }
+    let value = digits.iter().try_fold(0i64, |value, digit| {
+        let digit = i64::from(char::from(*digit).to_digit(10).ok_or(Fault::BadInteger)?);
+        let value = value.checked_mul(10).ok_or(Fault::BadInteger)?;
+        let next = if negative { value.checked_sub(digit) } else { value.checked_add(digit) };
+        next.ok_or(Fault::BadInteger)
+    })?;
+    Ok(value)
+}
+
+/// Fields between Unicode white space, like the reference's; bytes that are no UTF-8 are no space.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = trim_start(self.0);
+        let mut end = 0;
+        while let Some(tail) = rest.get(end..).filter(|tail| !tail.is_empty()) {
+            if leading_space(tail) > 0 {
+                break;
+            }
+            end += 1;
+        }
+        let (field, tail) = rest.split_at_checked(end)?;
+        self.0 = tail;
+        (!field.is_empty()).then_some(field)
+    }
+}
+
+fn trim(text: &[u8]) -> &[u8] {
+    let mut rest = trim_start(text);
+    while let Some(shorter) = without_trailing_space(rest) {
+        rest = shorter;
+    }
+    rest
+}
+
+fn trim_start(text: &[u8]) -> &[u8] {
+    let mut rest = text;
+    loop {
+        match leading_space(rest) {
+            0 => return rest,
+            length => rest = rest.get(length..).unwrap_or_default(),
+        }
+    }
+}
+
+fn without_trailing_space(text: &[u8]) -> Option<&[u8]> {
+    (1..=3).find_map(|length| {
+        let (head, tail) = text.split_at_checked(text.len().checked_sub(length)?)?;
+        (leading_space(tail) == length).then_some(head)
+    })
+}
+
+/// Bytes of the white-space character `text` begins with, 0 when it begins with another.
+fn leading_space(text: &[u8]) -> usize {
+    match *text {
+        [b' ' | b'\t' | b'\n' | b'\x0b' | b'\x0c' | b'\r', ..] => 1,
+        [0xc2, 0x85 | 0xa0, ..] => 2,
+        [0xe1, 0x9a, 0x80, ..]
+        | [0xe2, 0x80, 0x80..=0x8a | 0xa8 | 0xa9 | 0xaf, ..]
+        | [0xe2, 0x81, 0x9f, ..]
+        | [0xe3, 0x80, 0x80, ..] => 3,
+        _ => 0,
+    }
+}
