@@ -50,8 +50,11 @@
 //! `PREFIX.PID.RANDOM.tmp` with sixteen hexadecimal digits, which [`Directory::sweep`] removes,
 //! or a complete lock of a dead process, which is stale by anybody's rule.
 
+mod breaking;
 mod directory;
+mod draft;
 mod error;
+mod found;
 mod name;
 pub mod process;
 mod sys;
@@ -60,10 +63,10 @@ mod temporary;
 #[cfg(test)]
 mod faults;
 
-pub use directory::{
-    Breaking, Claim, Directory, Durability, Found, Identity, Judged, Obstacle, Publication,
-    Published, Removal, Withdrawal,
-};
+pub use breaking::{Breaking, Removal, Withdrawal};
+pub use directory::{Directory, Publication};
+pub use draft::{Claim, Durability, Published};
 pub use error::{Error, Step};
+pub use found::{Found, Identity, Judged, Obstacle};
 pub use name::Name;
 pub use process::Pid;

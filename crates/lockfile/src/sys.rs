@@ -1,103 +1,116 @@
 //! Every system call this crate makes on lock files, one wrapper each, relative to a directory.
 //!
 //! They are together so that tests can fail, kill or reorder any one of them (`faults`); they
-//! decide nothing.
+//! decide nothing. Calls that change names are never repeated here after an interruption: only
+//! the caller can tell whether they took place.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag};
+use nix::fcntl::{AtFlags, FlockArg, OFlag};
 use nix::sys::stat::{FileStat, Mode};
 use nix::unistd::UnlinkatFlags;
 
 #[cfg(test)]
-use crate::faults::step;
+use crate::faults::call;
 
-/// Outside tests a step is nothing at all.
+/// Outside tests a call is just made.
 #[cfg(not(test))]
 #[inline]
-fn step(_call: &'static str) -> Result<(), Errno> {
-    Ok(())
+fn call<T>(_name: &'static str, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    work()
+}
+
+/// For calls that may simply be made again.
+fn uninterrupted<T>(mut work: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match work() {
+            Err(Errno::EINTR) => {}
+            other => return other,
+        }
+    }
 }
 
 pub(crate) fn inspect(dir: impl AsFd, name: &str) -> Result<FileStat, Errno> {
-    step("fstatat")?;
-    nix::sys::stat::fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+    call("fstatat", || nix::sys::stat::fstatat(dir.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW))
 }
 
+/// Non-blocking: between the look and the opening a fifo may have been planted.
+const UNFOLLOWED: OFlag =
+    OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+
 pub(crate) fn open_to_read(dir: impl AsFd, name: &str) -> Result<File, Errno> {
-    step("openat")?;
-    // Non-blocking: between the look and the opening a fifo may have been planted.
-    let flags = OFlag::O_RDONLY
-        | OFlag::O_NOFOLLOW
-        | OFlag::O_NONBLOCK
-        | OFlag::O_NOCTTY
-        | OFlag::O_CLOEXEC;
-    nix::fcntl::openat(dir, name, flags, Mode::empty()).map(File::from)
+    open(dir, name, OFlag::O_RDONLY)
+}
+
+pub(crate) fn open_to_write(dir: impl AsFd, name: &str) -> Result<File, Errno> {
+    open(dir, name, OFlag::O_WRONLY)
+}
+
+fn open(dir: impl AsFd, name: &str, access: OFlag) -> Result<File, Errno> {
+    call("openat", || {
+        uninterrupted(|| nix::fcntl::openat(dir.as_fd(), name, access | UNFOLLOWED, Mode::empty()))
+            .map(File::from)
+    })
 }
 
 pub(crate) fn create(dir: impl AsFd, name: &str, mode: Mode) -> Result<File, Errno> {
-    step("create")?;
-    let flags = OFlag::O_WRONLY
-        | OFlag::O_CREAT
-        | OFlag::O_EXCL
-        | OFlag::O_NOFOLLOW
-        | OFlag::O_NOCTTY
-        | OFlag::O_CLOEXEC;
-    nix::fcntl::openat(dir, name, flags, mode).map(File::from)
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | UNFOLLOWED;
+    call("create", || {
+        uninterrupted(|| nix::fcntl::openat(dir.as_fd(), name, flags, mode)).map(File::from)
+    })
 }
 
 pub(crate) fn stat_open(file: &File) -> Result<FileStat, Errno> {
-    step("fstat")?;
-    nix::sys::stat::fstat(file)
+    call("fstat", || nix::sys::stat::fstat(file))
 }
 
-pub(crate) fn read_start(file: &File, buffer: &mut [u8]) -> Result<usize, Errno> {
-    step("pread")?;
-    let mut filled = 0;
-    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        let offset = u64::try_from(filled).unwrap_or(u64::MAX);
-        match file.read_at(rest, offset) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(errno(&error)),
+/// Fills the buffer from the start of the file, but asks no further than `expected` bytes: a
+/// known size saves the call that would only say "end of file".
+pub(crate) fn read_start(file: &File, buffer: &mut [u8], expected: usize) -> Result<usize, Errno> {
+    call("pread", || {
+        let mut filled = 0_usize;
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let offset = u64::try_from(filled).unwrap_or(u64::MAX);
+            match file.read_at(rest, offset) {
+                Ok(0) => break,
+                Ok(count) => filled = filled.saturating_add(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(errno(&error)),
+            }
+            if filled >= expected {
+                break;
+            }
         }
-    }
-    Ok(filled)
+        Ok(filled)
+    })
 }
 
 pub(crate) fn write_all(file: &File, content: &[u8]) -> Result<(), Errno> {
-    step("write")?;
-    file.write_all_at(content, 0).map_err(|error| errno(&error))
+    call("write", || file.write_all_at(content, 0).map_err(|error| errno(&error)))
 }
 
 pub(crate) fn set_mode(file: &File, mode: Mode) -> Result<(), Errno> {
-    step("fchmod")?;
-    nix::sys::stat::fchmod(file, mode)
+    call("fchmod", || nix::sys::stat::fchmod(file, mode))
 }
 
 pub(crate) fn sync(file: &File) -> Result<(), Errno> {
-    step("fsync")?;
-    nix::unistd::fsync(file)
+    call("fsync", || uninterrupted(|| nix::unistd::fsync(file)))
 }
 
 pub(crate) fn link(dir: impl AsFd, from: &str, to: &str) -> Result<(), Errno> {
-    step("linkat")?;
-    nix::unistd::linkat(dir.as_fd(), from, dir.as_fd(), to, AtFlags::empty())
+    call("linkat", || nix::unistd::linkat(dir.as_fd(), from, dir.as_fd(), to, AtFlags::empty()))
 }
 
 pub(crate) fn unlink(dir: impl AsFd, name: &str) -> Result<(), Errno> {
-    step("unlinkat")?;
-    nix::unistd::unlinkat(dir, name, UnlinkatFlags::NoRemoveDir)
+    call("unlinkat", || nix::unistd::unlinkat(dir.as_fd(), name, UnlinkatFlags::NoRemoveDir))
 }
 
 pub(crate) fn rename(dir: impl AsFd, from: &str, to: &str) -> Result<(), Errno> {
-    step("rename")?;
-    nix::fcntl::renameat(dir.as_fd(), from, dir.as_fd(), to)
+    call("rename", || nix::fcntl::renameat(dir.as_fd(), from, dir.as_fd(), to))
 }
 
 /// The two kinds of `renameat2` that never lose a file.
@@ -107,16 +120,24 @@ pub(crate) enum Rename {
     Exchange,
 }
 
+impl Rename {
+    fn call_name(self) -> &'static str {
+        match self {
+            Self::NoReplace => "rename-noreplace",
+            Self::Exchange => "rename-exchange",
+        }
+    }
+}
+
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn rename_with(dir: impl AsFd, from: &str, to: &str, how: Rename) -> Result<(), Errno> {
     use nix::fcntl::RenameFlags;
 
-    let (call, flags) = match how {
-        Rename::NoReplace => ("rename-noreplace", RenameFlags::RENAME_NOREPLACE),
-        Rename::Exchange => ("rename-exchange", RenameFlags::RENAME_EXCHANGE),
+    let flags = match how {
+        Rename::NoReplace => RenameFlags::RENAME_NOREPLACE,
+        Rename::Exchange => RenameFlags::RENAME_EXCHANGE,
     };
-    step(call)?;
-    nix::fcntl::renameat2(dir.as_fd(), from, dir.as_fd(), to, flags)
+    call(how.call_name(), || nix::fcntl::renameat2(dir.as_fd(), from, dir.as_fd(), to, flags))
 }
 
 /// Elsewhere `nix` has no `renameat2`; callers have another way for each use.
@@ -125,16 +146,20 @@ pub(crate) fn rename_with(
     _dir: impl AsFd,
     _from: &str,
     _to: &str,
-    _how: Rename,
+    how: Rename,
 ) -> Result<(), Errno> {
-    Err(Errno::EINVAL)
+    call(how.call_name(), || Err(Errno::EINVAL))
 }
 
-pub(crate) fn lock_inode(file: File) -> Result<Flock<File>, (File, Errno)> {
-    if let Err(errno) = step("flock") {
-        return Err((file, errno));
-    }
-    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+/// Takes `flock(2)` on the open file without waiting; it is held until the last descriptor of
+/// this opening is closed.
+pub(crate) fn lock_inode(file: &File) -> Result<(), Errno> {
+    #[expect(
+        deprecated,
+        reason = "the guard that replaces it unlocks when dropped, which is a needless call, and \
+                  panics when that fails, which network file systems can do to a daemon"
+    )]
+    call("flock", || nix::fcntl::flock(file.as_raw_fd(), FlockArg::LockExclusiveNonblock))
 }
 
 pub(crate) fn open_directory(path: &std::path::Path) -> Result<OwnedFd, Errno> {
@@ -143,7 +168,8 @@ pub(crate) fn open_directory(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     let access = OFlag::O_PATH;
     #[cfg(not(target_os = "linux"))]
     let access = OFlag::O_RDONLY;
-    nix::fcntl::open(path, access | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+    let flags = access | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    uninterrupted(|| nix::fcntl::open(path, flags, Mode::empty()))
 }
 
 /// The error number inside a standard error.

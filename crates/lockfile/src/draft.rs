@@ -1,0 +1,228 @@
+//! A lock file in the making: complete under a private name before it gets the lock's name.
+
+use std::fs::File;
+
+use nix::errno::Errno;
+use nix::sys::stat::Mode;
+
+use crate::directory::Directory;
+use crate::error::{Error, Step};
+use crate::found::Identity;
+use crate::name::Name;
+use crate::process::Pid;
+use crate::sys::{self, Rename};
+use crate::temporary;
+
+/// What to publish.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// The whole content of the lock file.
+    pub content: &'a [u8],
+    /// Its permission bits, whatever the umask.
+    pub mode: u32,
+    /// The start of the temporary file's name: `PREFIX.PID.RANDOM.tmp`.
+    pub prefix: &'a str,
+    /// Whether it must be on the disk before it becomes visible.
+    pub durability: Durability,
+}
+
+/// How much a published lock must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The death of its process. After a crash of the machine the lock is void anyway.
+    Memory,
+    /// A crash of the machine: `fsync(2)` before the name appears.
+    Disk,
+}
+
+/// A lock file that was published.
+#[derive(Debug)]
+pub struct Published {
+    /// The file, open for writing: a daemon may keep it to hold `flock(2)` on its own lock.
+    pub file: File,
+    /// Which file it is.
+    pub identity: Identity,
+}
+
+/// A private name that removes itself, unless told that it is no longer its own.
+#[derive(Debug)]
+pub(crate) struct PrivateName<'d> {
+    directory: &'d Directory,
+    name: Name,
+    live: bool,
+}
+
+/// A complete lock file that has only its private name yet.
+#[derive(Debug)]
+pub(crate) struct Draft<'d> {
+    // Dropped first: the name goes before the descriptor, as when a process ends in order.
+    pub(crate) private: PrivateName<'d>,
+    pub(crate) file: File,
+    pub(crate) identity: Identity,
+}
+
+/// How a draft came by the lock's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// It has changed its private name for the lock's.
+    Renamed,
+    /// It has both names.
+    Linked,
+    /// The lock's name is taken; nothing was changed.
+    Taken,
+    /// This file system can do neither; nothing was changed.
+    Unsupported,
+}
+
+const OWNER_ONLY: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
+
+impl<'d> PrivateName<'d> {
+    pub(crate) fn fresh(directory: &'d Directory, prefix: &str) -> Result<Self, Errno> {
+        let name = temporary::fresh(prefix, Pid::this());
+        // A prefix with a slash would lead out of the directory.
+        let name = Name::new(name).ok_or(Errno::EINVAL)?;
+        Ok(Self { directory, name, live: false })
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// The name leads to a file of ours from now on.
+    pub(crate) fn keep_clean(&mut self) {
+        self.live = true;
+    }
+
+    /// The name is gone, or what it leads to is not ours to remove.
+    pub(crate) fn forget(&mut self) {
+        self.live = false;
+    }
+
+    /// Which file it leads to; `None` when there is none.
+    pub(crate) fn leads_to(&self) -> Result<Option<Identity>, Errno> {
+        self.directory.identity_of(self.as_str())
+    }
+}
+
+impl Drop for PrivateName<'_> {
+    fn drop(&mut self) {
+        if self.live {
+            // A name that cannot be removed is swept later.
+            let _ = sys::unlink(self.directory, self.as_str());
+        }
+    }
+}
+
+impl<'d> Draft<'d> {
+    /// Writes the claim to a temporary file, complete and with its final mode.
+    pub(crate) fn new(directory: &'d Directory, claim: &Claim<'_>) -> Result<Self, Errno> {
+        let mut private = PrivateName::fresh(directory, claim.prefix)?;
+        let file = sys::create(directory, private.as_str(), OWNER_ONLY)?;
+        private.keep_clean();
+        fill(&file, claim)?;
+        let identity = Identity::of(&sys::stat_open(&file)?);
+        Ok(Self { private, file, identity })
+    }
+
+    /// Gives the file the lock's name, if that is free: in one step where the file system can
+    /// rename without replacing, otherwise by a second link.
+    ///
+    /// Whether it happened is asked of the names, not only of the answer: over a network the
+    /// answer can get lost and the repeated request fail.
+    pub(crate) fn give_name(&mut self, name: &Name) -> Result<Given, Errno> {
+        let directory = self.private.directory;
+        let how = Rename::NoReplace;
+        match sys::rename_with(directory, self.private.as_str(), name.as_str(), how) {
+            Ok(()) => {}
+            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => return self.link(name),
+            Err(Errno::EEXIST) => return Ok(Given::Taken),
+            Err(_) if self.has_moved() => {}
+            Err(errno) => return Err(errno),
+        }
+        self.private.forget();
+        Ok(Given::Renamed)
+    }
+
+    fn link(&self, name: &Name) -> Result<Given, Errno> {
+        let unsupported = |errno| {
+            matches!(errno, Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EMLINK)
+        };
+        match sys::link(self.private.directory, self.private.as_str(), name.as_str()) {
+            Ok(()) => Ok(Given::Linked),
+            Err(errno) if unsupported(errno) => Ok(Given::Unsupported),
+            Err(_) if sys::stat_open(&self.file).is_ok_and(|stat| stat.st_nlink == 2) => {
+                Ok(Given::Linked)
+            }
+            Err(Errno::EEXIST) => Ok(Given::Taken),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Whether the private name certainly leads to this file no longer.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.private.leads_to().is_ok_and(|identity| identity != Some(self.identity))
+    }
+
+    /// The last check of a claim: that the lock's name leads to our file. It fails only when
+    /// somebody who knows no rules has already removed it; `None` then.
+    ///
+    /// The system said that the name was given, so only what is seen counts against it: a look
+    /// that fails does not, and neither does a file that still has a name besides its private
+    /// one: a forced release has moved it aside for a moment and puts it back.
+    pub(crate) fn published(self, name: &Name, given: Given) -> Option<Published> {
+        let Self { private, file, identity } = self;
+        let seen = private.directory.identity_of(name.as_str());
+        let is_nameless = |links| match given {
+            Given::Linked => links < 2,
+            Given::Renamed | Given::Taken | Given::Unsupported => links == 0,
+        };
+        let lost = seen.is_ok_and(|seen| seen != Some(identity))
+            && sys::stat_open(&file).is_ok_and(|stat| is_nameless(stat.st_nlink));
+        (!lost).then_some(Published { file, identity })
+    }
+}
+
+/// Writes a claim into a new file.
+pub(crate) fn fill(file: &File, claim: &Claim<'_>) -> Result<(), Errno> {
+    sys::write_all(file, claim.content)?;
+    sys::set_mode(file, Mode::from_bits_truncate(claim.mode & 0o777))?;
+    match claim.durability {
+        Durability::Memory => Ok(()),
+        Durability::Disk => sys::sync(file),
+    }
+}
+
+/// The last resort where a file can be neither renamed without replacing nor linked: exclusive
+/// creation under the lock's name. It is visible before it is full; readers take a young empty
+/// file for busy. `None` when the name is taken.
+pub(crate) fn create_in_place(
+    directory: &Directory,
+    name: &Name,
+    claim: &Claim<'_>,
+) -> Result<Option<Published>, Errno> {
+    let file = match sys::create(directory, name.as_str(), OWNER_ONLY) {
+        Ok(file) => file,
+        Err(Errno::EEXIST) => return Ok(None),
+        Err(errno) => return Err(errno),
+    };
+    let filled = fill(&file, claim).and_then(|()| sys::stat_open(&file));
+    match filled {
+        Ok(stat) => Ok(Some(Published { file, identity: Identity::of(&stat) })),
+        Err(errno) => {
+            // Half a lock must not stay, and another's must not go.
+            let own = sys::stat_open(&file).map(|stat| Identity::of(&stat)).ok();
+            if own.is_some() && directory.identity_of(name.as_str()).is_ok_and(|seen| seen == own) {
+                let _ = sys::unlink(directory, name.as_str());
+            }
+            Err(errno)
+        }
+    }
+}
+
+impl Error {
+    /// For steps towards a new lock.
+    pub(crate) fn preparing(name: &Name) -> impl FnOnce(Errno) -> Self {
+        let name = name.clone();
+        move |errno| Self::new(Step::Prepare, name, errno)
+    }
+}

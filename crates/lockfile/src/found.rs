@@ -1,0 +1,174 @@
+//! What a name leads to, judged by the open descriptor and never by the name.
+
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+use nix::errno::Errno;
+use nix::sys::stat::{FileStat, SFlag};
+
+use crate::sys;
+
+/// Which file it is, whatever its name: device and inode number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The number of the device that holds the file.
+    pub device: u64,
+    /// The file's number on it.
+    pub inode: u64,
+}
+
+/// What a name leads to.
+#[derive(Debug)]
+pub enum Found {
+    /// There is no such name: the lock is free.
+    Nothing,
+    /// A regular file, read and open.
+    File(Judged),
+    /// Something that is no readable regular file. It is never followed, opened for writing or
+    /// removed; a lock is busy behind it.
+    Obstacle(Obstacle),
+}
+
+/// What stands where a lock file was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// A symbolic link, dangling or not.
+    Link,
+    /// A directory.
+    Directory,
+    /// A fifo, socket or device.
+    Special,
+    /// A regular file that this process may not read.
+    Unreadable,
+}
+
+/// A lock file as it was read: the open descriptor, and what was in it.
+///
+/// As long as this value lives the inode cannot be used again for another file, so "the very file
+/// that was judged" is exact.
+#[derive(Debug)]
+pub struct Judged {
+    pub(crate) file: File,
+    pub(crate) facts: Facts,
+}
+
+/// What was seen through the descriptor.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) identity: Identity,
+    pub(crate) content: Vec<u8>,
+    pub(crate) mode: u32,
+    limit: usize,
+    modified: SystemTime,
+    owner: u32,
+    size: u64,
+}
+
+impl Identity {
+    pub(crate) fn of(stat: &FileStat) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
+
+impl Judged {
+    pub(crate) fn of(file: File, limit: usize) -> Result<Found, Errno> {
+        let stat = sys::stat_open(&file)?;
+        if let Some(obstacle) = obstacle(&stat) {
+            return Ok(Found::Obstacle(obstacle));
+        }
+        let facts = Facts {
+            identity: Identity::of(&stat),
+            content: read_limited(&file, limit, size(&stat))?,
+            mode: stat.st_mode & 0o7777,
+            limit,
+            modified: modified(&stat),
+            owner: stat.st_uid,
+            size: size(&stat),
+        };
+        Ok(Found::File(Self { file, facts }))
+    }
+
+    /// Whether what a name was just seen to lead to is this very file, saying the same and not
+    /// written to since: a lock that its owner touches to stay young is not the one that was old.
+    pub(crate) fn is_still(&self, stat: &FileStat) -> Result<bool, Errno> {
+        let facts = &self.facts;
+        if Identity::of(stat) != facts.identity
+            || size(stat) != facts.size
+            || modified(stat) != facts.modified
+        {
+            return Ok(false);
+        }
+        Ok(read_limited(&self.file, facts.limit, facts.size)? == facts.content)
+    }
+
+    /// What the file says, up to the limit it was read with.
+    #[must_use]
+    pub fn content(&self) -> &[u8] {
+        &self.facts.content
+    }
+
+    /// The file's whole size in bytes, which may be more than was read.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.facts.size
+    }
+
+    /// When it was last written.
+    #[must_use]
+    pub fn modified(&self) -> SystemTime {
+        self.facts.modified
+    }
+
+    /// The user the file belongs to, as a uid: not necessarily the holder's.
+    #[must_use]
+    pub fn owner(&self) -> u32 {
+        self.facts.owner
+    }
+
+    /// The file's permission bits.
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        self.facts.mode
+    }
+
+    /// Which file it is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.facts.identity
+    }
+}
+
+/// No more memory than the file needs, and never more than the limit.
+fn read_limited(file: &File, limit: usize, size: u64) -> Result<Vec<u8>, Errno> {
+    let expected = usize::try_from(size).unwrap_or(usize::MAX);
+    // A size of zero is not believed: some file systems in user space say so of every file.
+    let room = if expected == 0 { limit } else { expected.min(limit) };
+    let mut content = vec![0; room];
+    let length = sys::read_start(file, &mut content, expected)?;
+    content.truncate(length);
+    Ok(content)
+}
+
+/// Why this is no lock file, if it is none.
+pub(crate) fn obstacle(stat: &FileStat) -> Option<Obstacle> {
+    match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+        SFlag::S_IFREG => None,
+        SFlag::S_IFLNK => Some(Obstacle::Link),
+        SFlag::S_IFDIR => Some(Obstacle::Directory),
+        _ => Some(Obstacle::Special),
+    }
+}
+
+pub(crate) fn modified(stat: &FileStat) -> SystemTime {
+    let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or_default();
+    match u64::try_from(stat.st_mtime) {
+        Ok(seconds) => SystemTime::UNIX_EPOCH
+            .checked_add(Duration::new(seconds, nanoseconds))
+            .unwrap_or(SystemTime::UNIX_EPOCH),
+        Err(_) => SystemTime::UNIX_EPOCH,
+    }
+}
+
+fn size(stat: &FileStat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or_default()
+}
