@@ -3,8 +3,11 @@
 //! `form` turns a device into the file names of every convention, `record` reads what lock
 //! files of every dialect say, `table` is the only place that joins both with the disk.
 
+pub mod flock;
 pub mod form;
+pub mod places;
 pub mod record;
+pub mod state;
 pub mod table;
 
 use lockfile::Pid;

@@ -1,14 +1,50 @@
 //! Taking and releasing the locks of a device: the only file that joins names, records and disk.
+//!
+//! Nothing here knows the protocol. No lock is ever taken for itself and none given up by itself:
+//! a lock belongs to the process that asked, until it lets go or is gone.
 
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
-use super::{Answer, Request};
+use lockfile::process::{Liveness, liveness};
+use lockfile::{
+    Breaking, Claim, Durability, Found, Judged, Name, Obstacle, Pid, Publication, Published,
+    Removal,
+};
+
+use super::form::{Forms, forms};
+use super::places::{Open, Place};
+use super::record::{self, READ_LIMIT};
+use super::state::{Remembered, State};
+use super::{Answer, Event, Outcome, Request, Weight, flock};
+use crate::device::node::{Astray, Trail, follow};
+
+/// A lock file without a readable pid is busy until it is this old: somebody is about to write
+/// it (FreeBSD's `uu_lock`, efax, and everybody who creates the file first and fills it then).
+const WRITER_GRACE: Duration = Duration::from_secs(30);
+
+/// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
+/// opens a port past a lock that it cannot read.
+const LOCK_MODE: u32 = 0o444;
+
+/// The start of temporary names; no program's lock starts like this.
+const TEMPORARY: &str = "lfpd";
+
+/// How often a name is tried again when others change it between our look and our step. Each
+/// time means that somebody else got further, so this is a bound on trouble, not on waiting.
+const ATTEMPTS: usize = 64;
+
+/// How often, and how long apart, a lock that another process is breaking right now is tried again.
+const CONTENDED_ATTEMPTS: usize = 5;
+const CONTENDED_PAUSE: Duration = Duration::from_millis(1);
 
 /// Where locks are written and looked for.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// The system whose conventions apply.
     pub system: &'static crate::device::os::System,
+    /// Where device nodes are: `/dev`, but for tests.
+    pub dev_dir: PathBuf,
     /// Where locks are written; the system's own directory unless an option says otherwise.
     pub lock_dir: PathBuf,
     /// Directories that are searched besides `lock_dir`.
@@ -21,24 +57,438 @@ pub struct Places {
 #[derive(Debug)]
 pub struct Table {
     places: Places,
+    open: Option<Open>,
+    state: Option<State>,
+    journal: Vec<Event>,
+    said_unseen: bool,
 }
+
+/// What a lock file means for the one who asks.
+#[derive(Debug)]
+enum Verdict {
+    Free,
+    Busy(Busy),
+    Stale(Judged, Stale),
+}
+
+/// Why a lock stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Busy {
+    Held(Pid),
+    BeingWritten,
+    Obstacle(Obstacle),
+    Unknown,
+}
+
+/// Why a lock is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stale {
+    Gone(Pid),
+    Reused(Pid),
+    Unreadable,
+}
+
+/// The reason to stop on the way to a lock or its release.
+type Stop = Outcome;
 
 impl Table {
     /// Opens nothing yet: directories that cannot be opened show in the answers.
     #[must_use]
     pub fn new(places: Places) -> Self {
-        Self { places }
+        Self { places, open: None, state: None, journal: Vec::new(), said_unseen: false }
     }
 
     /// Takes every lock file of the device for the pid, or none.
     pub fn lock(&mut self, request: &Request) -> Answer {
-        let _ = (&self.places, request);
-        todo!("lands with the lock table")
+        let outcome = self.try_lock(request).err().unwrap_or(Outcome::Done);
+        self.answer(outcome)
     }
 
     /// Removes every lock file of the device that holds this pid or a dead one.
     pub fn unlock(&mut self, request: &Request) -> Answer {
-        let _ = request;
-        todo!("lands with the lock table")
+        let outcome = self.try_unlock(request).unwrap_or_else(|stop| stop);
+        self.answer(outcome)
+    }
+
+    fn answer(&mut self, outcome: Outcome) -> Answer {
+        Answer { outcome, events: std::mem::take(&mut self.journal) }
+    }
+
+    fn say(&mut self, weight: Weight, text: String) {
+        self.journal.push(Event { weight, text });
+    }
+
+    fn try_lock(&mut self, request: &Request) -> Result<(), Stop> {
+        let (trail, forms) = self.names(request)?;
+        let mut open = self.open()?;
+        let taken = self
+            .refuse_flock(&trail, request.pid)
+            .and_then(|()| self.clear_searched(&mut open, &forms))
+            .and_then(|()| self.take_written(&open.own, &forms, request));
+        self.open = Some(open);
+        let published = taken?;
+        self.remember(&forms, request.pid, &published);
+        self.say(Weight::Info, format!("locked {} for pid {}", trail.real(), request.pid));
+        Ok(())
+    }
+
+    /// Everything that can be known of the names without looking into a lock directory.
+    fn names(&mut self, request: &Request) -> Result<(Trail, Forms), Stop> {
+        let device = request.device.as_str();
+        let trail = follow(&self.places.dev_dir, &request.device).map_err(|astray| {
+            let reason = match astray {
+                Astray::Outside => "leads out of the device directory",
+                Astray::Loop => "is a loop of links",
+                Astray::Unreachable => "cannot be looked at",
+            };
+            self.say(Weight::Notice, format!("refused {device}: it {reason}"));
+            Outcome::Denied
+        })?;
+        let forms = forms(self.places.system, &trail).map_err(|_| {
+            self.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
+            Outcome::Denied
+        })?;
+        Ok((trail, forms))
+    }
+
+    /// The directories are taken out of `self` for the time of one request, so that they can be
+    /// used while the journal is written.
+    fn open(&mut self) -> Result<Open, Stop> {
+        if let Some(open) = self.open.take() {
+            return Ok(open);
+        }
+        Open::all(&self.places.lock_dir, &self.places.search_dirs).map_err(|error| {
+            self.say(Weight::Warning, format!("no lock can be written: {error}"));
+            Outcome::Denied
+        })
+    }
+
+    fn state(&mut self) -> &mut State {
+        self.state.get_or_insert_with(|| State::open(&self.places.state_dir))
+    }
+
+    /// Programs that lock the open port leave no file; the kernel's list shows them.
+    fn refuse_flock(&mut self, trail: &Trail, asking: Pid) -> Result<(), Stop> {
+        let Some(node) = trail.node else { return Ok(()) };
+        match flock::holders(&node) {
+            Ok(holders) => match holders.into_iter().find(|holder| *holder != asking) {
+                Some(holder) => {
+                    let device = trail.real();
+                    self.say(Weight::Info, format!("{device} is busy: flock held by pid {holder}"));
+                    Err(Outcome::Busy)
+                }
+                None => Ok(()),
+            },
+            Err(error) => {
+                if !std::mem::replace(&mut self.said_unseen, true) {
+                    let text = format!("flock holders cannot be seen in /proc/locks: {error}");
+                    self.say(Weight::Warning, text);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Looks at every name that is not going to be written. What is found dead is removed; if it
+    /// may not be removed, it is stepped over where it stands.
+    fn clear_searched(&mut self, open: &mut Open, forms: &Forms) -> Result<(), Stop> {
+        let now = SystemTime::now();
+        for name in &forms.searched {
+            self.clear(&open.own, name, now)?;
+        }
+        for place in &mut open.others {
+            if place.is_lockless(now) {
+                continue;
+            }
+            for name in forms.written.iter().chain(&forms.searched) {
+                self.clear(place, name, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self, place: &Place, name: &Name, now: SystemTime) -> Result<(), Stop> {
+        for _ in 0..ATTEMPTS {
+            match self.judge(place, name, now) {
+                Verdict::Free => return Ok(()),
+                Verdict::Busy(busy) => return Err(self.busy(place, name, busy)),
+                Verdict::Stale(judged, stale) => match self.remove(place, name, judged, stale) {
+                    Removal::Removed => return Ok(()),
+                    Removal::Changed => {}
+                },
+            }
+        }
+        Err(self.busy(place, name, Busy::Unknown))
+    }
+
+    /// Removes a stale lock whose place we do not take. What may not be removed counts as removed.
+    fn remove(&mut self, place: &Place, name: &Name, judged: Judged, stale: Stale) -> Removal {
+        match place.directory.release(name, judged, TEMPORARY) {
+            Ok(Removal::Changed) => Removal::Changed,
+            Ok(Removal::Removed) => {
+                self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
+                Removal::Removed
+            }
+            Err(error) => {
+                let text = format!("stepped over {}: {stale}; {error}", place.name(name));
+                self.say(Weight::Warning, text);
+                Removal::Removed
+            }
+        }
+    }
+
+    /// Takes every written name in order; on the first conflict gives back what it has.
+    fn take_written(
+        &mut self,
+        own: &Place,
+        forms: &Forms,
+        request: &Request,
+    ) -> Result<Vec<Published>, Stop> {
+        let content = record::write(self.places.system.content, request.pid);
+        let claim = Claim {
+            content: &content,
+            mode: LOCK_MODE,
+            prefix: TEMPORARY,
+            durability: Durability::Memory,
+        };
+        let mut taken: Vec<Published> = Vec::with_capacity(forms.written.len());
+        for name in &forms.written {
+            match self.take(own, name, &claim) {
+                Ok(published) => taken.push(published),
+                Err(stop) => {
+                    self.give_back(own, forms, &taken);
+                    return Err(stop);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    fn take(&mut self, own: &Place, name: &Name, claim: &Claim<'_>) -> Result<Published, Stop> {
+        let mut contended = 0;
+        for _ in 0..ATTEMPTS {
+            match own.directory.publish(name, claim) {
+                Ok(Publication::Published(published)) => return Ok(published),
+                Ok(Publication::AlreadyThere) => {}
+                Err(error) => return Err(self.cannot_write(&error)),
+            }
+            let (judged, stale) = match self.judge(own, name, SystemTime::now()) {
+                Verdict::Free => continue,
+                Verdict::Busy(busy) => return Err(self.busy(own, name, busy)),
+                Verdict::Stale(judged, stale) => (judged, stale),
+            };
+            match own.directory.replace(name, judged, claim) {
+                Ok(Breaking::Replaced(published)) => {
+                    self.say(Weight::Notice, format!("broke {}: {stale}", own.name(name)));
+                    return Ok(published);
+                }
+                Ok(Breaking::Changed) => {}
+                Ok(Breaking::Contended) => {
+                    contended += 1;
+                    if contended > CONTENDED_ATTEMPTS {
+                        break;
+                    }
+                    std::thread::sleep(CONTENDED_PAUSE);
+                }
+                Err(error) => return Err(self.cannot_break(own, name, stale, &error)),
+            }
+        }
+        Err(self.busy(own, name, Busy::Unknown))
+    }
+
+    fn give_back(&mut self, own: &Place, forms: &Forms, taken: &[Published]) {
+        for (name, published) in forms.written.iter().zip(taken).rev() {
+            let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { continue };
+            if judged.identity() != published.identity {
+                continue;
+            }
+            if let Err(error) = own.directory.release(name, judged, TEMPORARY) {
+                self.say(Weight::Warning, format!("left {} behind: {error}", own.name(name)));
+            }
+        }
+    }
+
+    /// Without a record the lock is good; only a reused pid would go unnoticed.
+    fn remember(&mut self, forms: &Forms, pid: Pid, published: &[Published]) {
+        let (Some(name), Some(first)) = (forms.written.first(), published.first()) else { return };
+        let Ok(written) = first.file.metadata().and_then(|data| data.modified()) else { return };
+        if let Err(errno) = self.state().remember(name, pid, first.identity, written) {
+            let text = format!("start of pid {pid} is not recorded: {}", errno.desc());
+            self.say(Weight::Warning, text);
+        }
+    }
+
+    fn try_unlock(&mut self, request: &Request) -> Result<Outcome, Stop> {
+        let (trail, forms) = self.names(request)?;
+        let mut open = self.open()?;
+        let tally = self.release_all(&mut open, &forms, request.pid);
+        self.open = Some(open);
+        if let Some(name) = forms.written.first().filter(|_| tally.removed > 0) {
+            self.state().forget(name);
+        }
+        let (device, pid) = (trail.real(), request.pid);
+        Ok(if tally.own > 0 || (tally.removed > 0 && tally.busy == 0) {
+            self.say(Weight::Info, format!("unlocked {device} for pid {pid}"));
+            Outcome::Done
+        } else if tally.failed > 0 {
+            Outcome::Denied
+        } else {
+            self.say(Weight::Info, format!("{device} is not pid {pid}'s to unlock"));
+            Outcome::Busy
+        })
+    }
+
+    fn release_all(&mut self, open: &mut Open, forms: &Forms, pid: Pid) -> Tally {
+        let now = SystemTime::now();
+        let mut tally = Tally::default();
+        // In the reverse order of taking: whoever meets the first name still finds it held.
+        for name in forms.written.iter().chain(&forms.searched).rev() {
+            self.release(&open.own, name, pid, now, &mut tally);
+        }
+        for place in &mut open.others {
+            if place.is_lockless(now) {
+                continue;
+            }
+            for name in forms.written.iter().chain(&forms.searched) {
+                self.release(place, name, pid, now, &mut tally);
+            }
+        }
+        tally
+    }
+
+    fn release(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        pid: Pid,
+        now: SystemTime,
+        tally: &mut Tally,
+    ) {
+        for _ in 0..ATTEMPTS {
+            let found = place.directory.read(name, READ_LIMIT);
+            let Ok(Found::File(judged)) = found else {
+                tally.busy += usize::from(!matches!(found, Ok(Found::Nothing)));
+                return;
+            };
+            let held_by = record::parse(judged.content()).ok().map(|record| record.pid);
+            let own = held_by == Some(pid);
+            let judged = if own {
+                judged
+            } else {
+                match self.sentence(judged, now, name) {
+                    Verdict::Free => return,
+                    Verdict::Busy(_) => {
+                        tally.busy += 1;
+                        return;
+                    }
+                    Verdict::Stale(judged, _) => judged,
+                }
+            };
+            match place.directory.release(name, judged, TEMPORARY) {
+                Ok(Removal::Removed) => {
+                    tally.removed += 1;
+                    tally.own += usize::from(own);
+                    return;
+                }
+                Ok(Removal::Changed) => {}
+                Err(error) => {
+                    self.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
+                    tally.failed += 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads a lock file and decides what it means.
+    fn judge(&mut self, place: &Place, name: &Name, now: SystemTime) -> Verdict {
+        match place.directory.read(name, READ_LIMIT) {
+            Ok(Found::Nothing) => Verdict::Free,
+            Ok(Found::Obstacle(obstacle)) => Verdict::Busy(Busy::Obstacle(obstacle)),
+            Ok(Found::File(judged)) => self.sentence(judged, now, name),
+            Err(error) => {
+                self.say(Weight::Warning, format!("in {}: {error}", place.path.display()));
+                Verdict::Busy(Busy::Unknown)
+            }
+        }
+    }
+
+    fn sentence(&mut self, judged: Judged, now: SystemTime, name: &Name) -> Verdict {
+        let Ok(record) = record::parse(judged.content()) else {
+            let young = match now.duration_since(judged.modified()) {
+                Ok(age) => age < WRITER_GRACE,
+                Err(_) => true,
+            };
+            return if young {
+                Verdict::Busy(Busy::BeingWritten)
+            } else {
+                Verdict::Stale(judged, Stale::Unreadable)
+            };
+        };
+        let pid = record.pid;
+        if liveness(pid) == Liveness::Gone {
+            return Verdict::Stale(judged, Stale::Gone(pid));
+        }
+        let (identity, written) = (judged.identity(), judged.modified());
+        match self.state().recall(name, pid, identity, written) {
+            Remembered::Reused => Verdict::Stale(judged, Stale::Reused(pid)),
+            Remembered::Same | Remembered::Nothing => Verdict::Busy(Busy::Held(pid)),
+        }
+    }
+
+    fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
+        self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
+        Outcome::Busy
+    }
+
+    fn cannot_write(&mut self, error: &lockfile::Error) -> Stop {
+        self.say(Weight::Warning, format!("no lock can be written: {error}"));
+        Outcome::Denied
+    }
+
+    fn cannot_break(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        stale: Stale,
+        error: &lockfile::Error,
+    ) -> Stop {
+        let file = place.name(name);
+        let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
+        self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
+        Outcome::Busy
+    }
+}
+
+/// What became of the files of a device when it was unlocked.
+#[derive(Debug, Default)]
+struct Tally {
+    removed: usize,
+    own: usize,
+    busy: usize,
+    failed: usize,
+}
+
+impl std::fmt::Display for Busy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Held(pid) => write!(f, "is held by pid {pid}"),
+            Self::BeingWritten => f.write_str("has no pid yet"),
+            Self::Obstacle(Obstacle::Link) => f.write_str("is a symbolic link"),
+            Self::Obstacle(Obstacle::Directory) => f.write_str("is a directory"),
+            Self::Obstacle(Obstacle::Special) => f.write_str("is a fifo, socket or device"),
+            Self::Obstacle(Obstacle::Unreadable) => f.write_str("may not be read"),
+            Self::Unknown => f.write_str("is being changed by others"),
+        }
+    }
+}
+
+impl std::fmt::Display for Stale {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gone(pid) => write!(f, "pid {pid} is gone"),
+            Self::Reused(pid) => write!(f, "pid {pid} is another process by now"),
+            Self::Unreadable => f.write_str("it has held no pid for 30 seconds"),
+        }
     }
 }

@@ -1,0 +1,66 @@
+//! Holders without lock files: `flock(2)` on the device node, as the kernel lists it.
+//!
+//! picocom, tio, pyserial, new microcom and others lock the open port itself. `/proc/locks` shows
+//! them by device and inode, so the port need not be opened, which would disturb it.
+
+use std::io;
+
+use lockfile::Pid;
+
+use crate::device::node::Node;
+
+/// The kernel's list. It is asked for anew each time.
+const LIST: &str = "/proc/locks";
+
+/// Who holds `flock(2)` on a node: every holder's pid, in the kernel's order.
+///
+/// # Errors
+/// When the list cannot be read; then nothing is known, and nothing is guessed.
+pub fn holders(node: &Node) -> io::Result<Vec<Pid>> {
+    Ok(holders_in(&std::fs::read_to_string(LIST)?, node))
+}
+
+/// Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`, where the
+/// numbers before the range are major and minor number in hexadecimal and the inode in decimal. A
+/// line with `->` is a process that waits.
+fn holders_in(list: &str, node: &Node) -> Vec<Pid> {
+    let (major, minor) = (node.file_system.major, node.file_system.minor);
+    let place = format!("{major:02x}:{minor:02x}:{}", node.inode);
+    list.lines().filter_map(|line| holder_in(line, &place)).collect()
+}
+
+fn holder_in(line: &str, place: &str) -> Option<Pid> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    if words.next()? != "FLOCK" {
+        return None;
+    }
+    let pid = words.nth(2)?;
+    (words.next()? == place).then(|| Pid::parse(pid.as_bytes()).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::device::node::Numbers;
+
+    const NODE: Node =
+        Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };
+
+    #[rstest]
+    #[case::held("1: FLOCK  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[1234])]
+    #[case::shared("1: FLOCK  ADVISORY  READ 7 00:16:88 0 EOF\n", &[7])]
+    #[case::two("1: FLOCK  ADVISORY  READ 7 00:16:88 0 EOF\n2: FLOCK ADVISORY READ 8 00:16:88 0 EOF\n", &[7, 8])]
+    #[case::waiting("1: -> FLOCK  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[])]
+    #[case::posix("1: POSIX  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[])]
+    #[case::other_inode("1: FLOCK  ADVISORY  WRITE 1234 00:16:880 0 EOF\n", &[])]
+    #[case::other_file_system("1: FLOCK  ADVISORY  WRITE 1234 00:17:88 0 EOF\n", &[])]
+    #[case::pid_outside_our_namespace("1: FLOCK  ADVISORY  WRITE 0 00:16:88 0 EOF\n", &[])]
+    #[case::cut_short("1: FLOCK  ADVISORY\n", &[])]
+    #[case::empty("", &[])]
+    fn reads_the_list(#[case] list: &str, #[case] pids: &[i64]) {
+        let pids: Vec<_> = pids.iter().filter_map(|pid| Pid::new(*pid)).collect();
+        assert_eq!(holders_in(list, &NODE), pids);
+    }
+}

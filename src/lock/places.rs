@@ -1,0 +1,163 @@
+//! The lock directories: the one that is written and all those that are searched, opened once.
+//!
+//! A directory that has several names is searched once. One in which nothing looks like a lock
+//! file is not searched again until it changes, so that a machine with every known directory
+//! costs no more than one with two.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use lockfile::{Directory, Identity};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+
+/// A directory that changed less than this before it was looked at may change again without its
+/// time of change moving: file systems keep time in steps of a few milliseconds.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// The beginnings of every lock file name that is ever looked for.
+const LOCK_BEGINNINGS: [&str; 3] = ["LCK.", "LK.", "lk.."];
+
+/// A directory with more files than this is not read through; it is asked for each name.
+const FEW: usize = 128;
+
+/// The open lock directories.
+#[derive(Debug)]
+pub struct Open {
+    /// Where locks are written.
+    pub own: Place,
+    /// Where other programs may have left locks.
+    pub others: Vec<Place>,
+}
+
+/// One open lock directory.
+#[derive(Debug)]
+pub struct Place {
+    /// The handle everything is relative to.
+    pub directory: Directory,
+    /// The name it was opened by, for the journal and for people.
+    pub path: PathBuf,
+    /// The time of its last change when it held nothing that looks like a lock.
+    lockless_since: Option<SystemTime>,
+}
+
+impl Open {
+    /// Opens the directory to write, and of the others all that exist.
+    ///
+    /// # Errors
+    /// When the directory to write cannot be opened. The others are optional.
+    pub fn all(own: &Path, others: &[PathBuf]) -> Result<Self, lockfile::Error> {
+        let own = Place::open(own)?;
+        let mut known: Vec<Identity> = vec![own.directory.identity()];
+        let mut places = Vec::new();
+        for path in others {
+            let Ok(place) = Place::open(path) else { continue };
+            if !known.contains(&place.directory.identity()) {
+                known.push(place.directory.identity());
+                places.push(place);
+            }
+        }
+        Ok(Self { own, others: places })
+    }
+}
+
+impl Place {
+    fn open(path: &Path) -> Result<Self, lockfile::Error> {
+        let directory = Directory::open(path)?;
+        Ok(Self { directory, path: path.to_owned(), lockless_since: None })
+    }
+
+    /// The full name of a file in it, for the journal.
+    #[must_use]
+    pub fn name(&self, file: &lockfile::Name) -> String {
+        self.path.join(file.as_str()).display().to_string()
+    }
+
+    /// Whether it surely holds no lock file at all, so that no name needs to be looked for.
+    pub fn is_lockless(&mut self, now: SystemTime) -> bool {
+        let Some(changed) = self.changed() else { return false };
+        if self.lockless_since == Some(changed) {
+            return true;
+        }
+        let settled = now.duration_since(changed).is_ok_and(|age| age >= SETTLED);
+        let lockless = settled && self.holds_no_lock();
+        self.lockless_since = lockless.then_some(changed);
+        lockless
+    }
+
+    fn changed(&self) -> Option<SystemTime> {
+        let stat = nix::sys::stat::fstat(&self.directory).ok()?;
+        let seconds = u64::try_from(stat.st_mtime).ok()?;
+        let nanoseconds = u32::try_from(stat.st_mtime_nsec).ok()?;
+        Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds))
+    }
+
+    fn holds_no_lock(&self) -> bool {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let listing = nix::dir::Dir::openat(&self.directory, ".", flags, Mode::empty());
+        let Ok(mut listing) = listing else { return false };
+        let mut seen = 0;
+        listing.iter().all(|entry| {
+            seen += 1;
+            seen <= FEW && entry.is_ok_and(|entry| !looks_like_a_lock(entry.file_name().to_bytes()))
+        })
+    }
+}
+
+fn looks_like_a_lock(name: &[u8]) -> bool {
+    LOCK_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn later() -> SystemTime {
+        SystemTime::now() + 2 * SETTLED
+    }
+
+    #[test]
+    fn one_directory_under_two_names_is_searched_once() {
+        let root = tempfile::tempdir().unwrap();
+        let (own, alias) = (root.path().join("run"), root.path().join("var"));
+        std::fs::create_dir(&own).unwrap();
+        symlink(&own, &alias).unwrap();
+        let other = root.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        let gone = root.path().join("gone");
+        let open = Open::all(&own, &[alias, other.clone(), gone, other.clone()]).unwrap();
+        let paths: Vec<_> = open.others.iter().map(|place| place.path.clone()).collect();
+        assert_eq!(paths, [other]);
+    }
+
+    #[test]
+    fn an_empty_directory_is_lockless_until_it_changes() {
+        let root = tempfile::tempdir().unwrap();
+        let mut place = Place::open(root.path()).unwrap();
+        assert!(place.is_lockless(later()));
+        assert!(place.is_lockless(later()));
+        std::fs::write(root.path().join("LCK..ttyS0"), "x").unwrap();
+        assert!(!place.is_lockless(later()));
+    }
+
+    #[test]
+    fn a_directory_that_changed_just_now_may_change_again() {
+        let root = tempfile::tempdir().unwrap();
+        let mut place = Place::open(root.path()).unwrap();
+        std::fs::write(root.path().join("x"), "x").unwrap();
+        assert!(!place.is_lockless(SystemTime::now()));
+        assert!(place.is_lockless(later()));
+    }
+
+    #[test]
+    fn a_full_directory_is_asked_for_each_name() {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..=FEW {
+            std::fs::write(root.path().join(format!("x{number}")), "").unwrap();
+        }
+        let mut place = Place::open(root.path()).unwrap();
+        assert!(!place.is_lockless(later()));
+    }
+}

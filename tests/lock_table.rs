@@ -1,0 +1,502 @@
+//! The lock table against the contract: every rule of "What is found", "LOCK" and "UNLOCK" in a
+//! private root directory, with real files and real processes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use lfpd::device::name::DeviceName;
+use lfpd::device::os::{SYSTEMS, by_name};
+use lfpd::lock::table::{Places, Table};
+use lfpd::lock::{Answer, Outcome, Request};
+use lockfile::Pid;
+use rstest::rstest;
+
+/// A private machine: `/dev` with a node and links to it, a lock directory and another one.
+struct Machine {
+    root: tempfile::TempDir,
+    os: &'static str,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self::of("linux")
+    }
+
+    fn of(os: &'static str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["dev/pts", "dev/serial/by-id", "lock", "other", "state"] {
+            fs::create_dir_all(root.path().join(dir)).unwrap();
+        }
+        let machine = Self { root, os };
+        for node in ["ttyS0", "ttyS1", "pts/3", "cua0"] {
+            fs::write(machine.path("dev").join(node), "").unwrap();
+        }
+        symlink("ttyS0", machine.path("dev/modem")).unwrap();
+        symlink("../../ttyS0", machine.path("dev/serial/by-id/usb-X")).unwrap();
+        machine
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.root.path().join(below)
+    }
+
+    fn lock_file(&self, name: &str) -> PathBuf {
+        self.path("lock").join(name)
+    }
+
+    fn table(&self) -> Table {
+        Table::new(Places {
+            system: by_name(self.os).unwrap(),
+            dev_dir: self.path("dev"),
+            lock_dir: self.path("lock"),
+            search_dirs: vec![self.path("other")],
+            state_dir: self.path("state"),
+        })
+    }
+
+    fn lock(&self, device: &str, pid: i32) -> Outcome {
+        self.table().lock(&request(device, pid)).outcome
+    }
+
+    fn unlock(&self, device: &str, pid: i32) -> Outcome {
+        self.table().unlock(&request(device, pid)).outcome
+    }
+
+    fn names(&self) -> Vec<String> {
+        listing(&self.path("lock"))
+    }
+}
+
+fn listing(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn request(device: &str, pid: i32) -> Request {
+    Request {
+        device: DeviceName::parse(device.as_bytes()).unwrap(),
+        pid: Pid::new(pid.into()).unwrap(),
+    }
+}
+
+/// A process that lives until it is dropped.
+struct Holder(Child);
+
+impl Holder {
+    fn new() -> Self {
+        Self(Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id().try_into().unwrap()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A pid that no process has.
+fn dead() -> i32 {
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    child.id().try_into().unwrap()
+}
+
+fn own() -> i32 {
+    Pid::this().as_raw()
+}
+
+fn decimal(pid: i32) -> Vec<u8> {
+    format!("{pid:>10}\n").into_bytes()
+}
+
+fn age(path: &Path, seconds: u64) {
+    let then = SystemTime::now() - Duration::from_secs(seconds);
+    File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
+}
+
+#[test]
+fn a_free_device_is_locked_whole() {
+    let machine = Machine::new();
+    assert_eq!(machine.lock("/dev/ttyS0", own()), Outcome::Done);
+    assert_eq!(machine.names(), ["LCK..ttyS0"]);
+    let file = machine.lock_file("LCK..ttyS0");
+    assert_eq!(fs::read(&file).unwrap(), decimal(own()));
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o444);
+    assert_eq!(machine.unlock("/dev/ttyS0", own()), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+    assert_eq!(listing(&machine.path("state")), [""; 0]);
+}
+
+#[test]
+fn the_same_pid_asking_again_is_busy() {
+    let machine = Machine::new();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+    assert_eq!(machine.names(), ["LCK..ttyS0"]);
+}
+
+/// "Reading one" in the contract, for each name form and both directories.
+#[rstest]
+fn a_living_holder_is_busy_under_every_name(
+    #[values("lock", "other")] dir: &str,
+    #[values("LCK..3", "LCK..pts_3", "LCK..pts:3", "lk..3", "LK.3")] name: &str,
+) {
+    let machine = Machine::new();
+    let file = machine.path(dir).join(name);
+    fs::write(&file, decimal(own())).unwrap();
+    let holder = Holder::new();
+    assert_eq!(machine.lock("/dev/pts/3", holder.pid()), Outcome::Busy);
+    assert_eq!(fs::read(&file).unwrap(), decimal(own()));
+    assert_eq!(machine.names().len(), usize::from(dir == "lock"));
+}
+
+#[rstest]
+fn a_dead_holder_is_cleared_under_every_name(
+    #[values("lock", "other")] dir: &str,
+    #[values("LCK..3", "LCK..pts_3", "LCK..pts:3", "lk..3", "LK.3")] name: &str,
+) {
+    let machine = Machine::new();
+    fs::write(machine.path(dir).join(name), decimal(dead())).unwrap();
+    assert_eq!(machine.lock("/dev/pts/3", own()), Outcome::Done);
+    assert_eq!(machine.names(), ["LCK..3", "LCK..pts:3", "LCK..pts_3"]);
+    assert_eq!(listing(&machine.path("other")), [""; 0]);
+}
+
+#[rstest]
+#[case::decimal(decimal(own()))]
+#[case::zeros(format!("{:010}\0", own()).into_bytes())]
+#[case::busybox(format!("{:4}\n", own()).into_bytes())]
+#[case::bare(format!("{:05}", own()).into_bytes())]
+#[case::note(format!("{:>10} minicom root\n", own()).into_bytes())]
+#[case::qt(format!("{}\ncutecom\nhost\nid-of-the-machine\nid-of-the-boot\n", own()).into_bytes())]
+#[case::int(own().to_ne_bytes().to_vec())]
+#[case::long(i64::from(own()).to_ne_bytes().to_vec())]
+fn living_holders_are_read_in_every_dialect(#[case] content: Vec<u8>) {
+    let machine = Machine::new();
+    let file = machine.lock_file("LCK..ttyS0");
+    fs::write(&file, &content).unwrap();
+    age(&file, 3600);
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+    assert_eq!(fs::read(&file).unwrap(), content);
+}
+
+#[rstest]
+#[case::decimal(decimal(dead()))]
+#[case::int(dead().to_ne_bytes().to_vec())]
+#[case::long(i64::from(dead()).to_ne_bytes().to_vec())]
+#[case::qt(format!("{}\ncutecom\nhost\nid\nid\n", dead()).into_bytes())]
+fn dead_holders_are_read_in_every_dialect(#[case] content: Vec<u8>) {
+    let machine = Machine::new();
+    fs::write(machine.lock_file("LCK..ttyS0"), content).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+    assert_eq!(fs::read(machine.lock_file("LCK..ttyS0")).unwrap(), decimal(own()));
+}
+
+#[rstest]
+#[case::empty_young(b"", 0, Outcome::Busy)]
+#[case::empty_old(b"", 31, Outcome::Done)]
+#[case::garbage_young(b"hello\n", 0, Outcome::Busy)]
+#[case::garbage_old(b"hello\n", 31, Outcome::Done)]
+#[case::pid_zero_young(b"         0\n", 0, Outcome::Busy)]
+#[case::pid_zero_old(b"         0\n", 31, Outcome::Done)]
+#[case::negative_old(b"        -1\n", 31, Outcome::Done)]
+#[case::short_young(b"\x01", 29, Outcome::Busy)]
+fn unreadable_words_are_busy_while_young(
+    #[case] content: &[u8],
+    #[case] seconds: u64,
+    #[case] outcome: Outcome,
+) {
+    let machine = Machine::new();
+    let file = machine.lock_file("LCK..ttyS0");
+    fs::write(&file, content).unwrap();
+    age(&file, seconds);
+    assert_eq!(machine.lock("ttyS0", own()), outcome);
+}
+
+#[rstest]
+#[case::link("LCK..ttyS0")]
+#[case::link_under_a_searched_name("lk..ttyS0")]
+fn links_are_busy_and_never_followed(#[case] name: &str) {
+    let machine = Machine::new();
+    let target = machine.path("precious");
+    fs::write(&target, decimal(dead())).unwrap();
+    symlink(&target, machine.lock_file(name)).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+    assert_eq!(machine.unlock("ttyS0", dead()), Outcome::Busy);
+    assert_eq!(fs::read_link(machine.lock_file(name)).unwrap(), target);
+    assert!(target.exists());
+}
+
+#[test]
+fn dangling_links_fifos_and_directories_are_busy() {
+    let machine = Machine::new();
+    let file = machine.lock_file("LCK..ttyS0");
+    symlink("/nowhere/at/all", &file).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+    fs::remove_file(&file).unwrap();
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+    assert!(file.is_dir());
+}
+
+#[test]
+fn a_huge_file_is_read_only_at_its_start() {
+    let machine = Machine::new();
+    let file = File::create(machine.lock_file("LCK..ttyS0")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+}
+
+/// All names of one device meet, whichever is asked for first.
+#[rstest]
+#[case::link_then_node("modem", "ttyS0")]
+#[case::node_then_link("ttyS0", "modem")]
+#[case::by_id_then_link("serial/by-id/usb-X", "modem")]
+#[case::link_then_by_id("modem", "serial/by-id/usb-X")]
+#[case::pair("cua0", "ttyS0")]
+fn one_device_has_one_lock(#[case] first: &str, #[case] second: &str) {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    assert_eq!(machine.lock(first, own()), Outcome::Done);
+    let names = machine.names();
+    assert_eq!(machine.lock(second, holder.pid()), Outcome::Busy);
+    assert_eq!(machine.names(), names);
+    assert_eq!(machine.unlock(second, holder.pid()), Outcome::Busy);
+    assert_eq!(machine.unlock(first, own()), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+}
+
+#[test]
+fn a_conflict_on_the_last_name_gives_back_the_first_ones() {
+    let machine = Machine::new();
+    fs::write(machine.lock_file("LCK..pts:3"), decimal(own())).unwrap();
+    assert_eq!(machine.lock("pts/3", dead()), Outcome::Busy);
+    assert_eq!(machine.names(), ["LCK..pts:3"]);
+}
+
+#[test]
+fn a_lock_for_a_pid_that_does_not_exist_is_taken_by_the_next() {
+    let machine = Machine::new();
+    assert_eq!(machine.lock("ttyS1", i32::MAX), Outcome::Done);
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
+    assert_eq!(fs::read(machine.lock_file("LCK..ttyS1")).unwrap(), decimal(own()));
+    assert_eq!(machine.unlock("ttyS1", i32::MAX), Outcome::Busy);
+}
+
+#[test]
+fn locks_of_dead_holders_are_taken_over() {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+    drop(holder);
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+}
+
+/// The number of a dead holder was given to a new process: our record tells them apart.
+#[test]
+fn a_reused_pid_does_not_hold_the_lock_of_its_predecessor() {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
+    let record = machine.path("state/LCK..ttyS0");
+    let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
+    let start = text.split(' ').find_map(|word| word.strip_prefix("start=")).unwrap().to_owned();
+    fs::remove_file(&record).unwrap();
+    symlink(text.replace(&format!("start={start}"), "start=1"), &record).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+}
+
+#[test]
+fn without_a_record_a_living_pid_is_believed() {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
+    fs::remove_file(machine.path("state/LCK..ttyS0")).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+}
+
+#[test]
+fn a_record_of_another_file_is_not_believed() {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
+    let record = machine.path("state/LCK..ttyS0");
+    let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
+    fs::remove_file(&record).unwrap();
+    symlink(text.replace("start=", "start=9"), &record).unwrap();
+    // The same pid takes the port by itself, as a program that knows nothing of us would.
+    fs::remove_file(machine.lock_file("LCK..ttyS0")).unwrap();
+    fs::write(machine.lock_file("LCK..ttyS0"), decimal(holder.pid())).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+}
+
+/// "UNLOCK" in the contract.
+#[test]
+fn unlock_knows_whose_lock_it_is() {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    assert_eq!(machine.unlock("ttyS0", own()), Outcome::Busy, "nothing there");
+    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
+    assert_eq!(machine.unlock("ttyS0", own()), Outcome::Busy, "held by another");
+    assert_eq!(machine.names(), ["LCK..ttyS0"]);
+    assert_eq!(machine.unlock("ttyS0", holder.pid()), Outcome::Done);
+    assert_eq!(machine.unlock("ttyS0", holder.pid()), Outcome::Busy, "already gone");
+}
+
+#[test]
+fn unlock_clears_what_the_dead_left() {
+    let machine = Machine::new();
+    fs::write(machine.lock_file("LCK..ttyS0"), decimal(dead())).unwrap();
+    fs::write(machine.path("other/LK.ttyS0"), decimal(own())).unwrap();
+    assert_eq!(machine.unlock("ttyS0", own()), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+    assert_eq!(listing(&machine.path("other")), [""; 0]);
+}
+
+#[test]
+fn an_unplugged_device_can_be_unlocked() {
+    let machine = Machine::new();
+    let node = machine.path("dev/ttyS1");
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
+    fs::remove_file(&node).unwrap();
+    assert_eq!(machine.unlock("ttyS1", own()), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+}
+
+#[test]
+fn a_lock_directory_that_is_not_there_is_denied() {
+    let machine = Machine::new();
+    fs::remove_dir(machine.path("lock")).unwrap();
+    let Answer { outcome, events } = machine.table().lock(&request("ttyS0", own()));
+    assert_eq!(outcome, Outcome::Denied);
+    assert_eq!(events.len(), 1);
+    assert_eq!(machine.unlock("ttyS0", own()), Outcome::Denied);
+}
+
+#[test]
+fn links_out_of_the_device_directory_are_denied() {
+    let machine = Machine::new();
+    symlink("/etc/passwd", machine.path("dev/evil")).unwrap();
+    assert_eq!(machine.lock("evil", own()), Outcome::Denied);
+    assert_eq!(machine.names(), [""; 0]);
+}
+
+#[test]
+fn a_flock_on_the_node_is_busy_but_for_its_own_process() {
+    let machine = Machine::new();
+    let node = machine.path("dev/ttyS0");
+    let mut flock = Command::new("flock")
+        .arg("--no-fork")
+        .arg(&node)
+        .args(["sh", "-c", "echo held; exec sleep 600"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 5];
+    std::io::Read::read_exact(flock.stdout.as_mut().unwrap(), &mut line).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+    assert_eq!(machine.names(), [""; 0]);
+    assert_eq!(machine.lock("ttyS0", flock.id().try_into().unwrap()), Outcome::Done);
+    let _ = flock.kill();
+    let _ = flock.wait();
+}
+
+#[rstest]
+fn every_system_locks_and_unlocks_in_its_own_form(
+    #[values(
+        "linux", "freebsd", "netbsd", "openbsd", "macos", "solaris", "illumos", "aix", "hp-ux",
+        "irix", "sco", "unixware", "tru64", "qnx", "generic"
+    )]
+    os: &'static str,
+) {
+    let machine = Machine::of(os);
+    let holder = Holder::new();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+    let names = machine.names();
+    assert!(!names.is_empty());
+    let binary = matches!(os, "hp-ux" | "tru64");
+    for name in &names {
+        let length = fs::read(machine.lock_file(name)).unwrap().len();
+        assert_eq!(
+            length,
+            if binary {
+                4
+            } else if os == "qnx" {
+                22
+            } else {
+                11
+            },
+            "{name}"
+        );
+    }
+    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Busy);
+    assert_eq!(machine.unlock("ttyS0", own()), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+}
+
+#[test]
+fn the_table_of_systems_is_the_one_tested() {
+    assert_eq!(SYSTEMS.len(), 15);
+}
+
+/// A stale lock of another user in a sticky directory: stepped over where it is only searched,
+/// busy where it stands in the way. Needs root to become somebody else.
+#[test]
+fn foreign_stale_locks_in_a_sticky_directory() {
+    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
+    let machine = Machine::new();
+    fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
+    for dir in ["lock", "other"] {
+        fs::set_permissions(machine.path(dir), Permissions::from_mode(0o1777)).unwrap();
+    }
+    fs::write(machine.lock_file("lk..ttyS0"), decimal(dead())).unwrap();
+    fs::write(machine.lock_file("LCK..ttyS1"), decimal(dead())).unwrap();
+    let root = machine.root.path().to_owned();
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "as_nobody_in_a_sticky_directory"])
+        .env("LFPD_TEST_ROOT", &root)
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert_eq!(machine.names(), ["LCK..ttyS0", "LCK..ttyS1", "lk..ttyS0"]);
+}
+
+/// The other half of the test above, run by it as another user.
+#[test]
+#[ignore = "run by foreign_stale_locks_in_a_sticky_directory"]
+fn as_nobody_in_a_sticky_directory() {
+    let root = PathBuf::from(std::env::var_os("LFPD_TEST_ROOT").unwrap());
+    nix::unistd::setgid(65534.into()).unwrap();
+    nix::unistd::setuid(65534.into()).unwrap();
+    let mut table = Table::new(Places {
+        system: by_name("linux").unwrap(),
+        dev_dir: root.join("dev"),
+        lock_dir: root.join("lock"),
+        search_dirs: vec![],
+        state_dir: root.join("state"),
+    });
+    let over = table.lock(&request("ttyS0", own()));
+    assert_eq!(over.outcome, Outcome::Done, "{over:?}");
+    assert!(over.events.iter().any(|event| event.text.contains("stepped over")), "{over:?}");
+    let stuck = table.lock(&request("ttyS1", own()));
+    assert_eq!(stuck.outcome, Outcome::Busy, "{stuck:?}");
+    assert!(stuck.events.iter().any(|event| event.text.contains("CAP_FOWNER")), "{stuck:?}");
+}
