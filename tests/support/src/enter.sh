@@ -51,6 +51,7 @@ mount -t tmpfs -o "mode=$lock_mode" lock /run/lock
 chown "$lock_owner" /run/lock
 mount -t tmpfs -o mode=755 spool /var/spool
 mount -t tmpfs -o mode=755 log /var/log
+mkdir /var/log/mgetty
 mount -t tmpfs -o mode=1777 tmp /tmp
 mount -t tmpfs -o mode=755 home /home
 for user in alice bob; do
@@ -59,5 +60,9 @@ for user in alice bob; do
 done
 hostname testbed
 ip link set lo up
+# A documentation address (RFC 5737): without any but loopback's, getaddrinfo(3) with
+# AI_ADDRCONFIG refuses even "127.0.0.1", and ser2net asks that way.
+ip address add 192.0.2.1/32 dev lo
 echo ready
-exec cat >/dev/null
+# Not exec: the shell, as pid 1, must collect the orphans that programs leave.
+cat >/dev/null

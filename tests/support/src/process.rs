@@ -18,6 +18,9 @@ use crate::peers::advice;
 use crate::sandbox::{PATH, Sandbox};
 use crate::until::{LIMIT, until};
 
+/// How long the output of an ended program may take to arrive.
+const DRAIN: Duration = Duration::from_millis(500);
+
 /// The users of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
@@ -301,13 +304,21 @@ impl Process<'_> {
         self.child.try_wait().expect("a child").is_none()
     }
 
+    /// What became of it, if it has ended.
+    pub fn ended(&mut self) -> Option<End> {
+        let status = self.child.try_wait().expect("a child")?;
+        // What it printed last may still be in the pipe; a child of its own may hold that open.
+        until(DRAIN, || (Arc::strong_count(&self.output) == 1).then_some(()));
+        Some(End { name: self.name.clone(), status, output: self.output() })
+    }
+
     /// Waits until it has printed this.
     ///
     /// # Panics
     /// When it has not within [`LIMIT`], or ends without.
     pub fn expect(&mut self, text: &str) {
         let found = until(LIMIT, || {
-            let ended = !self.runs();
+            let ended = self.ended().is_some();
             if self.output().contains(text) { Some(true) } else { ended.then_some(false) }
         });
         assert_eq!(found, Some(true), "{} did not say {text:?}:\n{}", self.name, self.output());
@@ -336,13 +347,9 @@ impl Process<'_> {
     /// When it has not ended within `limit`.
     #[must_use]
     pub fn wait(mut self, limit: Duration) -> End {
-        let status = until(limit, || self.child.try_wait().expect("a child"));
-        let Some(status) = status else {
+        until(limit, || self.ended()).unwrap_or_else(|| {
             panic!("{} still runs after {limit:?}:\n{}", self.name, self.output())
-        };
-        // What it printed last may still be in the pipe; a child of its own may hold that open.
-        until(Duration::from_millis(200), || (Arc::strong_count(&self.output) == 1).then_some(()));
-        End { name: self.name.clone(), status, output: self.output() }
+        })
     }
 
     fn gone(&mut self) {
@@ -360,8 +367,8 @@ impl Drop for Process<'_> {
                 .args(["--", "kill", "-KILL", "--", &pid])
                 .stderr(Stdio::null())
                 .status();
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+            // Not its guide, nsenter, which must live to collect it: a zombie counts as alive.
+            self.gone();
         }
     }
 }

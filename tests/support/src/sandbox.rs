@@ -28,7 +28,6 @@ pub struct Layout {
 struct Port {
     name: String,
     far_end: OwnedFd,
-    _near_end: OwnedFd,
 }
 
 impl Layout {
@@ -46,7 +45,7 @@ impl Layout {
         std::os::unix::fs::chown(&path, Some(0), Some(20)).expect("owner of the port: not root?");
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode of the port");
         self.furniture.push(["port".into(), name.into(), text(&path)]);
-        self.ports.push(Port { name: name.into(), far_end: master, _near_end: slave });
+        self.ports.push(Port { name: name.into(), far_end: master });
         self
     }
 
