@@ -1,0 +1,200 @@
+//! What `sema` does: one request, one outcome, one exit code.
+
+use std::path::Path;
+
+use clap::{CommandFactory, Parser};
+use lockfile::Pid;
+
+use super::arguments::{Arguments, Command, Form, HolderArguments, Lock, Taking};
+use super::outcome::{Failure, Outcome, exit, printable};
+use super::signals::{self, Signals};
+use super::{complain, print, run};
+use crate::error::Error;
+use crate::guard::{Guard, Releaser};
+use crate::record::Holder;
+use crate::semaphore::{Patience, Semaphore};
+use crate::watch::Alarm;
+
+/// Reads the command line, does what it says, reports, and tells the exit code.
+pub(crate) fn perform() -> u8 {
+    match Arguments::try_parse() {
+        Ok(arguments) => dispatch(arguments.command),
+        Err(error) => {
+            let _ = error.print();
+            u8::try_from(error.exit_code()).unwrap_or(exit::USAGE)
+        }
+    }
+}
+
+fn dispatch(command: Command) -> u8 {
+    match command {
+        Command::Try { lock, holder, taking } => {
+            signals::hold_off();
+            report(&lock.path, lock.output.form(), try_acquire(&lock, holder, &taking))
+        }
+        Command::Acquire { lock, patience, holder, taking } => {
+            let outcome = acquire(&lock, patience.timeout, holder, &taking);
+            report(&lock.path, lock.output.form(), outcome)
+        }
+        Command::Release { lock, holder, force } => {
+            if force && lock.config().slots.count() > 1 {
+                complain("sema: --force releases one file: name the slot, PATH.1 to PATH.N\n");
+                return exit::USAGE;
+            }
+            signals::hold_off();
+            report(&lock.path, lock.output.form(), release(&lock, holder, force))
+        }
+        Command::Status { lock } => {
+            let outcome = open(&lock).and_then(|semaphore| semaphore.status());
+            report(&lock.path, lock.output.form(), outcome.map(Outcome::Status))
+        }
+        Command::Wait { lock, patience } => {
+            let patience = Patience { timeout: patience.timeout, alarm: None };
+            let outcome = open(&lock).and_then(|semaphore| semaphore.wait_with(&patience));
+            report(&lock.path, lock.output.form(), outcome.map(|()| Outcome::Free))
+        }
+        Command::List { directory, stale, output } => {
+            let outcome = crate::cleaning::list(&directory, stale.config());
+            report(&directory, output.form(), outcome.map(Outcome::Listed))
+        }
+        Command::Clean { lock } => {
+            let outcome = open(&lock).and_then(|semaphore| semaphore.clean());
+            report(&lock.path, lock.output.form(), outcome.map(Outcome::Cleaned))
+        }
+        Command::Run { lock, patience, taking, command } => {
+            match run::run(&lock, patience.timeout, &taking, command) {
+                Ok(code) => code,
+                Err(error) => report_failure(&lock.path, lock.output.form(), &error),
+            }
+        }
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "sema", &mut text);
+            written(print(&String::from_utf8_lossy(&text)))
+        }
+    }
+}
+
+fn open(lock: &Lock) -> Result<Semaphore, Error> {
+    Semaphore::with_config(&lock.path, lock.config())
+}
+
+fn try_acquire(lock: &Lock, holder: HolderArguments, taking: &Taking) -> Result<Outcome, Error> {
+    let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
+    let holder = semaphore.named_holder(holder.pid)?;
+    let guard = semaphore.try_acquire_as(taking.tag.as_deref(), &mut || Ok(holder.clone()))?;
+    Ok(acquired(lock, guard))
+}
+
+fn acquire(
+    lock: &Lock,
+    timeout: Option<std::time::Duration>,
+    holder: HolderArguments,
+    taking: &Taking,
+) -> Result<Outcome, Error> {
+    // Who holds it is settled before the wait: should the caller die meanwhile, the lock will
+    // name a dead process, not whoever inherits the orphan.
+    let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
+    let holder = semaphore.named_holder(holder.pid)?;
+    let signals = catch_signals()?;
+    let patience = Patience { timeout, alarm: Some(&signals) };
+    let tag = taking.tag.as_deref();
+    let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience)?;
+    if let Some(signal) = signals.ring() {
+        guard.release()?;
+        return Err(Error::Interrupted { signal });
+    }
+    Ok(acquired(lock, guard))
+}
+
+pub(crate) fn catch_signals() -> Result<Signals, Error> {
+    Signals::catch(&[]).map_err(system)
+}
+
+/// An error of the few system calls that concern no file.
+pub(crate) fn system(errno: nix::errno::Errno) -> Error {
+    Error::Process { message: errno.desc() }
+}
+
+fn acquired(lock: &Lock, guard: Guard) -> Outcome {
+    let slot = (lock.config().slots.count() > 1).then(|| guard.slot());
+    Outcome::Acquired { info: guard.keep(), slot }
+}
+
+fn release(lock: &Lock, holder: HolderArguments, force: bool) -> Result<Outcome, Error> {
+    let semaphore = open(lock)?;
+    if force {
+        semaphore.release_for(Releaser::Anyone)?;
+    } else {
+        let holder = semaphore.named_holder_or_number(holder.pid)?;
+        semaphore.release_for(Releaser::Holder(&holder))?;
+    }
+    Ok(Outcome::Released)
+}
+
+impl Semaphore {
+    /// The process named on the command line, or the calling one.
+    fn named_holder(&self, pid: Option<Pid>) -> Result<Holder, Error> {
+        let pid = pid.or_else(lockfile::process::parent).ok_or(Error::NoHolder { pid: 0 })?;
+        let holder = Holder::of(pid, self.inner.judge.here());
+        holder.ok_or(Error::NoHolder { pid: crate::system::number(pid) })
+    }
+
+    /// The same for releasing, where a process that has ended may be named as well.
+    fn named_holder_or_number(&self, pid: Option<Pid>) -> Result<Holder, Error> {
+        match self.named_holder(pid) {
+            Err(Error::NoHolder { pid }) if pid != 0 => Ok(Holder::bare(pid)),
+            other => other,
+        }
+    }
+}
+
+/// Tells what a command came to.
+fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> u8 {
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => return report_failure(path, form, &error),
+    };
+    let printed = match form {
+        Form::Quiet => Ok(()),
+        Form::Text => print(&outcome.text()),
+        Form::Json => print(&(outcome.json().compact() + "\n")),
+    };
+    match outcome {
+        // The deed counts: a lock that was taken must not be reported as a failure.
+        Outcome::Acquired { .. } | Outcome::Released => outcome.exit_code(),
+        Outcome::Free | Outcome::Status(_) | Outcome::Listed(_) | Outcome::Cleaned(_) => {
+            let code = outcome.exit_code();
+            if code == exit::DONE { written(printed) } else { code }
+        }
+    }
+}
+
+fn written(printed: std::io::Result<()>) -> u8 {
+    match printed {
+        Ok(()) => exit::DONE,
+        Err(error) => {
+            complain(&format!("sema: standard output: {error}\n"));
+            exit::SYSTEM
+        }
+    }
+}
+
+fn report_failure(path: &Path, form: Form, error: &Error) -> u8 {
+    let failure = Failure { error };
+    let code = failure.exit_code();
+    match form {
+        Form::Quiet if code == exit::HELD => {}
+        Form::Text | Form::Quiet => complain(&failure.sentence(path)),
+        Form::Json => {
+            let value = super::json::Value::Object(failure.members());
+            let _ = print(&(value.compact() + "\n"));
+        }
+    }
+    code
+}
+
+/// A message of `run` while the command has the standard output.
+pub(crate) fn warn(path: &Path, message: &str) {
+    complain(&(printable(&format!("sema: {}: {message}", path.display())) + "\n"));
+}

@@ -1,0 +1,89 @@
+//! The command line, word by word.
+
+use clap::CommandFactory;
+use rstest::rstest;
+
+use super::*;
+
+fn parse(line: &str) -> Result<Arguments, clap::Error> {
+    Arguments::try_parse_from(line.split(' '))
+}
+
+#[test]
+fn clap_finds_no_fault_with_the_definition() {
+    Arguments::command().debug_assert();
+}
+
+#[rstest]
+#[case::try_it("sema try a")]
+#[case::its_other_name("sema try-acquire a")]
+#[case::options_before_the_path("sema try --tag x --json a")]
+#[case::options_after_the_path("sema try a --tag x --stale 5 --stale-when age --mode 600 -q")]
+#[case::acquire("sema acquire a --timeout 0.5 --pid 1 --slots 3")]
+#[case::release("sema release a --force --pid 7")]
+#[case::status("sema status a --json")]
+#[case::wait("sema wait a --timeout 10 --stale 0")]
+#[case::list("sema list /tmp --json --stale-when dead")]
+#[case::clean("sema clean a --slots 2")]
+#[case::run("sema run a --timeout 1 --tag t -- make -j 2 --timeout 9")]
+#[case::completions("sema completions bash")]
+fn accepts(#[case] line: &str) {
+    parse(line).unwrap();
+}
+
+#[rstest]
+#[case::nothing("sema")]
+#[case::no_path("sema try")]
+#[case::unknown_command("sema grab a")]
+#[case::unknown_option("sema try a --wait")]
+#[case::two_paths("sema try a b")]
+#[case::run_without_a_command("sema run a")]
+#[case::run_without_the_dashes("sema run a true")]
+#[case::timeout_of_try("sema try a --timeout 5")]
+#[case::timeout_not_a_number("sema acquire a --timeout soon")]
+#[case::slots_zero("sema try a --slots 0")]
+#[case::slots_too_many("sema try a --slots 1025")]
+#[case::slots_plus("sema try a --slots +2")]
+#[case::pid_zero("sema try a --pid 0")]
+#[case::pid_word("sema try a --pid me")]
+#[case::mode_word("sema try a --mode rw")]
+#[case::mode_too_large("sema try a --mode 1777")]
+#[case::stale_when("sema try a --stale-when never")]
+fn refuses_with_exit_code_2(#[case] line: &str) {
+    assert_eq!(parse(line).unwrap_err().exit_code(), 2);
+}
+
+#[rstest]
+#[case::whole("5", Some(5_000))]
+#[case::fraction("0.25", Some(250))]
+#[case::bare_fraction(".5", Some(500))]
+#[case::bare_point("5.", Some(5_000))]
+#[case::zero("0", Some(0))]
+#[case::many_digits("1.0000000009", Some(1_000))]
+#[case::longest("31557600000", Some(31_557_600_000_000))]
+#[case::too_long("31557600001", None)]
+#[case::far_too_long("99999999999999999999999999", None)]
+#[case::point_alone(".", None)]
+#[case::empty("", None)]
+#[case::minus("-1", None)]
+#[case::plus("+1", None)]
+#[case::exponent("1e3", None)]
+#[case::unit("5s", None)]
+#[case::blank(" 5", None)]
+#[case::not_a_number("nan", None)]
+#[case::infinite("inf", None)]
+fn reads_seconds(#[case] text: &str, #[case] milliseconds: Option<u64>) {
+    assert_eq!(seconds(text).ok(), milliseconds.map(Duration::from_millis));
+}
+
+#[rstest]
+#[case::default("", Some(3600))]
+#[case::given(" --stale 60", Some(60))]
+#[case::never(" --stale 0", None)]
+#[case::never_with_a_fraction(" --stale 0.0", None)]
+fn a_stale_timeout_of_zero_is_never(#[case] option: &str, #[case] timeout: Option<u64>) {
+    let Command::Status { lock } = parse(&format!("sema status a{option}")).unwrap().command else {
+        panic!("not status")
+    };
+    assert_eq!(lock.config().stale_timeout, timeout.map(Duration::from_secs));
+}

@@ -1,0 +1,98 @@
+//! The command line of `semats`, word by word.
+
+use rstest::rstest;
+
+use super::*;
+
+fn asked(line: &str) -> Asked {
+    ask(line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect())
+}
+
+fn plain(command: Command) -> Request {
+    Request {
+        command,
+        path: "p".into(),
+        tag: None,
+        timeout: None,
+        force: false,
+        form: Form::Text,
+        verbose: false,
+    }
+}
+
+#[rstest]
+#[case::acquire("acquire p", plain(Command::Acquire))]
+#[case::try_acquire("try-acquire p", plain(Command::TryAcquire))]
+#[case::release("release p", plain(Command::Release))]
+#[case::status("status p", plain(Command::Status))]
+#[case::clean("clean p", plain(Command::Clean))]
+#[case::tag("acquire p --tag x", Request { tag: Some("x".into()), ..plain(Command::Acquire) })]
+#[case::short_tag("acquire -t x p", Request { tag: Some("x".into()), ..plain(Command::Acquire) })]
+#[case::tag_with_equals("acquire p --tag=a=b", Request { tag: Some("a=b".into()), ..plain(Command::Acquire) })]
+#[case::tag_like_an_option("acquire p -t -f", Request { tag: Some("-f".into()), ..plain(Command::Acquire) })]
+#[case::timeout("acquire --timeout 500 p", Request { timeout: Some(Duration::from_millis(500)), ..plain(Command::Acquire) })]
+#[case::force("release p --force", Request { force: true, ..plain(Command::Release) })]
+#[case::short_force("release -f p", Request { force: true, ..plain(Command::Release) })]
+#[case::json("status --json p", Request { form: Form::Json, ..plain(Command::Status) })]
+#[case::short_json("status p -j", Request { form: Form::Json, ..plain(Command::Status) })]
+#[case::verbose("clean -v p", Request { verbose: true, ..plain(Command::Clean) })]
+#[case::options_before_the_command("-j -v status p", Request { form: Form::Json, verbose: true, ..plain(Command::Status) })]
+#[case::path_behind_two_dashes("status -- p", plain(Command::Status))]
+fn asks_for(#[case] line: &str, #[case] request: Request) {
+    assert_eq!(asked(line), Asked::For(request));
+}
+
+#[test]
+fn behind_two_dashes_there_are_no_options() {
+    let odd = Request { path: "-j".into(), ..plain(Command::Status) };
+    assert_eq!(asked("status -- -j"), Asked::For(odd));
+}
+
+#[rstest]
+#[case::short("-h")]
+#[case::long("--help")]
+#[case::behind_a_command("status p --help")]
+fn help(#[case] line: &str) {
+    assert_eq!(asked(line), Asked::Help);
+}
+
+#[rstest]
+#[case::nothing("")]
+#[case::only_options("-j --verbose")]
+fn no_command(#[case] line: &str) {
+    assert_eq!(asked(line), Asked::NoCommand);
+}
+
+#[rstest]
+#[case::with_a_path("grab p")]
+#[case::without_a_path("grab")]
+fn unknown_command(#[case] line: &str) {
+    assert_eq!(asked(line), Asked::UnknownCommand("grab".into()));
+}
+
+#[rstest]
+#[case::no_path("status", "Lock path is required")]
+#[case::two_paths("status p q", "Unexpected argument: q")]
+#[case::unknown_option("status p --color", "Unknown option: --color")]
+#[case::tag_without_a_value("acquire p --tag", "--tag needs a value")]
+#[case::timeout_without_a_value("acquire p --timeout", "--timeout needs a value")]
+#[case::timeout_word("acquire p --timeout soon", "not a number of milliseconds: soon")]
+#[case::timeout_minus("acquire p --timeout -1", "not a number of milliseconds: -1")]
+#[case::timeout_fraction("acquire p --timeout 1.5", "not a number of milliseconds: 1.5")]
+fn wrong(#[case] line: &str, #[case] message: &str) {
+    assert_eq!(asked(line), Asked::Wrong(message.into()));
+}
+
+#[test]
+fn an_empty_path_is_none() {
+    let words = ["try-acquire", ""].map(OsString::from).to_vec();
+    assert_eq!(ask(words), Asked::Wrong("Lock path is required".into()));
+}
+
+#[rstest]
+#[case::text(Form::Text, "locked: false\ninfo: null\n")]
+#[case::json(Form::Json, "{\n  \"locked\": false,\n  \"info\": null\n}\n")]
+fn forms(#[case] way: Form, #[case] text: &str) {
+    let members = vec![("locked", Value::Bool(false)), ("info", Value::Null)];
+    assert_eq!(form(way, members), text);
+}

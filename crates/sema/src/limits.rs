@@ -1,0 +1,35 @@
+//! Every limit and default of this crate, in one place; their tests are at, below and above each.
+
+use std::time::Duration;
+
+/// A reader of a lock file reads at most so many bytes; a longer file does not parse.
+pub const LONGEST_FILE: usize = 64 * 1024;
+
+/// The longest tag, in characters; what is longer is cut.
+pub const LONGEST_TAG: usize = 10_000;
+
+/// The longest other word in a lock file (`boot=`, `host=`), in characters.
+pub const LONGEST_WORD: usize = 255;
+
+/// A lock is old when its time stamp is further back than this (both original tools: one hour).
+pub const STALE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// A waiter looks again after so long even if nothing was reported: network file systems report
+/// nothing, and a holder that dies reports nothing either.
+pub const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The permission bits of a published lock.
+pub const MODE: u32 = 0o644;
+
+/// The most holders one counting semaphore can have.
+pub const MOST_SLOTS: u32 = 1024;
+
+/// Symbolic links followed before giving up, as in the kernel.
+pub const MOST_LINKS: usize = 40;
+
+/// How often one look at a lock is repeated because the file changed under it. Each repetition
+/// means that somebody else made progress.
+pub const MOST_LOOKS: usize = 64;
+
+/// The longest time span an option takes, in seconds: a thousand years.
+pub const LONGEST_SPAN_SECONDS: u64 = 31_557_600_000;

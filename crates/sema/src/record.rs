@@ -1,0 +1,290 @@
+//! The lock file's content, bytes to value and back. Pure: no files, no clock, no system.
+//!
+//! The format is `sema(5)`: one `key=value` per line. Whatever a file says, what comes out of here
+//! is one line of text per word, so nothing a hostile file contains can forge a second line of
+//! output or move a terminal's cursor.
+
+use std::fmt;
+
+use crate::limits::{LONGEST_FILE, LONGEST_TAG, LONGEST_WORD};
+
+/// Who holds a lock, as far as a lock file can tell.
+///
+/// `pid` alone is what the original tools write. `start`, `boot` and `pidns` together say exactly
+/// which process of which machine is meant, across pid reuse, reboots and containers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    pub(crate) pid: u64,
+    pub(crate) start: Option<u64>,
+    pub(crate) boot: Option<String>,
+    pub(crate) pidns: Option<u64>,
+    pub(crate) host: Option<String>,
+}
+
+impl Holder {
+    /// A holder of whom only the number is known, as the original tools write it.
+    #[must_use]
+    pub fn bare(pid: u64) -> Self {
+        Self { pid, start: None, boot: None, pidns: None, host: None }
+    }
+
+    /// The process number, as written. It may be one that no process can have.
+    #[must_use]
+    pub fn pid(&self) -> u64 {
+        self.pid
+    }
+
+    /// When the process started, in clock ticks since the machine did.
+    #[must_use]
+    pub fn start(&self) -> Option<u64> {
+        self.start
+    }
+
+    /// Which boot of the machine it belongs to (`/proc/sys/kernel/random/boot_id`).
+    #[must_use]
+    pub fn boot(&self) -> Option<&str> {
+        self.boot.as_deref()
+    }
+
+    /// The inode number of the pid namespace in which `pid` means something.
+    #[must_use]
+    pub fn pidns(&self) -> Option<u64> {
+        self.pidns
+    }
+
+    /// The name of the machine.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    /// Whether two descriptions mean the same process: the same number, and nothing that both
+    /// know tells them apart.
+    #[must_use]
+    pub fn is_same_process(&self, other: &Self) -> bool {
+        fn agree<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+            one.is_none() || other.is_none() || one == other
+        }
+        self.pid == other.pid
+            && agree(self.start.as_ref(), other.start.as_ref())
+            && agree(self.boot.as_ref(), other.boot.as_ref())
+            && agree(self.pidns.as_ref(), other.pidns.as_ref())
+    }
+}
+
+/// A description of what a lock is for: one line without control characters, at most
+/// [`LONGEST_TAG`] characters, not empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tag(String);
+
+impl Tag {
+    /// Makes a tag of any text: control characters (0x00-0x1F, 0x7F) become blanks, blanks around
+    /// it go, what is longer than [`LONGEST_TAG`] is cut. Nothing left means no tag.
+    #[must_use]
+    pub fn clean(text: &str) -> Option<Self> {
+        Self::clean_to(text, LONGEST_TAG)
+    }
+
+    /// The same with another limit, never above [`LONGEST_TAG`].
+    #[must_use]
+    pub fn clean_to(text: &str, longest: usize) -> Option<Self> {
+        one_line(text, longest.min(LONGEST_TAG)).map(Self)
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a lock file says: who, since when, what for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LockInfo {
+    holder: Holder,
+    timestamp: u64,
+    tag: Option<Tag>,
+}
+
+/// Why a file is no lock file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ParseError {
+    /// It is longer than [`LONGEST_FILE`].
+    TooLong,
+    /// Its bytes are not UTF-8.
+    NotUtf8,
+    /// It is empty, or blank.
+    Blank,
+    /// It has no `pid`.
+    PidMissing,
+    /// Its `pid` is not a decimal integer.
+    PidNotANumber,
+    /// It has no `timestamp`.
+    TimestampMissing,
+    /// Its `timestamp` is not a decimal integer.
+    TimestampNotANumber,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLong => "the file is longer than 64 KiB",
+            Self::NotUtf8 => "the file is not UTF-8",
+            Self::Blank => "the file is empty",
+            Self::PidMissing => "pid is missing",
+            Self::PidNotANumber => "pid is not a number",
+            Self::TimestampMissing => "timestamp is missing",
+            Self::TimestampNotANumber => "timestamp is not a number",
+        })
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+impl LockInfo {
+    /// Puts the content of a lock together. `timestamp` is in seconds since 1970.
+    #[must_use]
+    pub fn new(holder: Holder, timestamp: u64, tag: Option<Tag>) -> Self {
+        Self { holder, timestamp, tag }
+    }
+
+    /// Reads the content of a lock file.
+    ///
+    /// Lines end with LF or CRLF. White space around key and value goes, lines without `=` and
+    /// unknown keys are passed over, the last of a repeated key counts. An integer is decimal
+    /// digits and nothing else; one beyond 64 bits counts as the largest. Of the keys that are
+    /// not required, one that makes no sense counts as absent.
+    ///
+    /// # Errors
+    /// [`ParseError`]: the required keys are missing or malformed, or this is no such text.
+    pub fn parse(content: &[u8]) -> Result<Self, ParseError> {
+        if content.len() > LONGEST_FILE {
+            return Err(ParseError::TooLong);
+        }
+        let text = std::str::from_utf8(content).map_err(|_| ParseError::NotUtf8)?;
+        if text.trim().is_empty() {
+            return Err(ParseError::Blank);
+        }
+        let words = Words::split(text);
+        let pid = words.pid.ok_or(ParseError::PidMissing)?;
+        let pid = integer(pid).ok_or(ParseError::PidNotANumber)?;
+        let timestamp = words.timestamp.ok_or(ParseError::TimestampMissing)?;
+        let timestamp = integer(timestamp).ok_or(ParseError::TimestampNotANumber)?;
+        let holder = Holder {
+            pid,
+            start: words.start.and_then(integer),
+            boot: words.boot.and_then(|word| one_line(word, LONGEST_WORD)),
+            pidns: words.pidns.and_then(integer),
+            host: words.host.and_then(|word| one_line(word, LONGEST_WORD)),
+        };
+        Ok(Self { holder, timestamp, tag: words.tag.and_then(Tag::clean) })
+    }
+
+    /// Writes the content of a lock file: LF after every line, at most [`LONGEST_FILE`] bytes.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = format!("pid={}\ntimestamp={}\n", self.holder.pid, self.timestamp);
+        let mut line = |key: &str, value: Option<&dyn fmt::Display>| {
+            if let Some(value) = value {
+                text.push_str(&format!("{key}={value}\n"));
+            }
+        };
+        line("tag", self.tag.as_ref().map(|v| v as _));
+        line("start", self.holder.start.as_ref().map(|v| v as _));
+        line("boot", self.holder.boot.as_ref().map(|v| v as _));
+        line("pidns", self.holder.pidns.as_ref().map(|v| v as _));
+        line("host", self.holder.host.as_ref().map(|v| v as _));
+        text
+    }
+
+    /// Who holds the lock.
+    #[must_use]
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// The holder's process number, as written.
+    #[must_use]
+    pub fn pid(&self) -> u64 {
+        self.holder.pid
+    }
+
+    /// When the lock was taken, in seconds since 1970 by the holder's clock.
+    #[must_use]
+    pub fn timestamp(&self) -> u64 {
+        self.timestamp
+    }
+
+    /// What the lock is for.
+    #[must_use]
+    pub fn tag(&self) -> Option<&str> {
+        self.tag.as_ref().map(Tag::as_str)
+    }
+
+    /// How long ago the lock was taken, in whole seconds; zero when the time stamp lies ahead.
+    #[must_use]
+    pub fn age_seconds(&self, now_seconds: u64) -> u64 {
+        now_seconds.saturating_sub(self.timestamp)
+    }
+}
+
+/// The values of the known keys, still as text.
+#[derive(Default)]
+struct Words<'a> {
+    pid: Option<&'a str>,
+    timestamp: Option<&'a str>,
+    tag: Option<&'a str>,
+    start: Option<&'a str>,
+    boot: Option<&'a str>,
+    pidns: Option<&'a str>,
+    host: Option<&'a str>,
+}
+
+impl<'a> Words<'a> {
+    fn split(text: &'a str) -> Self {
+        let mut words = Self::default();
+        let pairs = text.split('\n').filter_map(|line| line.split_once('='));
+        for (key, value) in pairs {
+            let place = match key.trim() {
+                "pid" => &mut words.pid,
+                "timestamp" => &mut words.timestamp,
+                "tag" => &mut words.tag,
+                "start" => &mut words.start,
+                "boot" => &mut words.boot,
+                "pidns" => &mut words.pidns,
+                "host" => &mut words.host,
+                _ => continue,
+            };
+            *place = Some(value.trim());
+        }
+        words
+    }
+}
+
+/// Decimal digits and nothing else. A number no 64 bits can hold is still a number: no process
+/// has it and no clock has shown it, which is what the largest value says as well.
+pub(crate) fn integer(text: &str) -> Option<u64> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some(text.parse().unwrap_or(u64::MAX))
+}
+
+/// One line of text: control characters become blanks, blanks around it go, the rest is cut.
+pub(crate) fn one_line(text: &str, longest: usize) -> Option<String> {
+    let blank = |c: char| if c.is_ascii_control() { ' ' } else { c };
+    let clean: String = text.chars().map(blank).collect();
+    let cut: String = clean.trim().chars().take(longest).collect();
+    let line = cut.trim_end();
+    (!line.is_empty()).then(|| line.to_owned())
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+//! The table "Stale" of the contract, row by row, with every fact put in by hand.
+
+use rstest::rstest;
+
+use super::*;
+
+const BOOT: &str = "0f2b6e5e-7a43-4f0c-9d4e-1d7b1b1d1a11";
+const OTHER_BOOT: &str = "ffffffff-7a43-4f0c-9d4e-1d7b1b1d1a11";
+const START: u64 = 777;
+const TAKEN: u64 = 1_700_000_000;
+const HOUR: u64 = 3600;
+
+fn here() -> Here {
+    Here { boot: Some(BOOT.into()), pidns: Some(5), host: Some("alpha".into()) }
+}
+
+fn exact() -> Holder {
+    Holder {
+        pid: 42,
+        start: Some(START),
+        boot: Some(BOOT.into()),
+        pidns: Some(5),
+        host: Some("alpha".into()),
+    }
+}
+
+fn after_reboot() -> Holder {
+    Holder { boot: Some(OTHER_BOOT.into()), ..exact() }
+}
+
+fn in_another_namespace() -> Holder {
+    Holder { pidns: Some(6), ..exact() }
+}
+
+fn on_another_host() -> Holder {
+    Holder { boot: Some(OTHER_BOOT.into()), host: Some("beta".into()), ..exact() }
+}
+
+const GONE: Process = Process::Gone;
+const SAME: Process = Process::Alive { start: Some(START) };
+const REUSED: Process = Process::Alive { start: Some(START + 1) };
+const HIDDEN: Process = Process::Alive { start: None };
+
+#[rstest]
+#[case::exact_alive(exact(), SAME, Standing::Alive)]
+#[case::exact_alive_but_hidden(exact(), HIDDEN, Standing::Alive)]
+#[case::exact_gone(exact(), GONE, Standing::Dead)]
+#[case::pid_reused(exact(), REUSED, Standing::Dead)]
+#[case::rebooted_pid_free(after_reboot(), GONE, Standing::Dead)]
+#[case::rebooted_pid_taken(after_reboot(), REUSED, Standing::Dead)]
+#[case::rebooted_same_start_by_chance(after_reboot(), SAME, Standing::Dead)]
+#[case::bare_alive(Holder::bare(42), REUSED, Standing::NumberTaken)]
+#[case::bare_alive_not_permitted(Holder::bare(42), HIDDEN, Standing::NumberTaken)]
+#[case::bare_gone(Holder::bare(42), GONE, Standing::NumberFree)]
+#[case::another_namespace_pid_free_here(in_another_namespace(), GONE, Standing::Elsewhere)]
+#[case::another_namespace_pid_taken_here(in_another_namespace(), SAME, Standing::Elsewhere)]
+#[case::another_host_pid_free_here(on_another_host(), GONE, Standing::Elsewhere)]
+#[case::another_host_pid_taken_here(on_another_host(), REUSED, Standing::Elsewhere)]
+#[case::renamed_but_same_boot(Holder { host: Some("old-name".into()), ..exact() }, SAME, Standing::Alive)]
+#[case::renamed_same_boot_gone(Holder { host: Some("old-name".into()), ..exact() }, GONE, Standing::Dead)]
+#[case::other_boot_and_no_name(Holder { host: None, ..after_reboot() }, GONE, Standing::Elsewhere)]
+#[case::other_boot_and_namespace(Holder { pidns: Some(6), ..after_reboot() }, GONE, Standing::Elsewhere)]
+#[case::only_a_foreign_name(Holder { host: Some("beta".into()), ..Holder::bare(42) }, GONE, Standing::Elsewhere)]
+#[case::only_our_name(Holder { host: Some("alpha".into()), ..Holder::bare(42) }, GONE, Standing::NumberFree)]
+#[case::only_a_foreign_namespace(Holder { pidns: Some(6), ..Holder::bare(42) }, GONE, Standing::Elsewhere)]
+#[case::start_missing(Holder { start: None, ..exact() }, GONE, Standing::NumberFree)]
+#[case::boot_missing(Holder { boot: None, ..exact() }, GONE, Standing::NumberFree)]
+#[case::namespace_missing(Holder { pidns: None, ..exact() }, GONE, Standing::NumberFree)]
+fn what_is_known_of_the_holder(
+    #[case] holder: Holder,
+    #[case] process: Process,
+    #[case] standing: Standing,
+) {
+    assert_eq!(Standing::of(&holder, &here(), process), standing);
+}
+
+#[rstest]
+#[case::no_boot_id(Here { boot: None, ..here() }, Standing::Elsewhere)]
+#[case::no_boot_id_and_no_name(Here { boot: None, host: None, ..here() }, Standing::Elsewhere)]
+#[case::no_namespace(Here { pidns: None, ..here() }, Standing::Elsewhere)]
+#[case::nothing(Here::default(), Standing::Elsewhere)]
+fn a_process_that_does_not_know_where_it_is(#[case] here: Here, #[case] standing: Standing) {
+    assert_eq!(Standing::of(&exact(), &here, GONE), standing);
+}
+
+/// Rows of the contract's table; columns are the rules, each at one hour and one second more.
+#[rstest]
+#[case::surely_dead(Standing::Dead, [(true, true), (true, true), (false, true)])]
+#[case::surely_alive(Standing::Alive, [(false, false), (false, true), (false, false)])]
+#[case::only_a_number_free(Standing::NumberFree, [(false, true), (false, true), (false, true)])]
+#[case::only_a_number_taken(Standing::NumberTaken, [(false, false), (false, true), (false, false)])]
+#[case::elsewhere(Standing::Elsewhere, [(false, false), (false, true), (false, false)])]
+fn stale(#[case] standing: Standing, #[case] columns: [(bool, bool); 3]) {
+    let rules = [StaleRule::Dead, StaleRule::Age, StaleRule::DeadAndOld];
+    let info = LockInfo::new(Holder::bare(42), TAKEN, None);
+    for (rule, (young, old)) in rules.into_iter().zip(columns) {
+        let judgement = Judgement { rule, timeout: Some(Duration::from_secs(HOUR)) };
+        assert_eq!(judgement.is_stale(&info, standing, TAKEN), young, "{rule:?}, just taken");
+        assert_eq!(judgement.is_stale(&info, standing, TAKEN + HOUR), young, "{rule:?}, an hour");
+        assert_eq!(judgement.is_stale(&info, standing, TAKEN + HOUR + 1), old, "{rule:?}, older");
+        let never = Judgement { rule, timeout: None };
+        assert!(!never.is_stale(&info, standing, u64::MAX), "{rule:?}, never");
+    }
+}
+
+/// Row 1 does not depend on the clock at all; the others never take a lock from the future for
+/// an old one.
+#[rstest]
+#[case::set_back_one_second(TAKEN - 1)]
+#[case::set_back_a_year(TAKEN - 31_536_000)]
+#[case::set_back_to_1970(0)]
+fn clock_set_back(#[case] now: u64) {
+    let info = LockInfo::new(Holder::bare(42), TAKEN, None);
+    for rule in [StaleRule::Dead, StaleRule::Age, StaleRule::DeadAndOld] {
+        let judgement = Judgement { rule, timeout: Some(Duration::from_secs(HOUR)) };
+        assert!(!judgement.is_stale(&info, Standing::Alive, now));
+        assert!(!judgement.is_stale(&info, Standing::NumberFree, now));
+        assert!(!judgement.is_stale(&info, Standing::Elsewhere, now));
+        let dead = judgement.is_stale(&info, Standing::Dead, now);
+        assert_eq!(dead, rule != StaleRule::DeadAndOld);
+    }
+}
+
+#[rstest]
+#[case::a_day(TAKEN + 86_400)]
+#[case::to_the_end_of_time(u64::MAX)]
+fn clock_set_forward(#[case] now: u64) {
+    let info = LockInfo::new(Holder::bare(42), TAKEN, None);
+    let timeout = Some(Duration::from_secs(HOUR));
+    let judgement = Judgement { rule: StaleRule::Dead, timeout };
+    assert!(!judgement.is_stale(&info, Standing::Alive, now), "a live holder keeps its lock");
+    assert!(!judgement.is_stale(&info, Standing::NumberTaken, now));
+    assert!(!judgement.is_stale(&info, Standing::Elsewhere, now));
+    assert!(judgement.is_stale(&info, Standing::NumberFree, now));
+}
+
+#[rstest]
+#[case::dead(StaleRule::Dead, HOUR + 1, false)]
+#[case::dead_and_old(StaleRule::DeadAndOld, HOUR + 1, false)]
+#[case::age_at_the_timeout(StaleRule::Age, HOUR, false)]
+#[case::age_beyond_it(StaleRule::Age, HOUR + 1, true)]
+fn a_file_that_does_not_parse(#[case] rule: StaleRule, #[case] age: u64, #[case] stale: bool) {
+    let judgement = Judgement { rule, timeout: Some(Duration::from_secs(HOUR)) };
+    assert_eq!(judgement.is_unreadable_stale(Duration::from_secs(age)), stale);
+    let never = Judgement { rule, timeout: None };
+    assert!(!never.is_unreadable_stale(Duration::from_secs(age)));
+}
+
+#[rstest]
+#[case::alive(Standing::Alive, Some(true))]
+#[case::number_taken(Standing::NumberTaken, Some(true))]
+#[case::dead(Standing::Dead, Some(false))]
+#[case::number_free(Standing::NumberFree, Some(false))]
+#[case::elsewhere(Standing::Elsewhere, None)]
+fn what_status_says(#[case] standing: Standing, #[case] alive: Option<bool>) {
+    assert_eq!(standing.is_alive(), alive);
+}
