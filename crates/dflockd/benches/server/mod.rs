@@ -21,8 +21,10 @@ impl Server {
             .ok_or_else(|| io::Error::other("built without the dflockd program"))?;
         let port = free_port()?;
         let child = Command::new(program)
-            .args(["--port", &port.to_string(), "--max-locks", "4000000"])
-            .args(["--read-timeout", "3600", "--host", "127.0.0.1"])
+            .env("DFLOCKD_HOST", "127.0.0.1")
+            .env("DFLOCKD_PORT", port.to_string())
+            .env("DFLOCKD_MAX_LOCKS", "4000000")
+            .env("DFLOCKD_READ_TIMEOUT_S", "3600")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;

@@ -117,11 +117,20 @@ fn named(held: &Held) -> Result<(Key, Token), Failure> {
     Ok((key, token))
 }
 
+/// `error` to a request without a token: the server does not know the word (`ping` is younger than
+/// the protocol).
+fn unknown_word(error: ClientError) -> ClientError {
+    if matches!(error, ClientError::Refused(Refusal::Error)) {
+        return ClientError::Strange("the server does not know this request".to_owned());
+    }
+    error
+}
+
 pub(super) async fn ping(client: &Client, json: bool) -> Result<(), Failure> {
     let mut answers = Vec::new();
     for server in client.servers() {
         let began = Instant::now();
-        client.connect_to(server).await?.ping().await?;
+        client.connect_to(server).await?.ping().await.map_err(unknown_word)?;
         let millis = began.elapsed().as_secs_f64() * 1e3;
         answers.push((server.to_string(), millis));
     }
@@ -138,7 +147,8 @@ pub(super) async fn stats(client: &Client, json: bool) -> Result<(), Failure> {
     let mut bodies = Vec::new();
     for server in client.servers() {
         let mut connection: Connection = client.connect_to(server).await?;
-        bodies.push((server.to_string(), connection.stats().await?));
+        let body = connection.stats().await.map_err(unknown_word)?;
+        bodies.push((server.to_string(), body));
     }
     let text = match (&*bodies, json) {
         ([(_, body)], true) => format!("{body}\n"),
