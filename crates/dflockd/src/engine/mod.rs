@@ -15,6 +15,7 @@
 mod counters;
 mod keys;
 mod request;
+mod roster;
 mod slab;
 mod snapshot;
 mod state;
@@ -26,6 +27,7 @@ pub use counters::{Counters, Histogram, WAIT_BOUNDS_MICROS};
 pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
 };
+pub use roster::{KeyView, Party};
 pub use snapshot::StatsCursor;
 pub use state::{Caps, Engine};
 pub use terms::{

@@ -176,6 +176,11 @@ impl Core {
         Ok((id, serial))
     }
 
+    /// Where a connection comes from; nothing for a Unix socket.
+    pub(super) fn address(&self, id: ConnId) -> Option<IpAddr> {
+        self.seats.get(id.place())?.as_ref()?.address
+    }
+
     fn seat(&mut self, id: ConnId) -> Option<&mut Seat> {
         self.seats.get_mut(id.place())?.as_mut()
     }

@@ -8,11 +8,13 @@ mod core;
 mod driver;
 mod listener;
 mod mint;
+mod roster;
 mod settings;
 mod transport;
 
 pub use self::core::Tallies;
 pub use listener::Listener;
+pub use roster::{Addresses, Roster};
 pub use settings::{AuthToken, Settings};
 
 use self::core::Shared;

@@ -1,0 +1,193 @@
+//! Who holds and who waits, key by key, for people to look at. Reads the engine, changes nothing.
+//!
+//! Bounded: a caller looks at some places of the table at a time and views the keys it picked.
+
+use super::keys::KeyEntry;
+use super::request::{ConnId, Progress};
+use super::slab::Id;
+use super::state::{Conn, Engine};
+use super::terms::{Mint, Moment};
+
+/// One key in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyView {
+    /// Its bytes.
+    pub name: Vec<u8>,
+    /// Holders it may have.
+    pub limit: u64,
+    /// Holders it has.
+    pub held: u32,
+    /// Places taken in its queue.
+    pub waiters: u32,
+    /// Some of the holders, the last one granted first.
+    pub holders: Vec<Party>,
+    /// Some of the waiters, the next one to be served first.
+    pub waiting: Vec<Party>,
+}
+
+/// A holder or a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Party {
+    /// The number by which `stats` and the log name its connection.
+    pub serial: u64,
+    /// The connection; nothing when it is gone and its hold stayed.
+    pub conn: Option<ConnId>,
+    /// Microseconds since it began to hold or wait.
+    pub since_micros: u64,
+    /// Microseconds left of the lease; nothing for a waiter.
+    pub left_micros: Option<u64>,
+}
+
+impl<M: Mint> Engine<M> {
+    /// Looks at the next `budget` places of the table of keys and tells `note` the place and the
+    /// queue's length of every key in use. Begin with a cursor of 0.
+    pub fn look_over(
+        &self,
+        cursor: &mut u32,
+        budget: u32,
+        mut note: impl FnMut(u32, u32),
+    ) -> Progress {
+        let end = cursor.saturating_add(budget).min(self.keys.places());
+        for place in *cursor..end {
+            if let Some(entry) = self.keys.get(Id::new(place)).filter(|entry| !entry.is_idle()) {
+                note(place, entry.waiters);
+            }
+        }
+        *cursor = end;
+        if end == self.keys.places() { Progress::Done } else { Progress::More }
+    }
+
+    /// The key at a place, with at most `most` holders and waiters. Nothing when it is no longer
+    /// in use.
+    #[must_use]
+    pub fn view(&self, now: Moment, place: u32, most: usize) -> Option<KeyView> {
+        let entry = self.keys.get(Id::new(place)).filter(|entry| !entry.is_idle())?;
+        Some(KeyView {
+            name: entry.name.to_vec(),
+            limit: entry.limit,
+            held: entry.held,
+            waiters: entry.waiters,
+            holders: self.holders_of(now, entry, most),
+            waiting: self.waiters_of(now, entry, most),
+        })
+    }
+
+    fn holders_of(&self, now: Moment, entry: &KeyEntry, most: usize) -> Vec<Party> {
+        let first = entry.holders.some();
+        let chain = std::iter::successors(first, |&id| self.holders.get(id)?.key_next.some());
+        let party = |id| {
+            let holder = self.holders.get(id)?;
+            Some(Party {
+                serial: holder.serial,
+                conn: holder.conn.some().map(public),
+                since_micros: now.micros_since(holder.since),
+                left_micros: Some(holder.expires.micros_since(now)),
+            })
+        };
+        chain.filter_map(party).take(most).collect()
+    }
+
+    fn waiters_of(&self, now: Moment, entry: &KeyEntry, most: usize) -> Vec<Party> {
+        let first = entry.head.some();
+        let chain = std::iter::successors(first, |&id| self.waiters.get(id)?.next.some());
+        let party = |id| {
+            let waiter = self.waiters.get(id)?;
+            Some(Party {
+                serial: self.conns.get(waiter.conn)?.serial,
+                conn: waiter.conn.some().map(public),
+                since_micros: now.micros_since(waiter.since),
+                left_micros: None,
+            })
+        };
+        chain.filter_map(party).take(most).collect()
+    }
+}
+
+fn public(conn: Id<Conn>) -> ConnId {
+    ConnId(conn.place())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{
+        Caps, ConnId, Engine, Key, Limit, Mint, Request, Seconds, Token, Ttl, Verdict,
+    };
+    use std::hash::RandomState;
+
+    struct Counting(u64);
+
+    impl Mint for Counting {
+        fn token(&mut self) -> Token {
+            self.0 += 1;
+            Token::new(self.0, self.0)
+        }
+    }
+
+    const SECOND: u64 = 1_000_000;
+
+    fn engine() -> Engine<Counting> {
+        let seconds = |count| Seconds::new(count).unwrap();
+        let caps = Caps {
+            default_ttl: Ttl::new(33).unwrap(),
+            max_locks: 100,
+            max_waiters: 0,
+            gc_interval: seconds(5),
+            gc_max_idle: seconds(60),
+        };
+        Engine::new(caps, Counting(0), RandomState::new())
+    }
+
+    fn acquire(
+        engine: &mut Engine<Counting>,
+        at: u64,
+        conn: ConnId,
+        key: &str,
+        limit: u64,
+    ) -> Verdict {
+        let request = Request::Acquire {
+            key: Key::new(key.as_bytes()).unwrap(),
+            limit: Limit::new(limit).unwrap(),
+            timeout: Seconds::new(60).unwrap(),
+            ttl: None,
+        };
+        engine.ask(Moment::from_micros(at), conn, request)
+    }
+
+    #[test]
+    fn a_view_names_holders_and_waiters_with_their_times() {
+        let mut engine = engine();
+        let conns: Vec<ConnId> = (1..=4).map(|serial| engine.connect(serial * 10)).collect();
+        acquire(&mut engine, SECOND, conns[0], "busy", 1);
+        acquire(&mut engine, 2 * SECOND, conns[1], "busy", 1);
+        acquire(&mut engine, 3 * SECOND, conns[2], "busy", 1);
+        acquire(&mut engine, 3 * SECOND, conns[3], "free", 5);
+
+        let mut seen = Vec::new();
+        let mut cursor = 0;
+        while engine.look_over(&mut cursor, 1, |place, waiters| seen.push((place, waiters)))
+            == Progress::More
+        {}
+        assert_eq!(seen.iter().map(|(_, waiters)| *waiters).collect::<Vec<_>>(), [2, 0]);
+
+        let now = Moment::from_micros(4 * SECOND);
+        let view = engine.view(now, seen[0].0, 10).unwrap();
+        assert_eq!((view.name.as_slice(), view.limit), (b"busy".as_slice(), 1));
+        assert_eq!((view.held, view.waiters), (1, 2));
+        let [holder] = view.holders[..] else { panic!("{view:?}") };
+        assert_eq!((holder.serial, holder.since_micros), (10, 3 * SECOND));
+        assert_eq!(holder.left_micros, Some(30 * SECOND));
+        let waiting: Vec<_> = view.waiting.iter().map(|p| (p.serial, p.since_micros)).collect();
+        assert_eq!(waiting, [(20, 2 * SECOND), (30, SECOND)]);
+
+        let cut = engine.view(now, seen[0].0, 1).unwrap();
+        assert_eq!((cut.waiting.len(), cut.waiters), (1, 2));
+    }
+
+    #[test]
+    fn an_idle_or_unknown_key_is_not_viewed() {
+        let engine = engine();
+        assert_eq!(engine.view(Moment::from_micros(0), 0, 10), None);
+        assert_eq!(engine.view(Moment::from_micros(0), u32::MAX, 10), None);
+    }
+}
