@@ -500,3 +500,36 @@ fn as_nobody_in_a_sticky_directory() {
     assert_eq!(stuck.outcome, Outcome::Busy, "{stuck:?}");
     assert!(stuck.events.iter().any(|event| event.text.contains("CAP_FOWNER")), "{stuck:?}");
 }
+
+/// Who holds a device: every scheme, the living and the dead.
+#[test]
+fn holders_are_shown_under_every_scheme() {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
+    fs::write(machine.path("other/LK.ttyS0"), decimal(dead())).unwrap();
+    fs::write(machine.lock_file("lk..ttyS0"), "").unwrap();
+    let open = File::open(machine.path("dev/ttyS0")).unwrap();
+    let before = machine.names();
+
+    let device = DeviceName::parse(b"modem").unwrap();
+    let found = machine.table().holders(&device);
+    let seen: Vec<_> = found
+        .iter()
+        .map(|h| (h.scheme.word(), h.pid.map(Pid::as_raw), h.standing.word(), h.device.as_str()))
+        .collect();
+    assert_eq!(seen[0], ("uucp", Some(holder.pid()), "alive", "ttyS0"));
+    assert_eq!(seen[1], ("uucp", None, "unknown", "ttyS0"));
+    assert_eq!((seen[2].0, seen[2].2), ("uucp", "stale"));
+    assert_eq!(seen[3], ("open", Some(own()), "alive", "ttyS0"));
+    assert_eq!(found[0].command.as_deref(), Some("sleep 600"));
+    assert_eq!(found[0].user, Some(nix::unistd::getuid().as_raw()));
+    assert!(found[0].since.is_some_and(|since| since.elapsed().unwrap().as_secs() < 600));
+    assert_eq!(machine.names(), before, "looking changes nothing");
+    drop(open);
+
+    let all = machine.table().all_holders();
+    let files = all.iter().filter(|h| h.scheme.file().is_some()).count();
+    assert_eq!(files, 3);
+    assert!(all.iter().all(|h| h.device == "ttyS0"), "{all:?}");
+}

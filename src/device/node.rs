@@ -140,7 +140,9 @@ fn components(path: &Path) -> Result<VecDeque<PathBuf>, Astray> {
 }
 
 impl Node {
-    fn of(metadata: &std::fs::Metadata) -> Self {
+    /// The node behind what `lstat(2)` found.
+    #[must_use]
+    pub fn of(metadata: &std::fs::Metadata) -> Self {
         let kind = metadata.file_type();
         let is_device = kind.is_char_device() || kind.is_block_device();
         Self {

@@ -17,13 +17,18 @@ const LIST: &str = "/proc/locks";
 /// # Errors
 /// When the list cannot be read; then nothing is known, and nothing is guessed.
 pub fn holders(node: &Node) -> io::Result<Vec<Pid>> {
-    Ok(holders_in(&std::fs::read_to_string(LIST)?, node))
+    Ok(holders_in(&list()?, node))
+}
+
+/// The kernel's list, for asking about many nodes at once.
+pub(super) fn list() -> io::Result<String> {
+    std::fs::read_to_string(LIST)
 }
 
 /// Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`, where the
 /// numbers before the range are major and minor number in hexadecimal and the inode in decimal. A
 /// line with `->` is a process that waits.
-fn holders_in(list: &str, node: &Node) -> Vec<Pid> {
+pub(super) fn holders_in(list: &str, node: &Node) -> Vec<Pid> {
     let (major, minor) = (node.file_system.major, node.file_system.minor);
     let place = format!("{major:02x}:{minor:02x}:{}", node.inode);
     list.lines().filter_map(|line| holder_in(line, &place)).collect()

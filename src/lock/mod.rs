@@ -9,6 +9,7 @@ pub mod places;
 pub mod record;
 pub mod state;
 pub mod table;
+pub mod who;
 
 use lockfile::Pid;
 

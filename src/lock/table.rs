@@ -16,7 +16,9 @@ use super::form::{Forms, forms};
 use super::places::{Open, Place};
 use super::record::{self, READ_LIMIT};
 use super::state::{Remembered, State};
+use super::who::{self, Holder, Scheme, Standing};
 use super::{Answer, Event, Outcome, Request, Weight, flock};
+use crate::device::name::DeviceName;
 use crate::device::node::{Astray, Trail, follow};
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
@@ -108,6 +110,82 @@ impl Table {
     pub fn unlock(&mut self, request: &Request) -> Answer {
         let outcome = self.try_unlock(request).unwrap_or_else(|stop| stop);
         self.answer(outcome)
+    }
+
+    /// Who holds a device, or held it, under any scheme that can be seen without opening it.
+    /// Nothing is changed. A name that leads nowhere has no holders.
+    pub fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
+        let Ok(trail) = follow(&self.places.dev_dir, device) else { return Vec::new() };
+        let mut holders = Vec::new();
+        if let (Ok(forms), Ok(open)) = (forms(self.places.system, &trail), self.open()) {
+            let now = SystemTime::now();
+            let names = || forms.written.iter().chain(&forms.searched);
+            for place in std::iter::once(&open.own).chain(&open.others) {
+                let found = names().filter_map(|name| self.holder(place, name, trail.real(), now));
+                holders.extend(found.collect::<Vec<_>>());
+            }
+            self.open = Some(open);
+        }
+        self.journal.clear();
+        holders.extend(who::without_lock_files(&trail));
+        holders
+    }
+
+    /// Who holds any device, or held it: every lock file in every directory, and every serial
+    /// device that is locked by flock or open.
+    pub fn all_holders(&mut self) -> Vec<Holder> {
+        let devices = who::serial_devices(&self.places.dev_dir);
+        let mut holders = Vec::new();
+        if let Ok(open) = self.open() {
+            let now = SystemTime::now();
+            for place in std::iter::once(&open.own).chain(&open.others) {
+                for name in place.directory.names().unwrap_or_default() {
+                    let Some(device) = who::device_of(name.as_str(), &devices) else { continue };
+                    holders.extend(self.holder(place, &name, &device, now));
+                }
+            }
+            self.open = Some(open);
+        }
+        self.journal.clear();
+        holders.extend(who::all_without_lock_files(&devices));
+        holders.sort_by(|a, b| (&a.device, &a.scheme).cmp(&(&b.device, &b.scheme)));
+        holders
+    }
+
+    fn holder(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        device: &str,
+        now: SystemTime,
+    ) -> Option<Holder> {
+        let scheme = Scheme::of_file(place.path.join(name.as_str()));
+        let mut holder = Holder {
+            device: device.to_owned(),
+            scheme,
+            pid: None,
+            user: None,
+            command: None,
+            since: None,
+            standing: Standing::Unknown,
+        };
+        let judged = match place.directory.read(name, READ_LIMIT).ok()? {
+            Found::Nothing => return None,
+            Found::Obstacle(_) => return Some(holder),
+            Found::File(judged) => judged,
+        };
+        let record = record::parse(judged.content()).ok();
+        holder.pid = record.as_ref().map(|record| record.pid);
+        holder.since = Some(judged.modified());
+        holder.user = holder.pid.and_then(lockfile::process::owner).or(Some(judged.owner()));
+        let note = record.map(|record| record.note).filter(|note| !note.is_empty());
+        holder.command = holder.pid.and_then(who::command).or(note);
+        holder.standing = match self.sentence(judged, now, name) {
+            Verdict::Busy(Busy::Held(_)) => Standing::Alive,
+            Verdict::Stale(..) => Standing::Stale,
+            Verdict::Busy(_) | Verdict::Free => Standing::Unknown,
+        };
+        Some(holder)
     }
 
     fn answer(&mut self, outcome: Outcome) -> Answer {
