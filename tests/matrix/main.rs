@@ -10,7 +10,9 @@
 //! remove dead locks of others from the sticky directory.
 
 mod bench;
+mod names;
 mod programs;
+mod scenes;
 mod table;
 
 use rstest::rstest;
@@ -39,7 +41,7 @@ use programs::Program;
 #[case::miniterm(programs::MINITERM)]
 #[case::pyserial(programs::PYSERIAL)]
 fn program_and_lfpd_keep_each_other_out(#[case] program: Program) {
-    let seen = bench::play(&program);
-    table::record(&program, &seen);
+    let seen = scenes::play(&program);
+    scenes::TABLE.add(scenes::cells(&program, &seen));
     assert_eq!(seen, program.row, "{}: what happened is not what its row says", program.name);
 }

@@ -64,25 +64,13 @@ pub(crate) enum Deed {
     Steals,
     /// Ended with this code after saying this.
     Refuses(i32, &'static str),
-    /// The same, but starts once `lfpd` has removed the dead lock, on UNLOCK or its next LOCK.
-    RefusesUntilCleared(i32, &'static str),
+    /// Did not, as long as the dead lock was there, and took it once `lfpd` had removed that
+    /// (on UNLOCK, or with its next LOCK).
+    StartsWhenCleared,
     /// Told its client this.
     TellsClient(&'static str),
     /// Keeps waiting, and says this in its log.
     Waits(&'static str),
-}
-
-impl Deed {
-    /// What the program says about it.
-    pub(crate) fn says(self) -> Option<&'static str> {
-        match self {
-            Self::Starts | Self::StartsBesides | Self::Steals => None,
-            Self::Refuses(_, says)
-            | Self::RefusesUntilCleared(_, says)
-            | Self::TellsClient(says)
-            | Self::Waits(says) => Some(says),
-        }
-    }
 }
 
 const USUAL: Program = Program {
@@ -109,11 +97,7 @@ const fn refuses(code: i32, says: &'static str) -> Row {
 
 /// Programs that never look whether the process behind a lock file is alive.
 const fn refuses_for_ever(code: i32, says: &'static str) -> Row {
-    Row {
-        lfpd_holds: Deed::Refuses(code, says),
-        holder_died: Deed::RefusesUntilCleared(code, says),
-        ..USUAL.row
-    }
+    Row { lfpd_holds: Deed::Refuses(code, says), holder_died: Deed::StartsWhenCleared, ..USUAL.row }
 }
 
 /// Programs that use flock(2) on the port, and do not know of lock files.
@@ -168,19 +152,20 @@ pub(crate) const MGETTY: Program = Program {
     name: "mgetty",
     // It locks while it talks to the modem; one that never answers gives it long to talk.
     command: &["mgetty", "-x", "9", "{dev}"],
-    waits: Some(("/var/log/mgetty/mg_ttyW0.log", "dialout in progress: 'sleep 1000'!")),
+    waits: Some(("/var/log/mgetty/mg_{name}.log", "dialout in progress: 'sleep 1000'!")),
     row: Row { lfpd_holds: Deed::Waits("dialout in progress: 'sleep 1000'!"), ..USUAL.row },
     ..USUAL
 };
 
 pub(crate) const SER2NET: Program = Program {
     name: "ser2net",
+    // Locks are its default for serial ports, but not for what it knows for a pseudo-terminal.
     server: &["ser2net", "-n", "-d", "-c", "/tmp/ser2net.yaml"],
     command: &["socat", "-", "TCP:127.0.0.1:3000"],
     files: &[(
         "/tmp/ser2net.yaml",
         "%YAML 1.1\n---\nconnection: &one\n  accepter: tcp,127.0.0.1,3000\n  \
-         connector: serialdev,/dev/ttyW0,9600n81,local\n",
+         connector: serialdev(nouucplock=false),{dev},9600n81,local\n",
     )],
     row: Row {
         lfpd_holds: Deed::TellsClient("Device open failure: Object was already in use"),
@@ -253,10 +238,7 @@ pub(crate) const QT_AS_ROOT: Program = Program {
 pub(crate) const GAMMU: Program = Program {
     name: "gammu",
     command: &["gammu", "-c", "/tmp/gammurc", "identify"],
-    files: &[(
-        "/tmp/gammurc",
-        "[gammu]\nport = /dev/ttyW0\nconnection = at9600\nuse_locking = yes\n",
-    )],
+    files: &[("/tmp/gammurc", "[gammu]\nport = {dev}\nconnection = at9600\nuse_locking = yes\n")],
     row: refuses(103, "Error opening device, it is locked."),
     ..USUAL
 };
@@ -266,7 +248,7 @@ pub(crate) const GNOKII: Program = Program {
     command: &["gnokii", "--config", "/tmp/gnokiirc", "--identify"],
     files: &[(
         "/tmp/gnokiirc",
-        "[global]\nport = /dev/ttyW0\nmodel = AT\nconnection = serial\nuse_locking = yes\n",
+        "[global]\nport = {dev}\nmodel = AT\nconnection = serial\nuse_locking = yes\n",
     )],
     row: refuses(255, "Device already locked"),
     ..USUAL
@@ -277,7 +259,7 @@ pub(crate) const APCUPSD: Program = Program {
     command: &["apcupsd", "-b", "-f", "/tmp/apcupsd.conf"],
     files: &[(
         "/tmp/apcupsd.conf",
-        "UPSCABLE smart\nUPSTYPE apcsmart\nDEVICE /dev/ttyW0\nLOCKFILE /var/lock\n\
+        "UPSCABLE smart\nUPSTYPE apcsmart\nDEVICE {dev}\nLOCKFILE /var/lock\n\
          SCRIPTDIR /etc/apcupsd\nPWRFAILDIR /tmp\nNOLOGINDIR /tmp\nNETSERVER off\n\
          STATFILE /tmp/status\nEVENTSFILE /tmp/events\n",
     )],

@@ -1,0 +1,111 @@
+//! One port under several names: below a directory of `/dev`, and behind symbolic links.
+//!
+//! Programs disagree about what to call such a port's lock, and only C-Kermit follows links.
+//! `lfpd` writes every name that a program may look at, so whoever comes second by the same
+//! name is kept out, and so is a program at the real node of a link that `lfpd` locked.
+
+use std::fs;
+
+use rstest::rstest;
+use testbed::{Lfp, Sandbox};
+
+use crate::bench::{Bench, Came, PORT, lfpd, sandbox, somebody};
+use crate::programs::{self, Program};
+use crate::table::Table;
+
+const LINK: &str = "/dev/modemW";
+const BELOW: &str = "/dev/pts/3";
+const BY_ID: &str = "/dev/serial/by-id/usb-X_Y-if00";
+
+static TABLE: Table = Table::new(
+    "matrix-names.md",
+    &[
+        "Program",
+        "`lfpd` has pts/3, modem or by-id: program by the same name",
+        "Program has it: LOCK by the same name",
+        "`lfpd` has the link: program by the node",
+        "Program has the node: LOCK by the link",
+        "`lfpd` has the node: program by the link",
+        "Program has the link: LOCK by the node",
+    ],
+    14,
+);
+
+/// Who locks names as typed is not met under a link that `lfpd` has not been told of.
+const AS_TYPED: [&str; 2] = ["starts", "200"];
+/// Its flock(2) is met under any name all the same.
+const AS_TYPED_AND_FLOCK: [&str; 2] = ["starts", "450"];
+/// Who follows links meets `lfpd` under any name.
+const FOLLOWS: [&str; 2] = ["kept out", "450"];
+
+#[rstest]
+#[case::minicom(programs::MINICOM, AS_TYPED)]
+#[case::cu(programs::CU, AS_TYPED)]
+#[case::kermit(programs::KERMIT, FOLLOWS)]
+#[case::pppd(programs::PPPD, AS_TYPED)]
+#[case::mgetty(programs::MGETTY, AS_TYPED)]
+#[case::ser2net(programs::SER2NET, AS_TYPED)]
+#[case::gensiot(programs::GENSIOT, AS_TYPED)]
+#[case::microcom(programs::MICROCOM, AS_TYPED)]
+#[case::busybox(programs::BUSYBOX, AS_TYPED)]
+#[case::rxtx(programs::RXTX, AS_TYPED)]
+#[case::qt(programs::QT, AS_TYPED)]
+#[case::gammu(programs::GAMMU, AS_TYPED_AND_FLOCK)]
+#[case::gnokii(programs::GNOKII, AS_TYPED)]
+#[case::apcupsd(programs::APCUPSD, AS_TYPED)]
+fn names_of_one_port_meet(#[case] program: Program, #[case] at_links: [&str; 2]) {
+    let sandbox = sandbox();
+    let mut names = Names { sandbox: &sandbox, program: &program, lfpd: lfpd(&sandbox) };
+    for name in [BELOW, LINK, BY_ID] {
+        assert_eq!(names.program_after_lfpd(name, name), "kept out", "{name}");
+        assert_eq!(names.lfpd_after_program(name, name), "450", "{name}");
+    }
+    let by_node = names.program_after_lfpd(LINK, PORT);
+    let by_link = names.lfpd_after_program(PORT, LINK);
+    let untold = [names.program_after_lfpd(PORT, LINK), names.lfpd_after_program(LINK, PORT)];
+    let same = ["kept out", "450"].map(String::from);
+    let row = [&[program.name.to_owned()], &same[..], &[by_node.clone(), by_link.clone()], &untold];
+    TABLE.add(row.concat());
+    assert_eq!([by_node, by_link], ["kept out", "450"], "{}", program.name);
+    assert_eq!(untold, at_links, "{}", program.name);
+}
+
+/// A program and `lfpd` at one port.
+struct Names<'a> {
+    sandbox: &'a Sandbox,
+    program: &'a Program,
+    lfpd: Lfp<'a>,
+}
+
+impl Names<'_> {
+    /// `lfpd` takes the port by one name, then the program comes by the other.
+    fn program_after_lfpd(&mut self, locked: &str, used: &str) -> String {
+        let holder = somebody(self.sandbox);
+        assert_eq!(self.lfpd.lock(locked, holder.pid()), 200, "{locked}");
+        let (came, troupe) = Bench::new(self.sandbox, self.program, used).attempt();
+        drop(troupe);
+        self.clear();
+        match came {
+            Came::Has => "starts".to_owned(),
+            Came::Ended(_) | Came::Waits(_) => "kept out".to_owned(),
+        }
+    }
+
+    /// The program takes the port by one name, then somebody asks `lfpd` for the other.
+    fn lfpd_after_program(&mut self, used: &str, locked: &str) -> String {
+        let (came, troupe) = Bench::new(self.sandbox, self.program, used).attempt();
+        assert!(matches!(came, Came::Has), "{} at {used}: {came:?}", self.program.name);
+        let code = self.lfpd.lock(locked, somebody(self.sandbox).pid());
+        drop(troupe);
+        self.clear();
+        code.to_string()
+    }
+
+    /// Removes what the killed have left.
+    fn clear(&self) {
+        for name in self.sandbox.locks() {
+            let removed = fs::remove_file(self.sandbox.path(&format!("/run/lock/{name}")));
+            assert!(removed.is_ok(), "{name}: {removed:?}");
+        }
+    }
+}
