@@ -1,38 +1,211 @@
 //! The program `dflockd`: arguments → sockets → server, until a signal ends it.
 
-use crate::server::{Listener, Server, Settings};
-use std::io;
+use crate::config::{Config, ConfigError, Secret, Wish, check_secret, usage};
+use crate::journal::{self, Detail};
+use crate::server::{AuthToken, FenceFile, Handle, Listener, Server, Settings, Tls};
+use listenfd::ListenFd;
+use std::fmt;
+use std::io::{self, ErrorKind};
 use std::net::TcpListener;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
+use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Runs the program.
+/// Runs the program. 0 after a signal or `--version`, 1 when it cannot start or go on.
 pub fn main() -> ExitCode {
-    match run() {
+    match start() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(err) => {
-            tracing::error!(%err, "server error");
+        Err(failure) => {
+            failure.tell();
             ExitCode::FAILURE
         }
     }
 }
 
-fn run() -> io::Result<()> {
+enum Failure {
+    Config(ConfigError),
+    Server(io::Error),
+}
+
+impl Failure {
+    fn tell(&self) {
+        match self {
+            Self::Config(ConfigError::Usage(text)) if text.is_empty() => eprint!("{}", usage()),
+            Self::Config(ConfigError::Usage(text)) => {
+                eprint!("{text}\n{}", usage());
+                eprintln!("configuration error: {text}");
+            }
+            Self::Config(ConfigError::Value(text)) => eprintln!("configuration error: {text}"),
+            Self::Server(err) => tracing::error!(%err, "server error"),
+        }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(err: ConfigError) -> Self {
+        Self::Config(err)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(err: io::Error) -> Self {
+        Self::Server(err)
+    }
+}
+
+/// A step of the start that failed, in words for the operator.
+fn cannot(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Failure {
+    move |err| Failure::Config(ConfigError::Value(format!("{what}: {err}")))
+}
+
+fn start() -> Result<(), Failure> {
+    let not_text = |_| ConfigError::Usage("an argument is not UTF-8".to_owned());
+    let arguments: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.into_string().map_err(not_text))
+        .collect::<Result<_, _>>()?;
+    match Config::read(&arguments, |name| std::env::var(name).ok())? {
+        Wish::Version => {
+            println!("{}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        Wish::Run(config) => run(*config),
+    }
+}
+
+fn run(config: Config) -> Result<(), Failure> {
+    journal::start(if config.debug { Detail::Debug } else { Detail::Usual });
+    let settings = settings(&config)?;
+    let has_tls = settings.tls.is_some();
+    // One thread: a request is two system calls and a microsecond of work, so a second thread
+    // would cost more in hand-overs than it gives.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let port = std::env::var("DFLOCKD_PORT").unwrap_or_else(|_| "6388".to_owned());
-        let mut settings = Settings::default();
-        if let Some(max) = std::env::var("DFLOCKD_MAX_LOCKS").ok().and_then(|v| v.parse().ok()) {
-            settings.caps.max_locks = max;
+        let listeners = listeners(&config)?;
+        for listener in &listeners {
+            tracing::info!(addr = listener.name(), "listening");
         }
-        let listener = Listener::from_tcp(TcpListener::bind(format!("127.0.0.1:{port}"))?)?;
-        let server = Server::new(settings, vec![listener]);
-        let handle = server.handle();
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::spawn(async move {
-            terminate.recv().await;
-            handle.drain();
-        });
-        server.run().await
+        if has_tls {
+            tracing::info!("TLS enabled");
+        }
+        let server = Server::new(settings, listeners);
+        serve(server).await
     })
+}
+
+/// Until the last connection has left after one signal, or at once after two.
+async fn serve(server: Server) -> Result<(), Failure> {
+    let signals = Signals {
+        terminate: signal(SignalKind::terminate())?,
+        interrupt: signal(SignalKind::interrupt())?,
+    };
+    let handle = server.handle();
+    tokio::select! {
+        result = server.run() => result.map_err(Failure::Server),
+        () = signals.watch(handle) => Ok(()),
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// The first signal drains; returns at the second.
+    async fn watch(mut self, handle: Handle) {
+        self.next().await;
+        tracing::info!("shutting down, draining connections");
+        handle.drain();
+        self.next().await;
+        tracing::warn!("second signal, closing connections");
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn settings(config: &Config) -> Result<Settings, Failure> {
+    let mut settings = config.settings.clone();
+    settings.auth = match &config.auth {
+        None => None,
+        Some(Secret::Text(text)) => AuthToken::new(text.as_bytes()),
+        Some(Secret::File(path)) => Some(read_secret(path)?),
+    };
+    if let Some(files) = &config.tls {
+        settings.tls = Some(Tls::load(&files.cert, &files.key).map_err(cannot("TLS"))?);
+    }
+    if let Some(path) = &config.fence_state_file {
+        let file = FenceFile::open(path).map_err(cannot(path.display()))?;
+        settings.fence_file = Some(Arc::new(file));
+    }
+    Ok(settings)
+}
+
+/// A file that is named but holds no secret is refused: whoever names one wants authentication.
+fn read_secret(path: &Path) -> Result<AuthToken, Failure> {
+    let text = std::fs::read_to_string(path).map_err(cannot(path.display()))?;
+    let secret = check_secret(&text)?.and_then(|text| AuthToken::new(text.as_bytes()));
+    let empty = || ConfigError::Value(format!("{}: no auth token in it", path.display()));
+    Ok(secret.ok_or_else(empty)?)
+}
+
+/// What systemd hands over, else the address; and the Unix socket, if one is named.
+fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
+    let mut listeners = inherited()?;
+    if listeners.is_empty() {
+        let address = (config.host.as_str(), config.port);
+        let name = format!("listen {}:{}", config.host, config.port);
+        listeners
+            .push(TcpListener::bind(address).and_then(Listener::from_tcp).map_err(cannot(name))?);
+    }
+    if let Some(path) = &config.unix_socket {
+        let name = format!("listen {}", path.display());
+        listeners.push(bind_unix(path).and_then(Listener::from_unix).map_err(cannot(name))?);
+    }
+    Ok(listeners)
+}
+
+/// Sockets passed by the service manager (sd_listen_fds(3)).
+fn inherited() -> Result<Vec<Listener>, Failure> {
+    let mut passed = ListenFd::from_env();
+    let mut listeners = Vec::new();
+    for place in 0..passed.len() {
+        let listener = match passed.take_tcp_listener(place) {
+            Ok(Some(listener)) => Listener::from_tcp(listener),
+            Ok(None) => continue,
+            Err(_) => match passed.take_unix_listener(place) {
+                Ok(Some(listener)) => Listener::from_unix(listener),
+                Ok(None) => continue,
+                Err(err) => Err(err),
+            },
+        };
+        listeners.push(listener.map_err(cannot(format!("passed socket {place}")))?);
+    }
+    Ok(listeners)
+}
+
+/// A socket file nobody listens on any more is left over from a killed server and is replaced;
+/// anything else in its place is not ours to remove.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(err) if err.kind() == ErrorKind::AddrInUse => {
+            let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
+            let is_dead = UnixStream::connect(path)
+                .is_err_and(|err| err.kind() == ErrorKind::ConnectionRefused);
+            if !is_socket || !is_dead {
+                return Err(err);
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        result => result,
+    }
 }

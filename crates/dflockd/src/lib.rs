@@ -18,8 +18,10 @@
 //! number of connections, and may be cloned into any task or thread.
 
 pub mod client;
+pub mod config;
 pub mod daemon;
 pub mod engine;
+pub mod journal;
 pub mod load;
 pub mod server;
 pub mod wire;

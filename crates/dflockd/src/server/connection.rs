@@ -143,7 +143,7 @@ impl Connection {
             }
             match self.step(cx, scratch) {
                 Poll::Ready(Ok(())) => {
-                    if matches!(self.phase, Phase::Leaving) && self.output.is_empty() {
+                    if self.is_over() {
                         return Poll::Ready(());
                     }
                 }
@@ -164,7 +164,7 @@ impl Connection {
     }
 
     fn step(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), Gone>> {
-        if !self.output.is_empty() {
+        if !self.output.is_empty() || self.transport.is_backlogged() {
             return self.flush(cx);
         }
         match self.phase {
@@ -177,6 +177,12 @@ impl Connection {
         }
     }
 
+    fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Leaving)
+            && self.output.is_empty()
+            && !self.transport.is_backlogged()
+    }
+
     /// The deadline of this phase has passed.
     fn time_out(&mut self) -> Result<(), Gone> {
         if self.sending {
@@ -185,6 +191,7 @@ impl Connection {
             return Err(Gone);
         }
         match self.phase {
+            Phase::Serving if self.transport.is_shaking_hands() => Err(Gone),
             Phase::Serving | Phase::Skipping => {
                 let mut output = std::mem::take(&mut self.output);
                 self.fail(Fault::ReadTimeout, &mut output);
@@ -406,7 +413,7 @@ impl Connection {
                 if allowed == Seconds::ZERO { Moment::NEVER } else { now.after(allowed) };
             self.shared.core().set_deadline(self.id, deadline);
         }
-        while !self.output.is_empty() {
+        while !self.output.is_empty() || self.transport.is_backlogged() {
             match ready!(self.transport.poll_send(cx, &self.output)) {
                 Ok(count) => drop(self.output.drain(..count)),
                 Err(_) => return Poll::Ready(Err(Gone)),

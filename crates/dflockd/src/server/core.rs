@@ -83,8 +83,11 @@ pub(super) enum TurnedAway {
 
 impl Shared {
     pub(super) fn new(settings: Settings) -> Self {
-        let engine =
-            Engine::new(settings.caps, ServerMint::new(settings.fence_floor), RandomState::new());
+        let engine = Engine::new(
+            settings.caps,
+            ServerMint::new(settings.fence_file.clone()),
+            RandomState::new(),
+        );
         let core = Core {
             engine,
             seats: Vec::new(),

@@ -123,8 +123,17 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
     match admitted {
         Ok(seat) => {
             tracing::debug!(%peer, conn_id = seat.1, "client connected");
-            let transport = Transport::new(stream);
-            tokio::spawn(Connection::new(Arc::clone(shared), transport, seat, peer));
+            let tls = shared.settings.tls.as_ref();
+            match Transport::new(stream, tls) {
+                Ok(transport) => {
+                    tokio::spawn(Connection::new(Arc::clone(shared), transport, seat, peer));
+                }
+                Err(err) => {
+                    tracing::error!(%peer, %err, "TLS error");
+                    // It has nothing yet, so one call is enough.
+                    let _ = shared.core().leave(&shared.settings, seat.0, shared.now());
+                }
+            }
         }
         Err(TurnedAway::Full) => tracing::warn!(%peer, "max connections reached"),
         Err(TurnedAway::AddressFull) => {

@@ -1,32 +1,53 @@
 //! Where tokens come from: a fence that starts at the wall clock's nanoseconds, so that it grows
 //! across restarts, and random bits from the system.
 
+use super::fence_file::FenceFile;
 use crate::engine::{Mint, Token};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const POOL_BYTES: usize = 512;
 const SALT_BYTES: usize = 8;
+/// Fences noted ahead in the state file.
+const FENCES_AHEAD: u64 = 1 << 20;
 
 /// Mints the server's tokens.
 #[derive(Debug)]
 pub(super) struct ServerMint {
     fence: u64,
+    /// The state file allows fences below this.
+    ceiling: u64,
+    file: Option<Arc<FenceFile>>,
     pool: [u8; POOL_BYTES],
     used: usize,
     fallback: RandomState,
 }
 
 impl ServerMint {
-    /// Fences start above the wall clock and above `floor`.
-    pub(super) fn new(floor: u64) -> Self {
+    /// Fences start above the wall clock and above what the file knows.
+    pub(super) fn new(file: Option<Arc<FenceFile>>) -> Self {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock = u64::try_from(clock.as_nanos()).unwrap_or(0);
+        let fence = clock.max(file.as_ref().map_or(0, |file| file.stored()));
+        let ceiling = if file.is_some() { fence } else { u64::MAX };
         Self {
-            fence: clock.max(floor),
+            fence,
+            ceiling,
+            file,
             pool: [0; POOL_BYTES],
             used: POOL_BYTES,
             fallback: RandomState::new(),
+        }
+    }
+
+    /// The clock alone still keeps fences growing when the file cannot be written, so the server
+    /// goes on, and says so once per million grants.
+    fn raise_ceiling(&mut self) {
+        self.ceiling = self.fence.saturating_add(FENCES_AHEAD);
+        let Some(file) = &self.file else { return };
+        if let Err(err) = file.reserve(self.ceiling) {
+            tracing::error!(%err, "fence state file cannot be written");
         }
     }
 
@@ -51,6 +72,9 @@ impl ServerMint {
 impl Mint for ServerMint {
     fn token(&mut self) -> Token {
         self.fence = self.fence.saturating_add(1);
+        if self.fence >= self.ceiling {
+            self.raise_ceiling();
+        }
         Token::new(self.fence, self.salt())
     }
 }
@@ -61,17 +85,33 @@ mod tests {
 
     #[test]
     fn fences_grow_and_salts_differ() {
-        let mut mint = ServerMint::new(0);
+        let mut mint = ServerMint::new(None);
         let tokens: Vec<Token> = (0..200).map(|_| mint.token()).collect();
         assert!(tokens.windows(2).all(|w| w[0].fence() < w[1].fence()));
         let salts: std::collections::HashSet<_> =
-            tokens.iter().map(|t| t.digits()[16..].to_vec()).collect();
+            tokens.iter().map(|token| token.digits()[16..].to_vec()).collect();
         assert_eq!(salts.len(), tokens.len());
     }
 
     #[test]
-    fn a_floor_above_the_clock_wins() {
-        let floor = u64::MAX / 2 + 5;
-        assert!(ServerMint::new(floor).token().fence() > floor);
+    fn the_file_keeps_fences_growing_though_the_clock_goes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fence");
+        let far = u64::MAX / 2;
+        std::fs::write(&path, far.to_be_bytes()).unwrap();
+        let mint = || ServerMint::new(Some(Arc::new(FenceFile::open(&path).unwrap())));
+        let mut first = mint();
+        let last = (0..3).map(|_| first.token().fence()).last().unwrap();
+        assert!(last > far);
+        assert!(mint().token().fence() > last);
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fence");
+        std::fs::write(&path, b"somebody's notes").unwrap();
+        assert!(FenceFile::open(&path).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"somebody's notes");
     }
 }

@@ -6,16 +6,20 @@
 mod connection;
 mod core;
 mod driver;
+mod fence_file;
 mod listener;
 mod mint;
 mod roster;
 mod settings;
+mod tls;
 mod transport;
 
 pub use self::core::Tallies;
+pub use fence_file::FenceFile;
 pub use listener::Listener;
 pub use roster::{Addresses, Roster};
 pub use settings::{AuthToken, Settings};
+pub use tls::Tls;
 
 use self::core::Shared;
 use crate::engine::{Counters, Progress, Seconds, StatsCursor};

@@ -1,6 +1,9 @@
 //! What a server is told at its start.
 
+use super::fence_file::FenceFile;
+use super::tls::Tls;
 use crate::engine::{AutoRelease, Caps, Seconds, Ttl};
+use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
 /// The secret clients must show before anything else.
@@ -45,8 +48,10 @@ pub struct Settings {
     pub max_connections_per_address: usize,
     /// What clients must show first.
     pub auth: Option<AuthToken>,
-    /// Every fence is greater than this.
-    pub fence_floor: u64,
+    /// Connections are secured with this.
+    pub tls: Option<Tls>,
+    /// Keeps fences growing though the clock goes back.
+    pub fence_file: Option<Arc<FenceFile>>,
 }
 
 impl Default for Settings {
@@ -69,7 +74,8 @@ impl Default for Settings {
             max_connections: 0,
             max_connections_per_address: 0,
             auth: None,
-            fence_floor: 0,
+            tls: None,
+            fence_file: None,
         }
     }
 }

@@ -1,14 +1,20 @@
-//! One connected socket: receive some bytes, send some bytes, notice that the peer is gone.
-//! Knows nothing of requests.
+//! One connected socket, plain or under TLS: receive some bytes, send some bytes, notice that the
+//! peer is gone. Knows nothing of requests.
 
+use super::tls::Tls;
+use rustls::ServerConnection;
 use socket2::SockRef;
 use std::future::Future;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
+
+/// Ciphertext taken in one go; below what rustls holds back as plaintext.
+const TLS_READ_BYTES: usize = 4096;
 
 /// A socket of either family.
 pub(super) enum Stream {
@@ -74,17 +80,74 @@ impl Stream {
 /// See the module.
 pub(super) struct Transport {
     stream: Stream,
+    /// rustls itself rather than tokio-rustls: it takes bytes from the thread's scratch buffer,
+    /// and gives the socket's own readiness to those who watch for the peer's end.
+    tls: Option<Box<ServerConnection>>,
     /// Bytes may wait in the kernel although readiness was taken as seen.
     unread: bool,
 }
 
 impl Transport {
-    pub(super) const fn new(stream: Stream) -> Self {
-        Self { stream, unread: false }
+    /// # Errors
+    /// A TLS session cannot be set up.
+    pub(super) fn new(stream: Stream, tls: Option<&Tls>) -> io::Result<Self> {
+        let session = |tls: &Tls| ServerConnection::new(Arc::clone(&tls.0)).map(Box::new);
+        let tls = tls.map(session).transpose().map_err(io::Error::other)?;
+        Ok(Self { stream, tls, unread: false })
+    }
+
+    /// The TLS handshake is not finished.
+    pub(super) fn is_shaking_hands(&self) -> bool {
+        self.tls.as_ref().is_some_and(|session| session.is_handshaking())
     }
 
     /// Receives into `buffer`; 0 means the peer will send no more.
     pub(super) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.tls.is_none() {
+            return self.poll_receive_raw(cx, buffer);
+        }
+        loop {
+            ready!(self.poll_flush(cx))?;
+            match self.decrypted(buffer) {
+                Err(err) if err.kind() == ErrorKind::WouldBlock => {}
+                // The peer left without a word of farewell.
+                Err(err) if err.kind() == ErrorKind::UnexpectedEof => return Poll::Ready(Ok(0)),
+                result => return Poll::Ready(result),
+            }
+            let mut raw = [0; TLS_READ_BYTES];
+            let count = ready!(self.poll_receive_raw(cx, &mut raw))?;
+            if count == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            self.decrypt(raw.get(..count).unwrap_or_default())?;
+        }
+    }
+
+    fn decrypted(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(session) => session.reader().read(buffer),
+            None => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn decrypt(&mut self, mut raw: &[u8]) -> io::Result<()> {
+        let Some(session) = &mut self.tls else { return Ok(()) };
+        while !raw.is_empty() {
+            session.read_tls(&mut raw)?;
+            if let Err(err) = session.process_new_packets() {
+                // The alert, if the socket takes it now; the connection ends in any case.
+                let _ = session.write_tls(&mut Raw(&self.stream));
+                return Err(io::Error::new(ErrorKind::InvalidData, err));
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_receive_raw(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
@@ -140,27 +203,34 @@ impl Transport {
         }
     }
 
-    /// Sends what the kernel takes at once, perhaps nothing. Asks the kernel, not tokio, whose
-    /// knowledge [`Transport::poll_gone`] may have thrown away.
-    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match self.stream.socket().send(bytes) {
-                Err(err) if err.kind() == ErrorKind::Interrupted => {}
-                Err(err) if err.kind() == ErrorKind::WouldBlock => return Ok(0),
-                result => return result,
-            }
+    /// Sends what is taken at once, perhaps nothing. Under TLS see [`Transport::is_backlogged`].
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(session) = &mut self.tls else { return send(&self.stream, bytes) };
+        let taken = session.writer().write(bytes)?;
+        while session.wants_write() {
+            match session.write_tls(&mut Raw(&self.stream)) {
+                Err(err) if err.kind() == ErrorKind::WouldBlock => break,
+                result => result?,
+            };
         }
+        Ok(taken)
     }
 
-    /// Sends from `bytes`, at least one.
+    /// Bytes that [`Transport::send`] took have not reached the kernel.
+    pub(super) fn is_backlogged(&self) -> bool {
+        self.tls.as_ref().is_some_and(|session| session.wants_write())
+    }
+
+    /// Sends from `bytes`, at least one unless there are none and the backlog is gone.
     pub(super) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         loop {
+            ready!(self.poll_flush(cx))?;
             match self.send(bytes) {
-                Ok(0) => {
+                Ok(0) if !bytes.is_empty() => {
                     self.stream.forget_readiness(Interest::WRITABLE);
                     ready!(self.stream.poll_write_ready(cx))?;
                 }
@@ -169,15 +239,61 @@ impl Transport {
         }
     }
 
+    /// Ready when nothing is left of the backlog.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(session) = &mut self.tls else { return Poll::Ready(Ok(())) };
+        while session.wants_write() {
+            match session.write_tls(&mut Raw(&self.stream)) {
+                Err(err) if err.kind() == ErrorKind::WouldBlock => {
+                    self.stream.forget_readiness(Interest::WRITABLE);
+                    ready!(self.stream.poll_write_ready(cx))?;
+                }
+                result => drop(result?),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Closes gently: what the peer sent too much is read, so that the kernel does not answer it
     /// with a reset that overtakes our last reply.
-    pub(super) fn say_goodbye(&self, buffer: &mut [u8]) {
+    pub(super) fn say_goodbye(&mut self, buffer: &mut [u8]) {
         const ROUNDS: usize = 16;
+        if let Some(session) = &mut self.tls {
+            session.send_close_notify();
+            let _ = session.write_tls(&mut Raw(&self.stream));
+        }
         let _ = self.stream.socket().shutdown(Shutdown::Write);
         for _ in 0..ROUNDS {
             if !matches!(receive(&self.stream, buffer), Ok(1..)) {
                 break;
             }
+        }
+    }
+}
+
+/// The socket as rustls wants to write to it.
+struct Raw<'a>(&'a Stream);
+
+impl io::Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match send(self.0, bytes) {
+            Ok(0) if !bytes.is_empty() => Err(ErrorKind::WouldBlock.into()),
+            result => result,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Asks the kernel, not tokio, whose knowledge [`Transport::poll_gone`] may have thrown away.
+fn send(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        match stream.socket().send(bytes) {
+            Err(err) if err.kind() == ErrorKind::Interrupted => {}
+            Err(err) if err.kind() == ErrorKind::WouldBlock => return Ok(0),
+            result => return result,
         }
     }
 }

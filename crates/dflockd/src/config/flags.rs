@@ -1,0 +1,214 @@
+//! The options as data: one table for the command line, the environment, `--help` and the manual
+//! page. The syntax is that of Go's flag package, which the reference uses and people's scripts
+//! rely on. Pure: arguments in, raw values out.
+
+use super::ConfigError;
+
+/// What an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// A whole number not below this.
+    Number(i64),
+    /// A TCP port.
+    Port,
+    /// True or false; on the command line alone it means true.
+    Switch,
+}
+
+/// One option.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Without dashes.
+    pub name: &'static str,
+    /// Environment variables, the first set one counts.
+    pub env: &'static [&'static str],
+    /// What it takes.
+    pub kind: Kind,
+    /// Its value when nobody says otherwise.
+    pub default: &'static str,
+    /// One line for people.
+    pub help: &'static str,
+}
+
+const fn flag(
+    name: &'static str,
+    env: &'static [&'static str],
+    kind: Kind,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
+    Flag { name, env, kind, default, help }
+}
+
+/// Names one row of [`FLAGS`].
+macro_rules! flags {
+    ($($place:ident = $name:literal, $env:expr, $kind:expr, $default:literal, $help:literal;)*) => {
+        /// A row of [`FLAGS`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "each is the row of its name")]
+        pub enum Name { $($place),* }
+        /// Every option.
+        pub const FLAGS: &[Flag] = &[$(flag($name, &$env, $kind, $default, $help)),*];
+    };
+}
+
+flags! {
+    Host = "host", ["DFLOCKD_HOST"], Kind::Text, "127.0.0.1", "address or name to listen on";
+    Port = "port", ["DFLOCKD_PORT"], Kind::Port, "6388", "port to listen on; 0 lets the system choose";
+    UnixSocket = "unix-socket", ["DFLOCKD_UNIX_SOCKET"], Kind::Text, "", "also listen on this Unix socket";
+    DefaultLeaseTtl = "default-lease-ttl", ["DFLOCKD_DEFAULT_LEASE_TTL_S"], Kind::Number(1), "33", "lease in seconds when a request names none";
+    LeaseSweepInterval = "lease-sweep-interval", ["DFLOCKD_LEASE_SWEEP_INTERVAL_S"], Kind::Number(1), "1", "accepted for compatibility; leases end on time without a sweep";
+    GcInterval = "gc-interval", ["DFLOCKD_GC_INTERVAL_S", "DFLOCKD_GC_LOOP_SLEEP"], Kind::Number(1), "5", "seconds between searches for idle keys";
+    GcMaxIdle = "gc-max-idle", ["DFLOCKD_GC_MAX_IDLE_S", "DFLOCKD_GC_MAX_UNUSED_TIME"], Kind::Number(1), "60", "seconds after which an idle key is forgotten";
+    MaxLocks = "max-locks", ["DFLOCKD_MAX_LOCKS"], Kind::Number(1), "1024", "keys at once, idle ones included";
+    MaxWaiters = "max-waiters", ["DFLOCKD_MAX_WAITERS"], Kind::Number(0), "0", "waiters per key; 0 for no cap";
+    MaxConnections = "max-connections", ["DFLOCKD_MAX_CONNECTIONS"], Kind::Number(0), "0", "connections at once; 0 for no cap";
+    MaxConnectionsPerIp = "max-connections-per-ip", ["DFLOCKD_MAX_CONNECTIONS_PER_IP"], Kind::Number(0), "0", "connections at once from one address; 0 for no cap";
+    ReadTimeout = "read-timeout", ["DFLOCKD_READ_TIMEOUT_S"], Kind::Number(1), "23", "seconds for one line, and for silence between requests";
+    WriteTimeout = "write-timeout", ["DFLOCKD_WRITE_TIMEOUT_S"], Kind::Number(0), "5", "seconds for one reply; 0 for no limit";
+    ShutdownTimeout = "shutdown-timeout", ["DFLOCKD_SHUTDOWN_TIMEOUT_S"], Kind::Number(0), "30", "seconds clients may stay after a signal; 0 for no limit";
+    AutoRelease = "auto-release-on-disconnect", ["DFLOCKD_AUTO_RELEASE_ON_DISCONNECT"], Kind::Switch, "true", "release what a gone connection held";
+    TlsCert = "tls-cert", ["DFLOCKD_TLS_CERT"], Kind::Text, "", "certificate chain (PEM); needs --tls-key";
+    TlsKey = "tls-key", ["DFLOCKD_TLS_KEY"], Kind::Text, "", "private key (PEM); needs --tls-cert";
+    AuthToken = "auth-token", ["DFLOCKD_AUTH_TOKEN"], Kind::Text, "", "secret clients must show; others on this machine can see it, prefer the file";
+    AuthTokenFile = "auth-token-file", ["DFLOCKD_AUTH_TOKEN_FILE"], Kind::Text, "", "file with the secret clients must show";
+    FenceStateFile = "fence-state-file", ["DFLOCKD_FENCE_STATE_FILE"], Kind::Text, "", "file that keeps fences growing across restarts though the clock goes back";
+    HttpHost = "http-host", ["DFLOCKD_HTTP_HOST"], Kind::Text, "127.0.0.1", "address or name for HTTP";
+    HttpPort = "http-port", ["DFLOCKD_HTTP_PORT"], Kind::Port, "0", "port for HTTP; 0 for no HTTP";
+    Debug = "debug", ["DFLOCKD_DEBUG"], Kind::Switch, "false", "log connections and requests too";
+    Version = "version", [], Kind::Switch, "false", "print the version and exit";
+}
+
+/// What the command line says, per row of [`FLAGS`].
+pub(super) type Given = Vec<Option<String>>;
+
+/// Reads the command line up to the first word that is no option; the rest is ignored, as Go does.
+pub(super) fn read(arguments: &[String]) -> Result<Given, ConfigError> {
+    let mut given: Given = vec![None; FLAGS.len()];
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let Some(body) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else { break };
+        if body.is_empty() {
+            break;
+        }
+        let (name, value) = match body.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (body, None),
+        };
+        if name.is_empty() || name.starts_with('-') {
+            return Err(ConfigError::Usage(format!("bad flag syntax: {word}")));
+        }
+        if matches!(name, "help" | "h") {
+            return Err(ConfigError::Usage(String::new()));
+        }
+        let known = FLAGS.iter().zip(&mut given).find(|(flag, _)| flag.name == name);
+        let Some((flag, place)) = known else {
+            let message = format!("flag provided but not defined: -{name}");
+            return Err(ConfigError::Usage(message));
+        };
+        let value = match (flag.kind, value) {
+            (_, Some(value)) => value,
+            (Kind::Switch, None) => "true".to_owned(),
+            (Kind::Text | Kind::Number(_) | Kind::Port, None) => words
+                .next()
+                .ok_or_else(|| ConfigError::Usage(format!("flag needs an argument: -{name}")))?
+                .clone(),
+        };
+        check_syntax(flag, &value)?;
+        *place = Some(value);
+    }
+    Ok(given)
+}
+
+/// The last of several equal options counts, but each must be well-formed.
+fn check_syntax(flag: &Flag, value: &str) -> Result<(), ConfigError> {
+    let good = match flag.kind {
+        Kind::Text => true,
+        Kind::Number(_) | Kind::Port => number(value).is_some(),
+        Kind::Switch => switch(value).is_some(),
+    };
+    if good {
+        return Ok(());
+    }
+    let name = flag.name;
+    Err(ConfigError::Usage(format!("invalid value {value:?} for flag -{name}: parse error")))
+}
+
+/// A number as Go's flag package reads it: a base prefix is allowed.
+pub(super) fn number(text: &str) -> Option<i64> {
+    let (negative, digits) = match text.as_bytes() {
+        [b'-', ..] => (true, text.get(1..)?),
+        [b'+', ..] => (false, text.get(1..)?),
+        _ => (false, text),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (base, digits) = if let Some(hex) = lower.strip_prefix("0x") {
+        (16, hex)
+    } else if let Some(binary) = lower.strip_prefix("0b") {
+        (2, binary)
+    } else if let Some(octal) = lower.strip_prefix("0o") {
+        (8, octal)
+    } else if lower.len() > 1 && lower.starts_with('0') {
+        (8, lower.get(1..)?)
+    } else {
+        (10, lower.as_str())
+    };
+    unsigned(digits, base)
+        .and_then(|value| if negative { value.checked_neg() } else { Some(value) })
+}
+
+/// A number from the environment: base ten only.
+pub(super) fn decimal(text: &str) -> Option<i64> {
+    match text.as_bytes() {
+        [b'-', ..] => unsigned(text.get(1..)?, 10).and_then(i64::checked_neg),
+        [b'+', ..] => unsigned(text.get(1..)?, 10),
+        _ => unsigned(text, 10),
+    }
+}
+
+/// Digits only: Rust's own parser would take another sign.
+fn unsigned(digits: &str, base: u32) -> Option<i64> {
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(base)) {
+        return None;
+    }
+    i64::from_str_radix(digits, base).ok()
+}
+
+/// The words Go's flag package knows.
+pub(super) fn switch(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// The words the reference knows in the environment.
+pub(super) fn environment_switch(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "yes" | "true" => Some(true),
+        "0" | "no" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+/// What `--help` and a bad option print.
+pub fn usage() -> String {
+    let mut text = "Usage of dflockd:\n".to_owned();
+    for flag in FLAGS {
+        let word = match flag.kind {
+            Kind::Text => " string",
+            Kind::Number(_) | Kind::Port => " int",
+            Kind::Switch => "",
+        };
+        let default = match (flag.kind, flag.default) {
+            (_, "") | (Kind::Switch, "false") => String::new(),
+            (_, value) => format!(" (default {value})"),
+        };
+        let env = flag.env.first().map(|name| format!(" [{name}]")).unwrap_or_default();
+        text.push_str(&format!("  --{}{word}\n    \t{}{default}{env}\n", flag.name, flag.help));
+    }
+    text
+}

@@ -1,0 +1,291 @@
+//! Command line and environment → [`Config`]. Pure but for the secret's file, which the caller
+//! reads: flags win over the environment, the environment over the defaults, and every value is
+//! checked before the server opens anything.
+
+mod flags;
+
+pub use flags::{FLAGS, Flag, Kind, Name, usage};
+
+use crate::engine::{AutoRelease, Caps, MAX_SECONDS, Seconds, Ttl};
+use crate::server::Settings;
+use crate::wire::MAX_AUTH_LINE_BYTES;
+use std::path::PathBuf;
+
+/// Everything the program is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Address or name to listen on; brackets around IPv6 are cut.
+    pub host: String,
+    /// Port to listen on.
+    pub port: u16,
+    /// Path of a Unix socket to listen on as well.
+    pub unix_socket: Option<PathBuf>,
+    /// Limits and times. The secret and the fence floor are not in it yet.
+    pub settings: Settings,
+    /// Certificate chain and key, both in PEM.
+    pub tls: Option<TlsFiles>,
+    /// Where the secret is.
+    pub auth: Option<Secret>,
+    /// Keeps fences growing across restarts.
+    pub fence_state_file: Option<PathBuf>,
+    /// Address or name for HTTP.
+    pub http_host: String,
+    /// Port for HTTP, `None` for no HTTP.
+    pub http_port: Option<u16>,
+    /// Log connections and requests too.
+    pub debug: bool,
+}
+
+/// The files TLS needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificate chain.
+    pub cert: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+}
+
+/// Where the secret comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    /// Given as it is.
+    Text(String),
+    /// To be read from this file.
+    File(PathBuf),
+}
+
+/// Never shows the secret.
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(_) => out.write_str("Text(…)"),
+            Self::File(path) => write!(out, "File({})", path.display()),
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub enum Wish {
+    /// Serve.
+    Run(Box<Config>),
+    /// Print the version.
+    Version,
+}
+
+/// Why there is no [`Config`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// The command line cannot be read, or help was asked for (then without text).
+    Usage(String),
+    /// A value is not possible.
+    Value(String),
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Value(text) => out.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads the arguments (without the program's name) and the environment.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn read(
+        arguments: &[String],
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Wish, ConfigError> {
+        let values = Values { given: flags::read(arguments)?, environment };
+        if values.switch(Name::Version)? {
+            return Ok(Wish::Version);
+        }
+        values.config().map(|config| Wish::Run(Box::new(config)))
+    }
+}
+
+struct Values<E> {
+    given: Vec<Option<String>>,
+    environment: E,
+}
+
+impl<E: Fn(&str) -> Option<String>> Values<E> {
+    fn config(&self) -> Result<Config, ConfigError> {
+        let host = self.text(Name::Host);
+        let http_port = self.port(Name::HttpPort)?;
+        self.seconds(Name::LeaseSweepInterval)?;
+        Ok(Config {
+            host: unbracket(&host).to_owned(),
+            port: self.port(Name::Port)?,
+            unix_socket: self.path(Name::UnixSocket),
+            settings: self.settings()?,
+            tls: self.tls()?,
+            auth: self.secret()?,
+            fence_state_file: self.path(Name::FenceStateFile),
+            http_host: unbracket(&self.text(Name::HttpHost)).to_owned(),
+            http_port: (http_port != 0).then_some(http_port),
+            debug: self.switch(Name::Debug)?,
+        })
+    }
+
+    fn settings(&self) -> Result<Settings, ConfigError> {
+        let ttl = self.seconds(Name::DefaultLeaseTtl)?;
+        let default_ttl = Ttl::new(ttl.count()).ok_or_else(|| out_of_range("default-lease-ttl"))?;
+        Ok(Settings {
+            caps: Caps {
+                default_ttl,
+                max_locks: self.count(Name::MaxLocks)?,
+                max_waiters: self.count(Name::MaxWaiters)?,
+                gc_interval: self.seconds(Name::GcInterval)?,
+                gc_max_idle: self.seconds(Name::GcMaxIdle)?,
+            },
+            read_timeout: self.seconds(Name::ReadTimeout)?,
+            write_timeout: self.seconds(Name::WriteTimeout)?,
+            shutdown_timeout: self.seconds(Name::ShutdownTimeout)?,
+            auto_release: if self.switch(Name::AutoRelease)? {
+                AutoRelease::On
+            } else {
+                AutoRelease::Off
+            },
+            max_connections: self.count(Name::MaxConnections)?,
+            max_connections_per_address: self.count(Name::MaxConnectionsPerIp)?,
+            ..Settings::default()
+        })
+    }
+
+    fn tls(&self) -> Result<Option<TlsFiles>, ConfigError> {
+        match (self.path(Name::TlsCert), self.path(Name::TlsKey)) {
+            (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key })),
+            (None, None) => Ok(None),
+            (Some(_), None) | (None, Some(_)) => {
+                Err(ConfigError::Value("--tls-cert and --tls-key must be used together".to_owned()))
+            }
+        }
+    }
+
+    /// Flag, flag's file, environment, environment's file: the first that is there.
+    fn secret(&self) -> Result<Option<Secret>, ConfigError> {
+        let flag = |name| self.flag(name).filter(|text| !text.is_empty());
+        let environment = |name| self.environment(name).map(|(_, text)| text);
+        let found = flag(Name::AuthToken)
+            .map(Secret::Text)
+            .or_else(|| flag(Name::AuthTokenFile).map(|path| Secret::File(path.into())))
+            .or_else(|| environment(Name::AuthToken).map(Secret::Text))
+            .or_else(|| environment(Name::AuthTokenFile).map(|path| Secret::File(path.into())));
+        match found {
+            Some(Secret::Text(text)) => check_secret(&text).map(|text| text.map(Secret::Text)),
+            found => Ok(found),
+        }
+    }
+
+    fn row(name: Name) -> &'static Flag {
+        // The macro makes rows and names together, so there is one for each.
+        FLAGS.get(name as usize).unwrap_or(&NO_FLAG)
+    }
+
+    fn flag(&self, name: Name) -> Option<String> {
+        self.given.get(name as usize).cloned().flatten()
+    }
+
+    /// The first variable that is set and not empty.
+    fn environment(&self, name: Name) -> Option<(&'static str, String)> {
+        Self::row(name).env.iter().find_map(|variable| {
+            let text = (self.environment)(variable).filter(|text| !text.is_empty())?;
+            Some((*variable, text))
+        })
+    }
+
+    fn text(&self, name: Name) -> String {
+        self.flag(name)
+            .or_else(|| self.environment(name).map(|(_, text)| text))
+            .unwrap_or_else(|| Self::row(name).default.to_owned())
+    }
+
+    fn path(&self, name: Name) -> Option<PathBuf> {
+        Some(self.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from)
+    }
+
+    /// Words in the environment that are no number are passed over, as the reference does.
+    fn number(&self, name: Name) -> i64 {
+        let environment = || self.environment(name).and_then(|(_, text)| flags::decimal(&text));
+        self.flag(name)
+            .and_then(|text| flags::number(&text))
+            .or_else(environment)
+            .or_else(|| flags::decimal(Self::row(name).default))
+            .unwrap_or(0)
+    }
+
+    fn switch(&self, name: Name) -> Result<bool, ConfigError> {
+        let environment =
+            || self.environment(name).and_then(|(_, text)| flags::environment_switch(&text));
+        self.flag(name)
+            .and_then(|text| flags::switch(&text))
+            .or_else(environment)
+            .or_else(|| flags::switch(Self::row(name).default))
+            .ok_or_else(|| out_of_range(Self::row(name).name))
+    }
+
+    fn at_least(&self, name: Name) -> Result<u64, ConfigError> {
+        let row = Self::row(name);
+        let least = match row.kind {
+            Kind::Number(least) => least,
+            Kind::Port | Kind::Text | Kind::Switch => 0,
+        };
+        let value = self.number(name);
+        if value < least {
+            let bound = if least == 1 { "> 0" } else { ">= 0" };
+            return Err(ConfigError::Value(format!("--{} must be {bound}", row.name)));
+        }
+        u64::try_from(value).map_err(|_| out_of_range(row.name))
+    }
+
+    fn count(&self, name: Name) -> Result<usize, ConfigError> {
+        let value = self.at_least(name)?;
+        usize::try_from(value).map_err(|_| out_of_range(Self::row(name).name))
+    }
+
+    fn seconds(&self, name: Name) -> Result<Seconds, ConfigError> {
+        let value = self.at_least(name)?;
+        let name = Self::row(name).name;
+        let too_long = || ConfigError::Value(format!("--{name} must be <= {MAX_SECONDS}"));
+        Seconds::new(value).ok_or_else(too_long)
+    }
+
+    fn port(&self, name: Name) -> Result<u16, ConfigError> {
+        let wrong =
+            |_| ConfigError::Value(format!("--{} must be 0 to 65535", Self::row(name).name));
+        u16::try_from(self.number(name)).map_err(wrong)
+    }
+}
+
+const NO_FLAG: Flag = Flag { name: "", env: &[], kind: Kind::Text, default: "", help: "" };
+
+fn out_of_range(name: &str) -> ConfigError {
+    ConfigError::Value(format!("--{name} is out of range"))
+}
+
+/// `[::1]` as the reference wants it, `::1` as people write it.
+fn unbracket(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+/// Cuts blanks around a secret, which no request could show. `None` when nothing is left.
+///
+/// # Errors
+/// A secret no client could send: with a line end inside, or longer than a line may be.
+pub fn check_secret(text: &str) -> Result<Option<String>, ConfigError> {
+    let text = text.trim();
+    if text.contains(['\n', '\r']) {
+        return Err(ConfigError::Value("the auth token must not contain a newline".to_owned()));
+    }
+    if text.len() > MAX_AUTH_LINE_BYTES {
+        let message = format!("the auth token must not be longer than {MAX_AUTH_LINE_BYTES} bytes");
+        return Err(ConfigError::Value(message));
+    }
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}

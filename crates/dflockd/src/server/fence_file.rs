@@ -1,0 +1,52 @@
+//! The file that remembers how far fences have gone: eight bytes, big-endian, a number no fence
+//! given out is above. Written ahead, once per million grants.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// An open fence state file.
+#[derive(Debug)]
+pub struct FenceFile {
+    file: File,
+    stored: u64,
+}
+
+impl FenceFile {
+    /// Opens it, or makes it, readable by its owner only.
+    ///
+    /// # Errors
+    /// The system's; [`ErrorKind::InvalidData`] when it is neither empty nor eight bytes.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)?;
+        let length = file.metadata()?.len();
+        let mut bytes = [0; 8];
+        match length {
+            0 => {}
+            8 => file.read_exact_at(&mut bytes, 0)?,
+            _ => return Err(io::Error::new(ErrorKind::InvalidData, "not a fence state file")),
+        }
+        Ok(Self { file, stored: u64::from_be_bytes(bytes) })
+    }
+
+    /// No fence up to here may be given out again.
+    pub const fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// Notes, on the disk, that fences up to `fence` may be given out.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn reserve(&self, fence: u64) -> io::Result<()> {
+        self.file.write_all_at(&fence.to_be_bytes(), 0)?;
+        self.file.sync_data()
+    }
+}
