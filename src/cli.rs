@@ -118,6 +118,7 @@ impl Options {
             lock_dir: self.lock_dir.unwrap_or_else(|| PathBuf::from(system.lock_dir)),
             search_dirs,
             state_dir: self.state_dir,
+            udev_dir: PathBuf::from("/run/udev/data"),
         }
     }
 }

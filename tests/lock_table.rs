@@ -56,6 +56,7 @@ impl Machine {
             lock_dir: self.path("lock"),
             search_dirs: vec![self.path("other")],
             state_dir: self.path("state"),
+            udev_dir: self.path("udev"),
         })
     }
 
@@ -323,6 +324,34 @@ fn a_reused_pid_does_not_hold_the_lock_of_its_predecessor() {
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
 }
 
+/// The holder lives in another pid namespace: its number says nothing here.
+#[test]
+fn a_lock_made_in_another_pid_namespace_is_busy() {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    let pid = holder.pid();
+    assert_eq!(machine.lock("ttyS0", pid), Outcome::Done);
+    let record = machine.path("state/LCK..ttyS0");
+    let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
+    fs::remove_file(&record).unwrap();
+    symlink(text.replace("pidns=", "pidns=9"), &record).unwrap();
+    drop(holder);
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
+}
+
+/// The lock survived a reboot on a disk: whoever has the number now is not the holder.
+#[test]
+fn a_lock_of_another_boot_is_stale() {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
+    let record = machine.path("state/LCK..ttyS0");
+    let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
+    fs::remove_file(&record).unwrap();
+    symlink(text.replace("boot=", "boot=x"), &record).unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+}
+
 #[test]
 fn without_a_record_a_living_pid_is_believed() {
     let machine = Machine::new();
@@ -377,6 +406,52 @@ fn an_unplugged_device_can_be_unlocked() {
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
     fs::remove_file(&node).unwrap();
     assert_eq!(machine.unlock("ttyS1", own()), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+}
+
+/// The adapter is pulled out while its link was locked: the link and the node are gone.
+#[test]
+fn an_unplugged_link_can_be_unlocked_with_all_its_names() {
+    let machine = Machine::new();
+    let device = "serial/by-id/usb-X";
+    assert_eq!(machine.lock(device, own()), Outcome::Done);
+    assert_eq!(machine.names().len(), 4);
+    fs::remove_file(machine.path("dev/serial/by-id/usb-X")).unwrap();
+    fs::remove_file(machine.path("dev/ttyS0")).unwrap();
+    assert_eq!(machine.unlock(device, own()), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+    assert_eq!(listing(&machine.path("state")), [""; 0]);
+}
+
+/// A program that opens another link of the device is met, and meets us: udev knows the links.
+/// The device is a real one, linked into the private `/dev`.
+#[test]
+fn links_known_to_udev_are_taken_with_the_device() {
+    let machine = Machine::new();
+    fs::create_dir(machine.path("udev")).unwrap();
+    fs::write(machine.path("udev/c1:3"), "S:serial/by-id/usb-Y\nL:0\n").unwrap();
+    let table = || {
+        Table::new(Places {
+            system: by_name("linux").unwrap(),
+            dev_dir: PathBuf::from("/dev"),
+            lock_dir: machine.path("lock"),
+            search_dirs: vec![],
+            state_dir: machine.path("state"),
+            udev_dir: machine.path("udev"),
+        })
+    };
+    let foreign = machine.lock_file("LCK..serial_by-id_usb-Y");
+    let holder = Holder::new();
+    fs::write(&foreign, decimal(holder.pid())).unwrap();
+    assert_eq!(table().lock(&request("null", own())).outcome, Outcome::Busy);
+    assert_eq!(machine.names(), ["LCK..serial_by-id_usb-Y"]);
+    drop(holder);
+    assert_eq!(table().lock(&request("null", own())).outcome, Outcome::Done);
+    let names = ["LCK..null", "LCK..serial:by-id:usb-Y", "LCK..serial_by-id_usb-Y", "LCK..usb-Y"];
+    assert_eq!(machine.names(), names);
+    // Unplugged, udev has forgotten it as well.
+    fs::remove_file(machine.path("udev/c1:3")).unwrap();
+    assert_eq!(table().unlock(&request("null", own())).outcome, Outcome::Done);
     assert_eq!(machine.names(), [""; 0]);
 }
 
@@ -492,6 +567,7 @@ fn as_nobody_in_a_sticky_directory() {
         lock_dir: root.join("lock"),
         search_dirs: vec![],
         state_dir: root.join("state"),
+        udev_dir: root.join("udev"),
     });
     let over = table.lock(&request("ttyS0", own()));
     assert_eq!(over.outcome, Outcome::Done, "{over:?}");

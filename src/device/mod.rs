@@ -3,3 +3,4 @@
 pub mod name;
 pub mod node;
 pub mod os;
+pub mod udev;

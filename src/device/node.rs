@@ -19,6 +19,9 @@ pub struct Trail {
     /// Every name the device has on this way, relative to `/dev`: first the one asked for, last
     /// the real node. One entry when the name is no link.
     pub names: Vec<String>,
+    /// The other names that are known for the real node, relative to `/dev`: links that were not
+    /// on this way.
+    pub links: Vec<String>,
     /// The node, unless there is none.
     pub node: Option<Node>,
 }
@@ -55,6 +58,20 @@ pub enum Astray {
 }
 
 impl Trail {
+    /// Adds names that lead to the same node; those already on the way are left out.
+    pub fn add_links(&mut self, links: impl IntoIterator<Item = String>) {
+        for link in links {
+            if !self.names.contains(&link) && !self.links.contains(&link) {
+                self.links.push(link);
+            }
+        }
+    }
+
+    /// Every name of the device, the real node first and the one asked for next.
+    pub fn every_name(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().rev().chain(&self.links).map(String::as_str)
+    }
+
     /// The name of the real node, relative to `/dev`.
     #[must_use]
     pub fn real(&self) -> &str {
@@ -76,7 +93,7 @@ impl Numbers {
 /// # Errors
 /// [`Astray`] when the way leaves `dev_dir` or does not end.
 pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<Trail, Astray> {
-    let mut trail = Trail { names: Vec::new(), node: None };
+    let mut trail = Trail { names: Vec::new(), links: Vec::new(), node: None };
     let mut real = PathBuf::new();
     let mut rest: VecDeque<PathBuf> = components(name.below_dev())?;
     let mut links = 0;

@@ -25,7 +25,7 @@ pub struct NoSuchForm;
 /// [`NoSuchForm`] when a name that must be written is longer than file names can be.
 pub fn forms(system: &System, trail: &Trail) -> Result<Forms, NoSuchForm> {
     let mut forms = Forms::default();
-    for path in trail.names.iter().rev() {
+    for path in trail.every_name() {
         for form in system.written {
             let name = written_name(system, *form, path, trail);
             add(&mut forms.written, Name::new(name).ok_or(NoSuchForm)?);
@@ -36,7 +36,7 @@ pub fn forms(system: &System, trail: &Trail) -> Result<Forms, NoSuchForm> {
             }
         }
     }
-    for path in trail.names.iter().rev() {
+    for path in trail.every_name() {
         search(&mut forms, system, path);
         for alias in aliases(system, path) {
             search_base(&mut forms, system, &alias);
@@ -51,7 +51,17 @@ pub fn forms(system: &System, trail: &Trail) -> Result<Forms, NoSuchForm> {
     Ok(forms)
 }
 
+/// The FHS name of a device's lock file, unchecked.
+pub(super) fn fhs(path: &str) -> String {
+    format!("LCK..{}", base(path))
+}
+
 impl Forms {
+    /// A name under which the lock was written earlier, when more was known of the device.
+    pub(super) fn write_too(&mut self, name: Name) {
+        add(&mut self.written, name);
+    }
+
     /// A name that cannot exist need not be looked for; one that is written is looked at anyway.
     fn seek(&mut self, name: String) {
         if let Some(name) = Name::new(name).filter(|name| !self.written.contains(name)) {
@@ -69,7 +79,7 @@ fn add(names: &mut Vec<Name>, name: Name) {
 fn written_name(system: &System, form: NameForm, path: &str, trail: &Trail) -> String {
     let name = match (form, numbers(trail)) {
         (NameForm::Svr4, Some((file_system, device))) => return svr4(file_system, device),
-        (NameForm::Svr4, None) | (NameForm::Base, _) => format!("LCK..{}", base(path)),
+        (NameForm::Svr4, None) | (NameForm::Base, _) => fhs(path),
         (NameForm::Underscore, _) => format!("LCK..{}", path.replace('/', "_")),
         (NameForm::Colon, _) => format!("LCK..{}", path.replace('/', ":")),
         (NameForm::QnxNode, _) => format!("LCK..0.{}", base(path)),
@@ -148,7 +158,8 @@ mod tests {
             inode: 1,
             device: Some(Numbers { major, minor }),
         });
-        Trail { names: names.iter().map(|name| (*name).to_owned()).collect(), node }
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Trail { names, links: Vec::new(), node }
     }
 
     fn texts(names: &[Name]) -> Vec<&str> {
@@ -183,6 +194,16 @@ mod tests {
     #[case::deep(&["usb/tts/0"], &["LCK..0", "LCK..usb_tts_0", "LCK..usb:tts:0"])]
     fn linux_writes(#[case] names: &[&str], #[case] written: &[&str]) {
         let forms = forms(by_name("linux").unwrap(), &trail(names, Some((5, 4, 64)))).unwrap();
+        assert_eq!(texts(&forms.written), written);
+    }
+
+    #[test]
+    fn links_known_from_elsewhere_are_written_too() {
+        let mut trail = trail(&["ttyUSB0"], None);
+        trail.add_links(["serial/by-id/usb-X".to_owned(), "ttyUSB0".to_owned()]);
+        let forms = forms(by_name("linux").unwrap(), &trail).unwrap();
+        let written =
+            ["LCK..ttyUSB0", "LCK..usb-X", "LCK..serial_by-id_usb-X", "LCK..serial:by-id:usb-X"];
         assert_eq!(texts(&forms.written), written);
     }
 

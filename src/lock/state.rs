@@ -1,5 +1,6 @@
 //! What we remember of the locks we wrote: when their holders started, so that a pid that was
-//! given out again is not taken for the holder.
+//! given out again is not taken for the holder; and under which names they were written, so that
+//! they can be released when the device and its links are gone.
 //!
 //! A lock file has room for a pid and nothing else. The rest is kept in the state directory, one
 //! symbolic link per device whose *target* is the record: making one is a single step, so there
@@ -47,15 +48,20 @@ pub struct Memory {
     pub file: Identity,
     /// See `file`.
     pub written: u128,
+    /// The names of all lock files of this lock.
+    pub names: Vec<Name>,
 }
 
-/// What the memory says of a living process that a lock file names.
+/// What the memory says of the process that a lock file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remembered {
     /// Nothing is known of this lock: it is believed.
     Nothing,
     /// It is the process that took the lock, or may be.
     Same,
+    /// The lock is ours, but its pid means a process of another pid namespace, which cannot be
+    /// seen from here: it may live, whatever our kernel says of the number.
+    Elsewhere,
     /// The lock is ours, and its holder is gone: the pid was given out again.
     Reused,
 }
@@ -68,55 +74,68 @@ impl State {
         Self { handle: nix::fcntl::open(path, flags, Mode::empty()).ok(), here: None }
     }
 
-    /// Remembers when the holder of a new lock started. Without a state directory, or without
-    /// `/proc`, this does nothing.
+    /// Remembers a new lock under the name of each of its files that `under` lists: when its
+    /// holder started, and all the names. Without a state directory, or without `/proc`, this
+    /// does nothing.
     ///
     /// # Errors
     /// When the record cannot be written; the lock is good all the same.
     pub fn remember(
         &mut self,
-        device: &Name,
+        under: &[&Name],
         pid: Pid,
         file: Identity,
         written: SystemTime,
+        names: &[Name],
     ) -> Result<(), Errno> {
         let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here)) else {
             return Ok(());
         };
         let written = nanoseconds(written);
         let start = process::start_time(pid);
-        let text = Memory { pid, start, here: here.clone(), file, written }.to_text();
-        match nix::unistd::symlinkat(text.as_str(), handle, device.as_str()) {
-            Err(Errno::EEXIST) => {
-                nix::unistd::unlinkat(handle, device.as_str(), UnlinkatFlags::NoRemoveDir)?;
-                nix::unistd::symlinkat(text.as_str(), handle, device.as_str())
+        let (here, names) = (here.clone(), names.to_vec());
+        let text = Memory { pid, start, here, file, written, names }.to_text();
+        for name in under {
+            match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
+                Err(Errno::EEXIST) => {
+                    nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
+                    nix::unistd::symlinkat(text.as_str(), handle, name.as_str())?;
+                }
+                outcome => outcome?,
             }
-            outcome => outcome,
         }
+        Ok(())
     }
 
-    /// Forgets a device whose lock is gone.
-    pub fn forget(&self, device: &Name) {
+    /// Forgets a lock file that is gone.
+    pub fn forget(&self, name: &Name) {
         if let Some(handle) = &self.handle {
             // A record without its lock file is never believed, so a failure does no harm.
-            let _ = nix::unistd::unlinkat(handle, device.as_str(), UnlinkatFlags::NoRemoveDir);
+            let _ = nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir);
         }
     }
 
-    /// Asks whether the living process `pid` is the one that took the lock in `file`.
+    /// Under which names the lock of this pid was written, if one of them was this.
+    #[must_use]
+    pub fn names(&self, name: &Name, pid: Pid) -> Vec<Name> {
+        let memory = self.memory(name).filter(|memory| memory.pid == pid);
+        memory.map(|memory| memory.names).unwrap_or_default()
+    }
+
+    fn memory(&self, name: &Name) -> Option<Memory> {
+        let text = nix::fcntl::readlinkat(self.handle.as_ref()?, name.as_str()).ok()?;
+        Memory::from_text(text.to_str()?)
+    }
+
+    /// Asks whether the process `pid`, as it is now, is the one that took the lock in `file`.
     pub fn recall(
         &mut self,
-        device: &Name,
+        name: &Name,
         pid: Pid,
         file: Identity,
         written: SystemTime,
     ) -> Remembered {
-        let Some(handle) = &self.handle else { return Remembered::Nothing };
-        let Ok(text) = nix::fcntl::readlinkat(handle, device.as_str()) else {
-            return Remembered::Nothing;
-        };
-        let memory = text.to_str().and_then(Memory::from_text);
-        let Some(memory) = memory.filter(|memory| {
+        let Some(memory) = self.memory(name).filter(|memory| {
             memory.pid == pid && memory.file == file && memory.written == nanoseconds(written)
         }) else {
             return Remembered::Nothing;
@@ -152,8 +171,7 @@ fn compare(memory: &Memory, here: &Here, start: Option<u64>) -> Remembered {
         return Remembered::Reused;
     }
     if memory.here.namespace != here.namespace {
-        // The pid means another process than the one we can see: no guess.
-        return Remembered::Same;
+        return Remembered::Elsewhere;
     }
     match start {
         None => Remembered::Same,
@@ -168,17 +186,21 @@ fn nanoseconds(time: SystemTime) -> u128 {
 
 impl Memory {
     fn to_text(&self) -> String {
-        let Self { pid, start, here, file, written } = self;
+        let Self { pid, start, here, file, written, names } = self;
         let Identity { device, inode } = file;
         let start = start.map_or_else(|| "-".to_owned(), |ticks| ticks.to_string());
         let Here { boot, namespace } = here;
+        let names: Vec<_> = names.iter().map(Name::as_str).collect();
+        // No file name holds a slash.
+        let names = names.join("/");
         format!(
-            "pid={pid} start={start} boot={boot} pidns={namespace} file={device}:{inode}:{written}"
+            "pid={pid} start={start} boot={boot} pidns={namespace} \
+             file={device}:{inode}:{written} names={names}"
         )
     }
 
     fn from_text(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
+        let mut words = text.splitn(6, ' ');
         let mut field = |key: &str| words.next()?.strip_prefix(key);
         let pid = Pid::parse(field("pid=")?.as_bytes()).ok()?;
         let start = match field("start=")? {
@@ -191,7 +213,8 @@ impl Memory {
         let (device, inode) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
         let written = file.next()?.parse().ok()?;
         let file = Identity { device, inode };
-        Some(Self { pid, start, here: Here { boot, namespace }, file, written })
+        let names = field("names=")?.split('/').map(Name::new).collect::<Option<_>>()?;
+        Some(Self { pid, start, here: Here { boot, namespace }, file, written, names })
     }
 }
 
@@ -210,6 +233,7 @@ mod tests {
             here: Here { boot: "b-1".to_owned(), namespace: 5 },
             file: Identity { device: 22, inode: 33 },
             written: 44,
+            names: ["LCK..a", "LCK..b c"].into_iter().filter_map(Name::new).collect(),
         }
     }
 
@@ -218,7 +242,8 @@ mod tests {
     #[case::another_start(Some(9), "b-1", 5, Some(10), Remembered::Reused)]
     #[case::was_nobody_then(None, "b-1", 5, Some(10), Remembered::Reused)]
     #[case::another_boot(Some(9), "b-2", 5, Some(9), Remembered::Reused)]
-    #[case::another_namespace(Some(9), "b-1", 6, Some(10), Remembered::Same)]
+    #[case::another_namespace(Some(9), "b-1", 6, Some(10), Remembered::Elsewhere)]
+    #[case::another_boot_and_namespace(Some(9), "b-2", 6, Some(9), Remembered::Reused)]
     #[case::start_is_hidden(Some(9), "b-1", 5, None, Remembered::Same)]
     fn a_pid_is_the_holder_only_if_it_started_then(
         #[case] start: Option<u64>,
@@ -241,10 +266,12 @@ mod tests {
 
     #[rstest]
     #[case::empty("")]
-    #[case::other_order("start=9 pid=77 boot=b-1 pidns=5 file=22:33:44")]
-    #[case::no_number("pid=77 start=x boot=b-1 pidns=5 file=22:33:44")]
-    #[case::pid_zero("pid=0 start=9 boot=b-1 pidns=5 file=22:33:44")]
-    #[case::cut("pid=77 start=9 boot=b-1 pidns=5 file=22:33")]
+    #[case::other_order("start=9 pid=77 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
+    #[case::no_number("pid=77 start=x boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
+    #[case::pid_zero("pid=0 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
+    #[case::cut("pid=77 start=9 boot=b-1 pidns=5 file=22:33 names=LCK..a")]
+    #[case::no_names("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=")]
+    #[case::climbing_name("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/..")]
     fn planted_records_are_not_read(#[case] text: &str) {
         assert_eq!(Memory::from_text(text), None);
     }
@@ -257,8 +284,10 @@ mod tests {
         let file = Identity { device: 1, inode: 2 };
         let (then, later) = (UNIX_EPOCH + Duration::from_secs(5), SystemTime::now());
         let pid = Pid::this();
-        state.remember(&name, pid, file, then).unwrap();
-        state.remember(&name, pid, file, then).unwrap();
+        let names = [name.clone()];
+        state.remember(&[&name], pid, file, then, &names).unwrap();
+        state.remember(&[&name], pid, file, then, &names).unwrap();
+        assert_eq!(state.names(&name, pid), names);
         assert_eq!(state.recall(&name, pid, file, then), Remembered::Same);
         assert_eq!(state.recall(&name, pid, file, later), Remembered::Nothing);
         let other = Identity { inode: 3, ..file };
@@ -289,7 +318,7 @@ mod tests {
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();
-        assert_eq!(state.remember(&name, Pid::this(), file, then), Ok(()));
+        assert_eq!(state.remember(&[&name], Pid::this(), file, then, &[]), Ok(()));
         assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Nothing);
         assert!(!state.is_open());
     }

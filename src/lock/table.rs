@@ -12,7 +12,7 @@ use lockfile::{
     Removal,
 };
 
-use super::form::{Forms, forms};
+use super::form::{self, Forms, forms};
 use super::places::{Open, Place};
 use super::record::{self, READ_LIMIT};
 use super::state::{Remembered, State};
@@ -20,6 +20,7 @@ use super::who::{self, Holder, Scheme, Standing};
 use super::{Answer, Event, Outcome, Request, Weight, flock};
 use crate::device::name::DeviceName;
 use crate::device::node::{Astray, Trail, follow};
+use crate::device::udev;
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
 /// it (FreeBSD's `uu_lock`, efax, and everybody who creates the file first and fills it then).
@@ -53,6 +54,8 @@ pub struct Places {
     pub search_dirs: Vec<PathBuf>,
     /// Where start times of holders are kept, so that a reused pid is noticed.
     pub state_dir: PathBuf,
+    /// Where udev keeps what it knows of devices: `/run/udev/data`, but for tests.
+    pub udev_dir: PathBuf,
 }
 
 /// The locks of this machine, for one session or for a whole daemon.
@@ -115,7 +118,8 @@ impl Table {
     /// Who holds a device, or held it, under any scheme that can be seen without opening it.
     /// Nothing is changed. A name that leads nowhere has no holders.
     pub fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
-        let Ok(trail) = follow(&self.places.dev_dir, device) else { return Vec::new() };
+        let Ok(mut trail) = follow(&self.places.dev_dir, device) else { return Vec::new() };
+        self.add_links(&mut trail);
         let mut holders = Vec::new();
         if let (Ok(forms), Ok(open)) = (forms(self.places.system, &trail), self.open()) {
             let now = SystemTime::now();
@@ -205,7 +209,7 @@ impl Table {
             .and_then(|()| self.take_written(&open.own, &forms, request));
         self.open = Some(open);
         let published = taken?;
-        self.remember(&forms, request.pid, &published);
+        self.remember(&trail, &forms, request.pid, &published);
         self.say(Weight::Info, format!("locked {} for pid {}", trail.real(), request.pid));
         Ok(())
     }
@@ -213,7 +217,7 @@ impl Table {
     /// Everything that can be known of the names without looking into a lock directory.
     fn names(&mut self, request: &Request) -> Result<(Trail, Forms), Stop> {
         let device = request.device.as_str();
-        let trail = follow(&self.places.dev_dir, &request.device).map_err(|astray| {
+        let mut trail = follow(&self.places.dev_dir, &request.device).map_err(|astray| {
             let reason = match astray {
                 Astray::Outside => "leads out of the device directory",
                 Astray::Loop => "is a loop of links",
@@ -222,11 +226,18 @@ impl Table {
             self.say(Weight::Notice, format!("refused {device}: it {reason}"));
             Outcome::Denied
         })?;
+        self.add_links(&mut trail);
         let forms = forms(self.places.system, &trail).map_err(|_| {
             self.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
             Outcome::Denied
         })?;
         Ok((trail, forms))
+    }
+
+    fn add_links(&self, trail: &mut Trail) {
+        if let Some(device) = trail.node.and_then(|node| node.device) {
+            trail.add_links(udev::links(&self.places.udev_dir, device));
+        }
     }
 
     /// The directories are taken out of `self` for the time of one request, so that they can be
@@ -386,23 +397,38 @@ impl Table {
         }
     }
 
-    /// Without a record the lock is good; only a reused pid would go unnoticed.
-    fn remember(&mut self, forms: &Forms, pid: Pid, published: &[Published]) {
+    /// Without a record the lock is good; only a reused pid would go unnoticed. The record is
+    /// kept under the real name, by which it is judged, and under the name that was asked for,
+    /// by which the lock can be released when the link is gone.
+    fn remember(&mut self, trail: &Trail, forms: &Forms, pid: Pid, published: &[Published]) {
         let (Some(name), Some(first)) = (forms.written.first(), published.first()) else { return };
         let Ok(written) = first.file.metadata().and_then(|data| data.modified()) else { return };
-        if let Err(errno) = self.state().remember(name, pid, first.identity, written) {
+        let mut under = vec![name];
+        if trail.names.len() > 1 {
+            let asked = trail.names.first().map(|asked| form::fhs(asked));
+            under.extend(forms.written.iter().find(|name| Some(name.as_str()) == asked.as_deref()));
+        }
+        let kept = self.state().remember(&under, pid, first.identity, written, &forms.written);
+        if let Err(errno) = kept {
             let text = format!("start of pid {pid} is not recorded: {}", errno.desc());
             self.say(Weight::Warning, text);
         }
     }
 
     fn try_unlock(&mut self, request: &Request) -> Result<Outcome, Stop> {
-        let (trail, forms) = self.names(request)?;
+        let (trail, mut forms) = self.names(request)?;
         let mut open = self.open()?;
+        if let Some(name) = forms.written.first() {
+            for name in self.state().names(name, request.pid) {
+                forms.write_too(name);
+            }
+        }
         let tally = self.release_all(&mut open, &forms, request.pid);
         self.open = Some(open);
-        if let Some(name) = forms.written.first().filter(|_| tally.removed > 0) {
-            self.state().forget(name);
+        if tally.removed > 0 {
+            for name in &forms.written {
+                self.state().forget(name);
+            }
         }
         let (device, pid) = (trail.real(), request.pid);
         Ok(if tally.own > 0 || (tally.removed > 0 && tally.busy == 0) {
@@ -504,13 +530,15 @@ impl Table {
             };
         };
         let pid = record.pid;
-        if liveness(pid) == Liveness::Gone {
-            return Verdict::Stale(judged, Stale::Gone(pid));
-        }
         let (identity, written) = (judged.identity(), judged.modified());
-        match self.state().recall(name, pid, identity, written) {
-            Remembered::Reused => Verdict::Stale(judged, Stale::Reused(pid)),
-            Remembered::Same | Remembered::Nothing => Verdict::Busy(Busy::Held(pid)),
+        let remembered = self.state().recall(name, pid, identity, written);
+        match (liveness(pid), remembered) {
+            (_, Remembered::Elsewhere) => Verdict::Busy(Busy::Held(pid)),
+            (Liveness::Gone, _) => Verdict::Stale(judged, Stale::Gone(pid)),
+            (Liveness::Alive, Remembered::Reused) => Verdict::Stale(judged, Stale::Reused(pid)),
+            (Liveness::Alive, Remembered::Same | Remembered::Nothing) => {
+                Verdict::Busy(Busy::Held(pid))
+            }
         }
     }
 

@@ -1,0 +1,60 @@
+//! The links udev has made to a device, so that a program that uses another one is met as well.
+//!
+//! `/dev/ttyUSB0` usually has links below `/dev/serial`. Following a link leads from them to the
+//! node, but not back; udev's database knows the way back. Source: `udev_device_get_devlinks_list_entry(3)`
+//! and the database files `/run/udev/data/cMAJOR:MINOR`, whose lines `S:NAME` name the links.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::name::DeviceName;
+use super::node::Numbers;
+
+/// As much of a database entry as is read, in bytes, and as many links as are believed.
+const ENTRY_BYTES: u64 = 64 * 1024;
+const LINKS: usize = 16;
+
+/// The links to a character device, as names below `/dev`; none where there is no udev.
+#[must_use]
+pub fn links(database: &Path, device: Numbers) -> Vec<String> {
+    let entry = database.join(format!("c{}:{}", device.major, device.minor));
+    let mut text = String::new();
+    match File::open(entry).and_then(|file| file.take(ENTRY_BYTES).read_to_string(&mut text)) {
+        Ok(_) => links_in(&text),
+        Err(_) => Vec::new(),
+    }
+}
+
+fn links_in(entry: &str) -> Vec<String> {
+    let names = entry.lines().filter_map(|line| line.strip_prefix("S:"));
+    let checked = names.filter_map(|name| DeviceName::parse(name.as_bytes()).ok());
+    checked.map(|name| name.as_str().to_owned()).take(LINKS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::usual("S:serial/by-path/p\nS:serial/by-id/usb-X\nL:0\nI:1\nE:ID=S:x\n", &["serial/by-path/p", "serial/by-id/usb-X"])]
+    #[case::hostile("S:../../etc/passwd\nS:a b\nS:\nS:gps0\n", &["gps0"])]
+    #[case::none("L:0\n", &[])]
+    #[case::empty("", &[])]
+    fn reads_links(#[case] entry: &str, #[case] links: &[&str]) {
+        assert_eq!(links_in(entry), links);
+    }
+
+    #[test]
+    fn links_are_bounded() {
+        let entry: String = (0..100).map(|number| format!("S:link{number}\n")).collect();
+        assert_eq!(links_in(&entry).len(), LINKS);
+    }
+
+    #[test]
+    fn without_udev_there_are_none() {
+        assert!(links(Path::new("/nonexistent"), Numbers { major: 188, minor: 0 }).is_empty());
+    }
+}
