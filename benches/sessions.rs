@@ -4,6 +4,12 @@
 //!
 //! `cargo bench --bench sessions`. Needs root (a machine of its own), gcc, and `.ci/install`.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a measurement that cannot be taken stops"
+)]
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;

@@ -41,7 +41,10 @@ fn address(word: &str) -> Option<SocketAddr> {
 }
 
 fn quad(hexadecimal: &str) -> Option<[u8; 4]> {
-    u32::from_str_radix(hexadecimal, 16).ok().map(u32::to_ne_bytes)
+    // The standard library's parser takes a leading plus, the kernel writes none.
+    let digits = hexadecimal.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let word = u32::from_str_radix(hexadecimal, 16).ok();
+    word.filter(|_| digits).map(u32::to_ne_bytes)
 }
 
 #[cfg(test)]
