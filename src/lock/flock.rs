@@ -3,7 +3,8 @@
 //! picocom, tio, pyserial, new microcom and others lock the open port itself. `/proc/locks` shows
 //! them by device and inode, so the port need not be opened, which would disturb it.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 
 use lockfile::Pid;
 
@@ -11,6 +12,10 @@ use crate::device::node::Node;
 
 /// The kernel's list. It is asked for anew each time.
 const LIST: &str = "/proc/locks";
+
+/// How long the list usually is, and as much of it as is read, in bytes.
+const LIST_BYTES_USUAL: usize = 16 * 1024;
+const LIST_BYTES_MOST: u64 = 16 * 1024 * 1024;
 
 /// Who holds `flock(2)` on a node: every holder's pid, in the kernel's order.
 ///
@@ -22,7 +27,11 @@ pub fn holders(node: &Node) -> io::Result<Vec<Pid>> {
 
 /// The kernel's list, for asking about many nodes at once.
 pub(super) fn list() -> io::Result<String> {
-    std::fs::read_to_string(LIST)
+    let mut list = String::with_capacity(LIST_BYTES_USUAL);
+    // The bound makes the standard library read into the room there is, in one piece: what the
+    // kernel says in several pieces may have changed in between.
+    File::open(LIST)?.take(LIST_BYTES_MOST).read_to_string(&mut list)?;
+    Ok(list)
 }
 
 /// Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`, where the

@@ -1,6 +1,8 @@
 //! Processes as holders: is that pid alive, whose is it, and since when?
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
@@ -89,8 +91,15 @@ pub fn liveness(pid: Pid) -> Liveness {
 /// or `/proc` does not tell. Source: proc(5), `/proc/PID/stat` field 22.
 #[must_use]
 pub fn start_time(pid: Pid) -> Option<u64> {
-    start_time_in(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+    // One line of a few hundred bytes: with room and a bound it is read in one piece.
+    let mut stat = Vec::with_capacity(STAT_BYTES);
+    let limit = u64::try_from(STAT_BYTES).ok()?;
+    File::open(format!("/proc/{pid}/stat")).ok()?.take(limit).read_to_end(&mut stat).ok()?;
+    start_time_in(&stat)
 }
+
+/// More than the longest `/proc/PID/stat`: 52 numbers and a name of 64 bytes at most.
+const STAT_BYTES: usize = 2048;
 
 /// The command name in field 2 may hold blanks and parentheses, so fields are counted from its
 /// last closing one.
