@@ -62,6 +62,12 @@ mod temporary;
 
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod order_tests;
+#[cfg(test)]
+mod schedule;
+#[cfg(test)]
+mod step_tests;
 
 pub use breaking::{Breaking, Removal, Withdrawal};
 pub use directory::{Directory, Publication};

@@ -1,0 +1,451 @@
+//! Claimers, breakers, releasers and programs that know no rules, in every order of their system
+//! calls up to a bound on preemptions, and in orders drawn by lot beyond it.
+//!
+//! What is checked in each order: never two holders; a holder's lock file stays in its place; the
+//! name is never vacant while a stale lock is replaced; everybody comes to an end. What foreign
+//! programs can do is not "nothing", but it is exactly what `lib.rs` says.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use nix::errno::Errno;
+use rstest::rstest;
+
+use crate::faults::{self, Fault, is_dead, under};
+use crate::schedule::{Beyond, Orders, Schedule};
+use crate::{
+    Breaking, Claim, Directory, Durability, Found, Judged, Name, Publication, Published, Withdrawal,
+};
+
+type Unknown = &'static [(&'static str, Errno)];
+const EVERYTHING: Unknown = &[];
+const NO_RENAME_FLAGS: Unknown =
+    &[("rename-noreplace", Errno::EINVAL), ("rename-exchange", Errno::EINVAL)];
+
+const STALE: &[u8] = b"stale\n";
+/// A stale lock whose owner lives, and will release it.
+const AGED: &[u8] = b"stale, as it is old\n";
+const LIVE: &[u8] = b"live\n";
+
+/// Who takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Publishes, or breaks what is stale; holds; withdraws.
+    Claimer,
+    /// The same, but never breaks.
+    Waiter,
+    /// Publishes, or breaks what is stale, and holds for ever.
+    Keeper,
+    /// Published the aged lock; releases it, stepping back from breakers.
+    Owner,
+    /// The same, past any flock at once.
+    OwnerByForce,
+    /// Removes what is stale, by the rules.
+    Cleaner,
+    /// Reads, removes what is stale by name, creates exclusively: most programs.
+    Blind,
+    /// Creates exclusively, and never breaks: a shell with `set -C`.
+    Shell,
+}
+
+/// What went wrong, in words for the report; what is a foreign program's own doing is apart.
+#[derive(Debug, Default)]
+struct Record {
+    holders: Vec<(usize, u64)>,
+    two_holders: bool,
+    /// A holder's file was not in its place at some time.
+    displaced: bool,
+    /// The name led nowhere at some time.
+    vacant: bool,
+    /// Both at once.
+    vacant_though_held: bool,
+    /// A foreign program removed a lock that was not the stale one it had seen.
+    removed_blindly: bool,
+    /// How many came to hold it.
+    taken: usize,
+    /// Somebody died on the way.
+    dead: bool,
+    /// What the lock said when all had finished.
+    left: Option<Vec<u8>>,
+    /// Files besides the lock when all had finished.
+    litter: usize,
+}
+
+struct World {
+    lock: PathBuf,
+    directory: Directory,
+    record: Mutex<Record>,
+}
+
+impl World {
+    fn hold(&self, actor: usize, inode: u64) {
+        if is_dead() {
+            return;
+        }
+        let mut record = self.record.lock().unwrap();
+        record.two_holders |= !record.holders.is_empty();
+        record.holders.push((actor, inode));
+        record.taken += 1;
+    }
+
+    fn leave(&self, actor: usize) {
+        self.record.lock().unwrap().holders.retain(|(holder, _)| *holder != actor);
+    }
+
+    /// Between any two calls.
+    fn look(&self) {
+        let there = std::fs::symlink_metadata(&self.lock).ok().map(|data| data.ino());
+        let mut record = self.record.lock().unwrap();
+        record.vacant |= there.is_none();
+        let displaced = record.holders.iter().any(|(_, inode)| Some(*inode) != there);
+        record.displaced |= displaced;
+        record.vacant_though_held |= displaced && there.is_none();
+    }
+}
+
+fn name() -> Name {
+    Name::new("lock").unwrap()
+}
+
+fn claim(content: &[u8]) -> Claim<'_> {
+    Claim { content, mode: 0o444, prefix: "t", durability: Durability::Memory }
+}
+
+/// A step of a program that is not this crate's.
+fn foreign<T>(work: impl FnOnce() -> T) -> Option<T> {
+    faults::call("foreign", || Ok(work())).ok()
+}
+
+fn judge(world: &World) -> Option<Judged> {
+    match world.directory.read(&name(), 64).ok()? {
+        Found::File(judged) => Some(judged),
+        Found::Nothing | Found::Obstacle(_) => None,
+    }
+}
+
+fn is_stale(content: &[u8]) -> bool {
+    content == STALE || content == AGED
+}
+
+fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
+    match role {
+        Role::Claimer | Role::Waiter => {
+            if let Some(published) = take(role, world) {
+                hold_and_withdraw(me, world, published);
+            }
+        }
+        Role::Keeper => {
+            if let Some(published) = take(role, world) {
+                world.hold(me, published.identity.inode);
+                let _ = foreign(|| ());
+            }
+        }
+        Role::Owner => {
+            let mut left = owned;
+            for _ in 0..3 {
+                let Some(published) = left.take() else { return };
+                if let Ok(Withdrawal::Contended(again)) =
+                    world.directory.withdraw(&name(), published)
+                {
+                    left = Some(again);
+                }
+            }
+        }
+        Role::OwnerByForce => {
+            if let Some(judged) = judge(world).filter(|judged| judged.content() == AGED) {
+                let _ = world.directory.release(&name(), judged, "t");
+            }
+        }
+        Role::Cleaner => {
+            if let Some(judged) = judge(world).filter(|judged| is_stale(judged.content())) {
+                let _ = world.directory.try_release(&name(), judged);
+            }
+        }
+        Role::Blind | Role::Shell => take_foreign(role, me, world),
+    }
+}
+
+fn take(role: Role, world: &World) -> Option<Published> {
+    for _ in 0..3 {
+        match world.directory.publish(&name(), &claim(LIVE)).ok()? {
+            Publication::Published(published) => return Some(published),
+            Publication::AlreadyThere => {}
+        }
+        let Some(judged) = judge(world) else { continue };
+        if role == Role::Waiter || !is_stale(judged.content()) {
+            return None;
+        }
+        match world.directory.replace(&name(), judged, &claim(LIVE)).ok()? {
+            Breaking::Replaced(published) => return Some(published),
+            Breaking::Changed => {}
+            Breaking::Contended => return None,
+        }
+    }
+    None
+}
+
+fn hold_and_withdraw(me: usize, world: &World, published: Published) {
+    world.hold(me, published.identity.inode);
+    // Time passes while it holds.
+    for _ in 0..2 {
+        let _ = foreign(|| ());
+    }
+    if is_dead() {
+        return;
+    }
+    world.leave(me);
+    let mut left = Some(published);
+    for _ in 0..3 {
+        let Some(published) = left.take() else { return };
+        if let Ok(Withdrawal::Contended(again)) = world.directory.withdraw(&name(), published) {
+            left = Some(again);
+        }
+    }
+}
+
+fn take_foreign(role: Role, me: usize, world: &World) {
+    if role == Role::Blind {
+        let Some(Ok(seen)) = foreign(|| std::fs::read(&world.lock)) else { return };
+        if !is_stale(&seen) {
+            return;
+        }
+        let _ = foreign(|| {
+            let stale = std::fs::read(&world.lock).is_ok_and(|now| is_stale(&now));
+            if std::fs::remove_file(&world.lock).is_ok() && !stale {
+                world.record.lock().unwrap().removed_blindly = true;
+            }
+        });
+    }
+    let created = foreign(|| OpenOptions::new().write(true).create_new(true).open(&world.lock))
+        .map(Result::ok);
+    let Some(Some(mut file)) = created else { return };
+    // It believes that it holds from the creation on.
+    world.hold(me, file.metadata().unwrap().ino());
+    let _ = foreign(|| file.write_all(LIVE));
+    let _ = foreign(|| ());
+    world.leave(me);
+    let _ = foreign(|| std::fs::remove_file(&world.lock));
+}
+
+/// Whether, everybody being dead, the next one gets it.
+fn is_takeable(world: &World) -> bool {
+    let claim = claim(b"the next one");
+    match judge(world) {
+        None => matches!(world.directory.publish(&name(), &claim), Ok(Publication::Published(_))),
+        Some(judged) => {
+            matches!(world.directory.replace(&name(), judged, &claim), Ok(Breaking::Replaced(_)))
+        }
+    }
+}
+
+/// One run in one order.
+fn run(
+    roles: &[Role],
+    unknown: Unknown,
+    faults: &[Fault],
+    script: Vec<usize>,
+    beyond: Beyond,
+) -> (Record, Arc<Schedule>) {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    let owned = roles.iter().any(|role| matches!(role, Role::Owner | Role::OwnerByForce));
+    let content = if owned { AGED } else { STALE };
+    let stale = match directory.publish(&name(), &claim(content)).unwrap() {
+        Publication::Published(published) => published,
+        Publication::AlreadyThere => panic!("the name was free"),
+    };
+    let lock = scratch.path().join("lock");
+    let world = Arc::new(World { lock, directory, record: Mutex::default() });
+    let seen = Arc::clone(&world);
+    let schedule = Schedule::new(roles.len(), script, beyond, Box::new(move || seen.look()));
+    let mut stale = Some(stale);
+    std::thread::scope(|scope| {
+        for (me, role) in roles.iter().copied().enumerate() {
+            let (turn, world) = (schedule.turn(me), Arc::clone(&world));
+            let owned = if role == Role::Owner { stale.take() } else { None };
+            let fault = faults.get(me).copied().unwrap_or(Fault::None);
+            scope.spawn(move || {
+                let trace = under(fault, unknown, Some(turn.clone()), || {
+                    play(role, me, &world, owned);
+                });
+                if trace.dead {
+                    world.leave(me);
+                    world.record.lock().unwrap().dead = true;
+                }
+                turn.finish();
+            });
+        }
+    });
+    let mut record = std::mem::take(&mut *world.record.lock().unwrap());
+    record.left = std::fs::read(&world.lock).ok();
+    let files = std::fs::read_dir(scratch.path()).unwrap().count();
+    record.litter = files - usize::from(record.left.is_some());
+    assert!(faults.is_empty() || is_takeable(&world), "{record:?}");
+    (record, schedule)
+}
+
+/// Runs every order within the bound, then some by lot, and checks each record.
+fn in_every_order(
+    roles: &[Role],
+    unknown: Unknown,
+    faults: &[Fault],
+    bound: usize,
+    lots: u64,
+    check: impl Fn(&Record) -> Result<(), &'static str>,
+) -> usize {
+    let examine = |record: &Record, schedule: &Schedule, how: &dyn std::fmt::Debug| {
+        if let Err(wrong) = check(record) {
+            let (_, calls) = schedule.story();
+            panic!("{wrong}: {roles:?} {faults:?} {how:?}\n{record:?}\n{calls:?}");
+        }
+    };
+    let mut orders = Orders::new(bound);
+    let mut runs = 0;
+    while let Some(script) = orders.next() {
+        let (record, schedule) = run(roles, unknown, faults, script.clone(), Beyond::Same);
+        examine(&record, &schedule, &script);
+        orders.learn(&script, &schedule.story().0);
+        runs += 1;
+    }
+    for seed in 0..lots {
+        let lot = Beyond::Lot(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (record, schedule) = run(roles, unknown, faults, Vec::new(), lot);
+        examine(&record, &schedule, &lot);
+    }
+    println!("{roles:?} {faults:?}: {runs} orders of {bound} preemptions, {lots} by lot");
+    runs
+}
+
+fn right(good: bool, wrong: &'static str) -> Result<(), &'static str> {
+    if good { Ok(()) } else { Err(wrong) }
+}
+
+/// What holds among those who keep the rules, whatever the order.
+fn strict(record: &Record) -> Result<(), &'static str> {
+    right(!record.two_holders, "two holders")?;
+    right(!record.displaced, "a holder's lock was moved or removed")?;
+    right(record.dead || record.litter == 0, "litter")?;
+    right(record.dead || record.left.as_deref() != Some(LIVE), "a lock that nobody holds")
+}
+
+#[rstest]
+#[case::two(&[Role::Claimer, Role::Claimer], 2)]
+#[case::three(&[Role::Claimer, Role::Claimer, Role::Claimer], 1)]
+#[case::with_a_waiter(&[Role::Claimer, Role::Claimer, Role::Waiter], 1)]
+#[case::with_a_cleaner(&[Role::Claimer, Role::Cleaner, Role::Waiter], 1)]
+#[case::with_the_aged_owner(&[Role::Claimer, Role::Owner, Role::Waiter], 2)]
+#[case::two_with_the_aged_owner(&[Role::Claimer, Role::Claimer, Role::Owner], 1)]
+#[case::with_a_shell(&[Role::Claimer, Role::Claimer, Role::Shell], 1)]
+fn among_those_who_keep_the_rules_there_is_one_holder_whose_lock_stays(
+    #[case] roles: &[Role],
+    #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
+    #[case] bound: usize,
+) {
+    let runs = in_every_order(roles, unknown, &[], bound, 1000, strict);
+    assert!(runs > 20, "{runs}");
+}
+
+#[test]
+fn two_breakers_in_every_order_of_three_preemptions() {
+    in_every_order(&[Role::Claimer, Role::Claimer], EVERYTHING, &[], 3, 0, strict);
+}
+
+#[rstest]
+#[case::two(&[Role::Keeper, Role::Keeper], 3)]
+#[case::three(&[Role::Keeper, Role::Keeper, Role::Keeper], 1)]
+#[case::against_a_shell(&[Role::Keeper, Role::Shell], 3)]
+fn the_name_is_never_vacant_while_it_is_broken_and_one_breaker_succeeds(
+    #[case] roles: &[Role],
+    #[case] bound: usize,
+) {
+    in_every_order(roles, EVERYTHING, &[], bound, 1000, |record| {
+        right(!record.two_holders && !record.displaced, "two holders, or one displaced")?;
+        right(!record.vacant, "the name was vacant")?;
+        right(record.taken == 1, "one breaker succeeds")
+    });
+}
+
+/// Dying does not let anybody else in wrongly, and does not keep the next one out.
+#[rstest]
+#[case::breakers(&[Role::Claimer, Role::Claimer])]
+#[case::a_cleaner_first(&[Role::Cleaner, Role::Claimer])]
+#[case::an_owner(&[Role::Owner, Role::Claimer])]
+fn any_one_dying_at_any_call_in_any_order_leaves_one_holder(
+    #[case] roles: &[Role],
+    #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
+) {
+    for at in 0..40 {
+        let faults = [Fault::Die { at }];
+        let died = Mutex::new(false);
+        in_every_order(roles, unknown, &faults, 1, 20, |record| {
+            *died.lock().unwrap() |= record.dead;
+            strict(record)
+        });
+        if !died.into_inner().unwrap() {
+            assert!(at >= 3, "nobody died at {at}");
+            return;
+        }
+    }
+    panic!("longer than expected");
+}
+
+/// A release past a flock that turns out to be a breaker's moves the breaker's lock aside for a
+/// moment, but keeps the name occupied, so that nobody else gets in.
+#[rstest]
+#[case::against_a_breaker(&[Role::OwnerByForce, Role::Claimer], 3)]
+#[case::and_a_third(&[Role::OwnerByForce, Role::Claimer, Role::Waiter], 2)]
+#[case::two_at_once(&[Role::OwnerByForce, Role::OwnerByForce, Role::Claimer], 1)]
+fn a_forced_release_lets_nobody_in_beside_a_breaker(#[case] roles: &[Role], #[case] bound: usize) {
+    in_every_order(roles, EVERYTHING, &[], bound, 2000, |record| {
+        right(!record.two_holders, "two holders")?;
+        right(!record.vacant_though_held, "vacant though held")?;
+        right(record.litter == 0, "litter")
+    });
+}
+
+/// A program that removes by name what it read a while ago can remove a fresh lock. That is its
+/// doing, and there is nothing else: whenever two hold, that is what happened.
+#[rstest]
+#[case::one(&[Role::Blind, Role::Claimer], 3)]
+#[case::and_a_third(&[Role::Blind, Role::Keeper, Role::Shell], 2)]
+#[case::two_of_them(&[Role::Blind, Role::Blind, Role::Claimer], 1)]
+fn only_a_blind_breaker_that_removes_a_fresh_lock_lets_two_in(
+    #[case] roles: &[Role],
+    #[case] bound: usize,
+) {
+    let doubles = Mutex::new(0);
+    in_every_order(roles, EVERYTHING, &[], bound, 2000, |record| {
+        *doubles.lock().unwrap() += usize::from(record.two_holders);
+        right(!record.two_holders || record.removed_blindly, "two holders by our doing")?;
+        right(record.removed_blindly || !record.vacant_though_held, "vacant though held")?;
+        let kept = roles.contains(&Role::Keeper) || record.left.as_deref() != Some(LIVE);
+        right(record.removed_blindly || kept, "left behind")?;
+        right(record.litter == 0, "litter")
+    });
+    // Were it never so, the documentation would warn of nothing.
+    assert!(doubles.into_inner().unwrap() > 0);
+}
+
+/// Where files cannot be exchanged there is one more way, and it takes three: a foreign breaker
+/// whose fresh lock is moved aside, for as long as it takes to see that it is not the judged one,
+/// and somebody who claims the vacant name in that time.
+#[rstest]
+#[case::two_cannot(&[Role::Blind, Role::Claimer], 3)]
+#[case::three_can(&[Role::Blind, Role::Keeper, Role::Shell], 3)]
+fn without_exchange_a_displaced_foreign_lock_can_let_two_in(
+    #[case] roles: &[Role],
+    #[case] bound: usize,
+) {
+    let by_displacement = Mutex::new(0);
+    in_every_order(roles, NO_RENAME_FLAGS, &[], bound, 1000, |record| {
+        let explained = record.removed_blindly || record.vacant_though_held;
+        *by_displacement.lock().unwrap() +=
+            usize::from(record.two_holders && !record.removed_blindly);
+        right(!record.two_holders || explained, "two holders without a cause")?;
+        right(record.litter == 0, "litter")
+    });
+    assert_eq!(by_displacement.into_inner().unwrap() > 0, roles.len() > 2);
+}

@@ -1,0 +1,183 @@
+//! For tests only: several actors on threads, of which one at a time makes one system call.
+//!
+//! The order is a script; beyond its end the running actor goes on, or one drawn by lot does.
+//! [`Orders`] walks through all scripts with at most so many preemptions.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Who goes on where the script says nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Beyond {
+    /// The one who runs.
+    Same,
+    /// Whom the lot falls on, from this seed.
+    Lot(u64),
+}
+
+/// A point at which more than nobody could go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    able: Vec<usize>,
+    before: Option<usize>,
+    chosen: usize,
+}
+
+impl Choice {
+    fn preempts(&self, chosen: usize) -> bool {
+        self.before.is_some_and(|before| before != chosen && self.able.contains(&before))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Starting,
+    Waiting,
+    Running,
+    Finished,
+}
+
+#[derive(Debug)]
+struct State {
+    status: Vec<Status>,
+    script: Vec<usize>,
+    beyond: Beyond,
+    made: Vec<Choice>,
+    calls: Vec<(usize, &'static str)>,
+    last: Option<usize>,
+}
+
+type Look = Box<dyn Fn() + Send + Sync>;
+
+/// The order of one run.
+pub(crate) struct Schedule {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Called between any two calls, while nobody runs.
+    look: Look,
+}
+
+/// One actor's place in the order.
+#[derive(Clone)]
+pub(crate) struct Turn {
+    schedule: Arc<Schedule>,
+    actor: usize,
+}
+
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Turn({})", self.actor)
+    }
+}
+
+impl Schedule {
+    pub(crate) fn new(actors: usize, script: Vec<usize>, beyond: Beyond, look: Look) -> Arc<Self> {
+        let state = State {
+            status: vec![Status::Starting; actors],
+            script,
+            beyond,
+            made: Vec::new(),
+            calls: Vec::new(),
+            last: None,
+        };
+        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new(), look })
+    }
+
+    pub(crate) fn turn(self: &Arc<Self>, actor: usize) -> Turn {
+        Turn { schedule: Arc::clone(self), actor }
+    }
+
+    /// The choices that were made, and the calls in their order, once all have finished.
+    pub(crate) fn story(&self) -> (Vec<Choice>, Vec<(usize, &'static str)>) {
+        let state = self.state();
+        (state.made.clone(), state.calls.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the next one go, once everybody waits or has finished.
+    fn choose(&self, state: &mut State) {
+        if state.status.iter().any(|s| matches!(s, Status::Starting | Status::Running)) {
+            return;
+        }
+        (self.look)();
+        let able: Vec<usize> =
+            (0..state.status.len()).filter(|i| state.status[*i] == Status::Waiting).collect();
+        let Some(first) = able.first().copied() else { return };
+        let before = state.last;
+        let same = before.filter(|b| able.contains(b)).unwrap_or(first);
+        let chosen = match (state.script.get(state.made.len()).copied(), &mut state.beyond) {
+            (Some(scripted), _) => scripted,
+            (None, Beyond::Same) => same,
+            (None, Beyond::Lot(seed)) => {
+                *seed = next_lot(*seed);
+                able[usize::try_from(*seed >> 33).unwrap() % able.len()]
+            }
+        };
+        assert!(able.contains(&chosen), "a script that no run has written: {able:?}, {chosen}");
+        state.made.push(Choice { able, before, chosen });
+        state.last = Some(chosen);
+        state.status[chosen] = Status::Running;
+        self.changed.notify_all();
+    }
+}
+
+/// Knuth's linear congruential generator; its upper bits are good enough to draw lots.
+fn next_lot(seed: u64) -> u64 {
+    seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
+}
+
+impl Turn {
+    /// Returns when this actor may make its next call.
+    pub(crate) fn wait(&self, call: &'static str) {
+        let mut state = self.schedule.state();
+        state.status[self.actor] = Status::Waiting;
+        self.schedule.choose(&mut state);
+        while state.status[self.actor] != Status::Running {
+            state = self.schedule.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.calls.push((self.actor, call));
+    }
+
+    /// The actor makes no more calls.
+    pub(crate) fn finish(&self) {
+        let mut state = self.schedule.state();
+        state.status[self.actor] = Status::Finished;
+        self.schedule.choose(&mut state);
+    }
+}
+
+/// All orders with at most `bound` preemptions, each once.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    bound: usize,
+    open: Vec<Vec<usize>>,
+}
+
+impl Orders {
+    pub(crate) fn new(bound: usize) -> Self {
+        Self { bound, open: vec![Vec::new()] }
+    }
+
+    /// The next script to run.
+    pub(crate) fn next(&mut self) -> Option<Vec<usize>> {
+        self.open.pop()
+    }
+
+    /// Learns from a run of `script` where it could have gone another way.
+    pub(crate) fn learn(&mut self, script: &[usize], made: &[Choice]) {
+        let mut spent = 0;
+        for (at, choice) in made.iter().enumerate() {
+            if at >= script.len() {
+                for other in choice.able.iter().filter(|other| **other != choice.chosen) {
+                    if spent + usize::from(choice.preempts(*other)) <= self.bound {
+                        let way = made[..at].iter().map(|c| c.chosen).chain([*other]);
+                        self.open.push(way.collect());
+                    }
+                }
+            }
+            spent += usize::from(choice.preempts(choice.chosen));
+        }
+    }
+}
