@@ -493,6 +493,24 @@ fn a_flock_on_the_node_is_busy_but_for_its_own_process() {
     let _ = flock.wait();
 }
 
+/// Anybody may hold flock on a world-readable lock file; it must not keep its owner from letting
+/// go, and a stale one is busy meanwhile, not taken by two.
+#[test]
+fn a_stranger_with_flock_on_the_lock_file_stops_no_release() {
+    let machine = Machine::new();
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+    fs::write(machine.lock_file("LCK..ttyS1"), decimal(dead())).unwrap();
+    let strangers = ["LCK..ttyS0", "LCK..ttyS1"].map(|name| {
+        let file = File::open(machine.lock_file(name)).unwrap();
+        nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).unwrap()
+    });
+    assert_eq!(machine.unlock("ttyS0", own()), Outcome::Done);
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
+    assert_eq!(machine.names(), ["LCK..ttyS1"]);
+    drop(strangers);
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
+}
+
 #[rstest]
 fn every_system_locks_and_unlocks_in_its_own_form(
     #[values(

@@ -297,31 +297,41 @@ impl Table {
     }
 
     fn clear(&mut self, place: &Place, name: &Name, now: SystemTime) -> Result<(), Stop> {
+        let mut patience = Patience::default();
         for _ in 0..ATTEMPTS {
             match self.judge(place, name, now) {
                 Verdict::Free => return Ok(()),
                 Verdict::Busy(busy) => return Err(self.busy(place, name, busy)),
                 Verdict::Stale(judged, stale) => match self.remove(place, name, judged, stale) {
-                    Removal::Removed => return Ok(()),
-                    Removal::Changed => {}
+                    Some(Removal::Removed) => return Ok(()),
+                    Some(Removal::Changed) => {}
+                    None if patience.is_at_its_end() => break,
+                    None => {}
                 },
             }
         }
         Err(self.busy(place, name, Busy::Unknown))
     }
 
-    /// Removes a stale lock whose place we do not take. What may not be removed counts as removed.
-    fn remove(&mut self, place: &Place, name: &Name, judged: Judged, stale: Stale) -> Removal {
-        match place.directory.release(name, judged, TEMPORARY) {
-            Ok(Removal::Changed) => Removal::Changed,
-            Ok(Removal::Removed) => {
+    /// Removes a stale lock whose place we do not take. What may not be removed counts as removed;
+    /// `None` while another process is at it.
+    fn remove(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        judged: Judged,
+        stale: Stale,
+    ) -> Option<Removal> {
+        match place.directory.try_release(name, judged) {
+            Ok(Some(Removal::Removed)) => {
                 self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
-                Removal::Removed
+                Some(Removal::Removed)
             }
+            Ok(other) => other,
             Err(error) => {
                 let text = format!("stepped over {}: {stale}; {error}", place.name(name));
                 self.say(Weight::Warning, text);
-                Removal::Removed
+                Some(Removal::Removed)
             }
         }
     }
@@ -354,7 +364,7 @@ impl Table {
     }
 
     fn take(&mut self, own: &Place, name: &Name, claim: &Claim<'_>) -> Result<Published, Stop> {
-        let mut contended = 0;
+        let mut patience = Patience::default();
         for _ in 0..ATTEMPTS {
             match own.directory.publish(name, claim) {
                 Ok(Publication::Published(published)) => return Ok(published),
@@ -372,13 +382,8 @@ impl Table {
                     return Ok(published);
                 }
                 Ok(Breaking::Changed) => {}
-                Ok(Breaking::Contended) => {
-                    contended += 1;
-                    if contended > CONTENDED_ATTEMPTS {
-                        break;
-                    }
-                    std::thread::sleep(CONTENDED_PAUSE);
-                }
+                Ok(Breaking::Contended) if patience.is_at_its_end() => break,
+                Ok(Breaking::Contended) => {}
                 Err(error) => return Err(self.cannot_break(own, name, stale, &error)),
             }
         }
@@ -468,6 +473,7 @@ impl Table {
         now: SystemTime,
         tally: &mut Tally,
     ) {
+        let mut patience = Patience::default();
         for _ in 0..ATTEMPTS {
             let found = place.directory.read(name, READ_LIMIT);
             let Ok(Found::File(judged)) = found else {
@@ -488,13 +494,25 @@ impl Table {
                     Verdict::Stale(judged, _) => judged,
                 }
             };
-            match place.directory.release(name, judged, TEMPORARY) {
-                Ok(Removal::Removed) => {
+            // The owner lets go whoever holds the file by flock; a stale one that somebody else
+            // is breaking is that somebody's.
+            let removal = if own && patience.is_over() {
+                place.directory.release(name, judged, TEMPORARY).map(Some)
+            } else {
+                place.directory.try_release(name, judged)
+            };
+            match removal {
+                Ok(Some(Removal::Removed)) => {
                     tally.removed += 1;
                     tally.own += usize::from(own);
                     return;
                 }
-                Ok(Removal::Changed) => {}
+                Ok(Some(Removal::Changed)) => {}
+                Ok(None) if patience.is_at_its_end() && !own => {
+                    tally.busy += 1;
+                    return;
+                }
+                Ok(None) => {}
                 Err(error) => {
                     self.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
                     tally.failed += 1;
@@ -563,6 +581,25 @@ impl Table {
         let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
         self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
         Outcome::Busy
+    }
+}
+
+/// How long another process that is breaking the same lock is waited for: breaking takes
+/// microseconds, but anybody may hold `flock(2)` on a world-readable file for ever.
+#[derive(Debug, Default)]
+struct Patience(usize);
+
+impl Patience {
+    fn is_at_its_end(&mut self) -> bool {
+        self.0 += 1;
+        if self.0 <= CONTENDED_ATTEMPTS {
+            std::thread::sleep(CONTENDED_PAUSE);
+        }
+        self.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        self.0 > CONTENDED_ATTEMPTS
     }
 }
 
