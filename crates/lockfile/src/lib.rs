@@ -68,6 +68,8 @@ mod order_tests;
 mod schedule;
 #[cfg(test)]
 mod step_tests;
+#[cfg(test)]
+mod swap_tests;
 
 pub use breaking::{Breaking, Removal, Withdrawal};
 pub use directory::{Directory, Publication};
