@@ -36,3 +36,19 @@ pub const JOURNAL_WAIT: Duration = Duration::from_millis(250);
 
 /// What is read of `/proc/net/tcp` and `/proc/net/tcp6` each, in bytes.
 pub const PROC_NET_BYTES: u64 = 64 << 20;
+
+/// The longest time a WAIT may name, in seconds: one day.
+pub const WAIT_MAX_SECS: u32 = 86_400;
+
+/// Holders that one STAT tells of; there may be more.
+pub const STATUS_HOLDERS: usize = 64;
+
+/// A program's name in the answer to STAT, in characters.
+pub const COMMAND_CHARS: usize = 64;
+
+/// How often a device that somebody waits for is looked at when nothing has told of a change:
+/// the end of a `flock(2)` tells nobody.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The least time between two looks at one device, whatever has been told.
+pub const LOOK_GAP: Duration = Duration::from_millis(10);

@@ -66,6 +66,9 @@ fn converse(session: &mut Session, model: &mut Model, packets: &[&[u8]]) -> (Vec
             Step::MayName(_) => session.vouch(Standing::MayName),
             Step::Lock(r) => session.answer(model.lock(r.device.as_str(), r.pid.as_raw())),
             Step::Unlock(r) => session.answer(model.unlock(r.device.as_str(), r.pid.as_raw())),
+            // The extensions have tests of their own.
+            Step::Wait(..) => session.answer(Outcome::Busy),
+            Step::Survey(_) => session.report(None),
         }
     }
 }

@@ -2,12 +2,17 @@
 //!
 //! Refused in a fixed order, so that a line with several faults always gets the same answer:
 //! the verb unknown (500), or without use here (202); the number of arguments (500); the pid no
-//! number (500); the pid no process can have (550); the device name not allowed (550). Whose pid
-//! it is comes after that, and is not asked here.
+//! number, or the seconds (500); the pid no process can have, or more seconds than anybody may wait
+//! (550); the device name not allowed (550). Whose pid it is comes after that, and is not asked
+//! here.
+//!
+//! NOOP, HELP, STAT and WAIT are additions to the protocol, in the manner of RFC 959; `status` says
+//! what STAT answers.
 
 use lockfile::process::{Pid, PidError};
 
 use crate::device::name::{DeviceName, NotADevice};
+use crate::limits::WAIT_MAX_SECS;
 use crate::lock::Request;
 
 /// A line that passed every check that needs nothing but the line.
@@ -17,8 +22,26 @@ pub enum Command {
     Lock(Request),
     /// Release the device.
     Unlock(Request),
+    /// Take the device as soon as it is free, within so many seconds.
+    Wait(Request, u32),
+    /// Who holds this device, or any.
+    Status(Option<DeviceName>),
+    /// Which commands there are.
+    Help,
+    /// Nothing: the client sees that the service lives.
+    Noop,
     /// End the session.
     Quit,
+}
+
+/// Whether a session can wait for a device. A process with a single client could not keep order
+/// among those who wait, so there WAIT is a verb without use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// WAIT is a command.
+    Offered,
+    /// WAIT is answered like a verb without use.
+    NotOffered,
 }
 
 /// Why a line is no command.
@@ -36,7 +59,9 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug)]
 enum Arguments {
     None(fn() -> Command),
+    MaybeDevice(fn(Option<DeviceName>) -> Command),
     DeviceAndPid(fn(Request) -> Command),
+    DevicePidAndSeconds(fn(Request, u32) -> Command),
 }
 
 /// A verb, and what it takes. Adding a command is adding a row.
@@ -48,43 +73,112 @@ struct Row {
 const COMMANDS: &[Row] = &[
     Row { verb: "LOCK", arguments: Arguments::DeviceAndPid(Command::Lock) },
     Row { verb: "UNLOCK", arguments: Arguments::DeviceAndPid(Command::Unlock) },
+    Row { verb: WAIT, arguments: Arguments::DevicePidAndSeconds(Command::Wait) },
+    Row { verb: "STAT", arguments: Arguments::MaybeDevice(Command::Status) },
+    Row { verb: "HELP", arguments: Arguments::None(|| Command::Help) },
+    Row { verb: "NOOP", arguments: Arguments::None(|| Command::Noop) },
     Row { verb: "QUIT", arguments: Arguments::None(|| Command::Quit) },
 ];
+
+/// The one verb that not every session offers.
+const WAIT: &str = "WAIT";
 
 /// The other verbs of RFC 959, section 4.1.
 pub const WITHOUT_USE: &[&str] = &[
     "USER", "PASS", "ACCT", "CWD", "CDUP", "SMNT", "REIN", "PORT", "PASV", "TYPE", "STRU", "MODE",
     "RETR", "STOR", "STOU", "APPE", "ALLO", "REST", "RNFR", "RNTO", "ABOR", "DELE", "RMD", "MKD",
-    "PWD", "LIST", "NLST", "SITE", "SYST", "STAT", "HELP", "NOOP",
+    "PWD", "LIST", "NLST", "SITE", "SYST",
 ];
 
 /// Reads one line without its end: words between spaces and tabs, the verb in any case.
 ///
 /// # Errors
 /// The first [`Refusal`] in the order that this file's head gives.
-pub fn parse(line: &[u8]) -> Result<Command, Refusal> {
+pub fn parse(line: &[u8], waiting: Waiting) -> Result<Command, Refusal> {
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     let verb = words.next().ok_or(Refusal::NotUnderstood)?;
     let known = |name: &str| verb.eq_ignore_ascii_case(name.as_bytes());
     match COMMANDS.iter().find(|row| known(row.verb)) {
-        Some(row) => row.arguments.read(words),
+        Some(row) if row.is_offered(waiting) => row.arguments.read(words),
+        Some(_) => Err(Refusal::NotImplemented),
         None if WITHOUT_USE.iter().any(|name| known(name)) => Err(Refusal::NotImplemented),
         None => Err(Refusal::NotUnderstood),
     }
 }
 
+/// Every command with its arguments, as HELP shows them.
+pub fn synopses(waiting: Waiting) -> impl Iterator<Item = String> {
+    COMMANDS
+        .iter()
+        .filter(move |row| row.is_offered(waiting))
+        .map(|row| format!("{}{}", row.verb, row.arguments.synopsis()))
+}
+
+impl Row {
+    fn is_offered(&self, waiting: Waiting) -> bool {
+        waiting == Waiting::Offered || self.verb != WAIT
+    }
+}
+
 impl Arguments {
-    fn read<'a>(self, mut words: impl Iterator<Item = &'a [u8]>) -> Result<Command, Refusal> {
-        // One more than any command takes is enough to know that there are too many.
-        match (self, words.next(), words.next(), words.next()) {
-            (Self::None(command), None, ..) => Ok(command()),
-            (Self::DeviceAndPid(command), Some(device), Some(pid), None) => {
-                let pid = Pid::parse(pid)?;
-                Ok(command(Request { device: DeviceName::parse(device)?, pid }))
-            }
-            (Self::None(_) | Self::DeviceAndPid(_), ..) => Err(Refusal::NotUnderstood),
+    fn synopsis(self) -> &'static str {
+        match self {
+            Self::None(_) => "",
+            Self::MaybeDevice(_) => " [device]",
+            Self::DeviceAndPid(_) => " device pid",
+            Self::DevicePidAndSeconds(_) => " device pid seconds",
         }
     }
+
+    fn read<'a>(self, mut words: impl Iterator<Item = &'a [u8]>) -> Result<Command, Refusal> {
+        // One more than any command takes is enough to know that there are too many.
+        match (self, words.next(), words.next(), words.next(), words.next()) {
+            (Self::None(command), None, ..) => Ok(command()),
+            (Self::MaybeDevice(command), None, ..) => Ok(command(None)),
+            (Self::MaybeDevice(command), Some(device), None, ..) => {
+                Ok(command(Some(DeviceName::parse(device)?)))
+            }
+            (Self::DeviceAndPid(command), Some(device), Some(pid), None, _) => {
+                Ok(command(request(device, pid)?))
+            }
+            (Self::DevicePidAndSeconds(command), Some(device), Some(pid), Some(seconds), None) => {
+                let seconds = read_seconds(seconds);
+                // What is no number at all comes before what is too large a one.
+                if Pid::parse(pid) == Err(PidError::Malformed)
+                    || seconds == Err(Refusal::NotUnderstood)
+                {
+                    return Err(Refusal::NotUnderstood);
+                }
+                let request = request(device, pid);
+                match (request, seconds) {
+                    (Ok(request), Ok(seconds)) => Ok(command(request, seconds)),
+                    (Err(refusal), _) | (_, Err(refusal)) => Err(refusal),
+                }
+            }
+            (
+                Self::None(_)
+                | Self::MaybeDevice(_)
+                | Self::DeviceAndPid(_)
+                | Self::DevicePidAndSeconds(_),
+                ..,
+            ) => Err(Refusal::NotUnderstood),
+        }
+    }
+}
+
+fn request(device: &[u8], pid: &[u8]) -> Result<Request, Refusal> {
+    let pid = Pid::parse(pid)?;
+    Ok(Request { device: DeviceName::parse(device)?, pid })
+}
+
+fn read_seconds(word: &[u8]) -> Result<u32, Refusal> {
+    if !word.iter().all(u8::is_ascii_digit) {
+        return Err(Refusal::NotUnderstood);
+    }
+    let seconds = word.iter().try_fold(0_u32, |sum, digit| {
+        sum.checked_mul(10)?.checked_add(u32::from(digit.saturating_sub(b'0')))
+    });
+    seconds.filter(|seconds| *seconds <= WAIT_MAX_SECS).ok_or(Refusal::NotAllowed)
 }
 
 impl From<PidError> for Refusal {

@@ -6,6 +6,7 @@
 use crate::limits::{ECHO_CHARS, LINE_BYTES};
 
 /// Takes bytes, gives lines. Feed it with [`Framer::next_line`] until it asks for more.
+/// Between two lines it holds no memory.
 #[derive(Clone, Debug)]
 pub struct Framer {
     line: Vec<u8>,
@@ -47,7 +48,7 @@ impl Framer {
     /// At the beginning of a stream.
     #[must_use]
     pub fn new() -> Self {
-        Self { line: Vec::with_capacity(LINE_BYTES), length: 0, telnet: Telnet::Data }
+        Self { line: Vec::new(), length: 0, telnet: Telnet::Data }
     }
 
     /// Takes bytes off the front of `input` up to the end of one line, and gives that line;
@@ -83,6 +84,12 @@ impl Framer {
         data
     }
 
+    /// Whether a line has begun and not ended, or a telnet sequence.
+    #[must_use]
+    pub fn is_within_a_line(&self) -> bool {
+        self.length > 0 || self.telnet != Telnet::Data
+    }
+
     fn keep(&mut self, byte: u8) {
         self.length = self.length.saturating_add(1);
         // The end of the line needs one byte of the limit.
@@ -94,7 +101,7 @@ impl Framer {
     fn end(&mut self) -> Line {
         let fits = self.length < LINE_BYTES;
         self.length = 0;
-        let mut line = std::mem::replace(&mut self.line, Vec::with_capacity(LINE_BYTES));
+        let mut line = std::mem::take(&mut self.line);
         if fits {
             if line.last() == Some(&b'\r') {
                 line.pop();

@@ -1,17 +1,20 @@
 //! Every code and sentence the service says, and nobody else says any.
 //!
-//! A reply is one line of printable ASCII with CR LF, shorter than [`REPLY_BYTES`]. It never
-//! holds a path, a system error or a control character: it is made of fixed sentences, the
-//! host's name, the version, and at most [`ECHO_CHARS`] cleaned characters of the client's line.
+//! A reply is one line of printable ASCII with CR LF, shorter than [`REPLY_BYTES`]; those to HELP
+//! and STAT are several such lines, the first with a hyphen after the code, the last with a blank,
+//! and those between indented by one blank (RFC 959, 4.2). A reply never holds a path, a system
+//! error or a control character: it is made of fixed sentences, the host's name, the version, at
+//! most [`ECHO_CHARS`] cleaned characters of the client's line, and what `status` says of holders.
 
+use std::sync::Arc;
+
+use super::command::{self, Waiting};
+use super::status::Report;
 use crate::limits::{ECHO_CHARS, HOST_CHARS, REPLY_BYTES, VERSION_CHARS};
 
-/// Who the service says it is.
+/// Who the service says it is. All sessions share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    host: String,
-    version: Version,
-}
+pub struct Identity(Arc<(String, Version)>);
 
 /// The version in the greeting: printable ASCII, at most [`VERSION_CHARS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +39,10 @@ pub enum Reply {
     Denied,
     /// 421, the service ends the session.
     Closing,
+    /// 214, the commands there are.
+    Help(Waiting),
+    /// 211 for all devices, 213 for one: who holds them.
+    Status(Report),
 }
 
 /// What a 500 reply repeats of a line: cut, and clean.
@@ -66,7 +73,7 @@ impl Identity {
         if host.is_empty() {
             "localhost".clone_into(&mut host);
         }
-        Self { host, version }
+        Self(Arc::new((host, version)))
     }
 }
 
@@ -85,6 +92,8 @@ impl Reply {
         match self {
             Self::Okay => 200,
             Self::NotImplemented => 202,
+            Self::Status(report) => report.code(),
+            Self::Help(_) => 214,
             Self::Greeting => 220,
             Self::Goodbye => 221,
             Self::Closing => 421,
@@ -97,7 +106,7 @@ impl Reply {
     /// The line as it is sent, with its end.
     #[must_use]
     pub fn encode(&self, identity: &Identity) -> String {
-        let Identity { host, version: Version(version) } = identity;
+        let (host, Version(version)) = &*identity.0;
         let code = self.code();
         let line = match self {
             Self::Greeting => {
@@ -116,10 +125,24 @@ impl Reply {
                 format!("{code} '{line}': command not understood\r\n")
             }
             Self::Denied => format!("{code} : Permission denied.\r\n"),
+            Self::Help(waiting) => {
+                let first = "The following commands are recognized.";
+                lines(code, first, command::synopses(*waiting), "End of help.")
+            }
+            Self::Status(report) => lines(code, &report.count(), report.lines(), "End of status."),
         };
-        debug_assert!(line.len() < REPLY_BYTES);
+        debug_assert!(line.split_inclusive('\n').all(|line| line.len() < REPLY_BYTES));
         line
     }
+}
+
+/// A reply of several lines.
+fn lines(code: u16, first: &str, between: impl Iterator<Item = String>, last: &str) -> String {
+    let mut text = format!("{code}-{first}\r\n");
+    for line in between {
+        text.extend([" ", &line, "\r\n"]);
+    }
+    text + &format!("{code} {last}\r\n")
 }
 
 /// At most `limit` characters; every byte outside printable ASCII shows as `?`.

@@ -2,9 +2,11 @@
 //!
 //! Holds no descriptor, clock, process or file, and decides nothing about them.
 
-use super::command::{self, Command, Refusal};
+use super::command::{self, Command, Refusal, Waiting};
 use super::line::{Framer, Line};
 use super::reply::{Echo, Identity, Reply};
+use super::status::Report;
+use crate::device::name::DeviceName;
 use crate::lock::{Outcome, Request};
 
 /// One client's session.
@@ -13,9 +15,10 @@ use crate::lock::{Outcome, Request};
 ///
 /// 1. The first step is the greeting, before any byte has arrived; or, for a peer who may not
 ///    speak ([`Session::refuse`]), the refusal.
-/// 2. A question ([`Step::MayName`], [`Step::Lock`], [`Step::Unlock`]) is answered with
-///    [`Session::vouch`] or [`Session::answer`] before the next step. An answer nobody asked for
-///    is ignored; a question left open is asked again.
+/// 2. A question ([`Step::MayName`], [`Step::Lock`], [`Step::Unlock`], [`Step::Wait`],
+///    [`Step::Survey`]) is answered with [`Session::vouch`], [`Session::answer`] or
+///    [`Session::report`] before the next step. An answer nobody asked for is ignored; a question
+///    left open is asked again.
 /// 3. A [`Step::Send`] that fails changes nothing: go on, for what has arrived is still obeyed.
 /// 4. [`Step::Receive`]: all bytes are taken; bring more. At the end of the input, drop the
 ///    session: an unfinished line does nothing.
@@ -24,6 +27,7 @@ use crate::lock::{Outcome, Request};
 #[derive(Clone, Debug)]
 pub struct Session {
     identity: Identity,
+    waiting: Waiting,
     framer: Framer,
     state: State,
 }
@@ -39,6 +43,10 @@ pub enum Step {
     Lock(Request),
     /// Release the lock, then [`Session::answer`].
     Unlock(Request),
+    /// Take the lock as soon as it is free, within so many seconds, then [`Session::answer`].
+    Wait(Request, u32),
+    /// Look who holds this device, or any, then [`Session::report`].
+    Survey(Option<DeviceName>),
     /// Bring more bytes.
     Receive,
     /// Close the connection.
@@ -61,6 +69,7 @@ enum State {
     Listening,
     Vouching(Work),
     Working(Work),
+    Surveying(Option<DeviceName>),
     Closed,
 }
 
@@ -70,11 +79,20 @@ enum Afterwards {
     Close,
 }
 
-/// A request, and which of the two it is.
+/// A request, and which of the three it is.
 #[derive(Clone, Debug)]
 enum Work {
     Lock(Request),
     Unlock(Request),
+    Wait(Request, u32),
+}
+
+impl Work {
+    fn request(&self) -> &Request {
+        match self {
+            Self::Lock(request) | Self::Unlock(request) | Self::Wait(request, _) => request,
+        }
+    }
 }
 
 impl Session {
@@ -97,14 +115,28 @@ impl Session {
     }
 
     fn saying(identity: Identity, reply: Reply, afterwards: Afterwards) -> Self {
-        Self { identity, framer: Framer::new(), state: State::Saying(reply, afterwards) }
+        let waiting = Waiting::NotOffered;
+        Self { identity, waiting, framer: Framer::new(), state: State::Saying(reply, afterwards) }
+    }
+
+    /// The same session with WAIT among its commands, for a service that can keep the order
+    /// among several who wait.
+    #[must_use]
+    pub fn offering_to_wait(self) -> Self {
+        Self { waiting: Waiting::Offered, ..self }
+    }
+
+    /// Whether bytes of a line have been taken whose end has not come yet.
+    #[must_use]
+    pub fn is_within_a_line(&self) -> bool {
+        self.framer.is_within_a_line()
     }
 
     /// What to do next, with the bytes that have arrived: those it needs are taken off the front.
     pub fn next(&mut self, input: &mut &[u8]) -> Step {
         if matches!(self.state, State::Listening) {
             match self.framer.next_line(input) {
-                Some(line) => self.state = judge(&line),
+                Some(line) => self.state = judge(&line, self.waiting),
                 None => return Step::Receive,
             }
         }
@@ -117,11 +149,11 @@ impl Session {
                 };
                 step
             }
-            State::Vouching(Work::Lock(request) | Work::Unlock(request)) => {
-                Step::MayName(request.clone())
-            }
+            State::Vouching(work) => Step::MayName(work.request().clone()),
             State::Working(Work::Lock(request)) => Step::Lock(request.clone()),
             State::Working(Work::Unlock(request)) => Step::Unlock(request.clone()),
+            State::Working(Work::Wait(request, seconds)) => Step::Wait(request.clone(), *seconds),
+            State::Surveying(device) => Step::Survey(device.clone()),
             State::Listening => Step::Receive,
             State::Closed => Step::Close,
         }
@@ -137,7 +169,7 @@ impl Session {
         }
     }
 
-    /// Answers [`Step::Lock`] and [`Step::Unlock`].
+    /// Answers [`Step::Lock`], [`Step::Unlock`] and [`Step::Wait`].
     pub fn answer(&mut self, outcome: Outcome) {
         if matches!(self.state, State::Working(_)) {
             let reply = match outcome {
@@ -145,6 +177,14 @@ impl Session {
                 Outcome::Busy => Reply::Busy,
                 Outcome::Denied => Reply::Denied,
             };
+            self.state = State::Saying(reply, Afterwards::Listen);
+        }
+    }
+
+    /// Answers [`Step::Survey`]; `None` when the device is none that may be asked about.
+    pub fn report(&mut self, report: Option<Report>) {
+        if matches!(self.state, State::Surveying(_)) {
+            let reply = report.map_or(Reply::Denied, Reply::Status);
             self.state = State::Saying(reply, Afterwards::Listen);
         }
     }
@@ -158,14 +198,18 @@ impl Session {
 }
 
 /// What a line leads to.
-fn judge(line: &Line) -> State {
+fn judge(line: &Line, waiting: Waiting) -> State {
     let text = match line {
         Line::TooLong(beginning) => return not_understood(beginning),
         Line::Whole(text) => text,
     };
-    match command::parse(text) {
+    match command::parse(text, waiting) {
         Ok(Command::Lock(request)) => State::Vouching(Work::Lock(request)),
         Ok(Command::Unlock(request)) => State::Vouching(Work::Unlock(request)),
+        Ok(Command::Wait(request, seconds)) => State::Vouching(Work::Wait(request, seconds)),
+        Ok(Command::Status(device)) => State::Surveying(device),
+        Ok(Command::Help) => State::Saying(Reply::Help(waiting), Afterwards::Listen),
+        Ok(Command::Noop) => State::Saying(Reply::Okay, Afterwards::Listen),
         Ok(Command::Quit) => State::Saying(Reply::Goodbye, Afterwards::Close),
         Err(Refusal::NotUnderstood) => not_understood(text),
         Err(Refusal::NotImplemented) => State::Saying(Reply::NotImplemented, Afterwards::Listen),

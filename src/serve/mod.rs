@@ -6,12 +6,14 @@ pub mod stdio;
 
 use std::os::fd::BorrowedFd;
 
+use crate::device::name::DeviceName;
 use crate::journal::{Journal, Severity};
 use crate::lock::table::Table;
 use crate::lock::{Answer, Outcome, Request};
 use crate::peer::{Peer, Rule, Stranger, Verdict};
 use crate::protocol::reply::{Identity, Version};
 use crate::protocol::session::{Session, Standing, Step};
+use crate::protocol::status::{Report, Scope};
 
 /// What all clients of one process share.
 #[derive(Debug)]
@@ -83,8 +85,20 @@ impl Service {
                     let answer = self.table.unlock(&request);
                     client.session.answer(self.told(&client.peer, answer));
                 }
+                // Not offered by a service that has one client only.
+                Step::Wait(..) => client.session.answer(Outcome::Busy),
+                Step::Survey(device) => client.session.report(Some(self.survey(device.as_ref()))),
             }
         }
+    }
+
+    /// Looks who holds a device, or any.
+    fn survey(&mut self, device: Option<&DeviceName>) -> Report {
+        let (scope, holders) = match device {
+            Some(device) => (Scope::Device, self.table.holders(device)),
+            None => (Scope::All, self.table.all_holders()),
+        };
+        Report::new(scope, &holders, user_name)
     }
 
     fn standing(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> Standing {
@@ -117,4 +131,8 @@ impl Client {
     pub fn dismiss(&mut self) {
         self.session.dismiss();
     }
+}
+
+fn user_name(uid: u32) -> Option<String> {
+    Some(users::get_user_by_uid(uid)?.name().to_string_lossy().into_owned())
 }

@@ -1,0 +1,481 @@
+//! Who waits for which device, in which order, until when: WAIT without clock, files or sockets.
+//!
+//! # The order
+//! First come, first served, for each real device. Only the first of a line is ever tried; nobody
+//! overtakes. As long as somebody waits, a LOCK by another client of the same service is busy
+//! ([`Queue::is_waited_for`]), or those who ask again and again would pass those who wait. Other
+//! programs, which know nothing of the line, may still be faster.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::limits::{LOOK_EVERY, LOOK_GAP};
+use crate::lock::{Outcome, Request};
+
+/// Names one waiter: unique in the life of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId(pub u64);
+
+/// Everybody who waits.
+///
+/// 1. [`Queue::enter`] puts a waiter at the end of a device's line.
+/// 2. [`Queue::due`] says whom to try now; the answer goes to [`Queue::tried`], which removes
+///    the waiter unless the device was busy.
+/// 3. Then [`Queue::expire`] removes and names those whose time is over. The first of a line gets
+///    a last look when its time is over, so call it after [`Queue::due`] has nothing more.
+/// 4. [`Queue::wake`] when a device may have become free; without it each is looked at every
+///    [`LOOK_EVERY`]. However often it is called, there are [`LOOK_GAP`] between two looks.
+/// 5. [`Queue::leave`] when a waiter's client is gone.
+/// 6. [`Queue::next_moment`] is when there is something to do again, all else staying as it is.
+#[derive(Debug, Default)]
+pub struct Queue {
+    lines: HashMap<Arc<str>, Line>,
+    whereabouts: HashMap<WaiterId, Arc<str>>,
+    looks: BTreeSet<(Instant, Arc<str>)>,
+    deadlines: BTreeSet<(Instant, WaiterId)>,
+}
+
+/// The line for one device. Never empty.
+#[derive(Debug)]
+struct Line {
+    waiters: VecDeque<Waiter>,
+    last_look: Option<Instant>,
+    look_at: Instant,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: WaiterId,
+    request: Request,
+    deadline: Instant,
+}
+
+/// One try to take a device for the first of its line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Whose.
+    pub waiter: WaiterId,
+    /// The real device.
+    pub device: Arc<str>,
+    /// What the waiter asked for.
+    pub request: Request,
+}
+
+impl Queue {
+    /// Puts a waiter at the end of the line for a device. It is tried at once if it is the first.
+    pub fn enter(
+        &mut self,
+        id: WaiterId,
+        device: &str,
+        request: Request,
+        time: Duration,
+        now: Instant,
+    ) {
+        // A time that no clock can show never comes; limits are far below.
+        let deadline = now.checked_add(time).unwrap_or(now);
+        let waiter = Waiter { id, request, deadline };
+        self.leave(id, now);
+        let device = match self.lines.get_key_value(device) {
+            Some((device, _)) => Arc::clone(device),
+            None => Arc::from(device),
+        };
+        self.deadlines.insert((deadline, id));
+        self.whereabouts.insert(id, Arc::clone(&device));
+        if let Some(line) = self.lines.get_mut(&device) {
+            line.waiters.push_back(waiter);
+            return;
+        }
+        self.looks.insert((now, Arc::clone(&device)));
+        let waiters = VecDeque::from([waiter]);
+        self.lines.insert(device, Line { waiters, last_look: None, look_at: now });
+    }
+
+    /// Removes a waiter. False when it does not wait.
+    pub fn leave(&mut self, id: WaiterId, now: Instant) -> bool {
+        let Some(device) = self.whereabouts.remove(&id) else { return false };
+        let Some(line) = self.lines.get_mut(&device) else { return false };
+        let Some(place) = line.waiters.iter().position(|waiter| waiter.id == id) else {
+            return false;
+        };
+        if let Some(waiter) = line.waiters.remove(place) {
+            self.deadlines.remove(&(waiter.deadline, id));
+        }
+        if line.waiters.is_empty() {
+            self.looks.remove(&(line.look_at, Arc::clone(&device)));
+            self.lines.remove(&device);
+        } else if place == 0 {
+            // The next one asks for another process, so it is another question.
+            self.wake(&device, now);
+        }
+        true
+    }
+
+    /// Whether somebody waits for this device.
+    #[must_use]
+    pub fn is_waited_for(&self, device: &str) -> bool {
+        self.lines.contains_key(device)
+    }
+
+    /// Whether nobody waits for anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.whereabouts.len()
+    }
+
+    /// The devices that are waited for, in no order.
+    pub fn devices(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.lines.keys()
+    }
+
+    /// The device may be free now.
+    pub fn wake(&mut self, device: &str, now: Instant) {
+        let Some((device, line)) = self.lines.get_key_value(device) else { return };
+        let earliest = line.last_look.and_then(|last| last.checked_add(LOOK_GAP));
+        let moment = earliest.map_or(now, |earliest| earliest.max(now));
+        if moment < line.look_at {
+            self.look_at(&Arc::clone(device), moment);
+        }
+    }
+
+    fn look_at(&mut self, device: &Arc<str>, moment: Instant) {
+        if let Some(line) = self.lines.get_mut(device) {
+            self.looks.remove(&(line.look_at, Arc::clone(device)));
+            line.look_at = moment;
+            self.looks.insert((moment, Arc::clone(device)));
+        }
+    }
+
+    /// Whom to try now, the longest overdue first.
+    #[must_use]
+    pub fn due(&self, now: Instant) -> Option<Attempt> {
+        let (moment, device) = self.looks.first()?;
+        if *moment > now {
+            return None;
+        }
+        let first = self.lines.get(device)?.waiters.front()?;
+        let (waiter, request) = (first.id, first.request.clone());
+        Some(Attempt { waiter, device: Arc::clone(device), request })
+    }
+
+    /// What came of an attempt. Unless the device was busy, the waiter has its answer and is gone
+    /// from the line.
+    pub fn tried(&mut self, attempt: &Attempt, outcome: Outcome, now: Instant) {
+        let Some(line) = self.lines.get_mut(&attempt.device) else { return };
+        line.last_look = Some(now);
+        let next = now.checked_add(LOOK_EVERY).unwrap_or(now);
+        match outcome {
+            Outcome::Busy => {
+                let last = line.waiters.front().map(|first| first.deadline);
+                let moment = last.filter(|last| *last > now).map_or(next, |last| last.min(next));
+                self.look_at(&attempt.device, moment);
+            }
+            Outcome::Done | Outcome::Denied => {
+                self.look_at(&attempt.device, next);
+                self.leave_served(attempt, outcome, now);
+            }
+        }
+    }
+
+    fn leave_served(&mut self, attempt: &Attempt, outcome: Outcome, now: Instant) {
+        let next = now.checked_add(LOOK_EVERY).unwrap_or(now);
+        self.leave(attempt.waiter, now);
+        if outcome == Outcome::Done {
+            // Just taken: there is no hurry to look again.
+            let deadline = self.lines.get(&attempt.device).and_then(|line| line.waiters.front());
+            let moment = deadline.map_or(next, |first| first.deadline.max(now).min(next));
+            self.look_at(&attempt.device, moment);
+        }
+    }
+
+    /// Removes and names those whose time is over. The first of a line that is due to be looked
+    /// at stays until then.
+    pub fn expire(&mut self, now: Instant) -> Vec<WaiterId> {
+        let over: Vec<WaiterId> = self
+            .deadlines
+            .iter()
+            .take_while(|(deadline, _)| *deadline <= now)
+            .map(|(_, id)| *id)
+            .filter(|id| !self.is_due(*id, now))
+            .collect();
+        for id in &over {
+            self.leave(*id, now);
+        }
+        over
+    }
+
+    fn is_due(&self, id: WaiterId, now: Instant) -> bool {
+        let line = self.whereabouts.get(&id).and_then(|device| self.lines.get(device));
+        line.is_some_and(|line| {
+            line.look_at <= now && line.waiters.front().is_some_and(|first| first.id == id)
+        })
+    }
+
+    /// When there is something to do next.
+    #[must_use]
+    pub fn next_moment(&self) -> Option<Instant> {
+        let look = self.looks.first().map(|(moment, _)| *moment);
+        let deadline = self.deadlines.first().map(|(moment, _)| *moment);
+        look.into_iter().chain(deadline).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockfile::Pid;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::device::name::DeviceName;
+
+    fn request(pid: u64) -> Request {
+        let device = DeviceName::parse(b"ttyS0").unwrap();
+        Request { device, pid: Pid::new(i64::try_from(pid).unwrap()).unwrap() }
+    }
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    struct Scene {
+        queue: Queue,
+        now: Instant,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            Self { queue: Queue::default(), now: Instant::now() }
+        }
+
+        fn enter(&mut self, id: u64, device: &str, seconds: u64) {
+            self.queue.enter(WaiterId(id), device, request(id), secs(seconds), self.now);
+        }
+
+        /// Tries whoever is due, each with this outcome; returns whom.
+        fn look(&mut self, outcome: Outcome) -> Vec<u64> {
+            let mut tried = Vec::new();
+            while let Some(attempt) = self.queue.due(self.now) {
+                assert_eq!(i64::from(attempt.request.pid.as_raw()), attempt.waiter.0 as i64);
+                tried.push(attempt.waiter.0);
+                self.queue.tried(&attempt, outcome, self.now);
+                assert!(tried.len() < 1000, "an endless look");
+            }
+            tried
+        }
+
+        fn expire(&mut self) -> Vec<u64> {
+            self.queue.expire(self.now).into_iter().map(|id| id.0).collect()
+        }
+    }
+
+    #[test]
+    fn the_first_is_tried_at_once_and_only_the_first() {
+        let mut scene = Scene::new();
+        scene.enter(1, "a", 10);
+        scene.enter(2, "a", 10);
+        assert_eq!(scene.look(Outcome::Busy), [1]);
+        assert_eq!(scene.look(Outcome::Busy), []);
+        scene.now += LOOK_EVERY;
+        assert_eq!(scene.look(Outcome::Busy), [1]);
+    }
+
+    #[test]
+    fn a_wake_brings_the_first_then_the_next_one_waits_for_another() {
+        let mut scene = Scene::new();
+        for id in 1..=3 {
+            scene.enter(id, "a", 100);
+        }
+        scene.look(Outcome::Busy);
+        for id in 1..=3 {
+            scene.now += LOOK_GAP;
+            scene.queue.wake("a", scene.now);
+            assert_eq!(scene.look(Outcome::Done), [id]);
+            assert_eq!(scene.queue.is_waited_for("a"), id < 3);
+        }
+        assert!(scene.queue.is_empty() && scene.queue.next_moment().is_none());
+    }
+
+    #[test]
+    fn wakes_are_no_reason_to_look_all_the_time() {
+        let mut scene = Scene::new();
+        scene.enter(1, "a", 100);
+        assert_eq!(scene.look(Outcome::Busy), [1]);
+        for _ in 0..100 {
+            scene.queue.wake("a", scene.now);
+        }
+        assert_eq!(scene.look(Outcome::Busy), []);
+        assert_eq!(scene.queue.next_moment(), Some(scene.now + LOOK_GAP));
+        scene.now += LOOK_GAP;
+        assert_eq!(scene.look(Outcome::Busy), [1]);
+    }
+
+    #[test]
+    fn a_denied_waiter_makes_room_at_once() {
+        let mut scene = Scene::new();
+        scene.enter(1, "a", 100);
+        scene.enter(2, "a", 100);
+        assert_eq!(scene.look(Outcome::Denied), [1]);
+        scene.now += LOOK_GAP;
+        assert_eq!(scene.look(Outcome::Done), [2]);
+    }
+
+    #[test]
+    fn when_the_first_leaves_the_next_is_looked_at() {
+        let mut scene = Scene::new();
+        scene.enter(1, "a", 100);
+        scene.enter(2, "a", 100);
+        scene.look(Outcome::Busy);
+        assert!(scene.queue.leave(WaiterId(1), scene.now));
+        assert!(!scene.queue.leave(WaiterId(1), scene.now));
+        scene.now += LOOK_GAP;
+        assert_eq!(scene.look(Outcome::Busy), [2]);
+    }
+
+    #[test]
+    fn leaving_from_the_middle_changes_nothing_for_the_others() {
+        let mut scene = Scene::new();
+        for id in 1..=3 {
+            scene.enter(id, "a", 100);
+        }
+        scene.look(Outcome::Busy);
+        assert!(scene.queue.leave(WaiterId(2), scene.now));
+        scene.now += LOOK_GAP;
+        assert_eq!(scene.look(Outcome::Busy), []);
+        scene.queue.wake("a", scene.now);
+        assert_eq!(scene.look(Outcome::Done), [1]);
+        scene.now += LOOK_GAP;
+        scene.queue.wake("a", scene.now);
+        assert_eq!(scene.look(Outcome::Done), [3]);
+    }
+
+    #[test]
+    fn the_time_is_over_at_the_deadline_with_a_last_look() {
+        let mut scene = Scene::new();
+        scene.enter(1, "a", 3);
+        scene.enter(2, "a", 2);
+        assert_eq!((scene.look(Outcome::Busy), scene.expire()), (vec![1], vec![]));
+        scene.now += secs(2) - Duration::from_millis(1);
+        scene.look(Outcome::Busy);
+        assert_eq!(scene.expire(), []);
+        scene.now += Duration::from_millis(1);
+        // Not the first of the line: no look of its own.
+        assert_eq!(scene.expire(), [2]);
+        scene.now += secs(1);
+        assert_eq!(scene.expire(), [], "not before the last look");
+        assert_eq!((scene.look(Outcome::Busy), scene.expire()), (vec![1], vec![1]));
+        assert!(scene.queue.is_empty());
+    }
+
+    #[test]
+    fn the_last_look_can_bring_the_device() {
+        let mut scene = Scene::new();
+        scene.enter(1, "a", 1);
+        scene.look(Outcome::Busy);
+        assert_eq!(scene.queue.next_moment(), Some(scene.now + secs(1)));
+        scene.now += secs(1);
+        assert_eq!((scene.look(Outcome::Done), scene.expire()), (vec![1], vec![]));
+    }
+
+    #[test]
+    fn no_seconds_are_one_look() {
+        let mut scene = Scene::new();
+        scene.enter(1, "a", 0);
+        assert_eq!((scene.look(Outcome::Busy), scene.expire()), (vec![1], vec![1]));
+        scene.enter(2, "a", 0);
+        assert_eq!((scene.look(Outcome::Done), scene.expire()), (vec![2], vec![]));
+    }
+
+    #[test]
+    fn devices_do_not_wait_for_each_other() {
+        let mut scene = Scene::new();
+        scene.enter(1, "a", 100);
+        scene.enter(2, "b", 100);
+        assert_eq!(scene.look(Outcome::Busy).len(), 2);
+        scene.now += LOOK_GAP;
+        scene.queue.wake("b", scene.now);
+        assert_eq!(scene.look(Outcome::Done), [2]);
+        assert!(scene.queue.is_waited_for("a") && !scene.queue.is_waited_for("b"));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Move {
+        Enter(u8, u64),
+        Leave(u8),
+        Wake(u8),
+        Free(u8),
+        Pass(u64),
+    }
+
+    fn moves() -> impl Strategy<Value = Vec<Move>> {
+        let one = prop_oneof![
+            (0..3_u8, 0..4_u64).prop_map(|(device, seconds)| Move::Enter(device, seconds)),
+            (0..40_u8).prop_map(Move::Leave),
+            (0..3_u8).prop_map(Move::Wake),
+            (0..3_u8).prop_map(Move::Free),
+            (1..1500_u64).prop_map(Move::Pass),
+        ];
+        prop::collection::vec(one, 0..60)
+    }
+
+    proptest! {
+        /// Against a model of plain lists: the one who is served is always the longest waiting,
+        /// nobody waits longer than asked, and nobody is forgotten.
+        #[test]
+        fn against_a_model(moves in moves()) {
+            let mut scene = Scene::new();
+            let mut lines: HashMap<String, Vec<(u64, Instant)>> = HashMap::new();
+            let mut free: HashMap<String, bool> = HashMap::new();
+            let mut next = 0;
+            for step in moves.into_iter().chain((0..10).map(|_| Move::Pass(1000))) {
+                match step {
+                    Move::Enter(device, seconds) => {
+                        next += 1;
+                        scene.enter(next, &device.to_string(), seconds);
+                        let deadline = scene.now + secs(seconds);
+                        lines.entry(device.to_string()).or_default().push((next, deadline));
+                    }
+                    Move::Leave(id) => {
+                        let waited = lines.values().flatten().any(|(other, _)| *other == u64::from(id));
+                        prop_assert_eq!(scene.queue.leave(WaiterId(id.into()), scene.now), waited);
+                        lines.values_mut().for_each(|line| line.retain(|(o, _)| *o != u64::from(id)));
+                    }
+                    Move::Wake(device) => scene.queue.wake(&device.to_string(), scene.now),
+                    Move::Free(device) => {
+                        free.insert(device.to_string(), true);
+                        scene.queue.wake(&device.to_string(), scene.now);
+                    }
+                    Move::Pass(milliseconds) => scene.now += Duration::from_millis(milliseconds),
+                }
+                let mut looks = 0;
+                while let Some(attempt) = scene.queue.due(scene.now) {
+                    looks += 1;
+                    prop_assert!(looks < 100);
+                    let line = lines.get_mut(&*attempt.device).unwrap();
+                    prop_assert_eq!(line[0].0, attempt.waiter.0, "only the first is tried");
+                    let is_free = free.insert(attempt.device.to_string(), false).unwrap_or(false);
+                    let outcome = if is_free { Outcome::Done } else { Outcome::Busy };
+                    if is_free {
+                        line.remove(0);
+                    }
+                    scene.queue.tried(&attempt, outcome, scene.now);
+                }
+                for id in scene.expire() {
+                    for line in lines.values_mut() {
+                        line.retain(|(other, deadline)| *other != id || *deadline > scene.now);
+                    }
+                }
+                let waiting: Vec<_> = lines.values().flatten().collect();
+                prop_assert!(waiting.iter().all(|(_, deadline)| *deadline > scene.now));
+                prop_assert_eq!(scene.queue.len(), waiting.len());
+                prop_assert_eq!(scene.queue.next_moment().is_none(), waiting.is_empty());
+            }
+            prop_assert!(scene.queue.is_empty());
+        }
+    }
+}

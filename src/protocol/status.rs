@@ -1,0 +1,250 @@
+//! The answer to STAT: one line for each holder. Values in, text out.
+//!
+//! ```text
+//! STAT ttyUSB0
+//! 213-holders=2 shown=2
+//!  device="ttyUSB0" scheme=uucp standing=alive pid=1234 uid=1000 since=1763700000 file="LCK..ttyUSB0" user="alice" command="minicom"
+//!  device="ttyUSB0" scheme=open standing=alive pid=1240 uid=0 user="root" command="cat"
+//! 213 End of status.
+//! ```
+//!
+//! `STAT device` is answered with 213, `STAT` (all devices) with 211, each in the same form. The
+//! first line tells how many holders there are and how many of them are shown, at most
+//! [`STATUS_HOLDERS`]. Then one line a holder, `key=value` with one blank between, in this order:
+//!
+//! | key | value |
+//! |---|---|
+//! | `device` | the device's name below `/dev`, or what the lock file's name says of it |
+//! | `scheme` | `uucp` or `svr4` (a lock file), `flock` (on the node), `open` (without any lock) |
+//! | `standing` | `alive`, `stale` (the next LOCK takes it), `unknown` (no pid can be read) |
+//! | `pid` | the process, in decimal |
+//! | `uid` | the user it runs as, in decimal; of a process that is gone, the lock file's owner |
+//! | `since` | when the lock file was written, in seconds since 1970 |
+//! | `file` | the lock file's name, without its directory: no reply ever holds a path |
+//! | `user` | the name of `uid` |
+//! | `command` | the name of the program, without its path and arguments |
+//!
+//! Words and numbers stand as they are. Text stands in double quotes, with a backslash before a
+//! quote or a backslash in it, and everything outside printable ASCII shown as `?`. A key whose
+//! value is not known, or for which there is no room in the line, is left out: `device`, `scheme`
+//! and `standing` are always there but for device names too long for a line. A reader must pass
+//! over keys that it does not know.
+
+use std::time::UNIX_EPOCH;
+
+use crate::limits::{COMMAND_CHARS, REPLY_BYTES, STATUS_HOLDERS};
+use crate::lock::who::Holder;
+
+/// Who holds one device, or all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    scope: Scope,
+    holders: usize,
+    lines: Vec<String>,
+}
+
+/// What was asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// `STAT device`.
+    Device,
+    /// `STAT`.
+    All,
+}
+
+/// Room in a line for its indentation and its end, and for being shorter than the limit.
+const FRAME_BYTES: usize = 4;
+
+impl Report {
+    /// Says who holds what. `user_name` gives the name of a uid.
+    #[must_use]
+    pub fn new(
+        scope: Scope,
+        holders: &[Holder],
+        mut user_name: impl FnMut(u32) -> Option<String>,
+    ) -> Self {
+        let shown = holders.iter().take(STATUS_HOLDERS);
+        let lines = shown.map(|holder| line(holder, &mut user_name)).collect();
+        Self { scope, holders: holders.len(), lines }
+    }
+
+    /// 213 or 211, as RFC 959 has it for a file and for the service.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        match self.scope {
+            Scope::Device => 213,
+            Scope::All => 211,
+        }
+    }
+
+    /// The text of the first line.
+    #[must_use]
+    pub fn count(&self) -> String {
+        format!("holders={} shown={}", self.holders, self.lines.len())
+    }
+
+    /// The lines between the first and the last, without indentation and end.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.lines.iter().cloned()
+    }
+}
+
+fn line(holder: &Holder, user_name: &mut impl FnMut(u32) -> Option<String>) -> String {
+    let mut line = Line(String::new());
+    line.text("device", &holder.device);
+    line.word("scheme", holder.scheme.word());
+    line.word("standing", holder.standing.word());
+    if let Some(pid) = holder.pid {
+        line.word("pid", &pid.to_string());
+    }
+    if let Some(uid) = holder.user {
+        line.word("uid", &uid.to_string());
+    }
+    if let Some(since) = holder.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok()) {
+        line.word("since", &since.as_secs().to_string());
+    }
+    if let Some(file) = holder.scheme.file().and_then(|path| path.file_name()) {
+        line.text("file", &file.to_string_lossy());
+    }
+    if let Some(user) = holder.user.and_then(user_name) {
+        line.text("user", &user);
+    }
+    if let Some(command) = holder.command.as_deref().map(program) {
+        let cut: String = command.chars().take(COMMAND_CHARS).collect();
+        line.text("command", &cut);
+    }
+    line.0
+}
+
+/// The last part of the first word of a command line.
+fn program(command: &str) -> &str {
+    let first = command.split(' ').next().unwrap_or_default();
+    first.rsplit('/').next().unwrap_or_default()
+}
+
+struct Line(String);
+
+impl Line {
+    fn word(&mut self, key: &str, value: &str) {
+        let needed = key.len().saturating_add(value.len()).saturating_add(2);
+        if self.0.len().saturating_add(needed) > REPLY_BYTES - FRAME_BYTES {
+            return;
+        }
+        if !self.0.is_empty() {
+            self.0.push(' ');
+        }
+        self.0.extend([key, "=", value]);
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.word(key, &quoted(value));
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            ' ' => quoted.push(' '),
+            shown if shown.is_ascii_graphic() => quoted.push(shown),
+            _ => quoted.push('?'),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use lockfile::Pid;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::lock::who::{Scheme, Standing};
+
+    fn holder() -> Holder {
+        Holder {
+            device: "ttyUSB0".to_owned(),
+            scheme: Scheme::Uucp(PathBuf::from("/run/lock/LCK..ttyUSB0")),
+            pid: Pid::new(1234),
+            user: Some(1000),
+            command: Some("/usr/bin/minicom -D /dev/ttyUSB0".to_owned()),
+            since: Some(UNIX_EPOCH + Duration::from_millis(1_763_700_000_999)),
+            standing: Standing::Alive,
+        }
+    }
+
+    fn said(holder: Holder) -> String {
+        let report = Report::new(Scope::Device, &[holder], |_| Some("alice".to_owned()));
+        report.lines().next().unwrap()
+    }
+
+    #[test]
+    fn everything_known_is_said_in_order() {
+        assert_eq!(
+            said(holder()),
+            "device=\"ttyUSB0\" scheme=uucp standing=alive pid=1234 uid=1000 since=1763700000 \
+             file=\"LCK..ttyUSB0\" user=\"alice\" command=\"minicom\""
+        );
+    }
+
+    #[rstest]
+    #[case::nothing(
+        Holder { pid: None, user: None, command: None, since: None, standing: Standing::Unknown, ..holder() },
+        "device=\"ttyUSB0\" scheme=uucp standing=unknown file=\"LCK..ttyUSB0\""
+    )]
+    #[case::flock(
+        Holder { scheme: Scheme::Flock, user: None, since: None, command: None, ..holder() },
+        "device=\"ttyUSB0\" scheme=flock standing=alive pid=1234"
+    )]
+    #[case::open(
+        Holder { scheme: Scheme::Open, user: None, since: None, command: None, ..holder() },
+        "device=\"ttyUSB0\" scheme=open standing=alive pid=1234"
+    )]
+    #[case::svr4(
+        Holder { scheme: Scheme::Svr4(PathBuf::from("/x/LK.005.004.064")), user: None, since: None,
+                 command: None, standing: Standing::Stale, ..holder() },
+        "device=\"ttyUSB0\" scheme=svr4 standing=stale pid=1234 file=\"LK.005.004.064\""
+    )]
+    #[case::before_1970(
+        Holder { scheme: Scheme::Open, user: None, command: None,
+                 since: Some(UNIX_EPOCH - Duration::from_secs(1)), ..holder() },
+        "device=\"ttyUSB0\" scheme=open standing=alive pid=1234"
+    )]
+    #[case::hostile_text(
+        Holder { scheme: Scheme::Open, device: "tty\"\\\u{1b}\u{e9}\r\n213 x".to_owned(), user: None,
+                 since: None, pid: None, command: Some("/a/b\"c\u{7} -x".to_owned()), ..holder() },
+        r#"device="tty\"\\????213 x" scheme=open standing=alive command="b\"c?""#
+    )]
+    fn only_what_is_known_is_said(#[case] holder: Holder, #[case] line: &str) {
+        assert_eq!(said(holder), line);
+    }
+
+    #[rstest]
+    #[case::command("x".repeat(1000), "y".to_owned(), "z".to_owned())]
+    #[case::device("x".to_owned(), "y".repeat(255), "z".to_owned())]
+    #[case::file("x".to_owned(), "y".to_owned(), "z".repeat(255))]
+    #[case::all("\"".repeat(300), "\"".repeat(255), "\"".repeat(255))]
+    fn a_line_is_bounded(#[case] command: String, #[case] device: String, #[case] file: String) {
+        let scheme = Scheme::Uucp(PathBuf::from("/run/lock").join(file));
+        let line = said(Holder { command: Some(command), device, scheme, ..holder() });
+        assert!(line.len() <= REPLY_BYTES - FRAME_BYTES, "{}", line.len());
+        assert!(line.contains("scheme=uucp standing=alive pid=1234"));
+        assert!(line.ends_with('"') && !line.ends_with("\\\""), "{line}");
+    }
+
+    #[rstest]
+    #[case::none(0, 0)]
+    #[case::at(STATUS_HOLDERS, STATUS_HOLDERS)]
+    #[case::above(STATUS_HOLDERS + 1, STATUS_HOLDERS)]
+    fn holders_are_counted_and_bounded(#[case] holders: usize, #[case] shown: usize) {
+        let report = Report::new(Scope::All, &vec![holder(); holders], |_| None);
+        assert_eq!(report.count(), format!("holders={holders} shown={shown}"));
+        assert_eq!(report.lines().count(), shown);
+        assert_eq!(report.code(), 211);
+    }
+}
