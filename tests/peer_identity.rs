@@ -214,6 +214,7 @@ fn from_an_own_address_that_is_not_loopback(
     refused(&sandbox, &syslog, own, address, shown);
 }
 
+#[expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 fn refused(
     sandbox: &testbed::Sandbox,
     syslog: &Syslog,

@@ -1,0 +1,56 @@
+//! A panic is told to syslog, and to nobody else. Not under the usual harness: this program is
+//! its own child, and what the child says must be its own words.
+
+#[cfg(test)]
+mod machine;
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
+use lfpd::journal::{StandardError, catch_panics};
+use machine::Syslog;
+use testbed::{LIMIT, Sandbox};
+
+const WORDS: &str = "the line was:\n<0>lfpd[1]: all is well\u{1b}[2J";
+
+fn main() {
+    match std::env::args().nth(1).as_deref() {
+        Some("panic-at-the-client") => panic_with(StandardError::Clients),
+        Some("panic-at-home") => panic_with(StandardError::Ours),
+        Some(_) | None => {
+            told_to_syslog_alone("panic-at-the-client", false);
+            told_to_syslog_alone("panic-at-home", true);
+            println!("test session_panic ... ok");
+        }
+    }
+}
+
+#[expect(clippy::panic, reason = "this is the panic that is looked at")]
+fn panic_with(standard_error: StandardError) {
+    catch_panics(syslog::Facility::LOG_DAEMON, standard_error);
+    panic!("{WORDS}");
+}
+
+#[expect(clippy::expect_used, clippy::unwrap_used, reason = "a panic is how a test fails")]
+fn told_to_syslog_alone(role: &str, at_home: bool) {
+    let own = std::env::current_exe().expect("this program");
+    let sandbox = Sandbox::layout().bring("panics", own).enter();
+    let syslog = Syslog::open(&sandbox);
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_read_timeout(Some(LIMIT)).unwrap();
+    let child = sandbox.command("/run/test/panics").arg(role).on_connection(theirs).spawn();
+    let mut said = String::new();
+    ours.read_to_string(&mut said).unwrap();
+    let end = child.wait(LIMIT);
+    assert_ne!(end.code(), 0);
+    assert_eq!(said, "", "descriptor 1");
+    let raw = syslog.raw();
+    let line = String::from_utf8(raw).expect("text");
+    assert!(line.starts_with("<27>lfpd["), "{line}");
+    let told = "panic at tests/session_panic.rs:";
+    let words = ": the line was:?<0>lfpd[1]: all is well?[2J";
+    assert!(line.contains(told) && line.ends_with(words), "{line}");
+    assert!(syslog.silent());
+    assert_eq!(end.said(told) && end.said(words), at_home, "descriptor 2: {}", end.output());
+    assert_eq!(end.output().is_empty(), !at_home, "descriptor 2: {}", end.output());
+}
