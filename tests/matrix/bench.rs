@@ -22,6 +22,8 @@ pub(crate) enum Mark {
     LockFile,
     /// By its flock(2) on the port.
     Flock,
+    /// By its having the port open: it does without any lock.
+    Open,
 }
 
 /// A sandbox with one port, two other names for it, a port in a directory, and `lfpd`.
@@ -80,14 +82,14 @@ pub(crate) enum Came {
 /// A program, and the port that it is to use.
 pub(crate) struct Bench<'a> {
     sandbox: &'a Sandbox,
-    program: &'a Program,
+    program: Program,
     dev: &'a str,
 }
 
 impl<'a> Bench<'a> {
     /// Puts the program's files in place.
-    pub(crate) fn new(sandbox: &'a Sandbox, program: &'a Program, dev: &'a str) -> Self {
-        let bench = Self { sandbox, program, dev };
+    pub(crate) fn new(sandbox: &'a Sandbox, program: &Program, dev: &'a str) -> Self {
+        let bench = Self { sandbox, program: *program, dev };
         for (path, content) in program.files {
             sandbox.write(path, content.replace("{dev}", dev), 0o644);
         }
@@ -158,6 +160,7 @@ impl<'a> Bench<'a> {
     fn has_port(&self, troupe: &Troupe<'a>, before: &[LockFile]) -> bool {
         match self.program.mark {
             Mark::Flock => self.flocked(troupe.program.pid()),
+            Mark::Open => self.opened(troupe.program.pid()),
             Mark::LockFile => self
                 .lock_files()
                 .iter()
@@ -187,6 +190,16 @@ impl<'a> Bench<'a> {
                 && words.get(4) == Some(&pid.to_string().as_str())
                 && inode == Some(port.ino().to_string().as_str())
         })
+    }
+
+    /// Whether one of this process's descriptors is the port.
+    fn opened(&self, pid: u32) -> bool {
+        let Ok(port) = fs::metadata(self.sandbox.path(self.dev)) else { return false };
+        let Ok(open) = fs::read_dir(self.sandbox.path(&format!("/proc/{pid}/fd"))) else {
+            return false;
+        };
+        open.filter_map(|fd| fs::metadata(fd.ok()?.path()).ok())
+            .any(|it| (it.dev(), it.ino()) == (port.dev(), port.ino()))
     }
 
     /// How often the program has logged that it waits.

@@ -12,8 +12,11 @@
 mod bench;
 mod names;
 mod programs;
+mod quirks;
+mod races;
 mod scenes;
 mod table;
+mod unprivileged;
 
 use rstest::rstest;
 

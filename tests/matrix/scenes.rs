@@ -66,7 +66,7 @@ pub(crate) fn play(program: &Program) -> Row {
 }
 
 /// The refusal, which must be in the words and with the exit code of the program's row.
-fn refusal(program: &Program, end: &End) -> Deed {
+pub(crate) fn refusal(program: &Program, end: &End) -> Deed {
     let expected = program.row.lfpd_holds;
     let matches = match expected {
         Deed::Refuses(code, says) => end.code() == code && end.said(says),
@@ -100,6 +100,7 @@ pub(crate) fn cells(program: &Program, row: &Row) -> Vec<String> {
     let locks_by = match program.mark {
         Mark::LockFile => "lock file",
         Mark::Flock => "flock only",
+        Mark::Open => "nothing",
     };
     let killed = match row.program_killed {
         450 => "450: only its owner may read its lock file".to_owned(),

@@ -68,8 +68,13 @@ pub struct Lfp<'a> {
 impl Lfp<'_> {
     /// Says one line and returns the answer, without line ends.
     pub fn ask(&mut self, line: &str) -> String {
-        write!(self.stream.get_mut(), "{line}\r\n").expect("lfpd listens");
+        self.say(line);
         self.reply()
+    }
+
+    /// Says one line, and leaves the answer for [`Lfp::reply`].
+    pub fn say(&mut self, line: &str) {
+        write!(self.stream.get_mut(), "{line}\r\n").expect("lfpd listens");
     }
 
     /// LOCK: the reply code.

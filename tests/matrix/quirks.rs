@@ -1,0 +1,102 @@
+//! What programs are known to do wrong, and what `lfpd` does in the same place. If one of these
+//! fails because a program got better, so much the better: change the test and the table.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use testbed::{LIMIT, Service, User, until};
+
+use crate::bench::{Bench, Came, PORT, lfpd, sandbox, somebody};
+use crate::programs::{self, Program};
+
+/// microcom writes its pid as eight bytes. pppd and RXTX take every lock for dead that they
+/// cannot read as text; `lfpd` does not.
+#[rstest]
+#[case::pppd(programs::PPPD)]
+#[case::rxtx(programs::RXTX)]
+fn a_live_binary_lock_is_removed_by_some_but_not_by_lfpd(#[case] thief: Program) {
+    let sandbox = sandbox();
+    let microcom = Bench::new(&sandbox, &programs::MICROCOM, PORT);
+    let (came, _owner) = microcom.attempt();
+    assert!(matches!(came, Came::Has), "microcom: {came:?}");
+    let lock = microcom.lock_files();
+    assert_eq!(lock.first().map(|it| it.content.len()), Some(8));
+
+    assert_eq!(lfpd(&sandbox).lock(PORT, somebody(&sandbox).pid()), 450);
+    assert_eq!(microcom.lock_files(), lock);
+
+    let (came, _thief) = Bench::new(&sandbox, &thief, PORT).attempt();
+    assert!(matches!(came, Came::Has), "{}: {came:?}", thief.name);
+}
+
+/// A killed program leaves its file in a directory where only the owner, root, or whoever has
+/// CAP_FOWNER may remove it.
+#[rstest]
+#[case::as_root(User::Root, 200)]
+#[case::with_fowner(User::UucpWithFowner, 200)]
+#[case::as_uucp(User::Uucp, 450)]
+#[case::as_lfpd(User::Lfpd, 450)]
+fn others_dead_locks_in_a_sticky_directory(#[case] service: User, #[case] code: u32) {
+    let sandbox = sandbox();
+    let (came, minicom) = Bench::new(&sandbox, &programs::MINICOM, PORT).attempt();
+    assert!(matches!(came, Came::Has), "minicom: {came:?}");
+    minicom.kill();
+    let mut lfpd = Service::run_by(service).start(&sandbox);
+    assert_eq!(lfpd.lock(PORT, somebody(&sandbox).pid()), code);
+}
+
+/// Why the service runs as `uucp`: cu becomes that user, and can only remove its own files.
+#[rstest]
+#[case::of_uucp(User::Uucp, true)]
+#[case::of_root(User::Root, false)]
+fn cu_clears_dead_locks(#[case] service: User, #[case] clears: bool) {
+    let sandbox = sandbox();
+    let mut lfpd = Service::run_by(service).start(&sandbox);
+    let holder = somebody(&sandbox);
+    assert_eq!(lfpd.lock(PORT, holder.pid()), 200);
+    holder.kill();
+    let (came, _cu) = Bench::new(&sandbox, &programs::CU, PORT).attempt();
+    assert_eq!(matches!(came, Came::Has), clears, "{came:?}");
+}
+
+/// minicom opens a port past a lock that it may not read; `lfpd` never takes what it cannot
+/// read for dead.
+#[test]
+fn an_unreadable_lock() {
+    let sandbox = sandbox();
+    let holder = somebody(&sandbox);
+    sandbox.write("/run/lock/LCK..ttyW0", format!("{:10}\n", holder.pid()), 0o600);
+    let mut minicom = sandbox.command("minicom").args(["-D", PORT]).user(User::Bob).spawn();
+    minicom.expect("Welcome to minicom");
+    assert_eq!(lfpd(&sandbox).lock(PORT, minicom.pid()), 450);
+}
+
+/// socat's lock files are for their owner alone; only root learns that they are dead.
+#[test]
+fn a_dead_lock_for_root_s_eyes_only() {
+    let sandbox = sandbox();
+    let (came, socat) = Bench::new(&sandbox, &programs::SOCAT, PORT).attempt();
+    assert!(matches!(came, Came::Has), "socat: {came:?}");
+    socat.kill();
+    let holder = somebody(&sandbox);
+    assert_eq!(lfpd(&sandbox).lock(PORT, holder.pid()), 450);
+    let mut root = Service::run_by(User::Root).start(&sandbox);
+    assert_eq!(root.lock(PORT, holder.pid()), 200);
+}
+
+/// mgetty looks again every ten seconds, and ends when the lock is gone, for init to start it
+/// anew. Meanwhile it leaves the lock alone.
+#[test]
+fn mgetty_goes_on_when_lfpd_unlocks() {
+    const LOG: &str = "/var/log/mgetty/mg_ttyW0.log";
+    let sandbox = sandbox();
+    let mut lfpd = lfpd(&sandbox);
+    let holder = somebody(&sandbox);
+    assert_eq!(lfpd.lock(PORT, holder.pid()), 200);
+    let mut mgetty = sandbox.command("mgetty").args(["-x", "9", PORT]).spawn();
+    let log = || String::from_utf8_lossy(&sandbox.read(LOG).unwrap_or_default()).into_owned();
+    let waits = until(LIMIT, || log().contains("dialout in progress").then_some(()));
+    assert!(waits.is_some() && mgetty.runs(), "{}", log());
+    assert_eq!(lfpd.unlock(PORT, holder.pid()), 200);
+    assert_eq!(mgetty.wait(Duration::from_secs(60)).code(), 0, "{}", log());
+}

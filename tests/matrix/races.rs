@@ -1,0 +1,78 @@
+//! A program and `lfpd` go for one port at the same moment: one of them has it afterwards, and
+//! the lock file says which.
+
+use rstest::rstest;
+use testbed::{LIMIT, Lfp, until};
+
+use crate::bench::{PORT, lfpd, sandbox, somebody};
+
+const LOCK: &str = "/run/lock/LCK..ttyW0";
+const ROUNDS: u32 = 30;
+const SMALL_TALK: &str = "UNLOCK /dev/nothing 1";
+/// So much fits into the connection while nobody listens to the answers.
+const UNHEARD: u32 = 150;
+
+#[rstest]
+#[case::minicom(&["minicom", "-D", PORT])]
+#[case::kermit(&["kermit", "-l", PORT, "-C", "pause 600, exit"])]
+#[case::gensiot(&["gensiot", "-i", "stdio(self)", "serialdev(nouucplock=false),/dev/ttyW0,local"])]
+#[case::pppd(&["pppd", PORT, "lock", "local", "noauth", "nodetach", "connect", "sleep 600"])]
+fn there_is_one_winner(#[case] command: &[&str]) {
+    let sandbox = sandbox();
+    let mut lfpd = lfpd(&sandbox);
+    let [name, arguments @ ..] = command else { unreachable!("a command has a name") };
+    // Small talk holds lfpd up: more of it after each round that it won, less after others, so
+    // that both come closer and closer to coming at once.
+    let mut talk = 0;
+    let mut won_by_lfpd = 0;
+    for round in 0..ROUNDS {
+        let holder = somebody(&sandbox);
+        let lock = format!("LOCK {PORT} {}", holder.pid());
+        let ahead = talk.min(UNHEARD);
+        (0..ahead).for_each(|_| lfpd.say(SMALL_TALK));
+        if ahead == talk {
+            lfpd.say(&lock);
+        }
+        let mut program = sandbox.command(name).args(arguments).spawn();
+        listen(&mut lfpd, ahead);
+        if ahead < talk {
+            (ahead..talk).for_each(|_| drop(lfpd.ask(SMALL_TALK)));
+            lfpd.say(&lock);
+        }
+        let reply = lfpd.reply();
+        let owner = || {
+            let content = sandbox.read(LOCK)?;
+            String::from_utf8(content).ok()?.trim().parse::<u32>().ok()
+        };
+        let settled = until(LIMIT, || {
+            let ended = program.ended().is_some();
+            (ended || owner() == Some(program.pid())).then_some(ended)
+        });
+        let (winner, program_ended) = match reply.as_str() {
+            "200 Command okay." => (holder.pid(), true),
+            "450 : File busy" => (program.pid(), false),
+            other => unreachable!("{other}"),
+        };
+        assert_eq!(settled, Some(program_ended), "round {round}, {reply}: {}", program.output());
+        assert_eq!(owner(), Some(winner), "round {round}");
+
+        if winner == holder.pid() {
+            won_by_lfpd += 1;
+            talk = talk + talk / 2 + 16;
+        } else {
+            talk = talk / 4 * 3;
+        }
+        drop(program);
+        let pid = holder.pid();
+        drop(holder);
+        lfpd.unlock(PORT, pid);
+        let _ = std::fs::remove_file(sandbox.path(LOCK));
+    }
+    assert!((1..ROUNDS).contains(&won_by_lfpd), "no race: lfpd won {won_by_lfpd} times");
+}
+
+fn listen(lfpd: &mut Lfp<'_>, answers: u32) {
+    for _ in 0..answers {
+        assert_eq!(lfpd.reply(), "450 : File busy");
+    }
+}
