@@ -2,7 +2,7 @@
 //! file that it did not read and judge a moment ago, and never waits while it holds anything.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockfile::{Breaking, Claim, Directory, Found, Name, Obstacle, Pid, Publication, Published};
@@ -15,7 +15,7 @@ use crate::limits::{LONGEST_FILE, MOST_LOOKS};
 use crate::path::{self, PathProblem, Place};
 use crate::record::{Holder, LockInfo, Tag};
 use crate::system::now_seconds;
-use crate::watch::{Alarm, Watch, Woken};
+use crate::watch::{Alarm, Instance, Watch, Woken};
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
 /// same path, in whatever language they are written.
@@ -56,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) judge: Judge,
     own: Mutex<Option<Holder>>,
+    /// Of the waits that are over; one that is under way has taken it out.
+    instance: Mutex<Option<Instance>>,
 }
 
 /// One slot as it was seen.
@@ -111,8 +113,8 @@ impl Semaphore {
         })?;
         let directory = Directory::open(&place.directory)?;
         let judge = Judge::new(config);
-        let own = Mutex::new(None);
-        let inner = Inner { directory, place, names, config, judge, own };
+        let (own, instance) = (Mutex::new(None), Mutex::new(None));
+        let inner = Inner { directory, place, names, config, judge, own, instance };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -205,30 +207,47 @@ impl Semaphore {
         mut look: impl FnMut() -> Result<Result<T, Option<Box<LockInfo>>>, Error>,
     ) -> Result<T, Error> {
         let begin = Instant::now();
-        let interval = self.inner.config.retry_interval;
         let mut watch = None;
-        loop {
-            let holder = match look()? {
-                Ok(result) => return Ok(result),
-                Err(holder) => holder,
+        let result = loop {
+            let holder = match look() {
+                Ok(Ok(result)) => break Ok(result),
+                Ok(Err(holder)) => holder,
+                Err(error) => break Err(error),
             };
             let waited = begin.elapsed();
             let left = patience.timeout.map(|timeout| timeout.saturating_sub(waited));
             if left == Some(Duration::ZERO) {
-                return Err(Error::Timeout { waited, holder });
+                break Err(Error::Timeout { waited, holder });
             }
             // What happened before the watch began is found by one more look.
             let Some(watch) = &watch else {
-                watch = Some(Watch::on(&self.inner.directory));
+                watch = Some(self.inner.start_watching());
                 continue;
             };
-            let time = left.map_or(interval, |left| left.min(interval));
-            if watch.wait(&self.inner.names, time, patience.alarm) == Woken::Alarm {
-                if let Some(signal) = patience.alarm.and_then(|alarm| alarm.ring()) {
-                    return Err(Error::Interrupted { signal });
-                }
+            if let Err(error) = self.sleep(watch, left, patience.alarm) {
+                break Err(error);
             }
+        };
+        if let Some(watch) = watch {
+            *guarded(&self.inner.instance) = watch.stop();
         }
+        result
+    }
+
+    /// Until the next look, at most `left`.
+    fn sleep(
+        &self,
+        watch: &Watch,
+        left: Option<Duration>,
+        alarm: Option<&dyn Alarm>,
+    ) -> Result<(), Error> {
+        let interval = self.inner.config.retry_interval;
+        let time = left.map_or(interval, |left| left.min(interval));
+        let rung = match watch.wait(&self.inner.names, time, alarm) {
+            Woken::Alarm => alarm.and_then(|alarm| alarm.ring()),
+            Woken::Change | Woken::Time => None,
+        };
+        rung.map_or(Ok(()), |signal| Err(Error::Interrupted { signal }))
     }
 
     fn attempt(&self, tag: Option<&str>, claimant: Claimant<'_>) -> Result<Attempt, Error> {
@@ -256,12 +275,22 @@ impl Semaphore {
     }
 }
 
+/// What a mutex of ours guards is whole at any time, also after a panic elsewhere.
+fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Inner {
+    fn start_watching(&self) -> Watch {
+        let kept = guarded(&self.instance).take();
+        Watch::on(&self.directory, kept.or_else(Instance::new))
+    }
+
     /// This process as a holder. A fork changes the number, so that is checked every time.
     fn own_holder(&self) -> Result<Holder, Error> {
         let pid = Pid::this();
         let number = crate::system::number(pid);
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = guarded(&self.own);
         if let Some(holder) = own.as_ref().filter(|holder| holder.pid() == number) {
             return Ok(holder.clone());
         }

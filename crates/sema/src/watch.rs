@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lockfile::{Directory, Name};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
 /// Something besides the lock that ends a wait, such as a signal.
 pub(crate) trait Alarm {
@@ -28,23 +28,48 @@ pub(crate) enum Woken {
     Alarm,
 }
 
-/// A watch on a lock directory. Where the kernel gives none (its number per user is limited, and
-/// some file systems report nothing), every wait simply lasts its time.
+/// An inotify(7) instance, kept between waits: closing one waits for the kernel to sweep up behind
+/// it, which takes longer than everything else between a release and the next holder.
+#[derive(Debug)]
+pub(crate) struct Instance(Inotify);
+
+impl Instance {
+    /// `None` where the kernel gives none: its number per user is limited.
+    pub(crate) fn new() -> Option<Self> {
+        Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok().map(Self)
+    }
+}
+
+/// A watch on a lock directory. Without an instance, or where the file system reports nothing,
+/// every wait simply lasts its time.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    inotify: Option<Inotify>,
+    watching: Option<(Inotify, WatchDescriptor)>,
 }
 
 impl Watch {
     /// Starts watching. What happens from now on is not missed.
-    pub(crate) fn on(directory: &Directory) -> Self {
+    pub(crate) fn on(directory: &Directory, instance: Option<Instance>) -> Self {
         // By descriptor: whatever happens to the path, the open directory is the one watched.
         let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
         let gone =
             AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM | AddWatchFlags::IN_ONLYDIR;
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
-        let inotify = inotify.filter(|inotify| inotify.add_watch(path.as_str(), gone).is_ok());
-        Self { inotify }
+        let watching = instance.and_then(|Instance(inotify)| {
+            let watch = inotify.add_watch(path.as_str(), gone).ok()?;
+            Some((inotify, watch))
+        });
+        Self { watching }
+    }
+
+    /// Stops watching, so that nothing piles up in the instance until it is used again.
+    pub(crate) fn stop(self) -> Option<Instance> {
+        let (inotify, watch) = self.watching?;
+        inotify.rm_watch(watch).ok()?;
+        Some(Instance(inotify))
+    }
+
+    fn inotify(&self) -> Option<&Inotify> {
+        self.watching.as_ref().map(|(inotify, _)| inotify)
     }
 
     /// Waits until one of the names goes, the time is over, or the alarm rings.
@@ -66,7 +91,7 @@ impl Watch {
         if let Some(alarm) = alarm {
             places.push(PollFd::new(alarm.as_fd(), PollFlags::POLLIN));
         }
-        if let Some(inotify) = &self.inotify {
+        if let Some(inotify) = self.inotify() {
             places.push(PollFd::new(inotify.as_fd(), PollFlags::POLLIN));
         }
         // Rounded up: a wait must not end early and then spin.
@@ -82,7 +107,7 @@ impl Watch {
 
     /// Whether what happened in the directory concerns one of the names. Reads all of it.
     fn concerns(&self, names: &[Name]) -> bool {
-        let Some(inotify) = &self.inotify else { return false };
+        let Some(inotify) = self.inotify() else { return false };
         let mut concerned = false;
         loop {
             match inotify.read_events() {
@@ -146,7 +171,7 @@ mod tests {
     #[case::renamed(|dir: &std::path::Path| std::fs::rename(dir.join("b"), dir.join("c")).unwrap())]
     fn wakes_when_one_of_the_names_goes(#[case] happen: fn(&std::path::Path)) {
         let (scratch, directory) = scratch(&["a", "b"]);
-        let watch = Watch::on(&directory);
+        let watch = Watch::on(&directory, Instance::new());
         happen(scratch.path());
         let begin = Instant::now();
         assert_eq!(watch.wait(&names(&["a", "b"]), LONG, None), Woken::Change);
@@ -156,7 +181,7 @@ mod tests {
     #[test]
     fn other_names_in_a_busy_directory_do_not_wake() {
         let (scratch, directory) = scratch(&["a", "b"]);
-        let watch = Watch::on(&directory);
+        let watch = Watch::on(&directory, Instance::new());
         std::fs::remove_file(scratch.path().join("b")).unwrap();
         let time = Duration::from_millis(30);
         assert_eq!(watch.wait(&names(&["a"]), time, None), Woken::Time);
@@ -165,7 +190,7 @@ mod tests {
     #[test]
     fn an_alarm_wakes_before_a_change() {
         let (scratch, directory) = scratch(&["a"]);
-        let watch = Watch::on(&directory);
+        let watch = Watch::on(&directory, Instance::new());
         let (near, far) = UnixStream::pair().unwrap();
         drop(far);
         std::fs::remove_file(scratch.path().join("a")).unwrap();
@@ -174,7 +199,7 @@ mod tests {
 
     #[test]
     fn without_a_watch_a_wait_lasts_its_time() {
-        let watch = Watch { inotify: None };
+        let watch = Watch { watching: None };
         let time = Duration::from_millis(30);
         let begin = Instant::now();
         assert_eq!(watch.wait(&names(&["a"]), time, None), Woken::Time);
@@ -182,9 +207,21 @@ mod tests {
     }
 
     #[test]
+    fn an_instance_serves_again_and_forgets_what_it_did_not_watch() {
+        let (scratch, directory) = scratch(&["a", "b"]);
+        let instance = Watch::on(&directory, Instance::new()).stop();
+        std::fs::remove_file(scratch.path().join("a")).unwrap();
+        let watch = Watch::on(&directory, instance);
+        let names = names(&["a", "b"]);
+        assert_eq!(watch.wait(&names, Duration::from_millis(30), None), Woken::Time);
+        std::fs::remove_file(scratch.path().join("b")).unwrap();
+        assert_eq!(watch.wait(&names, LONG, None), Woken::Change);
+    }
+
+    #[test]
     fn no_time_at_all_does_not_wait() {
         let (_scratch, directory) = scratch(&[]);
-        let watch = Watch::on(&directory);
+        let watch = Watch::on(&directory, Instance::new());
         assert_eq!(watch.wait(&names(&["a"]), Duration::ZERO, None), Woken::Time);
     }
 }

@@ -1,11 +1,15 @@
 //! What `sema` does: one request, one outcome, one exit code.
 
+use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use lockfile::Pid;
 
-use super::arguments::{Arguments, Command, Form, HolderArguments, Lock, Taking};
+use super::arguments::{
+    self, Acquire, Arguments, Clean, Command, Completions, Form, HolderArguments, List, Lock,
+    Release, Run, Status, Taking, Wait,
+};
 use super::outcome::{Failure, Outcome, exit, printable};
 use super::signals::{self, Signals};
 use super::{complain, print, run};
@@ -15,10 +19,10 @@ use crate::record::Holder;
 use crate::semaphore::{Patience, Semaphore};
 use crate::watch::Alarm;
 
-/// Reads the command line, does what it says, reports, and tells the exit code.
-pub(crate) fn perform() -> u8 {
-    match Arguments::try_parse() {
-        Ok(arguments) => dispatch(arguments.command),
+/// Does what a command line says, reports, and tells the exit code.
+pub(crate) fn perform(words: Vec<OsString>) -> u8 {
+    match arguments::parse(words) {
+        Ok(command) => dispatch(command),
         Err(error) => {
             let _ = error.print();
             u8::try_from(error.exit_code()).unwrap_or(exit::USAGE)
@@ -28,46 +32,48 @@ pub(crate) fn perform() -> u8 {
 
 fn dispatch(command: Command) -> u8 {
     match command {
-        Command::Try { lock, holder, taking } => {
+        Command::Try(words) => {
             signals::hold_off();
-            report(&lock.path, lock.output.form(), try_acquire(&lock, holder, &taking))
+            let outcome = try_acquire(&words.lock, words.holder, &words.taking);
+            report(&words.lock.path, words.lock.output.form(), outcome)
         }
-        Command::Acquire { lock, patience, holder, taking } => {
-            let outcome = acquire(&lock, patience.timeout, holder, &taking);
-            report(&lock.path, lock.output.form(), outcome)
+        Command::Acquire(words) => {
+            let outcome = acquire(&words);
+            report(&words.lock.path, words.lock.output.form(), outcome)
         }
-        Command::Release { lock, holder, force } => {
-            if force && lock.config().slots.count() > 1 {
+        Command::Release(words) => {
+            let lock = &words.lock;
+            if words.force && lock.config().slots.count() > 1 {
                 complain("sema: --force releases one file: name the slot, PATH.1 to PATH.N\n");
                 return exit::USAGE;
             }
             signals::hold_off();
-            report(&lock.path, lock.output.form(), release(&lock, holder, force))
+            report(&lock.path, lock.output.form(), release(&words))
         }
-        Command::Status { lock } => {
+        Command::Status(Status { lock }) => {
             let outcome = open(&lock).and_then(|semaphore| semaphore.status());
             report(&lock.path, lock.output.form(), outcome.map(Outcome::Status))
         }
-        Command::Wait { lock, patience } => {
+        Command::Wait(Wait { lock, patience }) => {
             let patience = Patience { timeout: patience.timeout, alarm: None };
             let outcome = open(&lock).and_then(|semaphore| semaphore.wait_with(&patience));
             report(&lock.path, lock.output.form(), outcome.map(|()| Outcome::Free))
         }
-        Command::List { directory, stale, output } => {
+        Command::List(List { directory, stale, output }) => {
             let outcome = crate::cleaning::list(&directory, stale.config());
             report(&directory, output.form(), outcome.map(Outcome::Listed))
         }
-        Command::Clean { lock } => {
+        Command::Clean(Clean { lock }) => {
             let outcome = open(&lock).and_then(|semaphore| semaphore.clean());
             report(&lock.path, lock.output.form(), outcome.map(Outcome::Cleaned))
         }
-        Command::Run { lock, patience, taking, command } => {
-            match run::run(&lock, patience.timeout, &taking, command) {
+        Command::Run(Run { lock, patience, taking, command }) => {
+            match run::run(&lock, patience.timeout, &taking, &command) {
                 Ok(code) => code,
                 Err(error) => report_failure(&lock.path, lock.output.form(), &error),
             }
         }
-        Command::Completions { shell } => {
+        Command::Completions(Completions { shell }) => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "sema", &mut text);
             written(print(&String::from_utf8_lossy(&text)))
@@ -86,18 +92,14 @@ fn try_acquire(lock: &Lock, holder: HolderArguments, taking: &Taking) -> Result<
     Ok(acquired(lock, guard))
 }
 
-fn acquire(
-    lock: &Lock,
-    timeout: Option<std::time::Duration>,
-    holder: HolderArguments,
-    taking: &Taking,
-) -> Result<Outcome, Error> {
+fn acquire(words: &Acquire) -> Result<Outcome, Error> {
+    let Acquire { lock, patience, holder, taking } = words;
     // Who holds it is settled before the wait: should the caller die meanwhile, the lock will
     // name a dead process, not whoever inherits the orphan.
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     let holder = semaphore.named_holder(holder.pid)?;
     let signals = catch_signals()?;
-    let patience = Patience { timeout, alarm: Some(&signals) };
+    let patience = Patience { timeout: patience.timeout, alarm: Some(&signals) };
     let tag = taking.tag.as_deref();
     let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience)?;
     if let Some(signal) = signals.ring() {
@@ -121,12 +123,12 @@ fn acquired(lock: &Lock, guard: Guard) -> Outcome {
     Outcome::Acquired { info: guard.keep(), slot }
 }
 
-fn release(lock: &Lock, holder: HolderArguments, force: bool) -> Result<Outcome, Error> {
-    let semaphore = open(lock)?;
-    if force {
+fn release(words: &Release) -> Result<Outcome, Error> {
+    let semaphore = open(&words.lock)?;
+    if words.force {
         semaphore.release_for(Releaser::Anyone)?;
     } else {
-        let holder = semaphore.named_holder_or_number(holder.pid)?;
+        let holder = semaphore.named_holder_or_number(words.holder.pid)?;
         semaphore.release_for(Releaser::Holder(&holder))?;
     }
     Ok(Outcome::Released)

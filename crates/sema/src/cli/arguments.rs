@@ -24,80 +24,134 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Take it if it is free or stale
     #[command(alias = "try-acquire")]
-    Try {
-        #[command(flatten)]
-        lock: Lock,
-        #[command(flatten)]
-        holder: HolderArguments,
-        #[command(flatten)]
-        taking: Taking,
-    },
+    Try(Try),
     /// Wait until it can be taken, and take it
-    Acquire {
-        #[command(flatten)]
-        lock: Lock,
-        #[command(flatten)]
-        patience: Patience,
-        #[command(flatten)]
-        holder: HolderArguments,
-        #[command(flatten)]
-        taking: Taking,
-    },
+    Acquire(Acquire),
     /// Let it go
-    Release {
-        #[command(flatten)]
-        lock: Lock,
-        #[command(flatten)]
-        holder: HolderArguments,
-        /// Release it whoever holds it
-        #[arg(short, long)]
-        force: bool,
-    },
+    Release(Release),
     /// Show who holds it
-    Status {
-        #[command(flatten)]
-        lock: Lock,
-    },
+    Status(Status),
     /// Wait until it is free or stale, without taking it
-    Wait {
-        #[command(flatten)]
-        lock: Lock,
-        #[command(flatten)]
-        patience: Patience,
-    },
+    Wait(Wait),
     /// Show all locks in a directory
-    List {
-        /// The directory
-        #[arg(value_name = "DIR")]
-        directory: PathBuf,
-        #[command(flatten)]
-        stale: Stale,
-        #[command(flatten)]
-        output: Output,
-    },
+    List(List),
     /// Remove it if it is stale, and temporary files of dead processes
-    Clean {
-        #[command(flatten)]
-        lock: Lock,
-    },
+    Clean(Clean),
     /// Hold it while a command runs
-    Run {
-        #[command(flatten)]
-        lock: Lock,
-        #[command(flatten)]
-        patience: Patience,
-        #[command(flatten)]
-        taking: Taking,
-        /// The command and its arguments
-        #[arg(last = true, required = true, value_name = "COMMAND")]
-        command: Vec<OsString>,
-    },
+    Run(Run),
     /// Print completions for a shell
     #[command(hide = true)]
-    Completions {
-        /// bash, elvish, fish, powershell or zsh
-        shell: clap_complete::Shell,
-    },
+    Completions(Completions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Try {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) holder: HolderArguments,
+    #[command(flatten)]
+    pub(crate) taking: Taking,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Acquire {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) holder: HolderArguments,
+    #[command(flatten)]
+    pub(crate) taking: Taking,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) holder: HolderArguments,
+    /// Release it whoever holds it
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Wait {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) stale: Stale,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Clean {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) taking: Taking,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// bash, elvish, fish, powershell or zsh
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Reads a command line, the program's name first.
+///
+/// Setting up the grammar of every command costs more than taking a lock, so a line that begins
+/// with a command is read with that command's grammar alone. It is the same grammar.
+pub(crate) fn parse(words: Vec<OsString>) -> Result<Command, clap::Error> {
+    let alone = match words.get(1).and_then(|word| word.to_str()) {
+        Some("try" | "try-acquire") => lone(&words, Command::Try),
+        Some("acquire") => lone(&words, Command::Acquire),
+        Some("release") => lone(&words, Command::Release),
+        Some("status") => lone(&words, Command::Status),
+        Some("wait") => lone(&words, Command::Wait),
+        Some("run") => lone(&words, Command::Run),
+        _ => None,
+    };
+    match alone {
+        Some(command) => Ok(command),
+        // All other lines, and every error and help text: the whole grammar.
+        None => Arguments::try_parse_from(words).map(|arguments| arguments.command),
+    }
+}
+
+fn lone<T: Args>(words: &[OsString], wrap: fn(T) -> Command) -> Option<Command> {
+    let grammar = T::augment_args(clap::Command::new("sema").no_binary_name(true));
+    let matches = grammar.try_get_matches_from(words.iter().skip(2)).ok()?;
+    T::from_arg_matches(&matches).ok().map(wrap)
 }
 
 #[derive(Debug, Args)]

@@ -14,13 +14,8 @@ use std::process::ExitCode;
 /// The whole program `sema`.
 #[must_use]
 pub fn sema() -> ExitCode {
-    let mut words = std::env::args_os();
-    let _name = words.next();
-    let code = match run::told_by_wrapper(words) {
-        Some(code) => code,
-        None => actions::perform(),
-    };
-    ExitCode::from(code)
+    let told = run::told_by_wrapper(std::env::args_os().skip(1));
+    ExitCode::from(told.unwrap_or_else(|| actions::perform(std::env::args_os().collect())))
 }
 
 /// The whole program `semats`.

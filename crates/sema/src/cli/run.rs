@@ -43,14 +43,14 @@ pub(crate) fn run(
     lock: &Lock,
     timeout: Option<Duration>,
     taking: &Taking,
-    command: Vec<OsString>,
+    command: &[OsString],
 ) -> Result<u8, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     reap_children();
     let signals = Signals::catch(&[Signal::SIGCHLD]).map_err(system)?;
     let patience = Patience { timeout, alarm: Some(&signals) };
     let mut waiting = None;
-    let mut claimant = || claim(&semaphore, &mut waiting, &command);
+    let mut claimant = || claim(&semaphore, &mut waiting, command);
     let guard = semaphore.acquire_as(taking.tag.as_deref(), &mut claimant, &patience)?;
     if let Some(signal) = signals.ring() {
         guard.release()?;
