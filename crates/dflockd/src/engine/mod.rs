@@ -13,14 +13,19 @@
 //! The same calls give the same answers. Time must not run backwards between calls.
 
 mod counters;
+#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod keys;
 mod request;
 mod roster;
 mod slab;
+#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod snapshot;
+#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod state;
 mod terms;
+#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod waiting;
+#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 pub(crate) mod wheel;
 
 pub use counters::{Counters, Histogram, WAIT_BOUNDS_MICROS};

@@ -185,15 +185,14 @@ impl<P: Copy> Wheel<P> {
         self.occupied.iter().enumerate().find(|(_, bits)| **bits != 0).map(|(level, &bits)| {
             let here = slot_at(self.elapsed, level);
             let shift = u32::try_from(here).unwrap_or(0);
-            let ahead = u64::from(bits.rotate_right(shift).trailing_zeros());
+            let ahead = bits.rotate_right(shift).trailing_zeros();
             let slot = (here + ahead as usize) % SLOTS;
             let span_bits = SLOT_BITS * u32::try_from(level).unwrap_or(0);
             let base = (self.elapsed >> span_bits) << span_bits;
-            (level, slot, base.saturating_add(ahead << span_bits))
+            (level, slot, base.saturating_add(u64::from(ahead) << span_bits))
         })
     }
 
-    #[expect(clippy::indexing_slicing, reason = "level and slot come from masks of their sizes")]
     fn head(&mut self, level: usize, slot: usize) -> &mut Id<Timer<P>> {
         &mut self.heads[level % LEVELS][slot % SLOTS]
     }

@@ -5,7 +5,7 @@ use super::mint::ServerMint;
 use super::settings::Settings;
 use crate::engine::wheel::{TimerId, Wheel};
 use crate::engine::{
-    Answer, ConnId, Effect, Engine, Moment, Progress, Request, StatsCursor, Verdict,
+    Answer, ConnId, Effect, Engine, Moment, Progress, Refusal, Request, StatsCursor, Verdict,
 };
 use crate::wire::Fault;
 use std::collections::HashMap;
@@ -224,12 +224,8 @@ impl Core {
     /// The answer to a wait, once. A grant whose lease ended on the way is none.
     pub(super) fn take_answer(&mut self, id: ConnId, now: Moment) -> Option<Answer> {
         let answer = self.seat(id)?.answer.take()?;
-        Some(match answer {
-            Answer::Granted(grant) if grant.expires <= now => {
-                Answer::Refused(crate::engine::Refusal::LeaseExpired)
-            }
-            answer => answer,
-        })
+        let over = matches!(answer, Answer::Granted(grant) if grant.expires <= now);
+        Some(if over { Answer::Refused(Refusal::LeaseExpired) } else { answer })
     }
 
     /// Removes what a connection had; to be called until done.

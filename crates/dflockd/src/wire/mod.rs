@@ -14,3 +14,6 @@ pub const MAX_LINE_BYTES: usize = 256;
 
 /// Longest token line of `auth`, before a connection has authenticated.
 pub const MAX_AUTH_LINE_BYTES: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! The protocol documents' rows about requests and replies, as tables.
+
+use super::*;
+use crate::engine::{Answer, Grant, Limit, Moment, Refusal, Request as Ask, Token, Ttl};
+use rstest::rstest;
+
+fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
+    parse([command, key, arg]).map_or_else(Fault::code, |_| 0)
+}
+
+/// 0 stands for a good request.
+#[rstest]
+// Commands are exact.
+#[case(b"L", b"k", b"1", 3)]
+#[case(b" l", b"k", b"1", 3)]
+#[case(b"l ", b"k", b"1", 3)]
+#[case(b"", b"k", b"1", 3)]
+#[case(b"lock", b"", b"x", 3)]
+#[case(b"listen", b"k", b"", 3)]
+// No key is looked at.
+#[case(b"ping", b"", b"", 0)]
+#[case(b"ping", b"a b", b"\xff", 0)]
+#[case(b"stats", b" ", b"x y z", 0)]
+#[case(b"auth", b"", b"t", 0)]
+// Keys.
+#[case(b"l", b"", b"1", 5)]
+#[case(b"l", b"a b", b"1", 5)]
+#[case(b"l", b"a\tb", b"1", 5)]
+#[case(b"l", b"a\rb", b"1", 5)]
+#[case(b"r", b"", b"", 5)]
+#[case(b"l", b"\0", b"1", 0)]
+#[case(b"l", b"\x80\xff", b"1", 0)]
+#[case(b"l", "a\u{a0}b".as_bytes(), b"1", 0)]
+// l: timeout [lease]
+#[case(b"l", b"k", b"", 8)]
+#[case(b"l", b"k", b"1 2 3", 8)]
+#[case(b"l", b"k", b"x y z", 8)]
+#[case(b"l", b"k", b"x", 4)]
+#[case(b"l", b"k", b"1.5", 4)]
+#[case(b"l", b"k", b"0x1", 4)]
+#[case(b"l", b"k", b"1_0", 4)]
+#[case(b"l", b"k", b"", 8)]
+#[case(b"l", b"k", b"-", 4)]
+#[case(b"l", b"k", b"--1", 4)]
+#[case(b"l", b"k", b"+-1", 4)]
+#[case(b"l", b"k", "\u{661}".as_bytes(), 4)]
+#[case(b"l", b"k", b"9223372036854775808", 4)]
+#[case(b"l", b"k", b"9223372036854775807", 4)]
+#[case(b"l", b"k", b"9223372037", 4)]
+#[case(b"l", b"k", b"9223372036", 0)]
+#[case(b"l", b"k", b"-1", 6)]
+#[case(b"l", b"k", b"-9223372036854775808", 6)]
+#[case(b"l", b"k", b"-9223372036854775809", 4)]
+#[case(b"l", b"k", b"-1 0", 6)]
+#[case(b"l", b"k", b"1 x", 4)]
+#[case(b"l", b"k", b"1 0", 9)]
+#[case(b"l", b"k", b"1 -1", 9)]
+#[case(b"l", b"k", b"1 9223372037", 4)]
+#[case(b"l", b"k", b"1 9223372036", 0)]
+#[case(b"l", b"k", b"+1 +1", 0)]
+#[case(b"l", b"k", b"-0", 0)]
+#[case(b"l", b"k", b"007 0009", 0)]
+#[case(b"l", b"k", b" \t 1 \x0b\x0c 2  ", 0)]
+#[case(b"l", b"k", "1\u{a0}2".as_bytes(), 0)]
+#[case(b"l", b"k", "\u{3000}1\u{2028}2\u{85}".as_bytes(), 0)]
+#[case(b"l", b"k", b"1\xa02", 4)]
+// r, sr: token
+#[case(b"r", b"k", b"", 7)]
+#[case(b"r", b"k", b"   ", 7)]
+#[case(b"sr", b"k", b"\t", 7)]
+#[case(b"r", b"k", b"any thing", 0)]
+// n, sn: token [lease]
+#[case(b"n", b"k", b"", 8)]
+#[case(b"sn", b"k", b"  ", 8)]
+#[case(b"n", b"k", b"t 1 2", 8)]
+#[case(b"n", b"k", b"t x", 4)]
+#[case(b"n", b"k", b"t 0", 9)]
+#[case(b"sn", b"k", b"t -3", 9)]
+#[case(b"n", b"k", b"t", 0)]
+#[case(b"sn", b"k", b" t  5 ", 0)]
+// e: [lease]
+#[case(b"e", b"k", b"", 0)]
+#[case(b"e", b"k", b"  ", 0)]
+#[case(b"e", b"k", b"30", 0)]
+#[case(b"e", b"k", b"30 junk", 8)]
+#[case(b"e", b"k", b"x", 4)]
+#[case(b"e", b"k", b"0", 9)]
+// w, sw: timeout
+#[case(b"w", b"k", b"", 8)]
+#[case(b"sw", b"k", b" ", 8)]
+#[case(b"w", b"k", b"1 2", 4)]
+#[case(b"w", b"k", b"x", 4)]
+#[case(b"sw", b"k", b"-1", 6)]
+#[case(b"w", b"k", b"0", 0)]
+// sl: timeout limit [lease]
+#[case(b"sl", b"k", b"1", 8)]
+#[case(b"sl", b"k", b"1 2 3 4", 8)]
+#[case(b"sl", b"k", b"x 2", 4)]
+#[case(b"sl", b"k", b"-1 x", 6)]
+#[case(b"sl", b"k", b"1 x", 4)]
+#[case(b"sl", b"k", b"1 0", 13)]
+#[case(b"sl", b"k", b"1 -2 0", 13)]
+#[case(b"sl", b"k", b"1 2 x", 4)]
+#[case(b"sl", b"k", b"1 2 0", 9)]
+#[case(b"sl", b"k", b"1 9223372036854775807", 0)]
+#[case(b"sl", b"k", b"1 9223372036854775808", 4)]
+#[case(b"sl", b"k", b"1 2 3", 0)]
+// se: limit [lease]
+#[case(b"se", b"k", b"", 8)]
+#[case(b"se", b"k", b"1 2 3", 8)]
+#[case(b"se", b"k", b"x", 4)]
+#[case(b"se", b"k", b"0", 13)]
+#[case(b"se", b"k", b"2 x", 4)]
+#[case(b"se", b"k", b"2 0", 9)]
+#[case(b"se", b"k", b"2 3", 0)]
+fn faults(#[case] command: &[u8], #[case] key: &[u8], #[case] arg: &[u8], #[case] want: u8) {
+    assert_eq!(code(command, key, arg), want);
+}
+
+#[test]
+fn values_arrive() {
+    let Ok(Request::Lock(Ask::Acquire { key, limit, timeout, ttl })) =
+        parse([b"sl", b"pool", b"10 3 60"])
+    else {
+        panic!("not an acquire")
+    };
+    assert_eq!((key.bytes(), limit.count(), timeout.count()), (b"pool".as_slice(), 3, 10));
+    assert_eq!(ttl, Ttl::new(60));
+    let lock = parse([b"l", b"k", b"0"]);
+    assert!(matches!(lock, Ok(Request::Lock(Ask::Acquire { limit: Limit::ONE, ttl: None, .. }))));
+    assert_eq!(parse([b"auth", b"x y", b"  s p \t"]), Ok(Request::Auth(b"s p")));
+    let token = Token::new(1, 2);
+    let release = [b" ".as_slice(), &token.digits(), b" "].concat();
+    let parsed = parse([b"r", b"k", &release]);
+    assert!(matches!(parsed, Ok(Request::Lock(Ask::Release { token: Some(t), .. })) if t == token));
+    let foreign = parse([b"r", b"k", b"not a token"]);
+    assert!(matches!(foreign, Ok(Request::Lock(Ask::Release { token: None, .. }))));
+}
+
+fn reply(answer: Answer) -> String {
+    let mut out = Vec::new();
+    push_answer(&mut out, &answer);
+    assert!(out.len() <= MAX_REPLY_BYTES);
+    String::from_utf8(out).unwrap()
+}
+
+#[rstest]
+#[case(Answer::Queued, "queued\n")]
+#[case(Answer::TimedOut, "timeout\n")]
+#[case(Answer::Released, "ok\n")]
+#[case(Answer::Renewed(Ttl::new(33).unwrap()), "ok 33\n")]
+#[case(Answer::Refused(Refusal::NotHeld), "error\n")]
+#[case(Answer::Refused(Refusal::MaxLocks), "error_max_locks\n")]
+#[case(Answer::Refused(Refusal::MaxWaiters), "error_max_waiters\n")]
+#[case(Answer::Refused(Refusal::LimitMismatch), "error_limit_mismatch\n")]
+#[case(Answer::Refused(Refusal::NotEnqueued), "error_not_enqueued\n")]
+#[case(Answer::Refused(Refusal::AlreadyEnqueued), "error_already_enqueued\n")]
+#[case(Answer::Refused(Refusal::LeaseExpired), "error_lease_expired\n")]
+#[case(Answer::Refused(Refusal::Draining), "error_draining\n")]
+fn replies(#[case] answer: Answer, #[case] want: &str) {
+    assert_eq!(reply(answer), want);
+}
+
+#[test]
+fn grants_have_three_fields() {
+    let ttl = Ttl::new(crate::engine::MAX_SECONDS).unwrap();
+    let grant = Grant { token: Token::new(u64::MAX, 0xab), ttl, expires: Moment::NEVER };
+    let token = "ffffffffffffffff00000000000000ab";
+    assert_eq!(reply(Answer::Granted(grant)), format!("ok {token} 9223372036\n"));
+    assert_eq!(reply(Answer::Acquired(grant)), format!("acquired {token} 9223372036\n"));
+}
+
+const USUAL: Caps = Caps::Usual;
+
+#[rstest]
+#[case::plain(b"l\nk\n0\n", ["l", "k", "0"], 6)]
+#[case::empty_lines(b"\n\n\nmore", ["", "", ""], 3)]
+#[case::crlf(b"l\r\nk\r\n0\r\n", ["l", "k", "0"], 9)]
+#[case::every_trailing_cr(b"l\nk\r\r\n0\n", ["l", "k", "0"], 8)]
+#[case::cr_inside_stays(b"l\nk\rk\n0\n", ["l", "k\rk", "0"], 8)]
+fn frames(#[case] bytes: &[u8], #[case] want: [&str; 3], #[case] length: usize) {
+    let want = want.map(str::as_bytes);
+    assert_eq!(scan(bytes, USUAL), Scan::Frame { lines: want, used: length });
+    for cut in 0..length {
+        let whole = bytes[..cut].iter().filter(|&&b| b == b'\n').count();
+        let lines = u8::try_from(whole).unwrap();
+        assert_eq!(scan(&bytes[..cut], USUAL), Scan::Partial { lines }, "cut at {cut}");
+    }
+}
+
+/// A line of `length` bytes and this end, as each of the three.
+fn frame_with(place: usize, length: usize, end: &[u8]) -> Vec<u8> {
+    let mut lines = [b"x\n".to_vec(), b"x\n".to_vec(), b"x\n".to_vec()];
+    lines[place] = [vec![b'y'; length].as_slice(), end].concat();
+    lines.concat()
+}
+
+#[rstest]
+#[case(255, b"\n", true)]
+#[case(256, b"\n", true)]
+#[case(257, b"\n", false)]
+#[case(256, b"\r\n", true)]
+#[case(257, b"\r\n", false)]
+#[case(256, b"\r\r\n", false)]
+#[case(255, b"\r\r\n", true)]
+#[case(5000, b"\n", false)]
+fn line_caps(#[case] length: usize, #[case] end: &[u8], #[case] fits: bool) {
+    for place in 0..3 {
+        let bytes = frame_with(place, length, end);
+        match scan(&bytes, USUAL) {
+            Scan::Frame { used, .. } => assert!(fits && used == bytes.len()),
+            Scan::TooLong { at } => assert!(!fits && at == 2 * place),
+            Scan::Partial { .. } => panic!("whole frame"),
+        }
+    }
+}
+
+#[test]
+fn a_long_line_is_refused_before_its_end() {
+    assert_eq!(scan(&[b'y'; 256], USUAL), Scan::Partial { lines: 0 });
+    assert_eq!(scan(&[b'y'; 257], USUAL), Scan::TooLong { at: 0 });
+    let with_cr = [vec![b'y'; 256], b"\r".to_vec()].concat();
+    assert_eq!(scan(&with_cr, USUAL), Scan::Partial { lines: 0 });
+}
+
+#[test]
+fn only_the_token_line_of_auth_may_be_long_and_only_before_auth() {
+    let token = vec![b't'; MAX_AUTH_LINE_BYTES];
+    let frame = [b"auth\n_\n".as_slice(), &token, b"\n"].concat();
+    assert!(
+        matches!(scan(&frame, Caps::BeforeAuth), Scan::Frame { used, .. } if used == frame.len())
+    );
+    assert_eq!(scan(&frame, Caps::Usual), Scan::TooLong { at: 7 });
+    let longer = [b"auth\n_\n".as_slice(), &token, b"t\n"].concat();
+    assert_eq!(scan(&longer, Caps::BeforeAuth), Scan::TooLong { at: 7 });
+    let other = [b"authx\n_\n".as_slice(), &token, b"\n"].concat();
+    assert_eq!(scan(&other, Caps::BeforeAuth), Scan::TooLong { at: 8 });
+}

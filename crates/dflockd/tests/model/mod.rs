@@ -1,0 +1,546 @@
+//! What the engine must do, said once more in the plainest way: lists, searched from the front.
+//!
+//! [`Pair`] drives both with the same events and compares every answer. Time is virtual: event i
+//! happens i milliseconds after a whole second, and spans are whole seconds, so no two deadlines
+//! of different events meet and their order is never in doubt.
+
+use dflockd::engine::{
+    Answer, AutoRelease, Caps, ConnId, Effect, Engine, Grant, Key, Limit, Mint, Moment, Progress,
+    Refusal, Request, Seconds, Token, Ttl, Verdict,
+};
+use std::collections::BTreeMap;
+use std::hash::RandomState;
+
+const CONNS: u8 = 5;
+const KEYS: u8 = 4;
+const MAX_LOCKS: usize = 3;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub enum Event {
+    Acquire { conn: u8, key: u8, limit: u64, timeout: u64, ttl: u64 },
+    Enqueue { conn: u8, key: u8, limit: u64, ttl: u64 },
+    Wait { conn: u8, key: u8, timeout: u64 },
+    Release { conn: u8, key: u8, nth: u8 },
+    Renew { conn: u8, key: u8, nth: u8, ttl: u64 },
+    Disconnect { conn: u8 },
+    Pass { millis: u64 },
+}
+
+impl Event {
+    /// Any five bytes are an event.
+    pub fn decode([what, who, which, small, other]: [u8; 5]) -> Self {
+        let (conn, key) = (who % CONNS, which % KEYS);
+        // Mostly the limit that belongs to the key, now and then another.
+        let limit = if other % 16 == 0 { 3 } else { 1 + u64::from(key % 2) };
+        let (timeout, ttl) = (u64::from(small % 4), 1 + u64::from(small / 16 % 6));
+        let nth = other / 16;
+        match what % 16 {
+            0..=4 => Self::Acquire { conn, key, limit, timeout, ttl },
+            5..=6 => Self::Enqueue { conn, key, limit, ttl },
+            7..=8 => Self::Wait { conn, key, timeout },
+            9..=11 => Self::Release { conn, key, nth },
+            12 => Self::Renew { conn, key, nth, ttl },
+            13 => Self::Disconnect { conn },
+            _ => Self::Pass { millis: 1000 * u64::from(small % 4) },
+        }
+    }
+}
+
+/// Fences 1, 2, 3, …
+pub struct Counting(u64);
+
+impl Mint for Counting {
+    fn token(&mut self) -> Token {
+        self.0 += 1;
+        Token::new(self.0, self.0 ^ 0xffff)
+    }
+}
+
+#[derive(Debug)]
+struct Holder {
+    conn: Option<u8>,
+    /// Unknown until somebody is told.
+    token: Option<Token>,
+    expires: u64,
+    record: bool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    conn: u8,
+    ttl: u64,
+    /// Set while its connection waits for the answer.
+    until: Option<u64>,
+    record: bool,
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    limit: u64,
+    holders: Vec<Holder>,
+    queue: Vec<Waiter>,
+}
+
+/// What a wait ended with, as far as the model can know.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Granted(u8, u8),
+    Other(u8, Answer),
+    Expired,
+}
+
+#[derive(Default)]
+struct Model {
+    locks: BTreeMap<u8, Lock>,
+    /// (connection, key) → its lease, and whether it was lost.
+    records: BTreeMap<(u8, u8), (u64, bool)>,
+    ends: Vec<End>,
+}
+
+impl Model {
+    fn serve(&mut self, key: u8, now: u64) {
+        let lock = self.locks.get_mut(&key).unwrap();
+        while (lock.holders.len() as u64) < lock.limit && !lock.queue.is_empty() {
+            let waiter = lock.queue.remove(0);
+            let answered = waiter.until.is_some();
+            if answered {
+                if waiter.record {
+                    self.records.remove(&(waiter.conn, key));
+                }
+                self.ends.push(End::Granted(waiter.conn, key));
+            }
+            lock.holders.push(Holder {
+                conn: Some(waiter.conn),
+                token: None,
+                expires: now + 1000 * waiter.ttl,
+                record: waiter.record && !answered,
+            });
+        }
+    }
+
+    fn remove_holder(&mut self, key: u8, place: usize, now: u64) -> Holder {
+        let holder = self.locks.get_mut(&key).unwrap().holders.remove(place);
+        self.serve(key, now);
+        holder
+    }
+
+    /// The first moment at which something is due, if not after `end`.
+    fn next_due(&self, end: u64) -> Option<u64> {
+        let leases = self.locks.values().flat_map(|lock| &lock.holders).map(|h| h.expires);
+        let waits = self.locks.values().flat_map(|lock| &lock.queue).filter_map(|w| w.until);
+        leases.chain(waits).min().filter(|&due| due <= end)
+    }
+
+    fn pass_to(&mut self, due: u64) {
+        for key in 0..KEYS {
+            let Some(lock) = self.locks.get_mut(&key) else { continue };
+            if let Some(place) = lock.holders.iter().position(|h| h.expires <= due) {
+                let holder = lock.holders.remove(place);
+                self.ends.push(End::Expired);
+                if holder.record {
+                    self.records.get_mut(&(holder.conn.unwrap(), key)).unwrap().1 = true;
+                }
+                self.serve(key, due);
+                return self.pass_to(due);
+            }
+            let lock = self.locks.get_mut(&key).unwrap();
+            if let Some(place) = lock.queue.iter().position(|w| w.until.is_some_and(|u| u <= due)) {
+                let waiter = lock.queue.remove(place);
+                if waiter.record {
+                    self.records.remove(&(waiter.conn, key));
+                }
+                self.ends.push(End::Other(waiter.conn, Answer::TimedOut));
+                return self.pass_to(due);
+            }
+        }
+    }
+
+    /// `None`: the connection waits. A grant has no token yet.
+    fn enter(&mut self, key: u8, limit: u64) -> Result<&mut Lock, Refusal> {
+        let count = self.locks.len();
+        match self.locks.get(&key) {
+            Some(lock) if lock.limit != limit => return Err(Refusal::LimitMismatch),
+            None if count >= MAX_LOCKS => return Err(Refusal::MaxLocks),
+            Some(_) | None => {}
+        }
+        Ok(self.locks.entry(key).or_insert(Lock { limit, ..Lock::default() }))
+    }
+}
+
+/// What an answer is, without the token.
+#[derive(Debug, PartialEq, Eq)]
+enum Class {
+    Later,
+    Granted,
+    Acquired,
+    Plain(Answer),
+}
+
+fn class(verdict: Verdict) -> Class {
+    match verdict {
+        Verdict::Later => Class::Later,
+        Verdict::Now(Answer::Granted(_)) => Class::Granted,
+        Verdict::Now(Answer::Acquired(_)) => Class::Acquired,
+        Verdict::Now(answer) => Class::Plain(answer),
+    }
+}
+
+/// Engine and model, side by side.
+pub struct Pair {
+    pub engine: Engine<Counting>,
+    model: Model,
+    ids: Vec<ConnId>,
+    waiting: Vec<Option<u8>>,
+    auto: AutoRelease,
+    max_waiters: usize,
+    whole: u64,
+    index: u64,
+    serial: u64,
+    /// Grants to those who had waited.
+    pub late_grants: u64,
+}
+
+impl Pair {
+    pub fn new(auto: AutoRelease, max_waiters: usize) -> Self {
+        let caps = Caps {
+            default_ttl: Ttl::new(33).unwrap(),
+            max_locks: MAX_LOCKS,
+            max_waiters,
+            gc_interval: Seconds::new(5).unwrap(),
+            gc_max_idle: Seconds::new(1_000_000).unwrap(),
+        };
+        let mut engine = Engine::new(caps, Counting(0), RandomState::new());
+        let ids = (0..CONNS).map(|conn| engine.connect(u64::from(conn))).collect();
+        Self {
+            engine,
+            model: Model::default(),
+            ids,
+            waiting: vec![None; usize::from(CONNS)],
+            auto,
+            max_waiters,
+            whole: 1000,
+            index: 0,
+            serial: u64::from(CONNS),
+            late_grants: 0,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.whole + self.index
+    }
+
+    fn moment(millis: u64) -> Moment {
+        Moment::from_micros(millis * 1000)
+    }
+
+    pub fn apply(&mut self, event: &Event) {
+        self.index += 1;
+        assert!(self.index < 1000, "one millisecond per event");
+        self.pass(self.now());
+        match *event {
+            Event::Pass { millis } => {
+                self.whole += millis;
+                self.pass(self.now());
+            }
+            Event::Disconnect { conn } => self.disconnect(conn),
+            Event::Acquire { conn, .. }
+            | Event::Enqueue { conn, .. }
+            | Event::Wait { conn, .. }
+            | Event::Release { conn, .. }
+            | Event::Renew { conn, .. } => {
+                if self.waiting[usize::from(conn)].is_none() {
+                    self.ask(conn, event);
+                }
+            }
+        }
+        self.compare_ends();
+        self.check();
+    }
+
+    /// Everything that was given out ends, and nothing is left.
+    pub fn finish(&mut self) {
+        self.whole += 1_000_000;
+        self.pass(self.now());
+        self.compare_ends();
+        for conn in 0..CONNS {
+            self.disconnect(conn);
+        }
+        self.compare_ends();
+        self.whole += 1_000_000;
+        self.pass(self.now());
+        self.compare_ends();
+        assert_eq!((self.engine.held(), self.engine.waiting()), (0, 0));
+    }
+
+    /// Both go from deadline to deadline, as the server's driver does.
+    fn pass(&mut self, end: u64) {
+        while let Some(due) = self.model.next_due(end) {
+            // The wheel may want to look earlier, to move timers down; nothing happens then.
+            while self.engine.next_deadline() < Self::moment(due) {
+                let early = self.engine.next_deadline();
+                assert_eq!(self.engine.advance(early, 1000), Progress::Done);
+                assert!(self.engine.take_effect().is_none(), "early");
+            }
+            assert_eq!(self.engine.advance(Self::moment(due), 1000), Progress::Done);
+            self.model.pass_to(due);
+            self.compare_ends();
+            self.check();
+        }
+        assert_eq!(self.engine.advance(Self::moment(end), 1000), Progress::Done);
+        assert!(self.engine.take_effect().is_none(), "something came due in the engine alone");
+    }
+
+    fn ask(&mut self, conn: u8, event: &Event) {
+        let now = self.now();
+        let (name, token) = match *event {
+            Event::Release { key, nth, .. } | Event::Renew { key, nth, .. } => {
+                (key, self.known_token(key, nth))
+            }
+            Event::Acquire { key, .. } | Event::Enqueue { key, .. } | Event::Wait { key, .. } => {
+                (key, None)
+            }
+            Event::Disconnect { .. } | Event::Pass { .. } => unreachable!("no request"),
+        };
+        let bytes = [b'k', b'0' + name];
+        let key = Key::new(&bytes).unwrap();
+        let seconds = |count| Seconds::new(count).unwrap();
+        let request = match *event {
+            Event::Acquire { limit, timeout, ttl, .. } => Request::Acquire {
+                key,
+                limit: Limit::new(limit).unwrap(),
+                timeout: seconds(timeout),
+                ttl: Ttl::new(ttl),
+            },
+            Event::Enqueue { limit, ttl, .. } => {
+                Request::Enqueue { key, limit: Limit::new(limit).unwrap(), ttl: Ttl::new(ttl) }
+            }
+            Event::Wait { timeout, .. } => Request::Wait { key, timeout: seconds(timeout) },
+            Event::Release { .. } => Request::Release { key, token },
+            Event::Renew { ttl, .. } => Request::Renew { key, token, ttl: Ttl::new(ttl) },
+            Event::Disconnect { .. } | Event::Pass { .. } => unreachable!("no request"),
+        };
+        let verdict = self.engine.ask(Self::moment(now), self.ids[usize::from(conn)], request);
+        let expected = self.expect(conn, name, event, token, now);
+        assert_eq!(class(verdict), expected, "{event:?} at {now}");
+        match verdict {
+            Verdict::Later => self.waiting[usize::from(conn)] = Some(name),
+            Verdict::Now(Answer::Granted(grant)) => self.learn(conn, name, &grant, false),
+            Verdict::Now(Answer::Acquired(grant)) => self.learn(conn, name, &grant, true),
+            Verdict::Now(_) => {}
+        }
+    }
+
+    /// One of the tokens people know, or one nobody has.
+    fn known_token(&self, key: u8, nth: u8) -> Option<Token> {
+        let lock = self.model.locks.get(&key)?;
+        let known: Vec<Token> = lock.holders.iter().filter_map(|h| h.token).collect();
+        if known.is_empty() || nth == 15 {
+            return Some(Token::new(1, 1));
+        }
+        known.get(usize::from(nth) % known.len()).copied()
+    }
+
+    fn expect(
+        &mut self,
+        conn: u8,
+        key: u8,
+        event: &Event,
+        token: Option<Token>,
+        now: u64,
+    ) -> Class {
+        let refused = |refusal| Class::Plain(Answer::Refused(refusal));
+        match *event {
+            Event::Acquire { limit, timeout, ttl, .. } => {
+                match self.model_enter(conn, key, limit, ttl, now, None) {
+                    Err(refusal) => refused(refusal),
+                    Ok(true) => Class::Granted,
+                    Ok(false) if timeout == 0 => {
+                        self.model.locks.get_mut(&key).unwrap().queue.pop();
+                        Class::Plain(Answer::TimedOut)
+                    }
+                    Ok(false) => {
+                        let queue = &mut self.model.locks.get_mut(&key).unwrap().queue;
+                        queue.last_mut().unwrap().until = Some(now + 1000 * timeout);
+                        Class::Later
+                    }
+                }
+            }
+            Event::Enqueue { limit, ttl, .. } => {
+                match self.model.records.get(&(conn, key)) {
+                    Some((_, false)) => return refused(Refusal::AlreadyEnqueued),
+                    Some((_, true)) => drop(self.model.records.remove(&(conn, key))),
+                    None => {}
+                }
+                match self.model_enter(conn, key, limit, ttl, now, Some(())) {
+                    Err(refusal) => refused(refusal),
+                    Ok(true) => Class::Acquired,
+                    Ok(false) => Class::Plain(Answer::Queued),
+                }
+            }
+            Event::Wait { timeout, .. } => self.expect_wait(conn, key, timeout, now),
+            Event::Release { .. } => match self.holder_of(key, token) {
+                None => refused(Refusal::NotHeld),
+                Some(place) => {
+                    let holder = self.model.remove_holder(key, place, now);
+                    if holder.record {
+                        self.model.records.remove(&(holder.conn.unwrap(), key));
+                    }
+                    Class::Plain(Answer::Released)
+                }
+            },
+            Event::Renew { ttl, .. } => match self.holder_of(key, token) {
+                None => refused(Refusal::NotHeld),
+                Some(place) => {
+                    let holder = &mut self.model.locks.get_mut(&key).unwrap().holders[place];
+                    holder.expires = now + 1000 * ttl;
+                    Class::Plain(Answer::Renewed(Ttl::new(ttl).unwrap()))
+                }
+            },
+            Event::Disconnect { .. } | Event::Pass { .. } => unreachable!("no request"),
+        }
+    }
+
+    fn expect_wait(&mut self, conn: u8, key: u8, timeout: u64, now: u64) -> Class {
+        let Some(&(ttl, lost)) = self.model.records.get(&(conn, key)) else {
+            return Class::Plain(Answer::Refused(Refusal::NotEnqueued));
+        };
+        let lock = self.model.locks.get_mut(&key).unwrap();
+        if lost {
+            self.model.records.remove(&(conn, key));
+            return Class::Plain(Answer::Refused(Refusal::LeaseExpired));
+        }
+        if let Some(holder) = lock.holders.iter_mut().find(|h| h.record && h.conn == Some(conn)) {
+            holder.record = false;
+            holder.expires = now + 1000 * ttl;
+            self.model.records.remove(&(conn, key));
+            return Class::Granted;
+        }
+        let place = lock.queue.iter().position(|w| w.record && w.conn == conn).unwrap();
+        if timeout == 0 {
+            lock.queue.remove(place);
+            self.model.records.remove(&(conn, key));
+            return Class::Plain(Answer::TimedOut);
+        }
+        lock.queue[place].until = Some(now + 1000 * timeout);
+        Class::Later
+    }
+
+    /// Whether a slot was free; else a place in the queue is taken.
+    fn model_enter(
+        &mut self,
+        conn: u8,
+        key: u8,
+        limit: u64,
+        ttl: u64,
+        now: u64,
+        record: Option<()>,
+    ) -> Result<bool, Refusal> {
+        let max_waiters = self.max_waiters;
+        let lock = self.model.enter(key, limit)?;
+        let free = lock.queue.is_empty() && (lock.holders.len() as u64) < limit;
+        if !free && max_waiters > 0 && lock.queue.len() >= max_waiters {
+            return Err(Refusal::MaxWaiters);
+        }
+        let record = record.is_some();
+        if free {
+            let expires = now + 1000 * ttl;
+            lock.holders.push(Holder { conn: Some(conn), token: None, expires, record });
+        } else {
+            lock.queue.push(Waiter { conn, ttl, until: None, record });
+        }
+        if record {
+            self.model.records.insert((conn, key), (ttl, false));
+        }
+        Ok(free)
+    }
+
+    fn holder_of(&self, key: u8, token: Option<Token>) -> Option<usize> {
+        let token = token?;
+        self.model.locks.get(&key)?.holders.iter().position(|h| h.token == Some(token))
+    }
+
+    /// The model's newest hold of that connection and key gets its token; a token that the model
+    /// knows already must be the same.
+    fn learn(&mut self, conn: u8, key: u8, grant: &Grant, record: bool) {
+        let holders = &mut self.model.locks.get_mut(&key).unwrap().holders;
+        if holders.iter().any(|h| h.token == Some(grant.token)) {
+            return;
+        }
+        let holder = holders
+            .iter_mut()
+            .rev()
+            .find(|h| h.conn == Some(conn) && h.token.is_none() && h.record == record)
+            .expect("a grant the model knows nothing of");
+        holder.token = Some(grant.token);
+        assert_eq!(grant.expires, Self::moment(holder.expires));
+    }
+
+    fn disconnect(&mut self, conn: u8) {
+        let now = self.now();
+        let id = self.ids[usize::from(conn)];
+        while self.engine.disconnect(Self::moment(now), id, self.auto, 1) == Progress::More {}
+        self.waiting[usize::from(conn)] = None;
+        self.serial += 1;
+        self.ids[usize::from(conn)] = self.engine.connect(self.serial);
+        for lock in self.model.locks.values_mut() {
+            lock.queue.retain(|waiter| waiter.conn != conn);
+        }
+        self.model.records.retain(|(of, _), _| *of != conn);
+        for key in 0..KEYS {
+            let auto = self.auto;
+            let Some(lock) = self.model.locks.get_mut(&key) else { continue };
+            // Off keeps what the client was told of; the rest nobody could ever release.
+            let goes =
+                |h: &Holder| h.conn == Some(conn) && (auto == AutoRelease::On || h.token.is_none());
+            lock.holders.retain(|holder| !goes(holder));
+            for holder in lock.holders.iter_mut().filter(|h| h.conn == Some(conn)) {
+                holder.conn = None;
+                holder.record = false;
+            }
+            self.model.serve(key, now);
+        }
+    }
+
+    fn compare_ends(&mut self) {
+        let mut engine = Vec::new();
+        let mut told = Vec::new();
+        while let Some(effect) = self.engine.take_effect() {
+            match effect {
+                Effect::Expired { .. } => engine.push(End::Expired),
+                Effect::Answer(id, answer) => {
+                    let conn = self.ids.iter().position(|&i| i == id).expect("nobody is there");
+                    let conn = u8::try_from(conn).unwrap();
+                    let key = self.waiting[usize::from(conn)].take().expect("nobody waits");
+                    if let Answer::Granted(grant) = answer {
+                        engine.push(End::Granted(conn, key));
+                        told.push((conn, key, grant));
+                        self.late_grants += 1;
+                    } else {
+                        engine.push(End::Other(conn, answer));
+                    }
+                }
+            }
+        }
+        let model = std::mem::take(&mut self.model.ends);
+        assert_eq!(engine.len(), model.len(), "engine {engine:?}, model {model:?}");
+        for end in &engine {
+            assert!(model.contains(end), "engine {engine:?}, model {model:?}");
+        }
+        for (conn, key, grant) in told {
+            self.learn(conn, key, &grant, false);
+        }
+    }
+
+    fn check(&self) {
+        let held: usize = self.model.locks.values().map(|lock| lock.holders.len()).sum();
+        let waiting: usize = self.model.locks.values().map(|lock| lock.queue.len()).sum();
+        assert_eq!((self.engine.held(), self.engine.waiting()), (held, waiting));
+        assert_eq!(self.engine.keys(), self.model.locks.len());
+        for lock in self.model.locks.values() {
+            assert!(lock.holders.len() as u64 <= lock.limit, "too many holders");
+            let full = lock.holders.len() as u64 == lock.limit;
+            assert!(lock.queue.is_empty() || full, "a slot is free while somebody waits");
+        }
+    }
+}
