@@ -168,15 +168,16 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The lock files of all names; temporary ones of mgetty's not.
+    /// The lock files of all names; not what mgetty and Qt make on the way to one.
     pub(crate) fn lock_files(&self) -> Vec<LockFile> {
+        let is_lock =
+            |it: &str| it.starts_with("LCK") && !it.contains(".TM.") && !it.ends_with(".rmlock");
         let read = |name: String| {
             let path = format!("{LOCK_DIR}/{name}");
             let inode = fs::symlink_metadata(self.sandbox.path(&path)).ok()?.ino();
             Some(LockFile { content: self.sandbox.read(&path)?, name, inode })
         };
-        let names = self.sandbox.locks().into_iter();
-        names.filter(|it| it.starts_with("LCK") && !it.contains(".TM.")).filter_map(read).collect()
+        self.sandbox.locks().into_iter().filter(|it| is_lock(it)).filter_map(read).collect()
     }
 
     /// Whether /proc/locks has an flock of this process on the port's inode.
