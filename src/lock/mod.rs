@@ -5,6 +5,7 @@
 
 pub mod flock;
 pub mod form;
+mod kept;
 pub mod places;
 pub mod record;
 pub mod state;

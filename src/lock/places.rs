@@ -104,6 +104,11 @@ impl Place {
     }
 }
 
+/// Whether a file's name is one that a lock may have.
+pub(super) fn is_lock_name(name: &lockfile::Name) -> bool {
+    looks_like_a_lock(name.as_str().as_bytes())
+}
+
 fn looks_like_a_lock(name: &[u8]) -> bool {
     LOCK_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning.as_bytes()))
 }

@@ -13,6 +13,7 @@ use lockfile::{
 };
 
 use super::form::{self, Forms, forms};
+use super::kept::Kept;
 use super::places::{Open, Place};
 use super::record::{self, READ_LIMIT};
 use super::state::{Remembered, State};
@@ -64,8 +65,19 @@ pub struct Table {
     places: Places,
     open: Option<Open>,
     state: Option<State>,
+    kept: Kept,
+    blocker: Option<Pid>,
     journal: Vec<Event>,
     said_unseen: bool,
+}
+
+/// What can be told of a device before a lock directory is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The real node, as a name below `/dev`: two names of one device have the same.
+    pub real: String,
+    /// Every lock file that may keep it busy.
+    pub files: Vec<Name>,
 }
 
 /// What a lock file means for the one who asks.
@@ -100,7 +112,85 @@ impl Table {
     /// Opens nothing yet: directories that cannot be opened show in the answers.
     #[must_use]
     pub fn new(places: Places) -> Self {
-        Self { places, open: None, state: None, journal: Vec::new(), said_unseen: false }
+        Self {
+            places,
+            open: None,
+            state: None,
+            kept: Kept::default(),
+            blocker: None,
+            journal: Vec::new(),
+            said_unseen: false,
+        }
+    }
+
+    /// From now on, up to so many lock files that are written stay open with `flock(2)` on them,
+    /// and those that an earlier daemon wrote: for a process that lives longer than one session.
+    /// Tell it by [`Table::gone`] when a holder is gone.
+    pub fn keep_open(&mut self, limit: usize) {
+        self.kept = Kept::up_to(limit);
+        if let Ok(open) = self.open() {
+            let content = self.places.system.content;
+            self.kept.find(&open.own, LOCK_MODE, |pid| record::write(content, pid));
+            self.open = Some(open);
+        }
+        self.journal.clear();
+    }
+
+    /// The holders of locks that have been kept open since this was last asked.
+    pub fn take_newly_kept(&mut self) -> Vec<Pid> {
+        self.kept.take_fresh()
+    }
+
+    /// Whether any lock file is kept open.
+    #[must_use]
+    pub fn keeps_any(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// This process is gone: everybody may break its locks.
+    pub fn gone(&mut self, pid: Pid) {
+        self.kept.forget(pid);
+    }
+
+    /// For holders whose end nobody tells.
+    pub fn look_for_the_gone(&mut self) {
+        self.kept.forget_the_gone();
+    }
+
+    /// Opens all directories anew at the next request: some may have come, or been replaced.
+    pub fn reopen(&mut self) {
+        self.open = None;
+        self.state = None;
+    }
+
+    /// The real name of a device, and the files that may keep it busy.
+    pub fn names_of(&mut self, device: &DeviceName) -> Option<Names> {
+        let found = follow(&self.places.dev_dir, device).ok().and_then(|mut trail| {
+            self.add_links(&mut trail);
+            let forms = forms(self.places.system, &trail).ok()?;
+            Some((trail, forms))
+        });
+        let (trail, forms) = found?;
+        let files = forms.written.into_iter().chain(forms.searched).collect();
+        Some(Names { real: trail.real().to_owned(), files })
+    }
+
+    /// The open lock directories, for those who watch them.
+    pub fn directories(&mut self) -> Vec<&lockfile::Directory> {
+        if self.open.is_none() {
+            self.open = self.open().ok();
+        }
+        self.journal.clear();
+        let open = self.open.iter();
+        open.flat_map(|open| std::iter::once(&open.own).chain(&open.others))
+            .map(|place| &place.directory)
+            .collect()
+    }
+
+    /// The process that kept the last request from its lock, where one is known.
+    #[must_use]
+    pub fn blocker(&self) -> Option<Pid> {
+        self.blocker
     }
 
     /// Takes every lock file of the device for the pid, or none.
@@ -201,7 +291,9 @@ impl Table {
     }
 
     fn try_lock(&mut self, request: &Request) -> Result<(), Stop> {
+        self.blocker = None;
         let (trail, forms) = self.names(request)?;
+        self.kept.let_go(&forms.written, None);
         let mut open = self.open()?;
         let taken = self
             .refuse_flock(&trail, request.pid)
@@ -210,6 +302,9 @@ impl Table {
         self.open = Some(open);
         let published = taken?;
         self.remember(&trail, &forms, request.pid, &published);
+        for (name, published) in forms.written.iter().zip(published) {
+            self.kept.keep(name, request.pid, published);
+        }
         self.say(Weight::Info, format!("locked {} for pid {}", trail.real(), request.pid));
         Ok(())
     }
@@ -262,6 +357,7 @@ impl Table {
         match flock::holders(&node) {
             Ok(holders) => match holders.into_iter().find(|holder| *holder != asking) {
                 Some(holder) => {
+                    self.blocker = Some(holder);
                     let device = trail.real();
                     self.say(Weight::Info, format!("{device} is busy: flock held by pid {holder}"));
                     Err(Outcome::Busy)
@@ -428,6 +524,7 @@ impl Table {
                 forms.write_too(name);
             }
         }
+        self.kept.let_go(&forms.written, Some(request.pid));
         let tally = self.release_all(&mut open, &forms, request.pid);
         self.open = Some(open);
         if tally.removed > 0 {
@@ -561,6 +658,9 @@ impl Table {
     }
 
     fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
+        if let Busy::Held(pid) = busy {
+            self.blocker = Some(pid);
+        }
         self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
         Outcome::Busy
     }
