@@ -2,10 +2,13 @@
 //!
 //! Programs disagree about what to call such a port's lock, and only C-Kermit follows links.
 //! `lfpd` writes every name that a program may look at, so whoever comes second by the same
-//! name is kept out, and so is a program at the real node of a link that `lfpd` locked.
+//! name is kept out, and so is a program at the real node of a link that `lfpd` locked, and at
+//! any link that udev knows of. What is not met are links made by hand.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
+use nix::sys::stat::{major, minor};
 use rstest::rstest;
 use testbed::{Lfp, Sandbox};
 
@@ -25,13 +28,15 @@ static TABLE: Table = Table::new(
         "Program has it: LOCK by the same name",
         "`lfpd` has the link: program by the node",
         "Program has the node: LOCK by the link",
-        "`lfpd` has the node: program by the link",
-        "Program has the link: LOCK by the node",
+        "`lfpd` has the node: program by udev's link",
+        "Program has udev's link: LOCK by the node",
+        "`lfpd` has the node: program by another link",
+        "Program has another link: LOCK by the node",
     ],
     14,
 );
 
-/// Who locks names as typed is not met under a link that `lfpd` has not been told of.
+/// Who locks names as typed is not met at a link that neither udev nor the client knows of.
 const AS_TYPED: [&str; 2] = ["starts", "200"];
 /// Its flock(2) is met under any name all the same.
 const AS_TYPED_AND_FLOCK: [&str; 2] = ["starts", "450"];
@@ -64,9 +69,13 @@ fn names_of_one_port_meet(#[case] program: Program, #[case] at_links: [&str; 2])
     let by_link = names.lfpd_after_program(PORT, LINK);
     let untold = [names.program_after_lfpd(PORT, LINK), names.lfpd_after_program(LINK, PORT)];
     let same = ["kept out", "450"].map(String::from);
-    let row = [&[program.name.to_owned()], &same[..], &[by_node.clone(), by_link.clone()], &untold];
+    names.tell_udev();
+    let told = [names.program_after_lfpd(PORT, LINK), names.lfpd_after_program(LINK, PORT)];
+    let met = [by_node.clone(), by_link.clone()];
+    let row = [&[program.name.to_owned()], &same[..], &met, &told, &untold];
     TABLE.add(row.concat());
     assert_eq!([by_node, by_link], ["kept out", "450"], "{}", program.name);
+    assert_eq!(told, same, "{}", program.name);
     assert_eq!(untold, at_links, "{}", program.name);
 }
 
@@ -99,6 +108,15 @@ impl Names<'_> {
         drop(troupe);
         self.clear();
         code.to_string()
+    }
+
+    /// Enters the link into udev's database, as udev does for every link that it makes.
+    fn tell_udev(&self) {
+        let number = fs::metadata(self.sandbox.path(PORT)).map(|it| it.rdev()).unwrap_or_default();
+        let entry = format!("/run/udev/data/c{}:{}", major(number), minor(number));
+        let made = fs::create_dir_all(self.sandbox.path("/run/udev/data"));
+        assert!(made.is_ok(), "{made:?}");
+        self.sandbox.write(&entry, "S:modemW\nI:1\n", 0o644);
     }
 
     /// Removes what the killed have left.

@@ -127,3 +127,11 @@ fn words(deed: Deed) -> String {
         Deed::Waits(says) => format!("waits, and logs `{says}`"),
     }
 }
+
+#[test]
+fn the_readme_shows_the_table() {
+    let readme = include_str!("../../README.md");
+    let rows: Vec<_> = ALL.iter().map(|program| cells(program, &program.row)).collect();
+    let table = TABLE.markdown(&rows);
+    assert!(readme.contains(&table), "the README needs target/matrix.md:\n{table}");
+}
