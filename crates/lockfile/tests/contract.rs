@@ -234,8 +234,14 @@ enum Changed {
     Removed,
     SameWordsInANewFile,
     OtherWordsInPlace,
+    /// Within one tick of the file system's clock.
+    OtherWordsAtTheSameTime,
     MoreWordsInPlace,
     Touched,
+}
+
+fn long_ago() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1)
 }
 
 fn change(changed: Changed, at: &Path) {
@@ -248,6 +254,10 @@ fn change(changed: Changed, at: &Path) {
             std::fs::rename(&new, at).unwrap();
         }
         Changed::OtherWordsInPlace => std::fs::write(at, "new").unwrap(),
+        Changed::OtherWordsAtTheSameTime => {
+            std::fs::write(at, "new").unwrap();
+            open().set_modified(long_ago()).unwrap();
+        }
         Changed::MoreWordsInPlace => open().write_all(b"more").unwrap(),
         Changed::Touched => open().set_modified(SystemTime::now()).unwrap(),
     }
@@ -259,6 +269,7 @@ fn what_has_changed_since_it_was_judged_is_neither_broken_nor_released(
         Changed::Removed,
         Changed::SameWordsInANewFile,
         Changed::OtherWordsInPlace,
+        Changed::OtherWordsAtTheSameTime,
         Changed::MoreWordsInPlace,
         Changed::Touched
     )]
@@ -267,7 +278,7 @@ fn what_has_changed_since_it_was_judged_is_neither_broken_nor_released(
     let (scratch, directory) = scratch();
     let at = scratch.path().join(name().as_str());
     let old = publish(&directory, b"old").file;
-    old.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+    old.set_modified(long_ago()).unwrap();
     let [to_break, to_release, to_try] = [(), (), ()].map(|()| judge(&directory));
     change(changed, &at);
     let (before, all) = (std::fs::read(&at).ok(), files(scratch.path()));

@@ -1,7 +1,7 @@
 //! The mode of a lock file is the claim's, whatever the umask is. Alone in its program: a umask
 //! belongs to the whole process.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::os::unix::fs::MetadataExt;
 
