@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory, Parser, ValueEnum};
 use syslog::Facility;
 
 use crate::device::os::{self, System};
@@ -64,6 +64,12 @@ struct Options {
     /// Log under this syslog facility: daemon, uucp, local0 ...
     #[arg(long, value_name = "NAME", default_value = "daemon", value_parser = facility)]
     log_facility: Facility,
+}
+
+/// The program's options, for completions and for checks of the manual.
+#[must_use]
+pub fn command() -> clap::Command {
+    Options::command()
 }
 
 /// Runs the program to its end. The arguments are with the program's name.

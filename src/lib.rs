@@ -4,8 +4,10 @@
 //! Reply → bytes. Every arrow makes the type narrower; nothing flows back.
 
 pub mod cli;
+pub mod client;
 pub mod device;
 pub mod journal;
+pub mod lfp;
 pub mod limits;
 pub mod lock;
 pub mod peer;

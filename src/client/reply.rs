@@ -1,0 +1,210 @@
+//! Bytes of a connection to replies. Pure; holds at most one reply of [`REPLY_LIMIT`] bytes.
+//!
+//! Source: RFC 959, section 4.2: a reply of many lines begins with its code and a hyphen, and
+//! ends with the line that begins with the same code and a blank.
+
+/// The longest line of a reply, in bytes with its end. The service keeps below 512.
+pub const LINE_LIMIT: usize = 4096;
+
+/// The longest reply, in bytes: far more than the holders of every device of a machine.
+pub const REPLY_LIMIT: usize = 1 << 20;
+
+/// What a service answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The three digits.
+    pub code: u16,
+    /// The text of each line, without codes on the first and last: printable ASCII, other bytes
+    /// as `?`.
+    pub lines: Vec<String>,
+}
+
+/// No reply begins like this, or none is as long as this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Collects bytes and gives replies.
+#[derive(Debug, Default)]
+pub(super) struct Assembler {
+    bytes: Vec<u8>,
+    /// The reply so far, when its first line announced more.
+    open: Option<Reply>,
+    length: usize,
+}
+
+impl Reply {
+    /// The first line's text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.lines.first().map_or("", String::as_str)
+    }
+}
+
+impl Assembler {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next reply, if it is there as a whole.
+    pub(super) fn next_reply(&mut self) -> Result<Option<Reply>, Malformed> {
+        while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.bytes.drain(..=end).collect();
+            self.length = self.length.saturating_add(line.len());
+            if line.len() > LINE_LIMIT || self.length > REPLY_LIMIT {
+                return Err(Malformed);
+            }
+            let text = line.strip_suffix(b"\r\n").or_else(|| line.strip_suffix(b"\n"));
+            if let Some(reply) = self.take(text.unwrap_or(&line))? {
+                self.length = 0;
+                return Ok(Some(reply));
+            }
+        }
+        if self.bytes.len() > LINE_LIMIT { Err(Malformed) } else { Ok(None) }
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<Option<Reply>, Malformed> {
+        let head = head(line);
+        let Some(mut open) = self.open.take() else {
+            let (code, mark, text) = head.ok_or(Malformed)?;
+            let reply = Reply { code, lines: vec![clean(text)] };
+            return Ok(match mark {
+                Mark::Last => Some(reply),
+                Mark::More => {
+                    self.open = Some(reply);
+                    None
+                }
+            });
+        };
+        match head {
+            Some((code, Mark::Last, text)) if code == open.code => {
+                open.lines.push(clean(text));
+                Ok(Some(open))
+            }
+            _ => {
+                open.lines.push(clean(line));
+                self.open = Some(open);
+                Ok(None)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    Last,
+    More,
+}
+
+/// Three digits and a blank, a hyphen or the end of the line.
+fn head(line: &[u8]) -> Option<(u16, Mark, &[u8])> {
+    let (digits, rest) = line.split_at_checked(3)?;
+    let code = digits.iter().try_fold(0_u16, |code, byte| {
+        let digit = byte.is_ascii_digit().then(|| u16::from(byte - b'0'))?;
+        code.checked_mul(10)?.checked_add(digit)
+    })?;
+    match rest.split_first() {
+        None => Some((code, Mark::Last, rest)),
+        Some((b' ', text)) => Some((code, Mark::Last, text)),
+        Some((b'-', text)) => Some((code, Mark::More, text)),
+        Some(_) => None,
+    }
+}
+
+fn clean(bytes: &[u8]) -> String {
+    let shown = |byte: &u8| {
+        if *byte == b' ' || byte.is_ascii_graphic() { char::from(*byte) } else { '?' }
+    };
+    bytes.iter().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn replies(bytes: &[u8]) -> Result<Vec<(u16, Vec<String>)>, Malformed> {
+        let mut assembler = Assembler::default();
+        assembler.push(bytes);
+        let mut all = Vec::new();
+        while let Some(reply) = assembler.next_reply()? {
+            all.push((reply.code, reply.lines));
+        }
+        Ok(all)
+    }
+
+    /// Replies as `CODE|LINE|LINE`.
+    #[rstest]
+    #[case::one(b"200 Command okay.\r\n", &["200|Command okay."])]
+    #[case::bare_newline(b"200 x\n", &["200|x"])]
+    #[case::no_text(b"200\r\n", &["200|"])]
+    #[case::two(b"220 a\r\n450 : File busy\r\n", &["220|a", "450|: File busy"])]
+    #[case::many(b"213-Status\r\n a=1\r\n213 End\r\n", &["213|Status| a=1|End"])]
+    #[case::code_inside(b"213-a\r\n450 x\r\n213-y\r\n213 z\r\n", &["213|a|450 x|213-y|z"])]
+    #[case::hostile(b"500 \x1b[2J\xff\t\r\n", &["500|?[2J??"])]
+    #[case::unfinished(b"200 Command", &[])]
+    #[case::unfinished_many(b"213-a\r\n b\r\n", &[])]
+    #[case::nothing(b"", &[])]
+    fn reads(#[case] bytes: &[u8], #[case] expected: &[&str]) {
+        let shown = |(code, lines): (u16, Vec<String>)| format!("{code}|{}", lines.join("|"));
+        let found: Vec<_> = replies(bytes).unwrap().into_iter().map(shown).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[rstest]
+    #[case::empty_line(b"\r\n")]
+    #[case::words(b"HTTP/1.1 400 Bad Request\r\n")]
+    #[case::two_digits(b"20 x\r\n")]
+    #[case::four_digits(b"2000 x\r\n")]
+    #[case::glued(b"200x\r\n")]
+    #[case::sign(b"+20 x\r\n")]
+    fn refuses(#[case] bytes: &[u8]) {
+        assert_eq!(replies(bytes), Err(Malformed));
+    }
+
+    #[rstest]
+    #[case::at_the_limit(LINE_LIMIT, true)]
+    #[case::one_over(LINE_LIMIT + 1, false)]
+    fn lines_are_bounded(#[case] length: usize, #[case] fits: bool) {
+        let mut line = b"200 ".to_vec();
+        line.resize(length - 1, b'x');
+        line.push(b'\n');
+        assert_eq!(replies(&line).is_ok(), fits);
+    }
+
+    #[test]
+    fn a_line_without_end_is_bounded() {
+        let mut assembler = Assembler::default();
+        assembler.push(&vec![b'2'; LINE_LIMIT + 1]);
+        assert_eq!(assembler.next_reply(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_reply_without_end_is_bounded() {
+        let mut assembler = Assembler::default();
+        assembler.push(b"213-\n");
+        let lines = REPLY_LIMIT / 1024;
+        let mut line = vec![b'x'; 1023];
+        line.push(b'\n');
+        for _ in 0..lines {
+            assembler.push(&line);
+        }
+        assert_eq!(assembler.next_reply(), Err(Malformed));
+    }
+
+    #[test]
+    fn however_it_was_cut_it_is_the_same() {
+        let bytes = b"220 a\r\n213-b\r\n c\r\n213 d\r\n";
+        for cut in 0..=bytes.len() {
+            let mut assembler = Assembler::default();
+            let mut codes = Vec::new();
+            for part in [&bytes[..cut], &bytes[cut..]] {
+                assembler.push(part);
+                while let Some(reply) = assembler.next_reply().unwrap() {
+                    codes.push((reply.code, reply.lines.len()));
+                }
+            }
+            assert_eq!(codes, [(220, 1), (213, 3)]);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The short commands: each asks once, and says what came of it.
+
+use clap_complete::{Shell, generate};
+use lockfile::Pid;
+
+use super::arguments::{self, Asked, AskedInTime, Program, Route};
+use super::broker::{Broker, Trouble, Waited};
+use super::json::Value;
+use super::outcome::{Failure, Kind, exit};
+use super::output::Output;
+use super::report::{self, Row, Service, Sight, in_the_way};
+use super::table::Colour;
+use crate::device::name::DeviceName;
+use crate::lock::who::Standing;
+use crate::lock::{Outcome, Request};
+
+pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let (mut broker, request) = (Broker::new(route), request(asked)?);
+    match broker.lock(&request) {
+        Ok(Outcome::Done) => Ok(done(&request, output)),
+        Ok(Outcome::Busy) => Err(busy(&request, Kind::Busy)),
+        Ok(Outcome::Denied) => Err(denied(&broker, &request)),
+        Err(trouble) => Err(unreachable(&request, trouble)),
+    }
+}
+
+pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let (mut broker, request) = (Broker::new(route), request(asked)?);
+    match broker.unlock(&request) {
+        Ok(Outcome::Done) => Ok(done(&request, output)),
+        Ok(Outcome::Busy) => Err(busy(&request, Kind::NotHeld)),
+        Ok(Outcome::Denied) => Err(denied(&broker, &request)),
+        Err(trouble) => Err(unreachable(&request, trouble)),
+    }
+}
+
+pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
+    let waited = broker.wait(&request, asked.timeout, None);
+    taken(waited, &broker, &request).map(|()| done(&request, output))
+}
+
+/// What came of waiting, as a failure unless the lock was taken.
+pub(super) fn taken(waited: Waited, broker: &Broker, request: &Request) -> Result<(), Failure> {
+    match waited {
+        Waited::Taken => Ok(()),
+        Waited::TimedOut => Err(busy(request, Kind::TimedOut)),
+        Waited::Denied => Err(denied(broker, request)),
+        Waited::Interrupted(signal) => {
+            Err(Failure::about(request.device.as_str(), Kind::Interrupted(signal)))
+        }
+        Waited::Trouble(trouble) => Err(unreachable(request, trouble)),
+    }
+}
+
+pub(super) fn busy(request: &Request, kind: fn(Vec<Row>) -> Kind) -> Failure {
+    Failure::about(request.device.as_str(), kind(in_the_way(&request.device)))
+}
+
+pub(super) fn denied(broker: &Broker, request: &Request) -> Failure {
+    let reasons = broker.why_denied(request);
+    Failure::about(request.device.as_str(), Kind::NotPermitted(reasons))
+}
+
+pub(super) fn unreachable(request: &Request, trouble: Trouble) -> Failure {
+    let Trouble::Unreachable(mut reasons) = trouble;
+    reasons.push("without a service, --direct uses the lock files themselves".to_owned());
+    Failure::about(request.device.as_str(), Kind::Unreachable(reasons))
+}
+
+/// The lock is for whoever called us: we are gone in a moment.
+fn request(asked: &Asked) -> Result<Request, Failure> {
+    let caller = || Pid::new(nix::unistd::getppid().as_raw().into());
+    let pid = asked.pid.or_else(caller);
+    let pid = pid.ok_or_else(|| Failure::system("whoever called lfp is not to be seen: use --pid"));
+    Ok(Request { device: asked.device.clone(), pid: pid? })
+}
+
+/// Silent but for JSON: no news is good news.
+fn done(request: &Request, output: &Output) -> u8 {
+    let pid = u64::try_from(request.pid.as_raw()).unwrap_or(0);
+    let json = || {
+        Value::Object(vec![
+            ("outcome", "done".into()),
+            ("device", format!("/dev/{}", request.device.as_str()).as_str().into()),
+            ("pid", Value::Number(pid)),
+        ])
+    };
+    output.answer(|_| String::new(), json);
+    exit::DONE
+}
+
+pub(super) fn who(devices: &[DeviceName], route: &Route, output: &Output) -> Result<u8, Failure> {
+    let mut reports = Vec::with_capacity(devices.len());
+    let mut service = Service::NotThere;
+    for device in devices {
+        let sight = report::look(Some(device), route)?;
+        service = sight.service;
+        reports.push(Report { device: format!("/dev/{}", device.as_str()), sight });
+    }
+    output.answer(
+        |colour| text_of(&reports, colour),
+        || {
+            let devices = reports.iter().map(Report::to_json).collect();
+            let mut members = scope(service);
+            members.push(("devices", Value::List(devices)));
+            Value::Object(members)
+        },
+    );
+    Ok(exit::DONE)
+}
+
+pub(super) fn list(route: &Route, output: &Output) -> Result<u8, Failure> {
+    let sight = report::look(None, route)?;
+    let rows = report::rows(&sight.holders);
+    output.answer(
+        |colour| match rows.as_slice() {
+            [] => format!("nobody holds a serial port{}\n", reservation()),
+            rows => report::table(rows, colour),
+        },
+        || {
+            let mut members = scope(sight.service);
+            members.push(("holders", Value::List(rows.iter().map(Row::to_json).collect())));
+            Value::Object(members)
+        },
+    );
+    Ok(exit::DONE)
+}
+
+/// What was found about one device.
+struct Report {
+    device: String,
+    sight: Sight,
+}
+
+impl Report {
+    fn is_held(&self) -> bool {
+        self.sight.holders.iter().any(|holder| holder.standing != Standing::Stale)
+    }
+
+    fn to_json(&self) -> Value {
+        let rows = report::rows(&self.sight.holders);
+        Value::Object(vec![
+            ("device", self.device.as_str().into()),
+            ("held", Value::Bool(self.is_held())),
+            ("holders", Value::List(rows.iter().map(Row::to_json).collect())),
+        ])
+    }
+}
+
+fn text_of(reports: &[Report], colour: Colour) -> String {
+    let all: Vec<Row> = reports.iter().flat_map(|it| report::rows(&it.sight.holders)).collect();
+    let mut text = if all.is_empty() { String::new() } else { report::table(&all, colour) };
+    for report in reports.iter().filter(|report| report.sight.holders.is_empty()) {
+        text.push_str(&format!("{}: nobody holds it{}\n", report.device, reservation()));
+    }
+    text
+}
+
+/// What "nobody" leaves out. Source: proc(5): other users' descriptors are not to be seen.
+fn reservation() -> &'static str {
+    if sees_all() {
+        ""
+    } else {
+        " (programs of other users that have a port open without any lock are shown to root only)"
+    }
+}
+
+fn sees_all() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+fn scope(service: Service) -> Vec<(&'static str, Value)> {
+    vec![("complete", Value::Bool(sees_all())), ("service", Value::Bool(service == Service::Asked))]
+}
+
+pub(super) fn completions(shell: Shell, program: Program, output: &Output) -> Result<u8, Failure> {
+    let (mut command, name) = match program {
+        Program::Lfp => (arguments::command(), "lfp"),
+        Program::Lfpd => (crate::cli::command(), "lfpd"),
+    };
+    let mut script = Vec::new();
+    generate(shell, &mut command, name, &mut script);
+    output.print(&String::from_utf8_lossy(&script));
+    Ok(exit::DONE)
+}

@@ -1,0 +1,143 @@
+//! Signals as something to wait for (signalfd(2)), so that none arrives between taking a lock and
+//! knowing that it was taken.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// Signals that ask a program to end, or that a command may want to hear.
+const ENDING: [Signal; 7] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGALRM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
+
+/// One signal that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arrived {
+    pub(super) signal: Signal,
+    pub(super) sender: Sender,
+    /// SIGCHLD: the child has ended, and was not merely stopped or continued.
+    ended: bool,
+}
+
+/// Where a signal comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// The kernel; for the signals here a terminal, which tells its whole process group.
+    Kernel,
+    /// A process.
+    Process,
+}
+
+/// Why a pause ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// A signal may have arrived.
+    Signal,
+    /// What else was waited for is readable.
+    Ready,
+    /// The time is over.
+    Time,
+}
+
+/// The signals of this process, readable. Those that were ignored when the program began stay
+/// ignored (nohup(1)).
+#[derive(Debug)]
+pub(super) struct Signals {
+    fd: SignalFd,
+}
+
+impl Signals {
+    /// Holds the ending signals and SIGCHLD off and makes them readable.
+    pub(super) fn catch() -> nix::Result<Self> {
+        let ignored = ignored();
+        let heard = ENDING.into_iter().filter(|signal| !is_in(*signal, ignored));
+        let set: SigSet = heard.chain([Signal::SIGCHLD]).collect();
+        set.thread_block()?;
+        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { fd })
+    }
+
+    /// The next signal that has arrived. Does not wait.
+    pub(super) fn next(&self) -> Option<Arrived> {
+        /// `si_code` of what the kernel itself sends (sigaction(2)).
+        const SI_KERNEL: i32 = 0x80;
+        /// `CLD_EXITED`, `CLD_KILLED` and `CLD_DUMPED` (sigaction(2)).
+        const ENDED: std::ops::RangeInclusive<i32> = 1..=3;
+        loop {
+            let info = self.fd.read_signal().ok()??;
+            let number = i32::try_from(info.ssi_signo).ok()?;
+            if let Ok(signal) = Signal::try_from(number) {
+                let kernel = info.ssi_code == SI_KERNEL;
+                let sender = if kernel { Sender::Kernel } else { Sender::Process };
+                let ended = signal == Signal::SIGCHLD && ENDED.contains(&info.ssi_code);
+                return Some(Arrived { signal, sender, ended });
+            }
+        }
+    }
+
+    /// The first signal that has arrived and asks for an end, or SIGCHLD when our child has
+    /// ended. Does not wait.
+    pub(super) fn ending(&self) -> Option<Signal> {
+        let mut arrived = std::iter::from_fn(|| self.next());
+        let ending = |it: &Arrived| it.signal != Signal::SIGCHLD || it.ended;
+        arrived.find(ending).map(|first| first.signal)
+    }
+
+    /// Waits for a signal, for the other descriptor, or for the end of the time.
+    pub(super) fn pause(&self, other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
+        wait(&[Some(self.fd.as_fd()), other], time)
+    }
+}
+
+/// The same without signals: those end the program as they always do.
+pub(super) fn pause(other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
+    wait(&[None, other], time)
+}
+
+/// One poll(2), the signals first. The caller looks again whatever it says.
+fn wait(places: &[Option<BorrowedFd<'_>>; 2], time: Option<Duration>) -> Woken {
+    let [signals, other] = places;
+    let mut open: Vec<PollFd<'_>> = [signals, other]
+        .into_iter()
+        .flatten()
+        .map(|descriptor| PollFd::new(*descriptor, PollFlags::POLLIN))
+        .collect();
+    // Rounded up: a wait must not end early and then spin.
+    let timeout = time.map_or(PollTimeout::NONE, |time| {
+        PollTimeout::try_from(time.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX)
+    });
+    match poll(&mut open, timeout) {
+        Ok(0) => Woken::Time,
+        Err(_) => Woken::Signal,
+        Ok(_) => {
+            let rang = open.first().is_some_and(|first| first.any().unwrap_or(true));
+            if signals.is_some() && rang { Woken::Signal } else { Woken::Ready }
+        }
+    }
+}
+
+/// Whether a signal was ignored when the program began.
+pub(super) fn is_ignored(signal: Signal) -> bool {
+    is_in(signal, ignored())
+}
+
+/// The mask of ignored signals, bit n-1 for signal n (proc(5), `SigIgn`).
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn is_in(signal: Signal, mask: u64) -> bool {
+    let bit = u32::try_from(signal as i32).ok().and_then(|number| number.checked_sub(1));
+    bit.and_then(|bit| mask.checked_shr(bit)).is_some_and(|rest| rest & 1 == 1)
+}
