@@ -17,7 +17,7 @@ const MAX_LOCKS: usize = 3;
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub(crate) enum Event {
     Acquire { conn: u8, key: u8, limit: u64, timeout: u64, ttl: u64 },
     Enqueue { conn: u8, key: u8, limit: u64, ttl: u64 },
     Wait { conn: u8, key: u8, timeout: u64 },
@@ -29,7 +29,7 @@ pub enum Event {
 
 impl Event {
     /// Any five bytes are an event.
-    pub fn decode([what, who, which, small, other]: [u8; 5]) -> Self {
+    pub(crate) fn decode([what, who, which, small, other]: [u8; 5]) -> Self {
         let (conn, key) = (who % CONNS, which % KEYS);
         // Mostly the limit that belongs to the key, now and then another.
         let limit = if other % 16 == 0 { 3 } else { 1 + u64::from(key % 2) };
@@ -48,7 +48,7 @@ impl Event {
 }
 
 /// Fences 1, 2, 3, …
-pub struct Counting(u64);
+pub(crate) struct Counting(u64);
 
 impl Mint for Counting {
     fn token(&mut self) -> Token {
@@ -187,8 +187,8 @@ fn class(verdict: Verdict) -> Class {
 }
 
 /// Engine and model, side by side.
-pub struct Pair {
-    pub engine: Engine<Counting>,
+pub(crate) struct Pair {
+    pub(crate) engine: Engine<Counting>,
     model: Model,
     ids: Vec<ConnId>,
     waiting: Vec<Option<u8>>,
@@ -198,11 +198,11 @@ pub struct Pair {
     index: u64,
     serial: u64,
     /// Grants to those who had waited.
-    pub late_grants: u64,
+    pub(crate) late_grants: u64,
 }
 
 impl Pair {
-    pub fn new(auto: AutoRelease, max_waiters: usize) -> Self {
+    pub(crate) fn new(auto: AutoRelease, max_waiters: usize) -> Self {
         let caps = Caps {
             default_ttl: Ttl::new(33).unwrap(),
             max_locks: MAX_LOCKS,
@@ -234,7 +234,7 @@ impl Pair {
         Moment::from_micros(millis * 1000)
     }
 
-    pub fn apply(&mut self, event: &Event) {
+    pub(crate) fn apply(&mut self, event: &Event) {
         self.index += 1;
         assert!(self.index < 1000, "one millisecond per event");
         self.pass(self.now());
@@ -259,7 +259,7 @@ impl Pair {
     }
 
     /// Everything that was given out ends, and nothing is left.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.whole += 1_000_000;
         self.pass(self.now());
         self.compare_ends();

@@ -1,0 +1,33 @@
+//! The real `dflockd` program over real sockets: protocol, leaving, hostile clients, options.
+
+#[cfg(test)]
+#[path = "server/daemon.rs"]
+mod daemon;
+#[cfg(test)]
+#[path = "server/transcript.rs"]
+mod transcript;
+
+#[cfg(test)]
+#[path = "server/expiry.rs"]
+mod expiry;
+#[cfg(test)]
+#[path = "server/framing.rs"]
+mod framing;
+#[cfg(test)]
+#[path = "server/history.rs"]
+mod history;
+#[cfg(test)]
+#[path = "server/hostile.rs"]
+mod hostile;
+#[cfg(test)]
+#[path = "server/protocol.rs"]
+mod protocol;
+#[cfg(test)]
+#[path = "server/security.rs"]
+mod security;
+#[cfg(test)]
+#[path = "server/start.rs"]
+mod start;
+#[cfg(test)]
+#[path = "server/stop.rs"]
+mod stop;

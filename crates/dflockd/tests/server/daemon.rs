@@ -1,0 +1,215 @@
+//! Starts the program on a port of its own, talks to it, reads its log, ends it.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here should take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Default)]
+struct Log {
+    lines: Mutex<(Vec<String>, bool)>,
+    grown: Condvar,
+}
+
+pub(crate) struct Daemon {
+    child: Child,
+    log: Arc<Log>,
+    pub(crate) address: SocketAddr,
+}
+
+/// The program, without any setting of whoever runs the tests.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dflockd"));
+    command.env_clear().stdin(Stdio::null());
+    command
+}
+
+impl Daemon {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::run(program().args(["--port", "0"]).args(arguments))
+    }
+
+    pub(crate) fn run(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("dflockd starts");
+        let stderr = child.stderr.take().expect("stderr is piped");
+        let log = Arc::new(Log::default());
+        let writer = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                writer.lines.lock().unwrap().0.push(line);
+                writer.grown.notify_all();
+            }
+            writer.lines.lock().unwrap().1 = true;
+            writer.grown.notify_all();
+        });
+        let mut daemon = Self { child, log, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let line = daemon.logged("msg=listening");
+        let address = line.split("addr=").nth(1).unwrap().trim();
+        if let Ok(address) = address.parse() {
+            daemon.address = address;
+        }
+        daemon
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The first log line with this text; waits for it.
+    pub(crate) fn logged(&self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let mut guard = self.log.lines.lock().unwrap();
+        loop {
+            if let Some(line) = guard.0.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero() && !guard.1, "no {text:?} in the log: {:#?}", guard.0);
+            guard = self.log.grown.wait_timeout(guard, left).unwrap().0;
+        }
+    }
+
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.log.lines.lock().unwrap().0.clone()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Waits for the end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the server ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    pub(crate) fn talk(&self) -> Talker {
+        Talker::connect(self.address)
+    }
+
+    pub(crate) fn stats(&self) -> String {
+        self.talk().ask("stats", "_", "_")
+    }
+
+    /// Waits until `stats` contains this text.
+    pub(crate) fn until_stats(&self, text: &str) {
+        let mut last = String::new();
+        until_or(
+            || {
+                last = self.stats();
+                last.contains(text)
+            },
+            || format!("stats never had {text:?}"),
+        );
+    }
+
+    pub(crate) fn status_kib(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+
+    /// User and system time so far, in clock ticks.
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for a condition, with a deadline.
+pub(crate) fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_or(condition, || what.to_owned());
+}
+
+fn until_or(mut condition: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {}", what());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// One client.
+pub(crate) struct Talker {
+    stream: BufReader<TcpStream>,
+}
+
+impl Talker {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("connect");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub(crate) fn say(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).expect("send");
+    }
+
+    /// Sends what the other side may not want any more.
+    pub(crate) fn try_say(&mut self, bytes: &[u8]) -> bool {
+        self.stream.get_mut().write_all(bytes).is_ok()
+    }
+
+    /// The next line without its end; empty at the end of the connection.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        match self.stream.read_until(b'\n', &mut line) {
+            Ok(_) => {}
+            Err(err) if err.kind() == std::io::ErrorKind::ConnectionReset => {}
+            Err(err) => panic!("no reply: {err}"),
+        }
+        let text = String::from_utf8(line).expect("replies are text");
+        text.strip_suffix('\n').unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn ask(&mut self, command: &str, key: &str, arg: &str) -> String {
+        self.say(format!("{command}\n{key}\n{arg}\n").as_bytes());
+        self.line()
+    }
+
+    /// Acquires at once and returns the token.
+    pub(crate) fn take(&mut self, key: &str, arg: &str) -> String {
+        let reply = self.ask("l", key, arg);
+        reply.strip_prefix("ok ").and_then(|r| r.split(' ').next()).expect(&reply).to_owned()
+    }
+
+    /// True when the server has ended the connection, without another byte.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        match self.stream.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(err) => err.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+
+    pub(crate) fn half_close(&self) {
+        self.stream.get_ref().shutdown(Shutdown::Write).unwrap();
+    }
+
+    pub(crate) const fn socket(&self) -> &BufReader<TcpStream> {
+        &self.stream
+    }
+}

@@ -1,0 +1,147 @@
+//! Lines, however they are cut, however long.
+
+use crate::daemon::Daemon;
+use crate::transcript::is_token;
+use rstest::rstest;
+use std::io::Write;
+
+/// A conversation in which every cut matters: two acquires, a fault, CRLF, a release.
+const REQUESTS: &[u8] = b"l\nk\n0\r\nx\n\n\nsl\r\nk2\n0 2 5\nping\n_\n_\nr\nk\nno\n";
+
+fn expected(reply: &str, place: usize) -> bool {
+    let words: Vec<&str> = reply.split(' ').collect();
+    match (place, words.as_slice()) {
+        (0, ["ok", token, "33"]) | (2, ["ok", token, "5"]) => is_token(token),
+        (1 | 4, ["error"]) | (3, ["ok"]) => true,
+        _ => false,
+    }
+}
+
+#[test]
+fn requests_may_be_cut_at_every_byte() {
+    let daemon = Daemon::start(&["--max-locks", "10000"]);
+    for cut in 0..=REQUESTS.len() {
+        let mut talker = daemon.talk();
+        talker.say(&REQUESTS[..cut]);
+        // Something else is answered in between, so the server has seen the first part.
+        assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
+        talker.say(&REQUESTS[cut..]);
+        for place in 0..5 {
+            let reply = talker.line();
+            assert!(expected(&reply, place), "cut {cut}, reply {place}: {reply:?}");
+        }
+        drop(talker);
+        daemon.until_stats("\"connections\":1,\"locks\":[],\"semaphores\":[]");
+    }
+}
+
+#[test]
+fn requests_may_come_byte_by_byte() {
+    let daemon = Daemon::start(&[]);
+    let mut talker = daemon.talk();
+    for byte in REQUESTS {
+        talker.socket().get_ref().write_all(&[*byte]).unwrap();
+    }
+    for place in 0..5 {
+        assert!(expected(&talker.line(), place));
+    }
+}
+
+#[test]
+fn many_requests_may_come_at_once() {
+    let daemon = Daemon::start(&[]);
+    let mut talker = daemon.talk();
+    let count = 5000;
+    let mut writer = talker.socket().get_ref().try_clone().unwrap();
+    let sender = std::thread::spawn(move || writer.write_all(&b"ping\n_\n_\n".repeat(count)));
+    for _ in 0..count {
+        assert_eq!(talker.line(), "ok");
+    }
+    sender.join().unwrap().unwrap();
+}
+
+#[rstest]
+#[case::command(0)]
+#[case::key(1)]
+#[case::argument(2)]
+fn a_line_at_the_cap_is_served_and_one_over_it_ends_the_connection(#[case] place: usize) {
+    let daemon = Daemon::start(&[]);
+    for (length, end, fits) in
+        [(256, "\n", true), (256, "\r\n", true), (257, "\n", false), (100_000, "\n", false)]
+    {
+        let mut lines = ["ping\n".to_owned(), "_\n".to_owned(), "_\n".to_owned()];
+        lines[place] = "y".repeat(length) + end;
+        let mut talker = daemon.talk();
+        talker.say(lines.concat().as_bytes());
+        let want = if fits && place > 0 { "ok" } else { "error" };
+        assert_eq!(talker.line(), want, "{length}");
+        if fits {
+            assert_eq!(talker.ask("ping", "_", "_"), "ok");
+        } else {
+            assert!(talker.is_closed());
+        }
+    }
+    daemon.logged("code=12");
+}
+
+/// The answer needs the end of that line only, not the rest of the frame.
+#[test]
+fn a_long_command_line_is_answered_at_its_end() {
+    let daemon = Daemon::start(&[]);
+    let mut talker = daemon.talk();
+    talker.say(&[b'x'; 300]);
+    talker.say(b"\n");
+    assert_eq!(talker.line(), "error");
+    assert!(talker.is_closed());
+}
+
+/// What is drained is not kept.
+#[test]
+fn an_endless_line_needs_no_memory() {
+    let daemon = Daemon::start(&[]);
+    let before = daemon.status_kib("VmRSS:");
+    let mut talker = daemon.talk();
+    for _ in 0..200 {
+        talker.say(&[b'x'; 100_000]);
+    }
+    assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
+    assert!(daemon.status_kib("VmRSS:") < before + 1024);
+    talker.say(b"\n");
+    assert_eq!(talker.line(), "error");
+}
+
+#[rstest]
+#[case::between_frames(b"ping\n_\n_\n", 1)]
+#[case::inside_a_line(b"pi", 0)]
+#[case::between_lines(b"ping\n_\n", 0)]
+#[case::at_once(b"", 0)]
+#[case::while_draining(&[b'x'; 999], 0)]
+fn the_end_of_input_is_silent(#[case] bytes: &[u8], #[case] replies: usize) {
+    let daemon = Daemon::start(&[]);
+    let mut talker = daemon.talk();
+    talker.say(bytes);
+    talker.half_close();
+    for _ in 0..replies {
+        assert_eq!(talker.line(), "ok");
+    }
+    assert_eq!(talker.line(), "");
+}
+
+/// The deadline is per line, not per byte: a trickle is cut off.
+#[test]
+fn a_trickle_does_not_extend_the_read_deadline() {
+    let daemon = Daemon::start(&["--read-timeout", "1"]);
+    let mut talker = daemon.talk();
+    let start = std::time::Instant::now();
+    let mut writer = talker.socket().get_ref().try_clone().unwrap();
+    std::thread::spawn(move || {
+        // Ends when the server has had enough.
+        while writer.write_all(b"x").is_ok() && start.elapsed().as_secs() < 10 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    });
+    assert_eq!(talker.line(), "error");
+    let elapsed = start.elapsed().as_millis();
+    assert!((1000..3000).contains(&elapsed), "{elapsed}");
+    assert!(talker.is_closed());
+}

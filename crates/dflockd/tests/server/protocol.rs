@@ -1,0 +1,264 @@
+//! Every row of both protocol documents and of the list of their disagreements.
+
+use crate::daemon::Daemon;
+use crate::transcript::play;
+use rstest::rstest;
+
+#[rstest]
+// --- the first document, command by command
+#[case::acquire_default_lease("a> l|my-job|10 \n a< ok $t 33")]
+#[case::acquire_own_lease("a> l|my-job|10 60 \n a< ok $t 60")]
+#[case::acquire_timeout("a> l|k|0 \n a< ok $t 33 \n b> l|k|1 \n b< timeout")]
+#[case::try_lock_does_not_wait("a> l|k|0 \n a< ok $t 33 \n b> l|k|0 \n b< timeout")]
+#[case::enqueue_free("a> e|my-job| \n a< acquired $t 33")]
+#[case::enqueue_own_lease("a> e|k|60 \n a< acquired $t 60")]
+#[case::enqueue_behind_another(
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n a> r|k|$t \n a< ok \n
+     b> w|k|10 \n b< ok $u 33"
+)]
+#[case::enqueue_acquired_then_wait("a> e|k|40 \n a< acquired $t 40 \n a> w|k|10 \n a< ok $t 40")]
+#[case::wait_timeout(
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n b> w|k|1 \n b< timeout \n
+     stats \"waiters\":0"
+)]
+#[case::release("a> l|k|0 \n a< ok $t 33 \n a> r|k|$t \n a< ok \n a> r|k|$t \n a< error")]
+#[case::release_unknown_key("a> r|nokey|0123456789abcdef0123456789abcdef \n a< error")]
+#[case::release_foreign_token("a> l|k|0 \n a< ok $t 33 \n a> r|k|nonsense \n a< error")]
+#[case::release_token_with_blank_inside("a> l|k|0 \n a< ok $t 33 \n a> r|k|$t x \n a< error")]
+#[case::release_blanks_around("a> l|k|0 \n a< ok $t 33 \n a> r|k| \t$t\t \n a< ok")]
+#[case::renew_default("a> l|k|0 60 \n a< ok $t 60 \n a> n|k|$t \n a< ok 33")]
+#[case::renew_own("a> l|k|0 \n a< ok $t 33 \n a> n|k|$t 60 \n a< ok 60")]
+#[case::renew_unknown_key("a> n|nokey|0123456789abcdef0123456789abcdef \n a< error")]
+#[case::renew_foreign_token("a> l|k|0 \n a< ok $t 33 \n a> n|k|nonsense 5 \n a< error")]
+// --- semaphores
+#[case::slots(
+    "a> sl|p|10 2 \n a< ok $t 33 \n b> sl|p|0 2 60 \n b< ok $u 60 \n c> sl|p|0 2 \n c< timeout"
+)]
+#[case::slot_comes_free(
+    "a> sl|p|0 2 \n a< ok $t 33 \n a> sl|p|0 2 \n a< ok $u 33 \n b> sl|p|10 2 \n
+     stats \"waiters\":1 \n a> sr|p|$t \n a< ok \n b< ok $v 33"
+)]
+#[case::slot_enqueue(
+    "a> se|p|1 \n a< acquired $t 33 \n b> se|p|1 7 \n b< queued \n a> sr|p|$t \n a< ok \n
+     b> sw|p|10 \n b< ok $u 7"
+)]
+#[case::slot_renew(
+    "a> sl|p|0 3 \n a< ok $t 33 \n a> sn|p|$t 50 \n a< ok 50 \n a> sn|p|$t \n a< ok 33"
+)]
+#[case::slot_release("a> sl|p|0 3 \n a< ok $t 33 \n a> sr|p|$t \n a< ok \n a> sr|p|$t \n a< error")]
+#[case::slot_wait_not_enqueued("a> sw|p|0 \n a< error_not_enqueued")]
+#[case::limit_mismatch(
+    "a> sl|p|0 3 \n a< ok $t 33 \n a> sl|p|0 2 \n a< error_limit_mismatch \n
+     a> se|p|4 \n a< error_limit_mismatch"
+)]
+// --- the second document's statuses
+#[case::ping("a> ping|_|_ \n a< ok \n a> ping|| \n a< ok")]
+#[case::already_enqueued(
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n b> e|k| \n b< error_already_enqueued"
+)]
+#[case::not_enqueued("a> w|k|0 \n a< error_not_enqueued")]
+#[case::wait_once(
+    "a> e|k| \n a< acquired $t 33 \n a> w|k|0 \n a< ok $t 33 \n
+     a> w|k|0 \n a< error_not_enqueued"
+)]
+#[case::wait_on_another_connection(
+    "a> e|k| \n a< acquired $t 33 \n b> w|k|0 \n b< error_not_enqueued"
+)]
+#[case::wait_pops_its_place(
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n b> w|k|0 \n b< timeout \n
+     b> w|k|0 \n b< error_not_enqueued \n b> e|k| \n b< queued"
+)]
+#[case::lease_expired_before_wait(
+    "a> e|k|1 \n a< acquired $t 1 \n log lease \n a> w|k|5 \n a< error_lease_expired \n
+     a> w|k|5 \n a< error_not_enqueued"
+)]
+#[case::stats_empty(
+    "a> stats|_|_ \n
+     a< ok {\"connections\":1,\"locks\":[],\"semaphores\":[],\"idle_locks\":[],\"idle_semaphores\":[]}")]
+#[case::stats_locks(
+    "a> l|k|0 \n a< ok $t 33 \n
+     stats \"locks\":[{\"key\":\"k\",\"owner_conn_id\":1,\"lease_expires_in_s\":3"
+)]
+#[case::stats_waiters(
+    "a> l|k|0 \n a< ok $t 33 \n b> l|k|9 \n c> e|k| \n c< queued \n stats \"waiters\":2}]"
+)]
+#[case::stats_semaphores(
+    "a> sl|p|0 3 \n a< ok $t 33 \n
+     stats \"semaphores\":[{\"key\":\"p\",\"limit\":3,\"holders\":1,\"waiters\":0}]"
+)]
+#[case::stats_limit_one_is_a_lock("a> sl|p|0 1 \n a< ok $t 33 \n stats \"semaphores\":[]")]
+#[case::stats_idle(
+    "a> l|k|0 \n a< ok $t 33 \n a> r|k|$t \n a< ok \n a> sl|p|0 2 \n a< ok $u 33 \n
+     a> sr|p|$u \n a< ok \n stats \"idle_locks\":[{\"key\":\"k\",\"idle_s\":0. \n
+     stats \"idle_semaphores\":[{\"key\":\"p\",\"idle_s\":0."
+)]
+#[case::stats_quotes_keys(
+    "a> l|a\"b<\\xff|0 \n a< ok $t 33 \n stats \"key\":\"a\\\"b\\u003c\\ufffd\""
+)]
+// --- the list of disagreements, row by row
+#[case::row_1_faults_keep_the_connection(
+    "a> x|k|1 \n a< error \n a> l|k|x \n a< error \n a> l||1 \n a< error \n a> l|k|-1 \n a< error \n
+     a> r|k| \n a< error \n a> l|k| \n a< error \n a> l|k|1 0 \n a< error \n a> sl|k|1 0 \n a< error \n
+     a> l|k|0 \n a< ok $t 33")]
+#[case::row_2_second_enqueue(
+    "a> e|k| \n a< acquired $t 33 \n a> e|k| \n a< error_already_enqueued"
+)]
+#[case::row_3_wait_without_enqueue("a> w|k|1 \n a< error_not_enqueued")]
+#[case::row_4_one_key_space(
+    "a> sl|k|0 1 \n a< ok $t 33 \n b> l|k|0 \n b< timeout \n a> r|k|$t \n a< ok \n
+     b> l|k|0 \n b< ok $u 33 \n b> sn|k|$u \n b< ok 33 \n b> sr|k|$u \n b< ok \n
+     b> sl|k|0 2 \n b< error_limit_mismatch"
+)]
+#[case::row_4_lock_on_a_semaphore(
+    "a> sl|k|0 3 \n a< ok $t 33 \n a> l|k|0 \n
+     a< error_limit_mismatch \n a> e|k| \n a< error_limit_mismatch"
+)]
+#[case::row_4_mismatch_lasts_while_idle(
+    "a> sl|k|0 3 \n a< ok $t 33 \n a> sr|k|$t \n a< ok \n
+     a> l|k|0 \n a< error_limit_mismatch"
+)]
+#[case::row_9_gone_while_waiting(
+    "a> l|k|0 \n a< ok $t 33 \n b> l|k|1000 \n stats \"waiters\":1 \n b- \n stats \"waiters\":0"
+)]
+#[case::row_10_the_lost_token_is_not_handed_out(
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k|1 \n b< queued \n a> r|k|$t \n a< ok \n
+     log lease \n c> l|k|0 \n c< ok $u 33 \n b> w|k|5 \n b< error_lease_expired"
+)]
+#[case::row_11_renew_tells_the_full_lease("a> l|k|0 \n a< ok $t 33 \n a> n|k|$t 12 \n a< ok 12")]
+#[case::row_12_token_is_32_hex("a> l|k|0 \n a< ok $t 33")]
+#[case::row_13_commands_of_the_second("a> ping|_|_ \n a< ok")]
+#[case::row_16_auth_without_a_token("a> auth|_|secret \n a< error \n a> ping|_|_ \n a< ok")]
+#[case::row_17_blank_in_key(
+    "a> l|a b|0 \n a< error \n a> l|a\\tb|0 \n a< error \n a> l|a\\rb|0 \n a< error"
+)]
+#[case::row_19_release_of_an_ended_lease(
+    "a> l|k|0 1 \n a< ok $t 1 \n log lease \n a> r|k|$t \n a< error \n a> n|k|$t \n a< error"
+)]
+// --- queues
+#[case::first_come_first_served(
+    "a> l|k|0 \n a< ok $t 33 \n b> l|k|20 \n stats \"waiters\":1 \n c> l|k|20 \n stats \"waiters\":2 \n
+     d> l|k|20 \n stats \"waiters\":3 \n a> r|k|$t \n a< ok \n b< ok $u 33 \n b> r|k|$u \n b< ok \n
+     c< ok $v 33 \n c> r|k|$v \n c< ok \n d< ok $w 33")]
+#[case::no_barging(
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n a> r|k|$t \n a< ok \n a> l|k|0 \n a< timeout"
+)]
+#[case::not_reentrant("a> l|k|0 \n a< ok $t 33 \n a> l|k|1 \n a< timeout")]
+#[case::enqueue_then_acquire_queue_like_strangers(
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n b> l|k|1 \n b< timeout"
+)]
+#[case::several_keys_enqueued(
+    "a> e|k| \n a< acquired $t 33 \n a> e|m| \n a< acquired $u 33 \n a> w|m|0 \n a< ok $u 33 \n
+     a> w|k|0 \n a< ok $t 33"
+)]
+#[case::bad_wait_keeps_the_place(
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n b> w|k| \n b< error \n b> w|k|x \n b< error \n
+     a> r|k|$t \n a< ok \n b> w|k|9 \n b< ok $u 33")]
+#[case::release_deletes_the_record(
+    "a> e|k| \n a< acquired $t 33 \n a> r|k|$t \n a< ok \n a> w|k|0 \n a< error_not_enqueued \n
+     a> e|k| \n a< acquired $u 33"
+)]
+#[case::tokens_work_on_any_connection(
+    "a> l|k|0 \n a< ok $t 33 \n b> n|k|$t 50 \n b< ok 50 \n b> r|k|$t \n b< ok"
+)]
+#[case::bogus_token_makes_no_key(
+    "a> r|k|x \n a< error \n a> n|k|x \n a< error \n stats \"idle_locks\":[]"
+)]
+// --- leaving
+#[case::close_releases(
+    "a> l|k|0 \n a< ok $t 33 \n b> l|k|20 \n stats \"waiters\":1 \n a- \n b< ok $u 33"
+)]
+#[case::close_frees_all_slots(
+    "a> sl|p|0 2 \n a< ok $t 33 \n a> sl|p|0 2 \n a< ok $u 33 \n b> sl|p|20 2 \n c> sl|p|20 2 \n
+     stats \"waiters\":2 \n a- \n b< ok $v 33 \n c< ok $w 33"
+)]
+#[case::close_drops_the_place(
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n c> l|k|20 \n stats \"waiters\":2 \n b- \n
+     stats \"waiters\":1 \n a> r|k|$t \n a< ok \n c< ok $u 33"
+)]
+#[case::half_close_is_answered("a> l|k|0 \n a~ \n a< ok $t 33 \n a.")]
+#[case::half_close_while_waiting_is_answered(
+    "a> l|k|0 \n a< ok $t 33 \n b> l|k|20 \n b~ \n stats \"waiters\":1 \n a> r|k|$t \n a< ok \n
+     b< ok $u 33 \n b."
+)]
+#[case::half_close_with_requests_behind(
+    "a> l|k|0 \n a< ok $t 33 \n b> l|k|20 \n b> ping|_|_ \n b~ \n stats \"waiters\":1 \n
+     a> r|k|$t \n a< ok \n b< ok $u 33 \n b< ok \n b."
+)]
+#[case::pipelined_requests_are_served_in_order(
+    "a> l|k|0 \n a> ping|_|_ \n a> x|| \n a> w|k|0 \n a< ok $t 33 \n a< ok \n a< error \n
+     a< error_not_enqueued"
+)]
+fn conversation(#[case] script: &str) {
+    play(&Daemon::start(&[]), script);
+}
+
+#[rstest]
+#[case::max_locks(
+    &["--max-locks", "2"],
+    "a> l|k1|0 \n a< ok $t 33 \n a> sl|k2|0 2 \n a< ok $u 33 \n a> l|k3|0 \n a< error_max_locks \n
+     a> e|k3| \n a< error_max_locks \n a> se|k3|2 \n a< error_max_locks \n a> l|k1|0 \n a< timeout")]
+#[case::idle_keys_count(
+    &["--max-locks", "1"],
+    "a> l|k1|0 \n a< ok $t 33 \n a> r|k1|$t \n a< ok \n a> l|k2|0 \n a< error_max_locks")]
+#[case::max_waiters(
+    &["--max-waiters", "1"],
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n c> l|k|9 \n c< error_max_waiters \n
+     c> l|k|0 \n c< error_max_waiters \n c> e|k| \n c< error_max_waiters")]
+#[case::already_enqueued_comes_before_max_waiters(
+    &["--max-waiters", "1"],
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n b> e|k| \n b< error_already_enqueued")]
+#[case::default_lease(&["--default-lease-ttl", "7"], "a> l|k|0 \n a< ok $t 7 \n a> n|k|$t \n a< ok 7")]
+#[case::idle_keys_are_forgotten(
+    &["--gc-interval", "1", "--gc-max-idle", "1"],
+    "a> sl|k|0 3 \n a< ok $t 33 \n a> sr|k|$t \n a< ok \n
+     stats \"idle_locks\":[],\"idle_semaphores\":[]} \n a> l|k|0 \n a< ok $u 33")]
+#[case::row_6_silence(&["--read-timeout", "1"], "a> ping|_|_ \n a< ok \n a< error \n a. \n log code=10")]
+#[case::row_8_holds_stay(
+    &["--auto-release-on-disconnect=false"],
+    "a> l|k|0 50 \n a< ok $t 50 \n a- \n stats \"connections\":1 \n b> l|k|0 \n b< timeout \n
+     b> n|k|$t \n b< ok 33 \n b> r|k|$t \n b< ok \n b> l|k|0 \n b< ok $u 33")]
+#[case::row_8_waiters_go(
+    &["--auto-release-on-disconnect=false"],
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n c> l|k|99 \n stats \"waiters\":2 \n b- \n c- \n
+     stats \"waiters\":0 \n a> r|k|$t \n a< ok \n a> l|k|0 \n a< ok $u 33")]
+#[case::row_8_a_grant_nobody_saw_goes(
+    &["--auto-release-on-disconnect=false"],
+    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n a> r|k|$t \n a< ok \n b- \n
+     stats \"idle_locks\":[{\"key\":\"k\" ")]
+#[case::row_8_what_enqueue_told_stays(
+    &["--auto-release-on-disconnect=false"],
+    "a> e|k| \n a< acquired $t 33 \n a- \n stats \"connections\":1 \n b> r|k|$t \n b< ok")]
+fn conversation_with_options(#[case] options: &[&str], #[case] script: &str) {
+    play(&Daemon::start(options), script);
+}
+
+#[rstest]
+#[case(3, "x|k|1")]
+#[case(4, "l|k|x")]
+#[case(5, "l||1")]
+#[case(6, "l|k|-1")]
+#[case(7, "r|k|")]
+#[case(8, "l|k|1 2 3")]
+#[case(9, "l|k|1 0")]
+#[case(13, "sl|k|1 0")]
+fn codes_are_in_the_log(#[case] code: u8, #[case] frame: &str) {
+    let daemon = Daemon::start(&[]);
+    play(&daemon, &format!("a> {frame} \n a< error \n log code={code}\n a> ping|_|_ \n a< ok"));
+}
+
+/// Fences grow with every grant, also from one run of the server to the next.
+#[test]
+fn fences_grow() {
+    let mut last = 0;
+    for _ in 0..2 {
+        let daemon = Daemon::start(&[]);
+        let mut talker = daemon.talk();
+        for key in ["k", "m", "k", "n"] {
+            let token = talker.take(key, "0");
+            assert_eq!(talker.ask("r", key, &token), "ok");
+            let fence = u64::from_str_radix(&token[..16], 16).unwrap();
+            assert!(fence > last, "{fence} after {last}");
+            last = fence;
+        }
+    }
+}
