@@ -1,0 +1,63 @@
+//! What the documents say of the repository is so: each test that SECURITY.md names exists, and
+//! each file that the README tells people to use is there.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust source of the workspace, as one text.
+fn sources() -> String {
+    let mut text = String::new();
+    let mut rest: Vec<PathBuf> = ["src", "tests", "crates"].map(|dir| root().join(dir)).into();
+    while let Some(path) = rest.pop() {
+        if path.is_dir() {
+            rest.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text += &fs::read_to_string(path).unwrap();
+        }
+    }
+    text
+}
+
+/// The words in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn every_line_of_the_threat_table_has_its_test() {
+    let sources = sources();
+    let document = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let lines = document.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let mut counted = 0;
+    for line in lines {
+        let tests = line.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let names: Vec<_> = quoted(tests).collect();
+        assert!(!names.is_empty(), "no test is named: {line}");
+        for name in names {
+            let found = sources.contains(&format!("fn {name}("))
+                || sources.contains(&format!("fn {name}<"));
+            assert!(found, "{name} is not there: {line}");
+            counted += 1;
+        }
+    }
+    assert!(counted > 40, "{counted} tests are named");
+}
+
+#[test]
+fn files_the_readme_tells_of_are_there() {
+    let document = fs::read_to_string(root().join("README.md")).unwrap();
+    let tops = ["etc/", "tests/", "man/", "xinetd.d/", "inetd.conf", "crates/", "benches/", ".ci/"];
+    let paths = quoted(&document).filter(|word| tops.iter().any(|top| word.starts_with(top)));
+    let mut counted = 0;
+    for path in paths.map(|path| path.trim_end_matches(['*', '?'])) {
+        assert!(root().join(path).exists(), "{path} is not there");
+        counted += 1;
+    }
+    assert!(counted > 5, "{counted} files are named");
+}
