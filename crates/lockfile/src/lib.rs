@@ -61,6 +61,8 @@ mod sys;
 mod temporary;
 
 #[cfg(test)]
+mod corpus_tests;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod order_tests;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::str::FromStr;
 
 use nix::errno::Errno;
 use nix::sys::signal::kill;
@@ -103,11 +104,16 @@ const STAT_BYTES: usize = 2048;
 
 /// The command name in field 2 may hold blanks and parentheses, so fields are counted from its
 /// last closing one.
-fn start_time_in(stat: &[u8]) -> Option<u64> {
+pub(crate) fn start_time_in(stat: &[u8]) -> Option<u64> {
     let end_of_name = stat.iter().rposition(|b| *b == b')')?;
     let rest = std::str::from_utf8(stat.get(end_of_name + 1..)?).ok()?;
     // The first field behind the name is number 3.
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    number(rest.split_ascii_whitespace().nth(19)?)
+}
+
+/// Digits and nothing else; the standard library would also take a plus.
+fn number<N: FromStr>(text: &str) -> Option<N> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 /// The kernel's random name for the current boot, 36 characters. `None` without `/proc`.
@@ -135,9 +141,9 @@ pub fn owner(pid: Pid) -> Option<u32> {
     }
 }
 
-fn real_uid_in(status: &str) -> Option<u32> {
+pub(crate) fn real_uid_in(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+    number(line.split_ascii_whitespace().next()?)
 }
 
 /// The process that started this one.
@@ -150,7 +156,7 @@ pub fn parent() -> Option<Pid> {
 #[must_use]
 pub fn largest() -> i32 {
     let text = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
-    text.and_then(|text| text.trim_end().parse().ok()).unwrap_or(4_194_304)
+    text.and_then(|text| number(text.trim_end())).unwrap_or(4_194_304)
 }
 
 #[cfg(test)]
@@ -215,6 +221,7 @@ mod tests {
     #[rstest]
     #[case::usual("7 (sh) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9", Some(4242))]
     #[case::hostile_name("7 (a) b (c)) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 77 9", Some(77))]
+    #[case::a_plus("7 (sh) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 +42 9 9", None)]
     #[case::too_short("7 (sh) S 1 7", None)]
     #[case::no_name("7 sh S", None)]
     #[case::empty("", None)]
