@@ -128,10 +128,24 @@ fn release(words: &Release) -> Result<Outcome, Error> {
     if words.force {
         semaphore.release_for(Releaser::Anyone)?;
     } else {
-        let holder = semaphore.named_holder_or_number(words.holder.pid)?;
-        semaphore.release_for(Releaser::Holder(&holder))?;
+        release_as_holder(&semaphore, words.holder.pid)?;
     }
     Ok(Outcome::Released)
+}
+
+/// The calling process is the holder, or this very process is: a shell often becomes the last
+/// command of a script or a subshell (execve(2)) instead of starting it.
+fn release_as_holder(semaphore: &Semaphore, named: Option<Pid>) -> Result<(), Error> {
+    let holder = semaphore.named_holder_or_number(named)?;
+    let denied = match semaphore.release_for(Releaser::Holder(&holder)) {
+        Err(error @ Error::NotHolder { .. }) if named.is_none() => error,
+        result => return result,
+    };
+    let own = semaphore.named_holder(Some(Pid::this()))?;
+    match semaphore.release_for(Releaser::Holder(&own)) {
+        Err(Error::NotHolder { .. }) => Err(denied),
+        result => result,
+    }
 }
 
 impl Semaphore {

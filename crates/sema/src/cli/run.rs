@@ -26,7 +26,7 @@ use super::actions::{system, warn};
 use super::arguments::{Lock, Taking};
 use super::complain;
 use super::outcome::{exit, printable};
-use super::signals::{Sender, Signals, is_ignored};
+use super::signals::{Sender, Signals, is_ignored, let_through};
 use crate::error::Error;
 use crate::record::{Holder, integer};
 use crate::semaphore::{Patience, Semaphore};
@@ -50,7 +50,7 @@ pub(crate) fn run(
     let signals = Signals::catch(&[Signal::SIGCHLD]).map_err(system)?;
     let patience = Patience { timeout, alarm: Some(&signals) };
     let mut waiting = None;
-    let mut claimant = || claim(&semaphore, &mut waiting, command);
+    let mut claimant = || claim(&semaphore, &mut waiting, command, signals.added());
     let guard = semaphore.acquire_as(taking.tag.as_deref(), &mut claimant, &patience)?;
     if let Some(signal) = signals.ring() {
         guard.release()?;
@@ -70,10 +70,11 @@ fn claim(
     semaphore: &Semaphore,
     waiting: &mut Option<Waiting>,
     command: &[OsString],
+    mask: u64,
 ) -> Result<Holder, Error> {
     let waiting = match waiting {
         Some(waiting) => waiting,
-        None => waiting.insert(Waiting::start(command)?),
+        None => waiting.insert(Waiting::start(command, mask)?),
     };
     let number = u64::from(waiting.child.0.id());
     let pid = i64::try_from(number).ok().and_then(Pid::new);
@@ -107,7 +108,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn start(command: &[OsString]) -> Result<Self, Error> {
+    fn start(command: &[OsString], mask: u64) -> Result<Self, Error> {
         let (listen, tell) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(system)?;
         // The only descriptor the child inherits besides the first three; it closes it before
         // it becomes the command.
@@ -116,6 +117,7 @@ impl Waiting {
             .arg0("sema")
             .arg(WHEN_TOLD)
             .arg(listen.as_raw_fd().to_string())
+            .arg(mask.to_string())
             .args(command)
             .spawn()
             .map_err(|_| Error::Process { message: "cannot start /proc/self/exe" })?;
@@ -133,8 +135,10 @@ impl Waiting {
 pub(crate) fn told_by_wrapper(mut words: impl Iterator<Item = OsString>) -> Option<u8> {
     words.next().filter(|word| word == WHEN_TOLD)?;
     let descriptor = words.next()?.into_string().ok()?;
+    let mask = words.next()?.into_string().ok()?;
     let program = words.next()?;
     let slot = listen(&descriptor)?;
+    let_through(integer(&mask)?);
     let error = Command::new(&program).args(words).env("SEMA_SLOT", slot.to_string()).exec();
     complain(&(printable(&format!("sema: {}: {error}", program.to_string_lossy())) + "\n"));
     let missing = error.kind() == std::io::ErrorKind::NotFound;

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::watch::Alarm;
@@ -46,6 +46,7 @@ pub(crate) enum Sender {
 #[derive(Debug)]
 pub(crate) struct Signals {
     fd: SignalFd,
+    added: u64,
 }
 
 impl Signals {
@@ -54,9 +55,16 @@ impl Signals {
         let ignored = ignored_signals();
         let heard = ENDING.into_iter().filter(|signal| !is_in(*signal, ignored));
         let set: SigSet = heard.chain(more.iter().copied()).collect();
-        set.thread_block()?;
+        let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let added = set.iter().filter(|signal| !before.contains(*signal));
+        let added = added.filter_map(bit).fold(0, |mask, bit| mask | (1 << bit));
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        Ok(Self { fd })
+        Ok(Self { fd, added })
+    }
+
+    /// What this holds off that was not held off before, for [`let_through`].
+    pub(crate) fn added(&self) -> u64 {
+        self.added
     }
 
     /// The next signal that has arrived. Does not wait.
@@ -99,6 +107,17 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
 }
 
 fn is_in(signal: Signal, mask: u64) -> bool {
-    let bit = u32::try_from(signal as i32).ok().and_then(|number| number.checked_sub(1));
-    bit.and_then(|bit| mask.checked_shr(bit)).is_some_and(|rest| rest & 1 == 1)
+    bit(signal).and_then(|bit| mask.checked_shr(bit)).is_some_and(|rest| rest & 1 == 1)
+}
+
+/// A signal's place in a mask of the kernel's.
+fn bit(signal: Signal) -> Option<u32> {
+    u32::try_from(signal as i32).ok()?.checked_sub(1).filter(|bit| *bit < u64::BITS)
+}
+
+/// Lets signals through again that another process held off and this one inherited: a child has
+/// its parent's mask (the standard library does not change that), a command must not.
+pub(crate) fn let_through(mask: u64) {
+    let set: SigSet = Signal::iterator().filter(|signal| is_in(*signal, mask)).collect();
+    let _ = set.thread_unblock();
 }

@@ -1,0 +1,530 @@
+//! `sema` and `semats` as a script sees them: every command, its words and its exit codes.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod scratch;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rstest::rstest;
+use scratch::{NOBODY, Scratch, now, until};
+
+#[test]
+fn try_records_the_calling_shell_and_release_from_it_is_the_owners() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sema try a --tag deploy >said
+         grep -qx \"pid=$$\" a && grep -qx tag=deploy a
+         sema try a >/dev/null 2>&1 && exit 90
+         sh -c 'sema release a; exit $?' 2>denied && exit 91
+         test -e a
+         sema release a
+         test ! -e a");
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "status: released\n"), "{ran:?}");
+    let said = scratch.read("said");
+    assert!(said.starts_with("status: acquired\npid: ") && said.ends_with("tag: deploy\n"));
+    assert!(scratch.read("denied").contains("not held by you but by process"));
+}
+
+#[test]
+fn a_shell_that_becomes_its_last_command_still_releases() {
+    let scratch = Scratch::new();
+    for shell in ["sh", "bash"] {
+        let mut command = scratch.command(shell);
+        command.args([
+            "-c",
+            "sema try a -q && sema status a | grep '^alive: true' && exec sema release a",
+        ]);
+        let ran = scratch::finish(&mut command);
+        assert_eq!(
+            (ran.code(), ran.out.as_str()),
+            (0, "alive: true\nstatus: released\n"),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
+fn the_lock_file_says_everything_and_old_readers_ignore_what_is_new() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.sema(&["try", "a", "--tag", "t\nx\u{1b}y"]).code(), 0);
+    let text = scratch.read("a");
+    let keys: Vec<_> = text.lines().map(|line| line.split_once('=').unwrap().0).collect();
+    assert_eq!(keys, ["pid", "timestamp", "tag", "start", "boot", "pidns", "host"]);
+    assert!(text.contains("\ntag=t x y\n"));
+    assert_eq!(fs::metadata(scratch.at("a")).unwrap().permissions().mode() & 0o7777, 0o644);
+}
+
+#[test]
+fn a_lock_that_is_held_is_exit_1_and_says_by_whom() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--tag", "first"]);
+    let us = std::process::id();
+    for words in [
+        &["try", "a"][..],
+        &["acquire", "a", "--timeout", "0.05"],
+        &["wait", "a", "--timeout", "0"],
+    ] {
+        let ran = scratch.sema(words);
+        assert_eq!(ran.code(), 1, "{ran:?}");
+        assert!(ran.err.contains(&format!("held by process {us}")), "{ran:?}");
+        assert!(ran.err.contains("(first)"), "{ran:?}");
+        assert_eq!(ran.out, "");
+    }
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+#[test]
+fn not_held_is_exit_1() {
+    let scratch = Scratch::new();
+    for words in [&["release", "a"][..], &["release", "a", "--force"]] {
+        let ran = scratch.sema(words);
+        assert_eq!((ran.code(), ran.err.as_str()), (1, "sema: a: not held\n"));
+    }
+}
+
+#[test]
+fn force_releases_anyones_lock() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--pid", "1"]);
+    assert_eq!(scratch.sema(&["release", "a"]).code(), 1);
+    assert_eq!(scratch.sema(&["release", "a", "--force"]).code(), 0);
+    scratch.sema(&["try", "a", "--pid", "1"]);
+    assert_eq!(scratch.sema(&["release", "a", "--pid", "1"]).code(), 0);
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[test]
+fn status_prints_what_the_documents_show() {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid={NOBODY}\ntimestamp={}\ntag=ts-process\n", now() - 5));
+    let ran = scratch.sema(&["status", "a"]);
+    let expected =
+        format!("locked: true\npid: {NOBODY}\ntimestamp: {}\ntag: ts-process\n", now() - 5);
+    let (start, _) = ran.out.split_once("alive: ").unwrap();
+    assert!(start == expected || start.len() == expected.len(), "{ran:?}");
+    assert!(ran.out.contains("alive: false\nstale: false\nage: "));
+    assert_eq!(ran.code(), 1, "held");
+    let free = scratch.sema(&["status", "free"]);
+    assert_eq!((free.code(), free.out.as_str()), (0, "locked: false\n"));
+}
+
+#[rstest]
+#[case::no_command(&[])]
+#[case::unknown_command(&["grab", "a"])]
+#[case::no_path(&["try"])]
+#[case::empty_path(&["try", ""])]
+#[case::traversal(&["try", "../a"])]
+#[case::no_name(&["try", "sub/"])]
+#[case::bad_timeout(&["acquire", "a", "--timeout", "soon"])]
+#[case::bad_slots(&["try", "a", "--slots", "0"])]
+#[case::dead_holder(&["try", "a", "--pid", "4194305"])]
+#[case::force_with_slots(&["release", "a", "--force", "--slots", "2"])]
+#[case::run_without_command(&["run", "a"])]
+fn bad_arguments_are_exit_2(#[case] words: &[&str]) {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(words);
+    assert_eq!(ran.code(), 2, "{ran:?}");
+    assert!(!ran.err.is_empty() && ran.out.is_empty());
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[rstest]
+#[case::no_directory(&["try", "missing/a"])]
+#[case::directory_in_the_way(&["try", "sub"])]
+#[case::release_of_a_directory(&["release", "sub", "--force"])]
+#[case::status_of_a_directory(&["status", "sub"])]
+#[case::list_of_nothing(&["list", "missing"])]
+#[case::wait_for_a_fifo(&["wait", "fifo"])]
+#[case::try_a_fifo(&["try", "fifo"])]
+#[case::release_of_garbage(&["release", "garbage"])]
+fn file_errors_are_exit_3(#[case] words: &[&str]) {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("sub")).unwrap();
+    nix::unistd::mkfifo(&scratch.at("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    scratch.write("garbage", "no lock\n");
+    let ran = scratch.sema(words);
+    assert_eq!(ran.code(), 3, "{ran:?}");
+    assert_eq!(scratch.files(), ["fifo", "garbage", "sub"]);
+}
+
+#[test]
+fn json_is_one_object_on_one_line_with_the_same_members() {
+    let scratch = Scratch::new();
+    let us = std::process::id();
+    let taken = scratch.sema(&["try", "a", "--json", "--tag", "t"]);
+    assert!(taken.out.starts_with(&format!("{{\"status\":\"acquired\",\"pid\":{us},")));
+    let denied = scratch.sema(&["try", "a", "--json"]);
+    assert_eq!((denied.code(), denied.err.as_str()), (1, ""));
+    assert!(denied.out.contains("\"type\":\"ALREADY_LOCKED\""));
+    assert!(denied.out.contains(&format!("\"holderPid\":{us},\"lockedSince\":")));
+    let status = scratch.sema(&["status", "a", "--json"]);
+    assert!(
+        status.out.ends_with(",\"tag\":\"t\",\"alive\":true,\"stale\":false,\"age\":0}\n")
+            || status.out.contains("\"alive\":true")
+    );
+    let checked = scratch.sh("sema status a --json | python3 -c 'import json,sys; print(json.load(sys.stdin)[\"tag\"])'; sema list . --json | python3 -c 'import json,sys; print(json.load(sys.stdin)[0][\"name\"])'");
+    assert_eq!(checked.out, "t\na\n", "{checked:?}");
+}
+
+#[test]
+fn quiet_leaves_the_exit_code_alone_to_speak() {
+    let scratch = Scratch::new();
+    for (words, code) in [
+        (&["try", "a", "-q"][..], 0),
+        (&["try", "a", "--quiet"], 1),
+        (&["status", "a", "-q"], 1),
+        (&["acquire", "a", "--timeout", "0", "-q"], 1),
+        (&["release", "a", "-q"], 0),
+        (&["release", "a", "-q"], 1),
+        (&["wait", "a", "-q"], 0),
+    ] {
+        let ran = scratch.sema(words);
+        assert_eq!((ran.code(), ran.out.as_str(), ran.err.as_str()), (code, "", ""), "{words:?}");
+    }
+}
+
+#[test]
+fn mode_is_the_files_whatever_the_umask() {
+    let scratch = Scratch::new();
+    let ran =
+        scratch.sh("umask 077; sema try a -q; umask 0; sema try b --mode 600 -q; stat -c %a a b");
+    assert_eq!(ran.out, "644\n600\n");
+}
+
+#[test]
+fn slots_are_counted_and_named() {
+    let scratch = Scratch::new();
+    for slot in 1..=3 {
+        let ran = scratch.sema(&["try", "a", "--slots", "3"]);
+        assert!(ran.out.starts_with(&format!("status: acquired\nslot: {slot}\n")), "{ran:?}");
+    }
+    assert_eq!(scratch.sema(&["try", "a", "--slots", "3"]).code(), 1);
+    assert_eq!(scratch.files(), ["a.1", "a.2", "a.3"]);
+    let full = scratch.sema(&["status", "a", "--slots", "3"]);
+    assert!(full.out.starts_with("locked: true\nslots: 3\nheld: 3\nslot: 1\npid: "));
+    assert_eq!(full.code(), 1);
+    assert_eq!(scratch.sema(&["release", "a", "--slots", "3"]).code(), 0);
+    assert_eq!(scratch.files(), ["a.2", "a.3"]);
+    assert_eq!(scratch.sema(&["wait", "a", "--slots", "3"]).out, "status: free\n");
+    assert_eq!(scratch.sema(&["status", "a", "--slots", "3"]).code(), 0);
+    assert_eq!(scratch.sema(&["release", "a.3", "--force"]).code(), 0);
+}
+
+#[test]
+fn acquire_waits_for_the_release() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sema try a -q
+         (sema acquire a --tag second -q && echo second >>order && sema release a -q) &
+         while ! ls -d /proc/$!/task/*/children >/dev/null 2>&1; do :; done
+         echo first >>order
+         sema release a -q
+         wait
+         cat order");
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "first\nsecond\n"), "{ran:?}");
+    assert_eq!(scratch.files(), ["order"]);
+}
+
+#[rstest]
+#[case::term("TERM", 143)]
+#[case::int("INT", 130)]
+#[case::hangup("HUP", 129)]
+#[case::quit("QUIT", 131)]
+#[case::alarm("ALRM", 142)]
+#[case::user_1("USR1", 138)]
+fn a_signal_while_waiting_is_128_and_its_number_and_leaves_nothing(
+    #[case] name: &str,
+    #[case] code: i32,
+) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    for program in ["sema acquire a", "semats acquire a"] {
+        let mut words = program.split(' ');
+        let mut command = scratch.command(words.next().unwrap());
+        command.args(words).stdout(std::process::Stdio::piped());
+        let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        wait_until_blocked(child.id());
+        let signal: nix::sys::signal::Signal = format!("SIG{name}").parse().unwrap();
+        nix::sys::signal::kill(scratch::pid_of(&child), signal).unwrap();
+        assert_eq!(scratch::gather(child).code(), code);
+        assert_eq!(scratch.files(), ["a"]);
+    }
+}
+
+/// Until the program has turned its signals into something to wait for.
+fn wait_until_blocked(pid: u32) {
+    until("a program that waits", || {
+        let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let links = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+        links.into_iter().any(|link| link.ends_with("anon_inode:[signalfd]")).then_some(())
+    });
+}
+
+#[test]
+fn nohup_keeps_a_waiter_waiting() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let mut command = scratch.command("sh");
+    command.args(["-c", "trap '' HUP; exec sema acquire a"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    wait_until_blocked(child.id());
+    nix::sys::signal::kill(scratch::pid_of(&child), nix::sys::signal::Signal::SIGHUP).unwrap();
+    fs::remove_file(scratch.at("a")).unwrap();
+    assert_eq!(scratch::gather(child).code(), 0);
+}
+
+#[test]
+fn list_shows_the_locks_of_a_directory() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "live", "--tag", "mine"]);
+    scratch.write("dead", format!("pid={NOBODY}\ntimestamp=1\n"));
+    scratch.write("notes", "hello\n");
+    let ran = scratch.sema(&["list", "."]);
+    let lines: Vec<Vec<&str>> = ran.out.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines.len(), 2, "{ran:?}");
+    assert_eq!(lines[0][..4], ["dead", "4194305", "dead", "stale"]);
+    let us = std::process::id().to_string();
+    assert_eq!(lines[1][..4], ["live", us.as_str(), "alive", "held"]);
+    assert_eq!(lines[1][5], "mine");
+}
+
+#[test]
+fn clean_sweeps_the_stale_and_temporary_files_of_the_dead() {
+    let scratch = Scratch::new();
+    let us = std::process::id();
+    let living = format!("a.{us}.0123456789abcdef.tmp");
+    for program in [Scratch::sema as fn(&Scratch, &[&str]) -> _, Scratch::semats] {
+        scratch.write("a", format!("pid={NOBODY}\ntimestamp=1\n"));
+        scratch.write("a.4194305.0123456789abcdef.tmp", "");
+        scratch.write(&living, "");
+        let ran = program(&scratch, &["clean", "a"]);
+        assert!(ran.out.starts_with("cleaned: true\n"), "{ran:?}");
+        assert_eq!(scratch.files(), [living.as_str()]);
+        let again = program(&scratch, &["clean", "a"]);
+        assert!(again.out.starts_with("cleaned: false\n") && again.code() == 0);
+    }
+}
+
+#[test]
+fn stale_zero_is_never() {
+    let scratch = Scratch::new();
+    let words = format!("pid={NOBODY}\ntimestamp=1\n");
+    scratch.write("a", &words);
+    assert_eq!(scratch.sema(&["try", "a", "--stale", "0"]).code(), 1);
+    assert_eq!(scratch.sema(&["try", "a", "--stale", "0", "--stale-when", "age"]).code(), 1);
+    assert_eq!(scratch.read("a"), words);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+}
+
+#[test]
+fn the_shell_and_python_of_the_documents_read_and_write_our_files() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(
+        r#"
+        # Written by the shell, as the protocol document shows it.
+        echo "pid=$$" > my.lock
+        echo "timestamp=$(date +%s)" >> my.lock
+        echo "tag=shell-script" >> my.lock
+        sema status my.lock | head -4 >seen || true
+        printf 'locked: true\npid: %s\ntimestamp: %s\ntag: shell-script\n' "$$" "$(sed -n 's/^timestamp=//p' my.lock)" >expected
+        cmp seen expected
+        semats status my.lock --json >/dev/null
+        sema release my.lock -q
+        # Written by us, read by Python as there.
+        sema try my.lock --tag 'a=b c' -q
+        python3 - <<'END'
+def parse_lock_file(path):
+    with open(path) as f:
+        info = {}
+        for line in f:
+            if '=' in line:
+                key, value = line.strip().split('=', 1)
+                info[key] = value
+    return info
+
+info = parse_lock_file('my.lock')
+print(info['tag'], info['pid'].isdigit(), info['timestamp'].isdigit())
+END
+        "#,
+    );
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "a=b c True True\n"), "{ran:?}");
+}
+
+#[test]
+fn a_crlf_file_is_read() {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid=1\r\ntimestamp={}\r\ntag=windows\r\n", now()));
+    let ran = scratch.sema(&["status", "a"]);
+    assert!(ran.out.contains("pid: 1\n") && ran.out.contains("tag: windows\nalive: true\n"));
+}
+
+#[test]
+fn a_tag_in_a_hostile_file_moves_no_terminal() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\ntag=x\u{1b}[2J\u{9b}2Jy\n");
+    for words in [&["status", "a"][..], &["list", "."], &["try", "a"]] {
+        let ran = scratch.sema(words);
+        assert!(!(ran.out + &ran.err).chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
+    }
+}
+
+#[test]
+fn completions_and_help_name_every_command() {
+    let scratch = Scratch::new();
+    let help = scratch.sema(&["--help"]);
+    let bash = scratch.sema(&["completions", "bash"]);
+    assert_eq!((help.code(), bash.code()), (0, 0));
+    for command in ["try", "acquire", "release", "status", "wait", "list", "clean", "run"] {
+        assert!(help.out.contains(&format!("\n  {command} ")), "{command}");
+        assert!(
+            bash.out.contains(&format!("sema__subcmd__{command}"))
+                || bash.out.contains(&format!("sema__{command}")),
+            "{command}"
+        );
+    }
+    let syntax = scratch.sh("sema completions bash >c; bash -n c; complete() { :; }; echo good");
+    assert_eq!(syntax.out, "good\n", "{syntax:?}");
+}
+
+#[test]
+fn a_reader_that_has_gone_away_is_no_reason_to_panic() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sema try a >/dev/full; sema status a >/dev/full || echo $?; rm a; sema status a >/dev/full || echo $?");
+    assert_eq!(ran.out, "1\n3\n", "{ran:?}");
+    assert!(!ran.err.contains("panicked"));
+}
+
+// semats
+
+#[test]
+fn semats_takes_shows_and_releases() {
+    let scratch = Scratch::new();
+    let taken = scratch.semats(&["try-acquire", "a", "--tag", "npm build"]);
+    assert_eq!(taken.code(), 0);
+    let text = scratch.read("a");
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "no more than the original writes: {text}");
+    let pid = lines[0].strip_prefix("pid=").unwrap();
+    let since = lines[1].strip_prefix("timestamp=").unwrap();
+    let said = format!("status: acquired\npid: {pid}\ntimestamp: {since}\ntag: npm build\n");
+    assert_eq!(taken.out, said);
+
+    let status = scratch.semats(&["status", "a"]);
+    let info = format!("{{\"pid\":{pid},\"timestamp\":{since},\"tag\":\"npm build\"}}");
+    let shown =
+        format!("locked: true\ninfo: {info}\nisStale: false\nisOwnedByCurrentProcess: false\n");
+    assert_eq!((status.code(), status.out), (0, shown));
+
+    let denied = scratch.semats(&["release", "a"]);
+    assert_eq!((denied.code(), denied.out.as_str()), (1, ""));
+    assert!(denied.err.starts_with("status: failed\ntype: PERMISSION_DENIED\nmessage: "));
+    assert!(denied.err.contains(&format!("holderPid: {pid}\n")));
+    let released = scratch.semats(&["release", "-f", "a"]);
+    assert_eq!((released.code(), released.out.as_str()), (0, "status: released\n"));
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[test]
+fn semats_json_is_indented_by_two() {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid=7\ntimestamp={}\ntag=x\n", now()));
+    let ran = scratch.semats(&["-j", "status", "a"]);
+    let expected = format!(
+        "{{\n  \"locked\": true,\n  \"info\": {{\n    \"pid\": 7,\n    \"timestamp\": {},\n    \"tag\": \"x\"\n  }},\n  \"isStale\": false,\n  \"isOwnedByCurrentProcess\": false\n}}\n",
+        scratch.read("a").lines().nth(1).unwrap().strip_prefix("timestamp=").unwrap()
+    );
+    assert_eq!(ran.out, expected);
+    let free = scratch.semats(&["status", "free", "--json"]);
+    assert!(free.out.contains("\"info\": null"));
+    let denied = scratch.semats(&["try-acquire", "a", "--json"]);
+    assert_eq!((denied.code(), denied.err.as_str()), (1, ""));
+    assert!(denied.out.starts_with(
+        "{\n  \"status\": \"failed\",\n  \"type\": \"ALREADY_LOCKED\",\n  \"message\": "
+    ));
+}
+
+#[test]
+fn semats_reports_try_acquire_on_output_and_the_others_on_error() {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid=1\ntimestamp={}\n", now()));
+    let tried = scratch.semats(&["try-acquire", "a"]);
+    assert!(
+        tried.out.starts_with("status: failed\ntype: ALREADY_LOCKED\n") && tried.err.is_empty()
+    );
+    assert!(tried.out.contains("\nholderPid: 1\nlockedSince: "));
+    let waited = scratch.semats(&["acquire", "a", "--timeout", "60"]);
+    assert!(waited.err.starts_with("status: failed\ntype: TIMEOUT\n") && waited.out.is_empty());
+    assert_eq!((tried.code(), waited.code()), (1, 1));
+    let missing = scratch.semats(&["release", "b"]);
+    assert_eq!(missing.err, "status: failed\ntype: NOT_LOCKED\nmessage: not held\n");
+}
+
+#[rstest]
+#[case::traversal(&["acquire", "../a"], "PATH_TRAVERSAL")]
+#[case::anywhere(&["release", "x/../a"], "PATH_TRAVERSAL")]
+#[case::no_directory(&["status", "missing/a"], "INVALID_PATH")]
+#[case::parse_error(&["status", "garbage"], "PARSE_ERROR")]
+#[case::parse_error_of_release(&["release", "garbage"], "PARSE_ERROR")]
+#[case::io_error(&["acquire", "sub"], "IO_ERROR")]
+fn semats_names_the_type_of_a_failure(#[case] words: &[&str], #[case] kind: &str) {
+    let scratch = Scratch::new();
+    scratch.write("garbage", "nothing\n");
+    fs::create_dir(scratch.at("sub")).unwrap();
+    let ran = scratch.semats(words);
+    assert_eq!(ran.code(), 1);
+    assert!(ran.err.contains(&format!("status: failed\ntype: {kind}\n")), "{ran:?}");
+}
+
+#[rstest]
+#[case::traversal(&["try-acquire", "/tmp/../x"], "traversal")]
+#[case::no_directory(&["acquire", "missing/a"], "parent directory")]
+#[case::unknown_command(&["grab", "a"], "Unknown command: grab")]
+#[case::unknown_option(&["status", "a", "--color"], "Unknown option: --color")]
+#[case::no_path(&["status"], "path is required")]
+#[case::empty_path(&["try-acquire", ""], "path is required")]
+fn semats_says_error_and_exits_1(#[case] words: &[&str], #[case] text: &str) {
+    let scratch = Scratch::new();
+    let ran = scratch.semats(words);
+    assert_eq!(ran.code(), 1);
+    assert!(ran.err.starts_with("Error: ") && ran.err.contains(text), "{ran:?}");
+}
+
+#[test]
+fn semats_help_and_no_command() {
+    let scratch = Scratch::new();
+    let help = scratch.semats(&["--help"]);
+    assert!(help.out.contains("Usage:") && help.out.contains("Commands:"));
+    let none = scratch.semats(&[]);
+    assert_eq!((help.code(), none.code()), (0, 1));
+    assert_eq!(help.out, none.out);
+}
+
+#[rstest]
+#[case::gone_and_old(NOBODY, 3700, true)]
+#[case::gone_and_young(NOBODY, 60, false)]
+#[case::alive_and_old(1, 3700, false)]
+fn semats_follows_the_rule_of_both(#[case] pid: u32, #[case] age: u64, #[case] stale: bool) {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid={pid}\ntimestamp={}\n", now() - age));
+    let status = scratch.semats(&["status", "a"]);
+    assert!(status.out.contains(&format!("isStale: {stale}\n")), "{status:?}");
+    assert_eq!(scratch.semats(&["try-acquire", "a"]).code() == 0, stale);
+}
+
+#[test]
+fn semats_and_sema_exclude_each_other() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.semats(&["try-acquire", "a"]).code(), 0);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "held until it is old");
+    scratch.semats(&["release", "a", "--force"]);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    assert_eq!(scratch.semats(&["try-acquire", "a"]).code(), 1);
+}
+
+#[test]
+fn semats_is_verbose_on_request() {
+    let scratch = Scratch::new();
+    let ran = scratch.semats(&["try-acquire", "a", "--verbose"]);
+    assert!(ran.err.starts_with("[INFO] "));
+}

@@ -1,0 +1,285 @@
+//! `sema run`: exit codes, signals, what is not leaked, and what a killed wrapper leaves.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod scratch;
+
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rstest::rstest;
+use scratch::{Scratch, gather, pid_of, until};
+
+#[rstest]
+#[case::success("exit 0", 0)]
+#[case::failure("exit 1", 1)]
+#[case::any_code("exit 42", 42)]
+#[case::largest("exit 255", 255)]
+#[case::killed("kill -KILL $$", 137)]
+#[case::terminated("kill -TERM $$", 143)]
+#[case::like_not_found("exit 127", 127)]
+fn the_commands_exit_code_passes(#[case] script: &str, #[case] code: i32) {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
+    assert_eq!((ran.code(), ran.out.as_str(), ran.err.as_str()), (code, "", ""));
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[rstest]
+#[case::not_found("no-such-command-anywhere", 127)]
+#[case::not_found_at_a_path("./missing", 127)]
+#[case::not_executable("./plain", 126)]
+#[case::a_directory("/tmp", 126)]
+fn a_command_that_cannot_run_is_126_or_127(#[case] command: &str, #[case] code: i32) {
+    let scratch = Scratch::new();
+    scratch.write("plain", "text\n");
+    let ran = scratch.sema(&["run", "a", "--", command]);
+    assert_eq!(ran.code(), code, "{ran:?}");
+    assert!(ran.err.starts_with(&format!("sema: {command}: ")));
+    assert_eq!(scratch.files(), ["plain"]);
+}
+
+#[test]
+fn held_by_somebody_is_1_and_the_command_does_not_run() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sema(&["run", "a", "--timeout", "0.1", "--", "touch", "ran"]);
+    assert_eq!(ran.code(), 1);
+    assert!(ran.err.contains("timed out after") && ran.err.contains("held by process 1"));
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+#[test]
+fn the_lock_records_the_command_itself() {
+    let scratch = Scratch::new();
+    let script = "grep -qx pid=$$ a && sema status a | grep -qx 'alive: true' && echo $SEMA_SLOT";
+    let ran = scratch.sema(&["run", "a", "--tag", "t", "--", "sh", "-c", script]);
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\n"), "{ran:?}");
+}
+
+#[test]
+fn the_slot_is_in_the_environment() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--slots", "3"]);
+    let script = "echo $SEMA_SLOT; ls a.*";
+    let ran = scratch.sema(&["run", "a", "--slots", "3", "--", "sh", "-c", script]);
+    assert_eq!(ran.out, "2\na.1\na.2\n", "{ran:?}");
+}
+
+#[test]
+fn arguments_input_and_output_are_the_commands() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(r#"printf 'in\n' | sema run a -- sh -c 'cat; printf "%s|" "$@"; echo err >&2' x 'a b' '' --json -- '*'"#);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("in\na b||--json|--|*|", "err\n"));
+}
+
+fn start(scratch: &Scratch, words: &[&str]) -> Child {
+    let mut command = scratch.command(scratch::SEMA);
+    command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+#[rstest]
+#[case::term(Signal::SIGTERM)]
+#[case::interrupt(Signal::SIGINT)]
+#[case::hangup(Signal::SIGHUP)]
+#[case::quit(Signal::SIGQUIT)]
+#[case::user_1(Signal::SIGUSR1)]
+#[case::user_2(Signal::SIGUSR2)]
+#[case::alarm(Signal::SIGALRM)]
+fn signals_are_handed_to_the_command(#[case] signal: Signal) {
+    let scratch = Scratch::new();
+    let script = format!(
+        "trap 'echo heard; exit 9' {}; echo ready >ready; while :; do sleep 0.02; done",
+        signal.as_str().trim_start_matches("SIG")
+    );
+    let child = start(&scratch, &["run", "a", "--", "sh", "-c", &script]);
+    scratch.wait_for("ready");
+    kill(pid_of(&child), signal).unwrap();
+    let ran = gather(child);
+    assert_eq!((ran.code(), ran.out.as_str()), (9, "heard\n"), "{ran:?}");
+    assert_eq!(scratch.files(), ["ready"]);
+}
+
+#[test]
+fn a_command_that_dies_of_the_signal_is_128_and_its_number() {
+    let scratch = Scratch::new();
+    let child = start(&scratch, &["run", "a", "--", "sh", "-c", "echo x >ready; exec sleep 100"]);
+    scratch.wait_for("ready");
+    kill(pid_of(&child), Signal::SIGTERM).unwrap();
+    assert_eq!(gather(child).code(), 143);
+    assert_eq!(scratch.files(), ["ready"]);
+}
+
+#[test]
+fn a_terminals_signal_reaches_the_command_once() {
+    let scratch = Scratch::new();
+    // script(1) makes a terminal; its ^C goes to the whole foreground process group.
+    let inner = "sema run a -- sh -c 'trap \"echo heard >>heard\" INT; echo x >ready; n=0; while [ $n -lt 40 ]; do sleep 0.02; n=$((n+1)); done'";
+    let mut command = scratch.command("script");
+    command.args(["-qefc", inner, "/dev/null"]).stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("script(1) of bsdutils is needed");
+    scratch.wait_for("ready");
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), &[3]).unwrap();
+    let ran = gather(child);
+    assert_eq!(scratch.read("heard"), "heard\n", "{ran:?}");
+    assert_eq!(scratch.files(), ["heard", "ready"]);
+}
+
+#[rstest]
+#[case::term(Signal::SIGTERM, 143)]
+#[case::interrupt(Signal::SIGINT, 130)]
+#[case::hangup(Signal::SIGHUP, 129)]
+fn a_signal_while_waiting_ends_it_and_leaves_nothing(#[case] signal: Signal, #[case] code: i32) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let child = start(&scratch, &["run", "a", "--", "touch", "ran"]);
+    wait_until_caught(child.id());
+    kill(pid_of(&child), signal).unwrap();
+    assert_eq!(gather(child).code(), code);
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+fn wait_until_caught(pid: u32) {
+    until("a wrapper that waits", || {
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let links = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        links.into_iter().any(|link| link.ends_with("anon_inode:inotify")).then_some(())
+    });
+}
+
+#[test]
+fn the_command_inherits_no_descriptor_no_mask_and_no_ignored_signal() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--slots", "2"]);
+    for look in [["ls", "/proc/self/fd"], ["cat", "/proc/self/status"]] {
+        let plain = scratch::finish(scratch.command(look[0]).arg(look[1]));
+        let held = scratch.sema(&["run", "a", "--slots", "2", "--", look[0], look[1]]);
+        assert_eq!(signals_or_all(&held.out), signals_or_all(&plain.out), "{held:?}");
+    }
+}
+
+/// Of a process's status what it ignores and blocks; of anything else all. Signals 32 and 33 are
+/// the C library's own, which it ignores in what it starts.
+fn signals_or_all(text: &str) -> Vec<String> {
+    const C_LIBRARY: u64 = 0b11 << 31;
+    let masks = text.lines().filter_map(|line| {
+        let (name, mask) = line.split_once(":\t")?;
+        let mask = u64::from_str_radix(mask, 16).ok().filter(|_| name.starts_with("Sig"))?;
+        Some(format!("{name} {:x}", mask & !C_LIBRARY))
+    });
+    let masks: Vec<String> = masks.filter(|line| !line.starts_with("SigQ")).collect();
+    if masks.is_empty() { text.lines().map(str::to_owned).collect() } else { masks }
+}
+
+#[test]
+fn a_daemon_left_behind_holds_neither_the_lock_nor_a_descriptor() {
+    let scratch = Scratch::new();
+    let script = "setsid sh -c 'echo $$ >daemon; exec sleep 100' >/dev/null 2>&1 </dev/null &
+                  while [ ! -s daemon ]; do sleep 0.01; done";
+    let plain = scratch.sh(script);
+    let expected = end_of_daemon(&scratch);
+    let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
+    assert_eq!(end_of_daemon(&scratch), expected);
+    assert_eq!((plain.code(), ran.code()), (0, 0), "{ran:?}");
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+}
+
+/// Ends the daemon, and tells what it had open.
+fn end_of_daemon(scratch: &Scratch) -> Vec<std::path::PathBuf> {
+    let daemon: i32 = scratch.wait_for("daemon").trim().parse().unwrap();
+    let fds = std::fs::read_dir(format!("/proc/{daemon}/fd")).unwrap();
+    let mut links: Vec<_> = fds.map(|fd| std::fs::read_link(fd.unwrap().path()).unwrap()).collect();
+    links.sort();
+    kill(Pid::from_raw(daemon), Signal::SIGKILL).unwrap();
+    std::fs::remove_file(scratch.at("daemon")).unwrap();
+    links
+}
+
+#[test]
+fn a_killed_wrapper_leaves_a_lock_that_is_true_until_the_command_ends() {
+    let scratch = Scratch::new();
+    let script = "echo $$ >command; exec sleep 100";
+    let wrapper = start(&scratch, &["run", "a", "--", "sh", "-c", script]);
+    let command: i32 = scratch.wait_for("command").trim().parse().unwrap();
+    kill(pid_of(&wrapper), Signal::SIGKILL).unwrap();
+    // The pipes stay open in the command, so only the wrapper is waited for.
+    let mut wrapper = wrapper;
+    wrapper.wait().unwrap();
+
+    let status = scratch.sema(&["status", "a"]);
+    assert!(
+        status.out.contains(&format!("pid: {command}\n")) && status.out.contains("alive: true")
+    );
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "the command is still at work");
+    kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
+    let ran = scratch.sema(&["acquire", "a", "--timeout", "30"]);
+    assert_eq!(ran.code(), 0, "stale as soon as the command is gone: {ran:?}");
+}
+
+#[test]
+fn a_wrapper_killed_while_waiting_never_runs_the_command() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let mut wrapper = start(&scratch, &["run", "a", "--", "touch", "ran"]);
+    wait_until_caught(wrapper.id());
+    kill(pid_of(&wrapper), Signal::SIGKILL).unwrap();
+    wrapper.wait().unwrap();
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+/// What a wrapper started, and told nothing because it died, ends by itself.
+#[test]
+fn a_process_that_is_never_told_does_not_run_the_command() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sema exec-when-told 3 touch ran 3</dev/null || echo $?");
+    assert_eq!(ran.out, "2\n", "{ran:?}");
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[test]
+fn a_lock_taken_away_while_the_command_ran_is_told() {
+    let scratch = Scratch::new();
+    let script = "sema release a --force -q; exit 5";
+    let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
+    assert_eq!(ran.code(), 5);
+    assert!(ran.err.contains("lost while the command ran"), "{ran:?}");
+}
+
+#[test]
+fn a_caller_that_ignores_sigchld_still_learns_the_code() {
+    let scratch = Scratch::new();
+    let code = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
+                os.execvp('sema', ['sema', 'run', 'a', '--', 'sh', '-c', 'exit 6'])";
+    let ran = scratch::finish(scratch.command("python3").args(["-c", code]));
+    assert_eq!(ran.code(), 6, "{ran:?}");
+}
+
+#[test]
+fn nohup_stays_in_force() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command("sh");
+    let script = "echo x >ready; while [ ! -e go ]; do sleep 0.02; done; exit 3";
+    command.args(["-c", "trap '' HUP; exec sema run a -- sh -c \"$0\"", script]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    scratch.wait_for("ready");
+    kill(pid_of(&child), Signal::SIGHUP).unwrap();
+    scratch.write("go", "");
+    assert_eq!(gather(child).code(), 3);
+}
+
+#[test]
+fn runs_one_after_the_other() {
+    let scratch = Scratch::new();
+    scratch.write("n", "0\n");
+    let script = "read n <n; sleep 0.01; echo $((n + 1)) >n";
+    let children: Vec<_> =
+        (0..20).map(|_| start(&scratch, &["run", "a", "--", "sh", "-c", script])).collect();
+    for child in children {
+        assert_eq!(gather(child).code(), 0);
+    }
+    assert_eq!(scratch.read("n"), "20\n");
+    assert_eq!(scratch.files(), ["n"]);
+}
