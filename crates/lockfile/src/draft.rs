@@ -38,7 +38,9 @@ pub enum Durability {
 /// A lock file that was published.
 #[derive(Debug)]
 pub struct Published {
-    /// The file, open for writing: a daemon may keep it to hold `flock(2)` on its own lock.
+    /// The file, open for writing: a daemon may keep it to hold `flock(2)` on its own lock, which
+    /// lasts until this descriptor, and any that a fork has inherited, is closed. It is not
+    /// passed to programs that are started.
     pub file: File,
     /// Which file it is.
     pub identity: Identity,

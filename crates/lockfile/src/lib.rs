@@ -38,15 +38,56 @@
 //!
 //! Breakers of one file exclude each other by `flock(2)` on that file (on the inode that was
 //! judged, not on its name). Under it, the name is checked to lead to that inode still, with the
-//! same content; then the finished new lock and the old one change places in one step
-//! (`renameat2` with `RENAME_EXCHANGE`), so that no third party can slip in between; what came
-//! out is checked once more and, should it not be what was judged (a foreign program broke the
-//! lock in that very moment), changed back. Where the kernel or file system cannot exchange, the
-//! old file is renamed to a private name, checked, and put back if it is not the judged one.
+//! same content and not touched since; then the finished new lock and the old one change places
+//! in one step (`renameat2` with `RENAME_EXCHANGE`), so that no third party can slip in between;
+//! what came out is checked once more and, should it not be what was judged (a foreign program
+//! broke the lock in that very moment), changed back. Where the kernel or file system cannot
+//! exchange, the old file is renamed to a private name, checked, and put back if it is not the
+//! judged one.
+//!
+//! # How a lock is released
+//!
+//! [`Directory::withdraw`] removes what this process published and kept open;
+//! [`Directory::try_release`] what it read and judged. Both hold `flock(2)` on the file meanwhile,
+//! and step back when another process has it, which may be about to break the lock. Anybody who
+//! may read a lock file can hold `flock(2)` on it for ever, though, and must not keep its owner
+//! from letting go: after some tries, [`Directory::release`] goes past it. A breaker can always be
+//! kept off like that, so a hostile local user can keep a stale lock from being broken, but not
+//! get it; a daemon that keeps its locks' descriptors and holds `flock(2)` on them keeps others
+//! from doing so.
+//!
+//! # What is not promised
+//!
+//! Among programs that use this crate there is one holder, in every order of their steps and
+//! whoever dies at whatever step, with these exceptions and no others:
+//!
+//! * **Blind breakers.** A program that unlinks by name what it read some time ago can remove a
+//!   fresh lock, this crate's as well as any other, and then two hold. Nobody can prevent that.
+//! * **Death while undoing.** If a blind breaker changes the lock between the last look and the
+//!   exchange, or a forced [`Directory::release`] meets a breaker that holds the `flock(2)` it
+//!   took for a stranger's, a live lock is aside under a temporary name until it is changed back,
+//!   some microseconds later. The name is not vacant, and what is there is busy, but if the process
+//!   is killed in between, the next breaker takes the lock of the dead and the one aside is
+//!   swept. (Try [`Directory::try_release`] for longer than breaking takes before a forced
+//!   release, and the second case needs a breaker stopped in mid-step as well.)
+//! * **No exchange.** Where files cannot be exchanged (kernels before 3.15, NFS, systems other
+//!   than Linux), the name is vacant while a stale lock is broken. That lets a third party in
+//!   instead of the breaker, which is no harm; only if a blind breaker's fresh lock, or a
+//!   breaker's that a forced release met, was moved aside, two can hold.
+//! * **Neither rename without replacing nor hard links.** The lock is then created under its name
+//!   and filled in place, so that it is visible before it is whole: a young short file must be
+//!   taken for busy, as so many programs write like that.
+//! * **Displacement seen from inside.** While a lock is aside, its owner's own release says
+//!   "contended"; it has to try again.
+//!
+//! On NFS, `flock(2)` is a lock of the server's on the whole file that needs the file open for
+//! writing: breaking and releasing work for those who may write the lock file, and fail with
+//! [`Step::Exclude`] for others. Directories are opened once and used by handle: if one is moved
+//! or replaced, the handle still means the old one.
 //!
 //! # What is left behind
 //!
-//! A process that dies between two steps leaves at most a temporary file,
+//! A process that dies between two steps leaves at most temporary files,
 //! `PREFIX.PID.RANDOM.tmp` with sixteen hexadecimal digits, which [`Directory::sweep`] removes,
 //! or a complete lock of a dead process, which is stale by anybody's rule.
 
@@ -72,6 +113,11 @@ mod schedule;
 mod step_tests;
 #[cfg(test)]
 mod swap_tests;
+
+/// The example of the README is compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use breaking::{Breaking, Removal, Withdrawal};
 pub use directory::{Directory, Publication};

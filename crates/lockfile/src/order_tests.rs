@@ -17,7 +17,8 @@ use rstest::rstest;
 use crate::faults::{self, Fault, is_dead, under};
 use crate::schedule::{Beyond, Orders, Schedule};
 use crate::{
-    Breaking, Claim, Directory, Durability, Found, Judged, Name, Publication, Published, Withdrawal,
+    Breaking, Claim, Directory, Durability, Found, Judged, Name, Publication, Published,
+    Withdrawal, temporary,
 };
 
 type Unknown = &'static [(&'static str, Errno)];
@@ -52,6 +53,8 @@ enum Role {
     Blind,
     /// Creates exclusively, and never breaks: a shell with `set -C`.
     Shell,
+    /// Takes everybody's temporary files for orphans, as a sweeper of another pid namespace can.
+    Sweeper,
     /// Removes what is stale and creates its own, lets that go at once, and creates another,
     /// which it holds for ever: everything that can happen while its first is moved aside.
     Hasty,
@@ -176,6 +179,16 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
         }
         Role::Blind | Role::Shell => take_foreign(role, me, world),
         Role::Hasty => take_hastily(me, world),
+        Role::Sweeper => {
+            for _ in 0..2 {
+                for name in foreign(|| world.directory.names().unwrap()).into_iter().flatten() {
+                    if temporary::maker(name.as_str(), "t").is_some() {
+                        let path = world.lock.with_file_name(name.as_str());
+                        let _ = foreign(|| std::fs::remove_file(path));
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -435,6 +448,21 @@ fn a_forced_release_lets_nobody_in_beside_a_breaker(#[case] roles: &[Role], #[ca
         right(!record.vacant_though_held, "vacant though held")?;
         right(record.gave_up || record.left.as_deref() != Some(LIVE), "left behind")?;
         right(record.litter == 0, "litter")
+    });
+}
+
+/// A temporary file that is swept too early costs an attempt, not a lock.
+#[rstest]
+#[case::a_claimer(&[Role::Claimer, Role::Sweeper], 2)]
+#[case::two_breakers(&[Role::Keeper, Role::Keeper, Role::Sweeper], 1)]
+#[case::a_forced_release(&[Role::OwnerByForce, Role::Sweeper], 2)]
+fn a_sweeper_that_takes_the_living_for_dead_breaks_nothing(
+    #[case] roles: &[Role],
+    #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
+    #[case] bound: usize,
+) {
+    in_every_order(roles, unknown, &[], bound, LOTS, |record| {
+        right(!record.two_holders && !record.displaced && !record.misplaced, "two holders")
     });
 }
 

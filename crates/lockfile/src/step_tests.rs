@@ -291,7 +291,7 @@ fn dying_while_creating_in_place_leaves_a_lock_that_is_short_or_private() {
 }
 
 #[test]
-fn a_free_lock_costs_eight_calls_to_take_and_two_to_withdraw() {
+fn a_free_lock_costs_six_calls_to_take_and_three_to_withdraw() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
     let claim = Claim { durability: Durability::Memory, ..claim(NEW) };
