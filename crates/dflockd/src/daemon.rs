@@ -4,6 +4,7 @@ use crate::config::{Config, ConfigError, Secret, Wish, check_secret, usage};
 use crate::journal::{self, Detail};
 use crate::server::{AuthToken, FenceFile, Handle, Listener, Server, Settings, Tls};
 use listenfd::ListenFd;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
@@ -78,12 +79,15 @@ fn start() -> Result<(), Failure> {
 
 fn run(config: Config) -> Result<(), Failure> {
     journal::start(if config.debug { Detail::Debug } else { Detail::Usual });
+    raise_file_limit();
     let settings = settings(&config)?;
     let has_tls = settings.tls.is_some();
     // One thread: a request is two system calls and a microsecond of work, so a second thread
     // would cost more in hand-overs than it gives.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        // Before anybody can know that the server is there, and send one.
+        let signals = Signals::catch()?;
         let listeners = listeners(&config)?;
         for listener in &listeners {
             tracing::info!(addr = listener.name(), "listening");
@@ -92,16 +96,22 @@ fn run(config: Config) -> Result<(), Failure> {
             tracing::info!("TLS enabled");
         }
         let server = Server::new(settings, listeners);
-        serve(server).await
+        serve(server, signals).await
     })
 }
 
+/// Every connection is a descriptor, and the usual soft limit of 1024 is meant for programs that
+/// use select(2). The reference's runtime does the same.
+fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(err) = raised {
+        tracing::warn!(%err, "the limit of open files stays as it is");
+    }
+}
+
 /// Until the last connection has left after one signal, or at once after two.
-async fn serve(server: Server) -> Result<(), Failure> {
-    let signals = Signals {
-        terminate: signal(SignalKind::terminate())?,
-        interrupt: signal(SignalKind::interrupt())?,
-    };
+async fn serve(server: Server, signals: Signals) -> Result<(), Failure> {
     let handle = server.handle();
     tokio::select! {
         result = server.run() => result.map_err(Failure::Server),
@@ -115,6 +125,13 @@ struct Signals {
 }
 
 impl Signals {
+    fn catch() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
     /// The first signal drains; returns at the second.
     async fn watch(mut self, handle: Handle) {
         self.next().await;

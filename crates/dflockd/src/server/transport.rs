@@ -258,7 +258,7 @@ impl Transport {
     /// with a reset that overtakes our last reply.
     pub(super) fn say_goodbye(&mut self, buffer: &mut [u8]) {
         const ROUNDS: usize = 16;
-        if let Some(session) = &mut self.tls {
+        if let Some(session) = self.tls.as_mut().filter(|session| !session.is_handshaking()) {
             session.send_close_notify();
             let _ = session.write_tls(&mut Raw(&self.stream));
         }

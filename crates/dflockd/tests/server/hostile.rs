@@ -1,1 +1,321 @@
-//! soon
+//! Clients that are slow, dead, many, or mean it.
+
+use crate::daemon::{Daemon, Talker, until};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The test's own descriptors, for tests with thousands of clients.
+fn need_files(count: u64) {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    assert!(hard >= count, "this test needs {count} open files: raise the hard limit (ulimit -Hn)");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+}
+
+#[test]
+fn a_client_that_does_not_read_is_dropped_and_costs_little() {
+    let daemon = Daemon::start(&["--write-timeout", "1", "--max-locks", "5000"]);
+    let mut talker = daemon.talk();
+    for key in 0..5000 {
+        talker.say(format!("l\nkey-{key}\n0 3600\n").as_bytes());
+        assert!(talker.line().starts_with("ok "));
+    }
+    let before = daemon.status_kib("VmRSS:");
+    let mut deaf = daemon.talk();
+    // Half a megabyte each; what the kernel takes is soon used up.
+    deaf.try_say(&b"stats\n_\n_\n".repeat(500));
+    // Others are served meanwhile.
+    assert_eq!(talker.ask("ping", "_", "_"), "ok");
+    daemon.logged("write timeout");
+    assert!(daemon.status_kib("VmRSS:") < before + 4096, "memory grows with unread replies");
+    daemon.until_stats("\"connections\":2,");
+}
+
+/// A large table is sent in pieces and is still one line of right JSON.
+#[test]
+fn a_large_stats_body_is_whole() {
+    let daemon = Daemon::start(&["--max-locks", "20000"]);
+    let mut talker = daemon.talk();
+    for round in 0..20 {
+        let frames: String =
+            (0..1000).map(|key| format!("l\nkey-{round}-{key}\n0 3600\n")).collect();
+        talker.say(frames.as_bytes());
+        for _ in 0..1000 {
+            assert!(talker.line().starts_with("ok "));
+        }
+    }
+    let body = daemon.stats();
+    let value: serde_json::Value = serde_json::from_str(body.strip_prefix("ok ").unwrap()).unwrap();
+    assert_eq!(value["locks"].as_array().unwrap().len(), 20_000);
+    assert_eq!(value["connections"], 2);
+}
+
+/// The kernel is told to ask silent peers, so one that vanished without a word is found.
+#[test]
+fn silent_peers_are_asked_by_the_kernel() {
+    let daemon = Daemon::start(&[]);
+    let mut talker = daemon.talk();
+    talker.take("k", "0");
+    let local = format!(":{:04X} ", daemon.address.port());
+    let remote = format!(":{:04X} ", talker.socket().get_ref().local_addr().unwrap().port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let line = table
+        .lines()
+        .find(|line| {
+            let ends: Vec<&str> = line.split_whitespace().skip(1).take(2).collect();
+            ends.len() == 2
+                && format!("{} ", ends[0]).ends_with(&local)
+                && format!("{} ", ends[1]).ends_with(&remote)
+        })
+        .expect("the server's end of the connection");
+    let timer = line.split_whitespace().nth(5).unwrap();
+    // 02: keep-alive; the time left in hundredths of a second.
+    let left = u64::from_str_radix(timer.strip_prefix("02:").expect(timer), 16).unwrap();
+    assert!(left <= 1500, "{left}");
+}
+
+#[test]
+fn a_flood_of_connects_leaves_nothing_behind() {
+    let daemon = Daemon::start(&[]);
+    daemon.until_stats("\"connections\":1,");
+    let files = daemon.open_files();
+    for round in 0..20 {
+        let clients: Vec<TcpStream> =
+            (0..100).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
+        if round % 2 == 0 {
+            for mut client in &clients {
+                client.write_all(b"l\nk\n100\n").unwrap();
+            }
+        }
+    }
+    daemon.until_stats("\"connections\":1,\"locks\":[],\"semaphores\":[]");
+    until("descriptors are closed", || daemon.open_files() <= files);
+}
+
+#[test]
+fn ten_thousand_wait_for_one_key_in_order() {
+    need_files(11_000);
+    let daemon = Daemon::start(&["--read-timeout", "600"]);
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0 600");
+    let mut waiters: Vec<TcpStream> = Vec::new();
+    for place in 0..10_000 {
+        // From several addresses: one has not enough ports on every system.
+        let mut stream = TcpStream::connect(daemon.address).unwrap();
+        stream.write_all(b"l\nk\n600\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        waiters.push(stream);
+        if place % 1000 == 999 {
+            daemon.until_stats(&format!("\"waiters\":{}", place + 1));
+        }
+    }
+    assert_eq!(holder.ask("r", "k", &token), "ok");
+    let mut last = 0;
+    for mut stream in waiters {
+        let mut reply = [0; 39];
+        stream.read_exact(&mut reply).unwrap();
+        let text = std::str::from_utf8(&reply).unwrap();
+        let fence = u64::from_str_radix(&text[3..19], 16).unwrap();
+        assert!(fence > last, "out of order");
+        last = fence;
+        // Leaving hands it to the next.
+    }
+    daemon.until_stats("\"locks\":[],");
+}
+
+/// All of them vanish at once; the holder is not disturbed and nothing is left.
+#[test]
+fn waiters_that_vanish_leave_the_queue() {
+    need_files(3000);
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0 600");
+    let waiters: Vec<TcpStream> = (0..2000)
+        .map(|_| {
+            let mut stream = TcpStream::connect(daemon.address).unwrap();
+            stream.write_all(b"l\nk\n600\nping\n_\n_\n").unwrap();
+            stream
+        })
+        .collect();
+    daemon.until_stats("\"waiters\":2000");
+    drop(waiters);
+    daemon.until_stats("\"waiters\":0");
+    assert_eq!(holder.ask("r", "k", &token), "ok");
+}
+
+/// More pipelined than the server reads ahead: the end behind it is seen all the same.
+#[test]
+fn the_end_is_seen_behind_many_pipelined_requests() {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    holder.take("k", "0 600");
+    let mut waiter = daemon.talk();
+    waiter.say(b"l\nk\n600\n");
+    waiter.say(&b"ping\n_\n_\n".repeat(3000));
+    daemon.until_stats("\"waiters\":1");
+    drop(waiter);
+    daemon.until_stats("\"waiters\":0");
+}
+
+/// ... and with the end not there, all of them are answered.
+#[test]
+fn pipelined_requests_behind_a_wait_are_all_answered() {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0 600");
+    let mut waiter = daemon.talk();
+    waiter.say(b"l\nk\n600\n");
+    waiter.say(&b"ping\n_\n_\n".repeat(3000));
+    waiter.half_close();
+    daemon.until_stats("\"waiters\":1");
+    assert_eq!(holder.ask("r", "k", &token), "ok");
+    assert!(waiter.line().starts_with("ok "));
+    for _ in 0..3000 {
+        assert_eq!(waiter.line(), "ok");
+    }
+    assert!(waiter.is_closed());
+}
+
+#[test]
+fn without_descriptors_it_waits_instead_of_spinning() {
+    let shell = format!("ulimit -n 32; exec {} --port 0", env!("CARGO_BIN_EXE_dflockd"));
+    let daemon = Daemon::run(program_in_shell(&shell).stdin(Stdio::null()));
+    let mut clients: Vec<Talker> = (0..60).map(|_| daemon.talk()).collect();
+    daemon.logged("accept error");
+    let before = daemon.cpu_ticks();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(daemon.cpu_ticks() - before < 30, "it spins");
+    // Those inside are served; when they go, the others come in.
+    assert_eq!(clients[0].ask("ping", "_", "_"), "ok");
+    let mut outside = clients.pop().unwrap();
+    drop(clients);
+    assert_eq!(outside.ask("ping", "_", "_"), "ok");
+}
+
+/// The program with what the shell arranges for it, and no setting of whoever runs the tests.
+fn program_in_shell(script: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.env_clear().args(["-c", script]);
+    command
+}
+
+#[test]
+fn connections_over_the_cap_are_closed_without_a_byte() {
+    let daemon = Daemon::start(&["--max-connections", "3"]);
+    let mut inside: Vec<Talker> = (0..3).map(|_| daemon.talk()).collect();
+    for talker in &mut inside {
+        assert_eq!(talker.ask("ping", "_", "_"), "ok");
+    }
+    assert!(daemon.talk().is_closed());
+    daemon.logged("max connections reached");
+    inside.pop();
+    until("a seat is free", || {
+        let mut talker = daemon.talk();
+        talker.try_say(b"ping\n_\n_\n") && talker.line() == "ok"
+    });
+}
+
+#[test]
+fn one_address_cannot_take_all_connections() {
+    let daemon = Daemon::start(&["--max-connections-per-ip", "2", "--host", "0.0.0.0"]);
+    let address = |last: u8| ([127, 0, 0, last], daemon.address.port()).into();
+    // All of 127/8 is this machine; who connects to an address of it comes from 127.0.0.1.
+    let mut inside = [Talker::connect(address(1)), Talker::connect(address(1))];
+    for talker in &mut inside {
+        assert_eq!(talker.ask("ping", "_", "_"), "ok");
+    }
+    assert!(Talker::connect(address(1)).is_closed());
+    daemon.logged("max connections per address reached");
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 9], 0)).into()).unwrap();
+    socket
+        .connect(&std::net::SocketAddr::from(([127, 0, 0, 1], daemon.address.port())).into())
+        .unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut other = TcpStream::from(socket);
+    other.write_all(b"ping\n_\n_\n").unwrap();
+    let mut reply = [0; 3];
+    other.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"ok\n");
+}
+
+/// Processes that hold or wait and are killed without notice.
+#[test]
+fn killed_clients_leave_nothing() {
+    let daemon = Daemon::start(&[]);
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{}; printf 'l\\n%s\\n600\\n' \"$0\" >&3; read -r reply <&3; \
+         printf 'e\\n%s\\n\\n' other >&3; read -r reply <&3; echo ready; read -r never <&3",
+        daemon.address.port()
+    );
+    let mut clients: Vec<Child> = (0..24)
+        .map(|place| {
+            Command::new("/bin/bash")
+                .args(["-c", &script, &format!("k{}", place % 5)])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("this test needs bash: apt-get install bash")
+        })
+        .collect();
+    // Five hold, one of them `other` too, nineteen wait, four are queued for `other`.
+    until("all have come", || {
+        let stats = daemon.stats();
+        let value: serde_json::Value = serde_json::from_str(&stats[3..]).unwrap();
+        let waiters = |lock: &serde_json::Value| lock["waiters"].as_u64().unwrap();
+        value["locks"].as_array().unwrap().iter().map(waiters).sum::<u64>() == 19 + 4
+    });
+    // In an order that mixes holders and waiters.
+    for place in [7, 0, 15, 3, 22, 1, 9, 4, 18, 2, 11, 6] {
+        clients[place].kill().unwrap();
+        clients[place].wait().unwrap();
+    }
+    // All the living get their turn: five hold again, as long as anybody waits.
+    for mut client in clients {
+        let _ = client.kill();
+        let _ = client.wait();
+    }
+    daemon.until_stats("\"connections\":1,\"locks\":[],\"semaphores\":[]");
+}
+
+/// The holder of very many keys goes: the server serves others meanwhile.
+#[test]
+fn the_end_of_a_great_holder_does_not_stop_the_server() {
+    let daemon = Daemon::start(&["--max-locks", "200000"]);
+    let mut talker = daemon.talk();
+    for round in 0..100 {
+        let frames: String = (0..1000).map(|key| format!("l\nk{round}-{key}\n0 3600\n")).collect();
+        talker.say(frames.as_bytes());
+        for _ in 0..1000 {
+            assert!(talker.line().starts_with("ok "));
+        }
+    }
+    let mut other = daemon.talk();
+    drop(talker);
+    let start = Instant::now();
+    assert_eq!(other.ask("ping", "_", "_"), "ok");
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(other.ask("l", "k99-999", "20").starts_with("ok "));
+}
+
+#[test]
+fn hostile_bytes_are_answered_or_ended() {
+    let daemon = Daemon::start(&["--read-timeout", "1"]);
+    let garbage: [&[u8]; 6] = [
+        b"\0\0\0\n\0\n\0\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n\n\n",
+        &[b'\n'; 3],
+        &[0xff; 4096],
+        b"l\nk\n99999999999999999999999999 1\n",
+    ];
+    for bytes in garbage {
+        let mut talker = daemon.talk();
+        talker.say(bytes);
+        assert_eq!(talker.line(), "error");
+    }
+    assert!(daemon.log().iter().all(|line| line.starts_with("time=")));
+    assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
+}

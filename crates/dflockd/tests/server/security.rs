@@ -1,1 +1,224 @@
-//! soon
+//! Authentication and TLS, and that secrets stay secret.
+
+use crate::daemon::{Daemon, PATIENCE};
+use crate::transcript::play;
+use rstest::rstest;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const SECRET: &[&str] = &["--auth-token", "secret", "--read-timeout", "2"];
+
+#[rstest]
+#[case::right("a> auth|_|secret \n a< ok \n a> l|k|0 \n a< ok $t 33")]
+#[case::key_line_is_ignored("a> auth|any thing|secret \n a< ok \n b> auth||secret \n b< ok")]
+#[case::blanks_around("a> auth|_|\t secret \t \n a< ok")]
+#[case::again_is_an_unknown_command(
+    "a> auth|_|secret \n a< ok \n a> auth|_|secret \n a< error \n
+     a> auth|_|wrong \n a< error \n a> ping|_|_ \n a< ok"
+)]
+#[case::wrong("a> auth|_|Secret \n a< error_auth \n a. \n log auth")]
+#[case::empty("a> auth|_| \n a< error_auth \n a.")]
+#[case::prefix("a> auth|_|secre \n a< error_auth \n a.")]
+#[case::longer("a> auth|_|secret2 \n a< error_auth \n a.")]
+#[case::another_command("a> l|k|0 \n a< error_auth \n a.")]
+#[case::ping("a> ping|_|_ \n a< error_auth \n a.")]
+#[case::stats("a> stats|_|_ \n a< error_auth \n a.")]
+#[case::unknown_command("a> nonsense|| \n a< error_auth \n a.")]
+#[case::bad_argument("a> l|k|x \n a< error_auth \n a.")]
+#[case::pipelined_behind_a_wrong_one_are_dropped(
+    "a> auth|_|x \n a> ping|_|_ \n a< error_auth \n a."
+)]
+#[case::pipelined_behind_the_right_one_are_served(
+    "a> auth|_|secret \n a> ping|_|_ \n a< ok \n a< ok"
+)]
+fn authentication(#[case] script: &str) {
+    // `stats` of the helper would need the secret, so scripts here do not use it.
+    play(&Daemon::start(SECRET), script);
+}
+
+#[test]
+fn silence_and_long_lines_before_auth_are_refused_as_such() {
+    let daemon = Daemon::start(SECRET);
+    let mut silent = daemon.talk();
+    let mut long = daemon.talk();
+    long.say(&[b"l\n".as_slice(), &[b'x'; 300], b"\n"].concat());
+    assert_eq!(long.line(), "error_auth");
+    assert!(long.is_closed());
+    assert_eq!(silent.line(), "error_auth");
+    assert!(silent.is_closed());
+}
+
+#[test]
+fn a_long_secret_needs_a_long_line_and_only_then_gets_one() {
+    let secret = "s".repeat(64 * 1024);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("secret");
+    std::fs::write(&file, format!("  {secret}\n")).unwrap();
+    let daemon = Daemon::start(&["--auth-token-file", file.to_str().unwrap()]);
+    let mut talker = daemon.talk();
+    assert_eq!(talker.ask("auth", "_", &secret), "ok");
+    assert_eq!(talker.ask("auth", "_", &secret), "error");
+    assert!(talker.is_closed());
+    let mut talker = daemon.talk();
+    talker.say(format!("auth\n_\n{secret}s\n").as_bytes());
+    assert_eq!(talker.line(), "error_auth");
+}
+
+/// The word comes at once, the end after a pause.
+#[test]
+fn guessing_is_slow() {
+    let daemon = Daemon::start(SECRET);
+    let mut talker = daemon.talk();
+    let start = Instant::now();
+    assert_eq!(talker.ask("auth", "_", "guess"), "error_auth");
+    assert!(talker.is_closed());
+    assert!(start.elapsed() >= Duration::from_millis(100));
+}
+
+#[test]
+fn the_log_has_no_secrets() {
+    let daemon = Daemon::start(&["--debug", "--auth-token", "sesame-open"]);
+    let mut talker = daemon.talk();
+    assert_eq!(talker.ask("auth", "_", "sesame-open"), "ok");
+    let token = talker.take("k", "0 1");
+    assert_eq!(talker.ask("n", "k", &format!("{token} 1")), "ok 1");
+    assert_eq!(talker.ask("n", "k", &format!("{token} 0")), "error");
+    assert_eq!(talker.ask("r", "k", &format!("{token}x")), "error");
+    assert_eq!(daemon.talk().ask("auth", "_", "sesame-opem"), "error_auth");
+    daemon.logged("lease expired");
+    daemon.logged("auth failed");
+    let log = daemon.log().join("\n");
+    assert!(log.contains("level=DEBUG") && log.contains("code=9"), "{log}");
+    for secret in [token.as_str(), &token[16..], "sesame"] {
+        assert!(!log.contains(secret), "{secret} in {log}");
+    }
+}
+
+fn pem(name: &str) -> String {
+    format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn tls_daemon(more: &[&str]) -> Daemon {
+    let (cert, key) = (pem("cert.pem"), pem("key.pem"));
+    let arguments = [&["--tls-cert", cert.as_str(), "--tls-key", key.as_str()], more].concat();
+    Daemon::start(&arguments)
+}
+
+type Secured = BufReader<StreamOwned<ClientConnection, TcpStream>>;
+
+fn secured(daemon: &Daemon, version: &'static rustls::SupportedProtocolVersion) -> Secured {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(pem("ca.pem")).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let session = ClientConnection::new(Arc::new(config), name).unwrap();
+    let socket = TcpStream::connect(daemon.address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    BufReader::new(StreamOwned::new(session, socket))
+}
+
+fn ask(stream: &mut Secured, text: &str) -> String {
+    stream.get_mut().write_all(text.as_bytes()).unwrap();
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    line
+}
+
+#[rstest]
+#[case(&rustls::version::TLS12)]
+#[case(&rustls::version::TLS13)]
+fn tls_carries_the_protocol(#[case] version: &'static rustls::SupportedProtocolVersion) {
+    let daemon = tls_daemon(&["--auth-token", "secret"]);
+    daemon.logged("TLS enabled");
+    let mut stream = secured(&daemon, version);
+    assert_eq!(ask(&mut stream, "auth\n_\nsecret\n"), "ok\n");
+    let reply = ask(&mut stream, "l\nk\n0\n");
+    assert!(reply.starts_with("ok ") && reply.ends_with(" 33\n"), "{reply}");
+    // Many at once, both ways, beyond one TLS record.
+    stream.get_mut().write_all(&b"ping\n_\n_\n".repeat(4000)).unwrap();
+    for _ in 0..4000 {
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        assert_eq!(line, "ok\n");
+    }
+    let socket = stream.get_ref().sock.try_clone().unwrap();
+    drop(stream);
+    socket.shutdown(std::net::Shutdown::Both).unwrap();
+    let mut stream = secured(&daemon, version);
+    assert_eq!(ask(&mut stream, "auth\n_\nsecret\n"), "ok\n");
+    // The first client's lock went with it, perhaps a moment later.
+    assert!(ask(&mut stream, "l\nk\n20\n").starts_with("ok "));
+}
+
+#[test]
+fn a_large_body_under_tls_is_whole() {
+    let daemon = tls_daemon(&["--max-locks", "5000"]);
+    let mut stream = secured(&daemon, &rustls::version::TLS13);
+    for key in 0..3000 {
+        assert!(ask(&mut stream, &format!("l\nkey-{key}\n0 3600\n")).starts_with("ok "));
+    }
+    let body = ask(&mut stream, "stats\n_\n_\n");
+    let value: serde_json::Value = serde_json::from_str(body.strip_prefix("ok ").unwrap()).unwrap();
+    assert_eq!(value["locks"].as_array().unwrap().len(), 3000);
+}
+
+#[test]
+fn the_end_is_seen_under_tls_while_waiting() {
+    let daemon = tls_daemon(&[]);
+    let mut holder = secured(&daemon, &rustls::version::TLS13);
+    let reply = ask(&mut holder, "l\nk\n0\n");
+    let token = reply.split(' ').nth(1).unwrap().to_owned();
+    let mut waiter = secured(&daemon, &rustls::version::TLS13);
+    waiter.get_mut().write_all(b"l\nk\n600\n").unwrap();
+    let waiters = |holder: &mut Secured, want: &str| {
+        crate::daemon::until(want, || ask(holder, "stats\n_\n_\n").contains(want));
+    };
+    waiters(&mut holder, "\"waiters\":1");
+    drop(waiter);
+    waiters(&mut holder, "\"waiters\":0");
+    assert_eq!(ask(&mut holder, &format!("r\nk\n{token}\n")), "ok\n");
+}
+
+#[test]
+fn a_plain_client_is_dropped() {
+    let daemon = tls_daemon(&["--read-timeout", "5"]);
+    let mut talker = daemon.talk();
+    talker.say(b"ping\n_\n_\n");
+    let mut reply = Vec::new();
+    let _ = talker.socket().get_ref().read_to_end(&mut reply);
+    // Nothing, or a TLS alert; no word of the protocol.
+    assert!(reply.is_empty() || reply[0] == 21, "{reply:?}");
+}
+
+#[test]
+fn an_unfinished_handshake_is_dropped_in_time() {
+    let daemon = tls_daemon(&["--read-timeout", "1"]);
+    let mut talker = daemon.talk();
+    let start = Instant::now();
+    // The beginning of a record that never comes to its end.
+    talker.say(&[0x16, 0x03, 0x01, 0x02, 0x00]);
+    assert!(talker.is_closed());
+    assert!(start.elapsed() >= Duration::from_millis(900));
+}
+
+#[test]
+fn draining_and_tls_go_together() {
+    let mut daemon = tls_daemon(&[]);
+    let mut stream = secured(&daemon, &rustls::version::TLS12);
+    assert!(ask(&mut stream, "l\nk\n0\n").starts_with("ok "));
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.logged("shutting down");
+    assert_eq!(ask(&mut stream, "l\nm\n0\n"), "error_draining\n");
+    drop(stream);
+    assert_eq!(daemon.ended().code(), Some(0));
+}

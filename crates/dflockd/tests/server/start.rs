@@ -1,1 +1,258 @@
-//! soon
+//! Options, environment, exit codes, and the sockets it can listen on.
+
+use crate::daemon::{Daemon, PATIENCE, program, until};
+use rstest::rstest;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Output, Stdio};
+
+fn output(arguments: &[&str]) -> Output {
+    program().args(arguments).output().unwrap()
+}
+
+#[rstest]
+#[case::unknown_flag(&["--nonsense"], "flag provided but not defined: -nonsense")]
+#[case::no_value(&["--port"], "flag needs an argument: -port")]
+#[case::no_number(&["--port", "x"], "invalid value \"x\" for flag -port")]
+#[case::no_switch(&["--debug=maybe"], "invalid value \"maybe\" for flag -debug")]
+#[case::bad_syntax(&["---port", "1"], "bad flag syntax: ---port")]
+#[case::port_too_high(&["--port", "65536"], "configuration error: --port must be 0 to 65535")]
+#[case::port_negative(&["--port", "-1"], "configuration error: --port must be 0 to 65535")]
+#[case::zero_lease(&["--default-lease-ttl", "0"], "configuration error: --default-lease-ttl must be > 0")]
+#[case::zero_sweep(&["--lease-sweep-interval", "0"], "--lease-sweep-interval must be > 0")]
+#[case::zero_gc(&["--gc-interval=0"], "--gc-interval must be > 0")]
+#[case::zero_idle(&["--gc-max-idle=0"], "--gc-max-idle must be > 0")]
+#[case::zero_locks(&["--max-locks=0"], "--max-locks must be > 0")]
+#[case::negative_waiters(&["--max-waiters=-1"], "--max-waiters must be >= 0")]
+#[case::negative_connections(&["--max-connections=-1"], "--max-connections must be >= 0")]
+#[case::zero_read_timeout(&["--read-timeout=0"], "--read-timeout must be > 0")]
+#[case::negative_write_timeout(&["--write-timeout=-1"], "--write-timeout must be >= 0")]
+#[case::negative_shutdown(&["--shutdown-timeout=-1"], "--shutdown-timeout must be >= 0")]
+#[case::endless_timeout(&["--read-timeout=9223372037"], "--read-timeout must be <= 9223372036")]
+#[case::cert_alone(&["--tls-cert", "x"], "--tls-cert and --tls-key must be used together")]
+#[case::key_alone(&["--tls-key", "x"], "--tls-cert and --tls-key must be used together")]
+#[case::no_such_cert(&["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "/nowhere")]
+#[case::no_such_secret(&["--auth-token-file", "/nowhere"], "/nowhere")]
+#[case::empty_secret(&["--auth-token-file", "/dev/null"], "no auth token in it")]
+#[case::newline_in_secret(&["--auth-token", "a\nb"], "must not contain a newline")]
+#[case::no_such_host(&["--host", "256.256.256.256", "--port", "0"], "listen 256.256.256.256")]
+fn a_bad_configuration_ends_with_one(#[case] arguments: &[&str], #[case] message: &str) {
+    let output = output(arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(message) && stderr.contains("configuration error: "), "{stderr}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn help_shows_every_option_and_ends_with_one() {
+    for word in ["--help", "-h", "-help"] {
+        let output = output(&[word]);
+        assert_eq!(output.status.code(), Some(1));
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        for flag in dflockd::config::FLAGS {
+            assert!(stderr.contains(&format!("--{}", flag.name)), "{}", flag.name);
+        }
+    }
+}
+
+#[test]
+fn the_version_is_one_line_on_standard_output() {
+    for word in ["--version", "-version", "--version=true"] {
+        let output = output(&[word]);
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(output.stdout, format!("{}\n", env!("CARGO_PKG_VERSION")).as_bytes());
+    }
+}
+
+#[test]
+fn a_taken_port_ends_it_with_one() {
+    let daemon = Daemon::start(&[]);
+    let output = output(&["--port", &daemon.address.port().to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// The manual page and the table of options say the same.
+#[test]
+fn the_manual_page_has_every_option_and_variable() {
+    let page = include_str!("../../man/dflockd.8").replace("\\-", "-");
+    for flag in dflockd::config::FLAGS {
+        assert!(page.contains(&format!("--{}", flag.name)), "--{}", flag.name);
+        for variable in flag.env {
+            assert!(page.contains(variable), "{variable}");
+        }
+    }
+}
+
+#[rstest]
+#[case::default(&[], None, 33)]
+#[case::flag(&["--default-lease-ttl", "5"], None, 5)]
+#[case::one_dash(&["-default-lease-ttl", "5"], None, 5)]
+#[case::with_sign(&["--default-lease-ttl=5"], None, 5)]
+#[case::last_one_counts(&["-default-lease-ttl=5", "-default-lease-ttl=6"], None, 6)]
+#[case::hexadecimal(&["--default-lease-ttl", "0x10"], None, 16)]
+#[case::environment(&[], Some("7"), 7)]
+#[case::flag_over_environment(&["--default-lease-ttl", "5"], Some("7"), 5)]
+#[case::empty_environment(&[], Some(""), 33)]
+#[case::bad_environment_is_passed_over(&[], Some("7s"), 33)]
+#[case::hexadecimal_environment_is_passed_over(&[], Some("0x7"), 33)]
+#[case::words_end_the_options(&["word", "--default-lease-ttl", "5"], None, 33)]
+#[case::dashes_end_the_options(&["--", "--default-lease-ttl", "5"], None, 33)]
+fn precedence(#[case] arguments: &[&str], #[case] environment: Option<&str>, #[case] want: u64) {
+    let mut command = program();
+    command.args(["--port", "0"]).args(arguments);
+    if let Some(value) = environment {
+        command.env("DFLOCKD_DEFAULT_LEASE_TTL_S", value);
+    }
+    let daemon = Daemon::run(&mut command);
+    let reply = daemon.talk().ask("l", "k", "0");
+    assert!(reply.ends_with(&format!(" {want}")), "{reply}");
+}
+
+#[rstest]
+#[case::flag(&["--auth-token", "t1"], &[("DFLOCKD_AUTH_TOKEN", "t2")], "t1")]
+#[case::flag_file(&["--auth-token-file", "FILE"], &[("DFLOCKD_AUTH_TOKEN", "t2")], "from file")]
+#[case::flag_over_flag_file(&["--auth-token-file", "FILE", "--auth-token", "t1"], &[], "t1")]
+#[case::environment(&[], &[("DFLOCKD_AUTH_TOKEN", "t2"), ("DFLOCKD_AUTH_TOKEN_FILE", "FILE")], "t2")]
+#[case::environment_file(&[], &[("DFLOCKD_AUTH_TOKEN_FILE", "FILE")], "from file")]
+fn precedence_of_the_secret(
+    #[case] arguments: &[&str],
+    #[case] environment: &[(&str, &str)],
+    #[case] want: &str,
+) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    std::fs::write(&path, "\n  from file \n").unwrap();
+    let path = path.to_str().unwrap();
+    let mut command = program();
+    command.args(["--port", "0"]);
+    command.args(arguments.iter().map(|word| word.replace("FILE", path)));
+    for (name, value) in environment {
+        command.env(name, if *value == "FILE" { path } else { value });
+    }
+    let daemon = Daemon::run(&mut command);
+    assert_eq!(daemon.talk().ask("auth", "_", want), "ok");
+}
+
+#[rstest]
+#[case("127.0.0.1", "127.0.0.1:")]
+#[case("localhost", ":")]
+#[case("::1", "[::1]:")]
+#[case("[::1]", "[::1]:")]
+fn hosts(#[case] host: &str, #[case] want: &str) {
+    let daemon = Daemon::start(&["--host", host]);
+    assert!(daemon.address.to_string().contains(want), "{}", daemon.address);
+    assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
+}
+
+fn ask_unix(path: &std::path::Path, text: &str) -> String {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
+
+#[test]
+fn a_unix_socket_beside_the_port() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dflockd.sock");
+    let daemon = Daemon::start(&["--unix-socket", path.to_str().unwrap()]);
+    daemon.logged("addr=unix:");
+    assert_eq!(ask_unix(&path, "ping\n_\n_\n"), "ok\n");
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0");
+    // The end of a waiting peer is seen here, too; a half-closed one is answered.
+    let mut gone = UnixStream::connect(&path).unwrap();
+    gone.write_all(b"l\nk\n600\n").unwrap();
+    daemon.until_stats("\"waiters\":1");
+    drop(gone);
+    daemon.until_stats("\"waiters\":0");
+    let mut half = UnixStream::connect(&path).unwrap();
+    half.write_all(b"l\nk\n600\n").unwrap();
+    half.shutdown(Shutdown::Write).unwrap();
+    daemon.until_stats("\"waiters\":1");
+    assert_eq!(holder.ask("r", "k", &token), "ok");
+    let mut reply = String::new();
+    half.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("ok "), "{reply:?}");
+}
+
+#[test]
+fn a_left_over_unix_socket_is_replaced_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dflockd.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    let arguments = ["--unix-socket", path.to_str().unwrap()];
+    let daemon = Daemon::start(&arguments);
+    daemon.logged("addr=unix:");
+    assert_eq!(ask_unix(&path, "ping\n_\n_\n"), "ok\n");
+    // Somebody listens there: no.
+    assert_eq!(output(&[&["--port", "0"], arguments.as_slice()].concat()).status.code(), Some(1));
+    assert_eq!(ask_unix(&path, "ping\n_\n_\n"), "ok\n");
+    drop(daemon);
+    let file = dir.path().join("notes");
+    std::fs::write(&file, "mine").unwrap();
+    let refused = output(&["--port", "0", "--unix-socket", file.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+}
+
+/// As systemd does it: the socket is descriptor 3, and two variables say so.
+fn passed(socket: OwnedFd) -> Daemon {
+    let script = format!(
+        "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec {} --port 1",
+        env!("CARGO_BIN_EXE_dflockd")
+    );
+    let mut command = Command::new("/bin/sh");
+    Daemon::run(command.env_clear().args(["-c", &script]).stdin(Stdio::from(socket)))
+}
+
+#[test]
+fn a_passed_tcp_socket_is_used_instead_of_the_address() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let daemon = passed(listener.into());
+    assert_eq!(daemon.address, address);
+    assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
+}
+
+#[test]
+fn a_passed_unix_socket_is_used_instead_of_the_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("passed.sock");
+    let daemon = passed(UnixListener::bind(&path).unwrap().into());
+    daemon.logged("addr=unix:");
+    assert_eq!(ask_unix(&path, "ping\n_\n_\n"), "ok\n");
+}
+
+#[test]
+fn fences_outlive_a_clock_that_goes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fence");
+    let far = u64::MAX / 2 + 77;
+    std::fs::write(&path, far.to_be_bytes()).unwrap();
+    let mut last = far;
+    for _ in 0..2 {
+        let daemon = Daemon::start(&["--fence-state-file", path.to_str().unwrap()]);
+        let token = daemon.talk().take("k", "0");
+        let fence = u64::from_str_radix(&token[..16], 16).unwrap();
+        assert!(fence > last);
+        last = fence;
+    }
+    let stored = u64::from_be_bytes(std::fs::read(&path).unwrap().try_into().unwrap());
+    assert!(stored >= last);
+}
+
+/// The soft limit of open files is for programs that use select(2).
+#[test]
+fn it_uses_the_descriptors_it_may_have() {
+    let script = format!("ulimit -Sn 50; exec {} --port 0", env!("CARGO_BIN_EXE_dflockd"));
+    let mut command = Command::new("/bin/sh");
+    let daemon = Daemon::run(command.env_clear().args(["-c", &script]).stdin(Stdio::null()));
+    let mut clients: Vec<_> = (0..80).map(|_| daemon.talk()).collect();
+    until("all are served", || clients.iter_mut().all(|c| c.ask("ping", "_", "_") == "ok"));
+}
