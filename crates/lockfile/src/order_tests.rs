@@ -436,6 +436,23 @@ fn any_one_dying_at_any_call_in_any_order_leaves_one_holder(
     panic!("longer than expected");
 }
 
+/// What a forced release that dies leaves can be taken, and two hold only if it died while a
+/// breaker's lock was aside.
+#[rstest]
+#[case::one_breaker(&[Role::OwnerByForce, Role::Claimer])]
+#[case::two_breakers(&[Role::OwnerByForce, Role::Claimer, Role::Claimer])]
+fn a_forced_release_that_dies_at_any_call_leaves_a_lock_to_take(#[case] roles: &[Role]) {
+    for at in 0..18 {
+        let died = Mutex::new(false);
+        in_every_order(roles, EVERYTHING, &[Fault::Die { at }], 1, 20, |record| {
+            *died.lock().unwrap() |= record.dead;
+            right(!record.two_holders || record.displaced, "two holders")?;
+            right(!record.vacant_though_held, "vacant though held")
+        });
+        assert!(died.into_inner().unwrap() || at > 6, "nobody died at {at}");
+    }
+}
+
 /// A release past a flock that turns out to be a breaker's moves the breaker's lock aside for a
 /// moment, but keeps the name occupied, so that nobody else gets in.
 #[rstest]
