@@ -3,24 +3,32 @@
 //! Reads no file and no environment variable. Prints only where no client can see it.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use syslog::Facility;
 
 use crate::device::os::{self, System};
-use crate::journal::{self, Destination, Journal, Severity};
-use crate::limits::{IDLE_TIMEOUT, IDLE_TIMEOUT_MAX_SECS, VERSION_CHARS};
+use crate::journal::{self, Destination, Journal, Severity, StandardError};
+use crate::limits::{
+    CONNECTIONS, CONNECTIONS_MAX, CONNECTIONS_PER_USER, IDLE_TIMEOUT, IDLE_TIMEOUT_MAX_SECS,
+    VERSION_CHARS,
+};
 use crate::lock::table::{Places, Table};
 use crate::peer::Rule;
 use crate::protocol::reply::Version;
+use crate::serve::address::{self, Address, Listener};
+use crate::serve::listen::{self, Settings, Stay};
 use crate::serve::{Service, stdio};
 
-/// Serves one client of the Lock File Protocol on standard input and output, as inetd starts it.
+/// Serves the Lock File Protocol: one client on standard input and output, as inetd starts it, or
+/// many where it listens.
+///
+/// A listening socket that systemd or inetd (`wait`) hands over is served as one of --listen.
 #[derive(Debug, Parser)]
 #[command(name = "lfpd", version, disable_help_subcommand = true)]
 struct Options {
@@ -45,9 +53,20 @@ struct Options {
           value_parser = clap::value_parser!(u64).range(1..=IDLE_TIMEOUT_MAX_SECS))]
     idle_timeout: u64,
 
-    /// Listen on a loopback address or `unix:PATH` instead of serving standard input
+    /// Listen on `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH` for many clients, instead of
+    /// serving standard input (repeatable)
     #[arg(long, value_name = "ADDR")]
-    listen: Vec<String>,
+    listen: Vec<Address>,
+
+    /// When listening: so many connections in all
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS as u64,
+          value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
+    max_connections: u64,
+
+    /// When listening: so many connections of one user
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_PER_USER as u64,
+          value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
+    max_per_user: u64,
 
     /// What the greeting calls the version
     #[arg(long, value_name = "TEXT", default_value = "rxtx-1.5-9", value_parser = version)]
@@ -75,7 +94,7 @@ pub fn command() -> clap::Command {
 /// Runs the program to its end. The arguments are with the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let descriptors = stdio::make_safe();
-    match Options::try_parse_from(arguments).and_then(Options::checked) {
+    match Options::try_parse_from(arguments) {
         Ok(options) => options.serve(descriptors),
         Err(error) if descriptors.lead_to_a_client() => {
             let destination = Destination::Syslog(Facility::LOG_DAEMON);
@@ -92,24 +111,43 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 impl Options {
-    fn checked(self) -> Result<Self, clap::Error> {
-        if self.listen.is_empty() {
-            return Ok(self);
-        }
-        let text = "--listen is not in this version: start lfpd from a super-server\n";
-        Err(clap::Error::raw(ErrorKind::InvalidValue, text))
-    }
-
     fn serve(self, descriptors: stdio::Descriptors) -> ExitCode {
         journal::catch_panics(self.log_facility, descriptors.standard_error);
         let journal = Journal::new(Destination::Syslog(self.log_facility), self.log_level);
         let rule = if self.trust_pid { Rule::Any } else { Rule::Own };
         let idle_timeout = Duration::from_secs(self.idle_timeout);
         let version = self.banner_version.clone();
-        let table = Table::new(self.places());
-        let mut service = Service::new(version, rule, table, journal);
-        stdio::serve(&mut service, descriptors, idle_timeout);
-        ExitCode::SUCCESS
+        let limit = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let mut settings = Settings {
+            idle_timeout,
+            limit: limit(self.max_connections),
+            limit_per_user: limit(self.max_per_user),
+            stay: Stay::Forever,
+        };
+        let mut listeners = address::from_systemd();
+        if let Some(listener) = address::from_inetd() {
+            stdio::let_go_of_input();
+            listeners.push(listener);
+            settings.stay = Stay::WhileNeeded;
+        }
+        let opened = open(&self.listen, &mut listeners);
+        let mut service = Service::new(version, rule, Table::new(self.places()), journal);
+        let served = match opened {
+            Ok(()) if listeners.is_empty() => {
+                stdio::serve(&mut service, descriptors, idle_timeout);
+                return ExitCode::SUCCESS;
+            }
+            Ok(()) => listen::serve(&mut service, listeners, settings)
+                .map_err(|error| format!("cannot serve: {error}")),
+            Err(complaint) => Err(complaint),
+        };
+        let Err(complaint) = served else { return ExitCode::SUCCESS };
+        service.complain(&complaint);
+        if descriptors.standard_error == StandardError::Ours {
+            // Where even the complaint cannot be written, the exit code says it.
+            let _ = writeln!(io::stderr(), "lfpd: {complaint}");
+        }
+        ExitCode::FAILURE
     }
 
     fn places(self) -> Places {
@@ -143,6 +181,14 @@ impl ValueEnum for Severity {
             Self::Debug => "debug".into(),
         })
     }
+}
+
+fn open(addresses: &[Address], listeners: &mut Vec<Listener>) -> Result<(), String> {
+    for address in addresses {
+        let listener = address.listen();
+        listeners.push(listener.map_err(|error| format!("cannot listen on {address}: {error}"))?);
+    }
+    Ok(())
 }
 
 fn system(name: &str) -> Result<&'static System, String> {

@@ -52,3 +52,60 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The least time between two looks at one device, whatever has been told.
 pub const LOOK_GAP: Duration = Duration::from_millis(10);
+
+/// Connections of a daemon in all, unless `--max-connections` says otherwise.
+pub const CONNECTIONS: usize = 4096;
+
+/// Connections of one user, unless `--max-per-user` says otherwise.
+pub const CONNECTIONS_PER_USER: usize = 512;
+
+/// The largest of both.
+pub const CONNECTIONS_MAX: u64 = 100_000;
+
+/// Connections that the kernel holds ready for a daemon that is busy.
+pub const LISTEN_BACKLOG: i32 = 4096;
+
+/// How long a line may take from its first byte to its end.
+pub const LINE_TIME: Duration = Duration::from_secs(30);
+
+/// Lock files that a daemon keeps open.
+pub const KEPT_FILES: usize = 256;
+
+/// Processes whose end a daemon waits for.
+pub const WATCHED_PROCESSES: usize = 512;
+
+/// Descriptors a daemon needs for itself: directories, the files of one request, its own.
+pub const OWN_DESCRIPTORS: usize = 64;
+
+/// Bytes a daemon takes from one of its connections in one turn.
+pub const TURN_BYTES: usize = 1024;
+
+/// Commands a daemon does for one of its connections in one turn.
+pub const TURN_COMMANDS: usize = 8;
+
+/// With so many connections that have something to say at once, those that say most come last.
+pub const CROWDED: usize = 64;
+
+/// How long a daemon serves those who say most before it looks for others.
+pub const SLICE: Duration = Duration::from_millis(2);
+
+/// How long a connection within an endless line is left alone when it is crowded.
+pub const SKIPPING_PAUSE: Duration = Duration::from_millis(100);
+
+/// New connections that a daemon takes in one turn.
+pub const ACCEPTED: usize = 64;
+
+/// Waiters that a daemon tries in one turn.
+pub const ATTEMPTED: usize = 8;
+
+/// How long a daemon takes no connections when the system has no descriptors left.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// How often a daemon looks for connections whose time is over.
+pub const SWEEP_EVERY: Duration = Duration::from_millis(250);
+
+/// How often a daemon opens the lock directories anew.
+pub const REOPEN_EVERY: Duration = Duration::from_secs(30);
+
+/// The answers to STAT take at most one part in so many of a daemon's time.
+pub const SURVEY_SHARE: u32 = 4;

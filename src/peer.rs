@@ -10,7 +10,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use lockfile::process::{self, Liveness, Pid};
 use nix::errno::Errno;
@@ -84,6 +84,14 @@ impl Peer {
     /// # Errors
     /// [`Stranger`] when the peer is not surely on this host.
     pub fn of(stream: BorrowedFd<'_>) -> Result<Self, Stranger> {
+        Self::told_by(&mut Inquiry::default(), stream)
+    }
+
+    /// The same for one connection of many.
+    ///
+    /// # Errors
+    /// As [`Peer::of`].
+    pub fn told_by(inquiry: &mut Inquiry, stream: BorrowedFd<'_>) -> Result<Self, Stranger> {
         let raw = stream.as_raw_fd();
         let far = match socket::getpeername::<SockaddrStorage>(raw) {
             Ok(address) => address,
@@ -94,7 +102,7 @@ impl Peer {
             Some(AddressFamily::Unix) => Ok(Self::unix(stream)),
             Some(AddressFamily::Inet | AddressFamily::Inet6) => {
                 let near = socket::getsockname(raw).map_err(|_| Stranger::Gone)?;
-                Self::tcp(&near, &far)
+                Self::tcp(inquiry, &near, &far)
             }
             _ => Err(Stranger::OtherFamily),
         }
@@ -109,14 +117,18 @@ impl Peer {
         Self { place: Place::UnixSocket, uid: credentials.map(|peer| peer.uid()) }
     }
 
-    fn tcp(near: &SockaddrStorage, far: &SockaddrStorage) -> Result<Self, Stranger> {
+    fn tcp(
+        inquiry: &mut Inquiry,
+        near: &SockaddrStorage,
+        far: &SockaddrStorage,
+    ) -> Result<Self, Stranger> {
         let near = address(near).ok_or(Stranger::OtherFamily)?;
         let far = address(far).ok_or(Stranger::OtherFamily)?;
         if !far.ip().is_loopback() {
             return Err(Stranger::Remote(far));
         }
         // The peer's socket has the same two ends, the other way round.
-        let uid = uid_of(&Connection { near: far, far: near });
+        let uid = inquiry.uid_of(&Connection { near: far, far: near });
         Ok(Self { place: Place::Loopback(far), uid })
     }
 
@@ -124,6 +136,12 @@ impl Peer {
     #[must_use]
     pub fn uid(&self) -> Option<u32> {
         self.uid
+    }
+
+    /// Whether it is at the other end of a TCP connection.
+    #[must_use]
+    pub fn is_on_tcp(&self) -> bool {
+        matches!(self.place, Place::Loopback(_))
     }
 
     /// May this peer take or release locks for that process?
@@ -186,33 +204,60 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
-/// The uid of the program that holds a TCP socket of this host open.
-///
-/// `/proc/net` is the slow way for kernels and containers without `sock_diag`; a kernel without
-/// the module for TCP says "no such socket", so that answer is not the last word either.
-fn uid_of(socket: &Connection) -> Option<u32> {
-    ask_kernel(socket).ok().flatten().or_else(|| {
-        ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|path| look_up(path, socket))
-    })
+/// Asks the kernel whose the TCP sockets of this host are: one socket for all questions.
+#[derive(Debug, Default)]
+pub struct Inquiry {
+    netlink: Option<OwnedFd>,
+    sequence: u32,
+    /// It has told of a socket once, so "no such socket" is the truth.
+    proven: bool,
 }
 
-fn ask_kernel(socket: &Connection) -> Result<Option<u32>, Errno> {
-    // One question is asked in a socket's life, so the number only has to be ours.
-    const SEQUENCE: u32 = 1;
-    let netlink = socket::socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkSockDiag,
-    )?;
-    socket::send(netlink.as_raw_fd(), &sock_diag::question(socket, SEQUENCE), MsgFlags::empty())?;
-    let mut buffer = [0; sock_diag::BUFFER_BYTES];
-    // The kernel has answered before send(2) returned, so there is nothing to wait for.
-    let flags = MsgFlags::MSG_DONTWAIT;
-    let (length, sender) = receive_from(netlink.as_raw_fd(), &mut buffer, flags)?;
-    let from_kernel = sender.is_some_and(|sender| sender.pid() == 0);
-    let bytes = buffer.get(..length).filter(|_| from_kernel);
-    Ok(bytes.and_then(|bytes| sock_diag::answer(bytes, socket, SEQUENCE)))
+impl Inquiry {
+    /// The uid of the program that holds a TCP socket of this host open.
+    ///
+    /// `/proc/net` is the slow way for kernels and containers without `sock_diag`; a kernel
+    /// without the module for TCP says "no such socket", so that answer is not the last word
+    /// either, until there has been another one. Otherwise everybody who hangs up at once could
+    /// make us read through all sockets of the machine.
+    fn uid_of(&mut self, socket: &Connection) -> Option<u32> {
+        match self.ask_kernel(socket) {
+            Ok(Some(uid)) => {
+                self.proven = true;
+                return Some(uid);
+            }
+            Ok(None) => {}
+            // Whatever is left in it, the next question gets a fresh one.
+            Err(_) => self.netlink = None,
+        }
+        if self.proven {
+            return None;
+        }
+        ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|path| look_up(path, socket))
+    }
+
+    fn ask_kernel(&mut self, socket: &Connection) -> Result<Option<u32>, Errno> {
+        let netlink = match self.netlink.take() {
+            Some(netlink) => netlink,
+            None => socket::socket(
+                AddressFamily::Netlink,
+                SockType::Raw,
+                SockFlag::SOCK_CLOEXEC,
+                SockProtocol::NetlinkSockDiag,
+            )?,
+        };
+        self.sequence = self.sequence.wrapping_add(1);
+        let question = sock_diag::question(socket, self.sequence);
+        socket::send(netlink.as_raw_fd(), &question, MsgFlags::empty())?;
+        let mut buffer = [0; sock_diag::BUFFER_BYTES];
+        // The kernel has answered before send(2) returned, so there is nothing to wait for.
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let (length, sender) = receive_from(netlink.as_raw_fd(), &mut buffer, flags)?;
+        self.netlink = Some(netlink);
+        let from_kernel = sender.is_some_and(|sender| sender.pid() == 0);
+        let bytes = buffer.get(..length).filter(|_| from_kernel);
+        Ok(bytes.and_then(|bytes| sock_diag::answer(bytes, socket, self.sequence)))
+    }
 }
 
 fn receive_from(

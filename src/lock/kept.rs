@@ -41,6 +41,10 @@ impl Kept {
         self.files.is_empty()
     }
 
+    pub(super) fn is_held_by(&self, pid: Pid) -> bool {
+        self.files.values().any(|(holder, _)| *holder == pid)
+    }
+
     /// Keeps a lock that was just written. A lock for nobody is not kept: it is stale already.
     pub(super) fn keep(&mut self, name: &Name, pid: Pid, published: Published) {
         if self.is_wanted() {

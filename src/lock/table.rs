@@ -141,6 +141,12 @@ impl Table {
         self.kept.take_fresh()
     }
 
+    /// Whether a lock file of this process is kept open.
+    #[must_use]
+    pub fn keeps(&self, pid: Pid) -> bool {
+        self.kept.is_held_by(pid)
+    }
+
     /// Whether any lock file is kept open.
     #[must_use]
     pub fn keeps_any(&self) -> bool {

@@ -114,6 +114,12 @@ impl Session {
         Self::saying(identity, Reply::Closing, Afterwards::Close)
     }
 
+    /// Whether what arrives belongs to a line that is too long already.
+    #[must_use]
+    pub fn is_skipping(&self) -> bool {
+        self.framer.is_skipping()
+    }
+
     fn saying(identity: Identity, reply: Reply, afterwards: Afterwards) -> Self {
         let waiting = Waiting::NotOffered;
         Self { identity, waiting, framer: Framer::new(), state: State::Saying(reply, afterwards) }

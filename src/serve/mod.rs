@@ -1,19 +1,33 @@
-//! Joins a session with those who answer its questions: the peer, the lock table, the journal.
+//! Joins a session with those who answer its questions: the peer, the lock table, the line of
+//! those who wait, the journal.
 //!
-//! Reads and writes no connection: `stdio` does that for the one on descriptors 0 and 1.
+//! Reads and writes no connection: `stdio` does that for the one on descriptors 0 and 1, `listen`
+//! for many.
 
+pub mod address;
+mod connection;
+pub mod crowd;
+pub mod listen;
 pub mod stdio;
+mod waiting;
+mod waking;
 
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use lockfile::Pid;
 
 use crate::device::name::DeviceName;
 use crate::journal::{Journal, Severity};
 use crate::lock::table::Table;
 use crate::lock::{Answer, Outcome, Request};
-use crate::peer::{Peer, Rule, Stranger, Verdict};
-use crate::protocol::reply::{Identity, Version};
+use crate::peer::{Inquiry, Peer, Rule, Stranger, Verdict};
+use crate::protocol::queue::{Attempt, WaiterId};
+use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::{Session, Standing, Step};
 use crate::protocol::status::{Report, Scope};
+use waiting::Waiting;
+use waking::Change;
 
 /// What all clients of one process share.
 #[derive(Debug)]
@@ -22,6 +36,8 @@ pub struct Service {
     rule: Rule,
     table: Table,
     journal: Journal,
+    inquiry: Inquiry,
+    waiting: Waiting,
 }
 
 /// One client: its session, and who it is.
@@ -29,6 +45,7 @@ pub struct Service {
 pub struct Client {
     session: Session,
     peer: Result<Peer, Stranger>,
+    id: WaiterId,
 }
 
 /// What a connection is to do next.
@@ -38,6 +55,11 @@ pub enum Need {
     Send(String),
     /// Bring more bytes.
     Receive,
+    /// Have patience: the client waits for a device, and [`Service::attempt`],
+    /// [`Service::expire`] or [`Service::cancel`] will answer it.
+    Patience,
+    /// Call [`Service::survey`] when there is time for it.
+    Survey(Option<DeviceName>),
     /// Close the connection.
     Close,
 }
@@ -48,12 +70,23 @@ impl Service {
     pub fn new(version: Version, rule: Rule, table: Table, journal: Journal) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let identity = Identity::new(host.as_encoded_bytes(), version);
-        Self { identity, rule, table, journal }
+        let (inquiry, waiting) = (Inquiry::default(), Waiting::default());
+        Self { identity, rule, table, journal, inquiry, waiting }
     }
 
     /// Looks at a new connection, before anything is said on it.
     pub fn welcome(&mut self, stream: BorrowedFd<'_>) -> Client {
-        let peer = Peer::of(stream);
+        self.admit(stream, WaiterId(0))
+    }
+
+    /// The same for one of many, each with a number of its own.
+    fn welcome_to_wait(&mut self, stream: BorrowedFd<'_>, id: WaiterId) -> Client {
+        let client = self.admit(stream, id);
+        Client { session: client.session.offering_to_wait(), ..client }
+    }
+
+    fn admit(&mut self, stream: BorrowedFd<'_>, id: WaiterId) -> Client {
+        let peer = Peer::told_by(&mut self.inquiry, stream);
         let session = match &peer {
             Ok(_) => Session::admit(self.identity.clone()),
             Err(stranger) => {
@@ -62,7 +95,17 @@ impl Service {
                 Session::refuse(self.identity.clone())
             }
         };
-        Client { session, peer }
+        Client { session, peer, id }
+    }
+
+    /// Tells the journal why nothing can be served.
+    pub fn complain(&mut self, complaint: &str) {
+        self.journal.record(Severity::Error, &complaint);
+    }
+
+    /// What is said to those there is no room or time for.
+    fn farewell(&self) -> String {
+        Reply::Closing.encode(&self.identity)
     }
 
     /// Goes on with a client until its connection has something to do. The bytes that are needed
@@ -73,32 +116,115 @@ impl Service {
                 Step::Send(line) => return Need::Send(line),
                 Step::Receive => return Need::Receive,
                 Step::Close => return Need::Close,
+                Step::Survey(device) => return Need::Survey(device),
                 Step::MayName(request) => {
                     let standing = self.standing(&client.peer, &request);
                     client.session.vouch(standing);
                 }
                 Step::Lock(request) => {
-                    let answer = self.table.lock(&request);
-                    client.session.answer(self.told(&client.peer, answer));
+                    let outcome = self.lock(&client.peer, &request);
+                    client.session.answer(outcome);
                 }
                 Step::Unlock(request) => {
-                    let answer = self.table.unlock(&request);
-                    client.session.answer(self.told(&client.peer, answer));
+                    let outcome = self.unlock(&client.peer, &request);
+                    client.session.answer(outcome);
                 }
-                // Not offered by a service that has one client only.
-                Step::Wait(..) => client.session.answer(Outcome::Busy),
-                Step::Survey(device) => client.session.report(Some(self.survey(device.as_ref()))),
+                Step::Wait(request, seconds) => {
+                    let Some(names) = self.table.names_of(&request.device) else {
+                        client.session.answer(Outcome::Denied);
+                        continue;
+                    };
+                    let time = Duration::from_secs(seconds.into());
+                    self.waiting.enter(client.id, names, request, time, Instant::now());
+                    return Need::Patience;
+                }
             }
         }
     }
 
-    /// Looks who holds a device, or any.
-    fn survey(&mut self, device: Option<&DeviceName>) -> Report {
+    /// Nobody overtakes those who wait.
+    fn lock(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> Outcome {
+        if self.is_waited_for(request) {
+            return Outcome::Busy;
+        }
+        let answer = self.table.lock(request);
+        self.told(peer, answer)
+    }
+
+    fn is_waited_for(&mut self, request: &Request) -> bool {
+        if self.waiting.queue.is_empty() {
+            return false;
+        }
+        let names = self.table.names_of(&request.device);
+        names.is_some_and(|names| self.waiting.queue.is_waited_for(&names.real))
+    }
+
+    fn unlock(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> Outcome {
+        let answer = self.table.unlock(request);
+        let outcome = self.told(peer, answer);
+        if outcome == Outcome::Done && !self.waiting.queue.is_empty() {
+            if let Some(names) = self.table.names_of(&request.device) {
+                self.waiting.queue.wake(&names.real, Instant::now());
+            }
+        }
+        outcome
+    }
+
+    /// Looks who holds a device, or any: the answer to [`Need::Survey`]. It takes a while, as
+    /// every process of the machine is looked at.
+    pub fn survey(&mut self, client: &mut Client, device: Option<&DeviceName>) {
         let (scope, holders) = match device {
+            Some(device) if self.table.names_of(device).is_none() => {
+                client.session.report(None);
+                return;
+            }
             Some(device) => (Scope::Device, self.table.holders(device)),
             None => (Scope::All, self.table.all_holders()),
         };
-        Report::new(scope, &holders, user_name)
+        client.session.report(Some(Report::new(scope, &holders, user_name)));
+    }
+
+    /// Tries to take a device for the first who waits for it. The client has its answer unless
+    /// the outcome is busy.
+    fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
+        let answer = self.table.lock(&attempt.request);
+        let blocker = self.table.blocker();
+        let outcome = match answer.outcome {
+            // Asked again and again, it would fill the journal.
+            Outcome::Busy => Outcome::Busy,
+            Outcome::Done | Outcome::Denied => self.told(&client.peer, answer),
+        };
+        self.waiting.tried(attempt, outcome, blocker, Instant::now());
+        if outcome != Outcome::Busy {
+            client.session.answer(outcome);
+        }
+        outcome
+    }
+
+    /// The client no longer waits: busy is its answer.
+    fn cancel(&mut self, client: &mut Client) {
+        self.waiting.leave(client.id, Instant::now());
+        client.session.answer(Outcome::Busy);
+    }
+
+    /// A client is gone.
+    fn forget(&mut self, client: &Client) {
+        self.waiting.leave(client.id, Instant::now());
+    }
+
+    /// A process is gone: what it held is for everybody.
+    fn process_gone(&mut self, pid: Pid) {
+        self.table.gone(pid);
+        self.waiting.process_gone(pid, Instant::now());
+    }
+
+    /// Whether the end of this process is of interest.
+    fn minds(&self, pid: Pid) -> bool {
+        self.table.keeps(pid) || self.waiting.is_blocked_by(pid)
+    }
+
+    fn changed(&mut self, change: &Change) {
+        self.waiting.changed(change, Instant::now());
     }
 
     fn standing(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> Standing {
@@ -127,6 +253,28 @@ impl Service {
 }
 
 impl Client {
+    /// The user at the other end, where the kernel tells.
+    fn user(&self) -> Option<u32> {
+        self.peer.as_ref().ok().and_then(Peer::uid)
+    }
+
+    fn is_on_tcp(&self) -> bool {
+        self.peer.as_ref().is_ok_and(Peer::is_on_tcp)
+    }
+
+    fn is_within_a_line(&self) -> bool {
+        self.session.is_within_a_line()
+    }
+
+    fn is_skipping(&self) -> bool {
+        self.session.is_skipping()
+    }
+
+    /// The answer to a WAIT whose time is over.
+    fn give_up(&mut self) {
+        self.session.answer(Outcome::Busy);
+    }
+
     /// The service ends the session: the next [`Need`] says so, and then it closes.
     pub fn dismiss(&mut self) {
         self.session.dismiss();

@@ -89,6 +89,14 @@ fn whose(error: &Option<FileStat>, others: &[&Option<FileStat>]) -> StandardErro
     if clients { StandardError::Clients } else { StandardError::Ours }
 }
 
+/// Lets `/dev/null` take the place of what was handed over as input, once it is held elsewhere.
+pub fn let_go_of_input() {
+    if let Ok(null) = File::open("/dev/null") {
+        // Where this fails, a listening socket stays open a second time, and closes with us.
+        let _ = nix::unistd::dup2_stdin(null);
+    }
+}
+
 impl Descriptors {
     /// Whether anything that is printed may reach a client.
     #[must_use]
@@ -125,6 +133,9 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
         match service.attend(&mut client, &mut arrived) {
             Need::Send(line) => connection.send(line.as_bytes()),
             Need::Close => return,
+            Need::Survey(device) => service.survey(&mut client, device.as_ref()),
+            // With one client there is nobody to wait among, and WAIT is not offered.
+            Need::Patience => return,
             Need::Receive => match connection.receive(&mut client, &mut buffer) {
                 Some(bytes) => arrived = bytes,
                 None => return,

@@ -1,0 +1,196 @@
+//! How many connections whom, and who has to go when there are too many. Counts only: no sockets,
+//! no clock.
+//!
+//! # The rule
+//! A user who has as many connections as one user may have gets a new one only at the price of
+//! the oldest of his own that has never completed a command (silent, dribbling, or in an endless
+//! line). When there are as many as there may be at all, the price is paid by the user who has
+//! most. Without such a connection the new one is turned away. So one who floods the service
+//! pushes out himself, and those who work are never pushed out.
+
+use std::collections::{BTreeSet, HashMap};
+
+/// Whose a connection is; `None` for those nobody knows, who count as one user.
+pub type User = Option<u32>;
+
+/// Names one connection: the later, the larger.
+pub type Token = u64;
+
+/// All connections, by user.
+#[derive(Debug)]
+pub struct Crowd {
+    limit: usize,
+    limit_per_user: usize,
+    count: usize,
+    groups: HashMap<User, Group>,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    count: usize,
+    /// Those that have never completed a command, the oldest first.
+    silent: BTreeSet<Token>,
+}
+
+/// What is to become of a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// There is room.
+    Welcome,
+    /// There is room when this one goes.
+    Instead(Token),
+    /// There is none.
+    TurnedAway,
+}
+
+impl Crowd {
+    /// Nobody yet; at most so many in all, and so many of one user.
+    #[must_use]
+    pub fn new(limit: usize, limit_per_user: usize) -> Self {
+        Self { limit, limit_per_user, count: 0, groups: HashMap::new() }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is nobody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Fewer than planned: the system has no more descriptors.
+    pub fn shrink_to_fit(&mut self) {
+        self.limit = self.count.max(1);
+    }
+
+    /// Whether one more of this user may come in.
+    #[must_use]
+    pub fn judge(&self, user: User) -> Admission {
+        let own = self.groups.get(&user);
+        let own_count = own.map_or(0, |group| group.count);
+        let price = |group: Option<&Group>| {
+            let oldest = group.and_then(|group| group.silent.first());
+            oldest.map_or(Admission::TurnedAway, |token| Admission::Instead(*token))
+        };
+        if own_count >= self.limit_per_user {
+            return price(own);
+        }
+        if self.count < self.limit {
+            return Admission::Welcome;
+        }
+        let largest = self.groups.values().max_by_key(|group| group.count);
+        match largest {
+            Some(largest) if largest.count > own_count => price(Some(largest)),
+            Some(_) | None => price(own),
+        }
+    }
+
+    /// The one to close when the system has no descriptor left: the oldest silent one of the user
+    /// who has most of them.
+    #[must_use]
+    pub fn dispensable(&self) -> Option<Token> {
+        let most = self.groups.values().max_by_key(|group| group.silent.len())?;
+        most.silent.first().copied()
+    }
+
+    /// Somebody came in.
+    pub fn enter(&mut self, user: User, token: Token) {
+        let group = self.groups.entry(user).or_default();
+        group.count = group.count.saturating_add(1);
+        group.silent.insert(token);
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Somebody has completed a command.
+    pub fn spoke(&mut self, user: User, token: Token) {
+        if let Some(group) = self.groups.get_mut(&user) {
+            group.silent.remove(&token);
+        }
+    }
+
+    /// Somebody left.
+    pub fn leave(&mut self, user: User, token: Token) {
+        let Some(group) = self.groups.get_mut(&user) else { return };
+        group.silent.remove(&token);
+        group.count = group.count.saturating_sub(1);
+        if group.count == 0 {
+            self.groups.remove(&user);
+        }
+        self.count = self.count.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALICE: User = Some(1000);
+    const BOB: User = Some(1001);
+
+    fn filled(limit: usize, per_user: usize, users: &[User]) -> Crowd {
+        let mut crowd = Crowd::new(limit, per_user);
+        for (token, user) in users.iter().enumerate() {
+            crowd.enter(*user, token as Token);
+        }
+        crowd
+    }
+
+    #[test]
+    fn there_is_room_below_the_limits() {
+        assert_eq!(filled(3, 2, &[]).judge(ALICE), Admission::Welcome);
+        assert_eq!(filled(3, 2, &[ALICE, BOB]).judge(ALICE), Admission::Welcome);
+    }
+
+    #[test]
+    fn at_a_users_limit_his_own_oldest_silent_one_goes() {
+        let mut crowd = filled(10, 3, &[ALICE, BOB, ALICE, ALICE]);
+        assert_eq!(crowd.judge(ALICE), Admission::Instead(0));
+        crowd.spoke(ALICE, 0);
+        assert_eq!(crowd.judge(ALICE), Admission::Instead(2));
+        crowd.spoke(ALICE, 2);
+        crowd.spoke(ALICE, 3);
+        assert_eq!(crowd.judge(ALICE), Admission::TurnedAway);
+        assert_eq!(crowd.judge(BOB), Admission::Welcome);
+        crowd.leave(ALICE, 0);
+        assert_eq!(crowd.judge(ALICE), Admission::Welcome);
+    }
+
+    #[test]
+    fn at_the_limit_of_all_the_largest_user_pays() {
+        let mut crowd = filled(4, 4, &[BOB, ALICE, ALICE, ALICE]);
+        assert_eq!(crowd.judge(BOB), Admission::Instead(1));
+        assert_eq!(crowd.judge(None), Admission::Instead(1));
+        assert_eq!(crowd.judge(ALICE), Admission::Instead(1));
+        for token in 1..=3 {
+            crowd.spoke(ALICE, token);
+        }
+        assert_eq!(crowd.judge(BOB), Admission::TurnedAway);
+    }
+
+    #[test]
+    fn nobody_pays_for_somebody_who_has_as_many() {
+        let mut crowd = filled(4, 4, &[ALICE, ALICE, BOB, BOB]);
+        crowd.spoke(BOB, 2);
+        crowd.spoke(BOB, 3);
+        assert_eq!(crowd.judge(ALICE), Admission::Instead(0));
+        assert_eq!(crowd.judge(BOB), Admission::TurnedAway);
+    }
+
+    #[test]
+    fn the_unknown_are_one_user() {
+        assert_eq!(filled(9, 2, &[None, None]).judge(None), Admission::Instead(0));
+    }
+
+    #[test]
+    fn who_left_does_not_count() {
+        let mut crowd = filled(2, 2, &[ALICE, ALICE]);
+        crowd.leave(ALICE, 0);
+        crowd.leave(ALICE, 1);
+        assert!(crowd.is_empty() && crowd.groups.is_empty());
+        assert_eq!(crowd.dispensable(), None);
+    }
+}

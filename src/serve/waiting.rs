@@ -1,0 +1,106 @@
+//! Those who wait, and what is known of the devices they wait for: which files keep each busy,
+//! and which process.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockfile::Pid;
+
+use super::waking::Change;
+use crate::lock::table::Names;
+use crate::lock::{Outcome, Request};
+use crate::protocol::queue::{Attempt, Queue, WaiterId};
+
+/// The line, with what wakes it.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) queue: Queue,
+    facts: HashMap<Arc<str>, Facts>,
+}
+
+#[derive(Debug)]
+struct Facts {
+    files: HashSet<String>,
+    blocker: Option<Pid>,
+}
+
+impl Waiting {
+    pub(super) fn enter(
+        &mut self,
+        id: WaiterId,
+        names: Names,
+        request: Request,
+        time: Duration,
+        now: Instant,
+    ) {
+        let Names { real, files } = names;
+        self.queue.enter(id, &real, request, time, now);
+        let files = files.iter().map(|name| name.as_str().to_owned()).collect();
+        // The latest names count: links come and go.
+        self.facts.insert(Arc::from(real), Facts { files, blocker: None });
+    }
+
+    pub(super) fn leave(&mut self, id: WaiterId, now: Instant) {
+        if self.queue.leave(id, now) {
+            self.clean();
+        }
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<WaiterId> {
+        let over = self.queue.expire(now);
+        if !over.is_empty() {
+            self.clean();
+        }
+        over
+    }
+
+    pub(super) fn tried(
+        &mut self,
+        attempt: &Attempt,
+        outcome: Outcome,
+        blocker: Option<Pid>,
+        now: Instant,
+    ) {
+        self.queue.tried(attempt, outcome, now);
+        if let Some(facts) = self.facts.get_mut(&attempt.device) {
+            facts.blocker = blocker;
+        }
+        if outcome != Outcome::Busy {
+            self.clean();
+        }
+    }
+
+    fn clean(&mut self) {
+        let queue = &self.queue;
+        self.facts.retain(|device, _| queue.is_waited_for(device));
+    }
+
+    pub(super) fn process_gone(&mut self, pid: Pid, now: Instant) {
+        for (device, facts) in &self.facts {
+            if facts.blocker == Some(pid) {
+                self.queue.wake(device, now);
+            }
+        }
+    }
+
+    pub(super) fn is_blocked_by(&self, pid: Pid) -> bool {
+        self.facts.values().any(|facts| facts.blocker == Some(pid))
+    }
+
+    pub(super) fn blocker(&self, device: &str) -> Option<Pid> {
+        self.facts.get(device)?.blocker
+    }
+
+    pub(super) fn changed(&mut self, change: &Change, now: Instant) {
+        for (device, facts) in &self.facts {
+            let concerned = match change {
+                Change::Name(name) => facts.files.contains(name),
+                Change::Everything => true,
+            };
+            if concerned {
+                self.queue.wake(device, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What may free a device: changes in the lock directories, and the ends of processes. Tells, and
+//! decides nothing.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use lockfile::{Directory, Pid};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+/// Processes whose end shows as events of an epoll instance.
+#[derive(Debug)]
+pub(super) struct Ends {
+    limit: usize,
+    watched: HashMap<Pid, OwnedFd>,
+}
+
+/// What became of the wish to be told of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watch {
+    /// It will be told.
+    Set,
+    /// There is no such process.
+    Gone,
+    /// There is no way, or no room: somebody has to look from time to time.
+    Impossible,
+}
+
+impl Ends {
+    /// Of so many processes at a time.
+    #[must_use]
+    pub(super) fn of_up_to(limit: usize) -> Self {
+        Self { limit, watched: HashMap::new() }
+    }
+
+    /// Asks to be told of the end of a process, by an event with this number.
+    pub(super) fn watch(&mut self, pid: Pid, epoll: &Epoll, number: u64) -> Watch {
+        if self.watched.contains_key(&pid) {
+            return Watch::Set;
+        }
+        if self.watched.len() >= self.limit {
+            return Watch::Impossible;
+        }
+        let Some(process) = rustix::process::Pid::from_raw(pid.as_raw()) else {
+            return Watch::Gone;
+        };
+        let descriptor = match pidfd_open(process, PidfdFlags::NONBLOCK) {
+            Ok(descriptor) => descriptor,
+            Err(rustix::io::Errno::SRCH) => return Watch::Gone,
+            Err(_) => return Watch::Impossible,
+        };
+        match epoll.add(&descriptor, EpollEvent::new(EpollFlags::EPOLLIN, number)) {
+            Ok(()) => {
+                self.watched.insert(pid, descriptor);
+                Watch::Set
+            }
+            Err(_) => Watch::Impossible,
+        }
+    }
+
+    /// The end was told.
+    pub(super) fn forget(&mut self, pid: Pid) {
+        self.watched.remove(&pid);
+    }
+
+    /// Makes room: only these are of interest still.
+    pub(super) fn retain(&mut self, wanted: impl Fn(Pid) -> bool) {
+        self.watched.retain(|pid, _| wanted(*pid));
+    }
+
+    /// Whether there is no room for another.
+    #[must_use]
+    pub(super) fn is_full(&self) -> bool {
+        self.watched.len() >= self.limit
+    }
+}
+
+/// Names that went from the watched directories.
+#[derive(Debug)]
+pub(super) struct Changes {
+    inotify: Inotify,
+}
+
+/// What has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A file of this name went, or another came in its place.
+    Name(String),
+    /// More than the kernel keeps in mind, or a directory itself.
+    Everything,
+}
+
+impl Changes {
+    /// Watches directories; events show with this number.
+    ///
+    /// # Errors
+    /// The system's, when not even one can be watched.
+    pub(super) fn watch(
+        directories: &[&Directory],
+        epoll: &Epoll,
+        number: u64,
+    ) -> Result<Self, Errno> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        let mask = AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_MOVED_FROM
+            | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_ONLYDIR;
+        let mut outcome = Err(Errno::ENOENT);
+        for directory in directories {
+            // The directory that is open, whatever its name leads to by now.
+            let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
+            let added = inotify.add_watch(path.as_str(), mask);
+            outcome = outcome.or(added.map(|_| ()));
+        }
+        outcome?;
+        epoll.add(&inotify, EpollEvent::new(EpollFlags::EPOLLIN, number))?;
+        Ok(Self { inotify })
+    }
+
+    /// What has changed, as much as fits into one reading.
+    #[must_use]
+    pub(super) fn take(&self) -> Vec<Change> {
+        let events = self.inotify.read_events().unwrap_or_default();
+        let change = |event: nix::sys::inotify::InotifyEvent| match event.name {
+            Some(name) => name.into_string().ok().map(Change::Name),
+            None => Some(Change::Everything),
+        };
+        events.into_iter().filter_map(change).collect()
+    }
+}
