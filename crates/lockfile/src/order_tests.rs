@@ -128,8 +128,8 @@ fn claim(content: &[u8]) -> Claim<'_> {
 }
 
 /// A step of a program that is not this crate's.
-fn foreign<T>(work: impl FnOnce() -> T) -> Option<T> {
-    faults::call("foreign", || Ok(work())).ok()
+fn foreign<T>(step: &'static str, work: impl FnOnce() -> T) -> Option<T> {
+    faults::call(step, || Ok(work())).ok()
 }
 
 fn judge(world: &World) -> Option<Judged> {
@@ -153,7 +153,7 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
         Role::Keeper => {
             if let Some(published) = take(role, world) {
                 world.hold(me, published.identity.inode);
-                let _ = foreign(|| ());
+                let _ = foreign("hold", || ());
             }
         }
         Role::Owner => {
@@ -181,10 +181,12 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
         Role::Hasty => take_hastily(me, world),
         Role::Sweeper => {
             for _ in 0..2 {
-                for name in foreign(|| world.directory.names().unwrap()).into_iter().flatten() {
+                for name in
+                    foreign("list", || world.directory.names().unwrap()).into_iter().flatten()
+                {
                     if temporary::maker(name.as_str(), "t").is_some() {
                         let path = world.lock.with_file_name(name.as_str());
-                        let _ = foreign(|| std::fs::remove_file(path));
+                        let _ = foreign("sweep", || std::fs::remove_file(path));
                     }
                 }
             }
@@ -215,7 +217,7 @@ fn hold_and_withdraw(me: usize, world: &World, published: Published) {
     world.hold(me, published.identity.inode);
     // Time passes while it holds.
     for _ in 0..2 {
-        let _ = foreign(|| ());
+        let _ = foreign("hold", || ());
     }
     if is_dead() {
         return;
@@ -233,43 +235,45 @@ fn hold_and_withdraw(me: usize, world: &World, published: Published) {
 
 fn take_hastily(me: usize, world: &World) {
     let create = || OpenOptions::new().write(true).create_new(true).open(&world.lock).ok();
-    let removed = foreign(|| {
+    let removed = foreign("break", || {
         // In one step, so that it removes nothing blindly.
         let stale = std::fs::read(&world.lock).is_ok_and(|now| is_stale(&now));
         stale && std::fs::remove_file(&world.lock).is_ok()
     });
-    if removed != Some(true) || foreign(create).flatten().is_none() {
+    if removed != Some(true) || foreign("create exclusively", create).flatten().is_none() {
         return;
     }
-    let _ = foreign(|| std::fs::remove_file(&world.lock));
-    if let Some(file) = foreign(create).flatten() {
+    let _ = foreign("let go", || std::fs::remove_file(&world.lock));
+    if let Some(file) = foreign("create exclusively", create).flatten() {
         world.hold(me, file.metadata().unwrap().ino());
-        let _ = foreign(|| ());
+        let _ = foreign("hold", || ());
     }
 }
 
 fn take_foreign(role: Role, me: usize, world: &World) {
     if role == Role::Blind {
-        let Some(Ok(seen)) = foreign(|| std::fs::read(&world.lock)) else { return };
+        let Some(Ok(seen)) = foreign("look", || std::fs::read(&world.lock)) else { return };
         if !is_stale(&seen) {
             return;
         }
-        let _ = foreign(|| {
+        let _ = foreign("break", || {
             let stale = std::fs::read(&world.lock).is_ok_and(|now| is_stale(&now));
             if std::fs::remove_file(&world.lock).is_ok() && !stale {
                 world.record.lock().unwrap().removed_blindly = true;
             }
         });
     }
-    let created = foreign(|| OpenOptions::new().write(true).create_new(true).open(&world.lock))
-        .map(Result::ok);
+    let created = foreign("create exclusively", || {
+        OpenOptions::new().write(true).create_new(true).open(&world.lock)
+    })
+    .map(Result::ok);
     let Some(Some(mut file)) = created else { return };
     // It believes that it holds from the creation on.
     world.hold(me, file.metadata().unwrap().ino());
-    let _ = foreign(|| file.write_all(LIVE));
-    let _ = foreign(|| ());
+    let _ = foreign("fill", || file.write_all(LIVE));
+    let _ = foreign("hold", || ());
     world.leave(me);
-    let _ = foreign(|| std::fs::remove_file(&world.lock));
+    let _ = foreign("let go", || std::fs::remove_file(&world.lock));
 }
 
 /// Whether, everybody being dead, the next one gets it.
@@ -356,7 +360,7 @@ fn in_every_order(
     }
     for seed in 0..lots {
         let lot = Beyond::Lot(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (record, schedule) = run(roles, unknown, faults, Vec::new(), lot);
+        let (record, schedule) = run(roles, unknown, faults, Vec::new(), lot.clone());
         examine(&record, &schedule, &lot);
     }
     println!("{roles:?} {faults:?}: {runs} orders of {bound} preemptions, {lots} by lot");
@@ -532,4 +536,53 @@ fn without_exchange_a_displaced_foreign_lock_can_let_two_in(
         right(!record.two_holders || explained, "two holders without a cause")?;
         right(record.litter == 0, "litter")
     });
+}
+
+/// One order, told by the calls before which actors stop.
+fn told(roles: &[Role], unknown: Unknown, plan: &[(usize, &'static str)]) -> Record {
+    let plan = Beyond::Plan(plan.iter().copied().collect());
+    let (record, schedule) = run(roles, unknown, &[], Vec::new(), plan);
+    println!("{record:?}\n{:?}", schedule.story().1);
+    record
+}
+
+const END: &str = "";
+
+/// The documented exception without exchange is real: three in this order, and two hold.
+#[test]
+fn without_exchange_this_order_lets_two_in() {
+    let roles = [Role::Blind, Role::Keeper, Role::Shell];
+    let plan = [(1, "rename"), (0, "fill"), (1, "fstatat"), (2, "fill"), (1, END)];
+    let record = told(&roles, NO_RENAME_FLAGS, &plan);
+    assert!(record.two_holders && !record.removed_blindly);
+}
+
+/// The same order with exchange: the blind breaker's lock is given back, and nobody else gets in.
+#[test]
+fn with_exchange_the_same_order_does_not() {
+    let roles = [Role::Blind, Role::Keeper, Role::Shell];
+    let plan = [(1, "rename-exchange"), (0, "fill"), (1, "fstatat"), (2, END), (1, END)];
+    let record = told(&roles, EVERYTHING, &plan);
+    assert!(record.displaced && !record.vacant_though_held);
+    assert_eq!((record.two_holders, record.taken, record.litter), (false, 1, 0));
+}
+
+/// A breaker that lets go while a forced release has its lock aside is told to try again, and
+/// leaves nothing behind.
+#[test]
+fn who_lets_go_of_a_lock_that_is_aside_tries_again() {
+    let roles = [Role::OwnerByForce, Role::Claimer];
+    let plan = [
+        (1, "rename-exchange"),
+        (0, "rename-exchange"),
+        (1, "hold"),
+        (1, "flock"),
+        (0, "fstatat"),
+        (1, "fstat"),
+        (0, END),
+        (1, END),
+    ];
+    let record = told(&roles, EVERYTHING, &plan);
+    assert_eq!((record.taken, record.gave_up, record.two_holders), (1, false, false));
+    assert_eq!((record.left, record.litter), (None, 0));
 }

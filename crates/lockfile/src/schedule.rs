@@ -3,15 +3,18 @@
 //! The order is a script; beyond its end the running actor goes on, or one drawn by lot does.
 //! [`Orders`] walks through all scripts with at most so many preemptions.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Who goes on where the script says nothing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Beyond {
     /// The one who runs.
     Same,
     /// Whom the lot falls on, from this seed.
     Lot(u64),
+    /// Each named actor in turn, until it is about to make the named call, or has finished.
+    Plan(VecDeque<(usize, &'static str)>),
 }
 
 /// A point at which more than nobody could go on.
@@ -39,6 +42,8 @@ enum Status {
 #[derive(Debug)]
 struct State {
     status: Vec<Status>,
+    /// What each waiting actor is about to do.
+    next: Vec<&'static str>,
     script: Vec<usize>,
     beyond: Beyond,
     made: Vec<Choice>,
@@ -73,6 +78,7 @@ impl Schedule {
     pub(crate) fn new(actors: usize, script: Vec<usize>, beyond: Beyond, look: Look) -> Arc<Self> {
         let state = State {
             status: vec![Status::Starting; actors],
+            next: vec![""; actors],
             script,
             beyond,
             made: Vec::new(),
@@ -110,6 +116,15 @@ impl Schedule {
         let chosen = match (state.script.get(state.made.len()).copied(), &mut state.beyond) {
             (Some(scripted), _) => scripted,
             (None, Beyond::Same) => same,
+            (None, Beyond::Plan(plan)) => {
+                let is_there = |(actor, call): &(usize, &str)| {
+                    !able.contains(actor) || state.next[*actor] == *call
+                };
+                while plan.front().is_some_and(is_there) {
+                    plan.pop_front();
+                }
+                plan.front().map_or(same, |(actor, _)| *actor)
+            }
             (None, Beyond::Lot(seed)) => {
                 *seed = next_lot(*seed);
                 able[usize::try_from(*seed >> 33).unwrap() % able.len()]
@@ -133,6 +148,7 @@ impl Turn {
     pub(crate) fn wait(&self, call: &'static str) {
         let mut state = self.schedule.state();
         state.status[self.actor] = Status::Waiting;
+        state.next[self.actor] = call;
         self.schedule.choose(&mut state);
         while state.status[self.actor] != Status::Running {
             state = self.schedule.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
