@@ -59,8 +59,7 @@
 //! # What is not promised
 //!
 //! Among programs that use this crate there is one holder, in every order of their steps and
-//! whoever dies at whatever step, with these exceptions and no others (the crate's tests run them
-//! in their order):
+//! whoever dies at whatever step, with these exceptions and no others:
 //!
 //! * **Blind breakers.** A program that unlinks by name what it read some time ago can remove a
 //!   fresh lock, this crate's as well as any other, and then two hold. Nobody can prevent that.
