@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use lockfile::process::{Liveness, liveness};
+use lockfile::process::{Liveness, liveness, start_time};
 use lockfile::{Directory, Found, Judged, Name, Pid, Removal};
 
 use crate::config::Config;
@@ -18,6 +18,10 @@ use crate::stale::Standing;
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
 /// takes that long.
 const FOREIGN_ORPHAN: Duration = Duration::from_secs(3600);
+
+/// A process that is younger than a file by this did not make it. Start times count hundredths of
+/// seconds, file times may lag; more than that is no matter of rounding.
+const YOUNGER_MAKER: Duration = Duration::from_secs(5);
 
 /// What was swept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,19 +71,28 @@ impl Semaphore {
     fn sweep_one(&self, name: &Name, maker: Pid) -> bool {
         let directory = &self.inner.directory;
         let Ok(Found::File(judged)) = directory.read(name, LONGEST_FILE + 1) else { return false };
-        if liveness(maker) == Liveness::Alive || self.is_foreign(&judged) {
-            return false;
-        }
-        matches!(directory.try_release(name, judged), Ok(Some(Removal::Removed)))
+        let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
+        let orphan = is_gone(maker, age) && !self.is_foreign(&judged, age);
+        orphan && matches!(directory.try_release(name, judged), Ok(Some(Removal::Removed)))
     }
 
     /// Whether the maker's number means a process of another namespace, or may do so.
-    fn is_foreign(&self, judged: &Judged) -> bool {
+    fn is_foreign(&self, judged: &Judged, age: Duration) -> bool {
         let Ok(info) = LockInfo::parse(judged.content()) else { return false };
-        let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
         info.holder().standing(self.inner.judge.here()) == Standing::Elsewhere
             && age < FOREIGN_ORPHAN
     }
+}
+
+/// Whether the maker of a file of that age is gone: there is no such process, or only one that
+/// started after the file was written, so that the number was used again. Should a clock that
+/// jumped make a living maker look so, all that happens is that it makes its file again.
+fn is_gone(maker: Pid, file_age: Duration) -> bool {
+    if liveness(maker) == Liveness::Gone {
+        return true;
+    }
+    let process_age = start_time(maker).and_then(crate::system::time_since);
+    process_age.is_some_and(|age| file_age > age.saturating_add(YOUNGER_MAKER))
 }
 
 /// The locks in a directory, sorted by name: every regular file whose content parses, except

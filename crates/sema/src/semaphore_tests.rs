@@ -348,6 +348,17 @@ fn cleaning_sweeps_the_stale_and_leaves_the_living() {
     assert_eq!(files(&path), left);
 }
 
+#[rstest]
+#[case::younger_than_its_maker(0, false)]
+#[case::older_than_who_has_the_number_now(7200, true)]
+fn a_temporary_file_of_a_number_used_again(#[case] age: u64, #[case] swept: bool) {
+    let (_scratch, path) = scratch();
+    let name = format!("a.lock.{}.0123456789abcdef.tmp", std::process::id());
+    let file = fs::File::create(path.with_file_name(name)).unwrap();
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(age)).unwrap();
+    assert_eq!(open(&path).clean().unwrap().temporaries, usize::from(swept));
+}
+
 #[test]
 fn cleaning_leaves_a_live_lock() {
     let (_scratch, path) = scratch();

@@ -1,9 +1,11 @@
 //! What the running system says of processes and of itself. Decides nothing.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockfile::Pid;
 use lockfile::process::{Liveness, boot_id, liveness, pid_namespace, start_time};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::SysconfVar;
 
 use crate::limits::LONGEST_WORD;
 use crate::record::{Holder, one_line};
@@ -55,6 +57,15 @@ pub(crate) fn number(pid: Pid) -> u64 {
     u64::from(pid.as_raw().unsigned_abs())
 }
 
+/// How long ago a process started, from its start time in clock ticks since boot.
+pub(crate) fn time_since(start_ticks: u64) -> Option<Duration> {
+    let per_second = nix::unistd::sysconf(SysconfVar::CLK_TCK).ok()??;
+    let per_second = u64::try_from(per_second).ok().filter(|ticks| *ticks > 0)?;
+    let start = Duration::from_millis(start_ticks.checked_mul(1000)? / per_second);
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
+    Duration::from(now).checked_sub(start)
+}
+
 /// Seconds since 1970; a clock before that stands at zero.
 pub(crate) fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -81,6 +92,14 @@ mod tests {
         let pid = Pid::new(i64::from(child.id())).unwrap();
         child.wait().unwrap();
         assert_eq!(Holder::of(pid, &Here::look()), None);
+    }
+
+    #[test]
+    fn a_process_has_an_age() {
+        let start = start_time(Pid::this()).unwrap();
+        let age = time_since(start).unwrap();
+        assert!(age < Duration::from_secs(3600), "this test just began: {age:?}");
+        assert_eq!(time_since(u64::MAX), None);
     }
 
     #[rstest]

@@ -1,7 +1,5 @@
 //! `sema` and `semats` as a script sees them: every command, its words and its exit codes.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 mod scratch;
 
 use std::fs;

@@ -1,7 +1,12 @@
 //! Runs the real programs in a fresh directory, with a hard time limit.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::ffi::OsStr;
 use std::fs;
