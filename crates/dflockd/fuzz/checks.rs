@@ -30,7 +30,7 @@ pub(crate) fn requests(bytes: &[u8]) {
 
 /// A list of events: engine and model agree.
 pub(crate) fn events(bytes: &[u8]) {
-    let Some((&[first], rest)) = bytes.split_first_chunk::<1>().map(|(f, r)| (f, r)) else {
+    let Some((&[first], rest)) = bytes.split_first_chunk::<1>() else {
         return;
     };
     let auto = if first & 1 == 0 { AutoRelease::On } else { AutoRelease::Off };

@@ -13,6 +13,13 @@
 //! bin/dflock ─▶ client, load    the other end of the wire; knows nothing of server or engine
 //! ```
 //!
+//! A second store behind the same commands joins in `server::core`: connections reach locks only
+//! through its `admit`, `ask`, `leave` and `drain`, the timer through `turn`. `ask` answers at once
+//! ([`engine::Verdict::Now`]) or says [`engine::Verdict::Later`] and puts the answer into the
+//! connection's seat when it is there; waits, ends of peers and deadlines work alike for both, so a
+//! store that must ask others for every request needs no other way in, and the one in memory pays
+//! neither an allocation nor an await for the possibility.
+//!
 //! What other parts of the crate (HTTP, client, load generator) build on is [`server::Server`] and
 //! [`server::Handle`]: the handle gives the `stats` body, the counters, the draining flag and the
 //! number of connections, and may be cloned into any task or thread.

@@ -1,8 +1,10 @@
 //! Lists of events → engine and model, side by side.
 #![no_main]
 
+#[allow(dead_code, reason = "each target uses its half")]
 #[path = "../checks.rs"]
 mod checks;
+#[allow(dead_code, reason = "each target uses its half")]
 #[path = "../../tests/model/mod.rs"]
 mod model;
 

@@ -1,8 +1,10 @@
 //! Bytes from the network → requests.
 #![no_main]
 
+#[allow(dead_code, reason = "each target uses its half")]
 #[path = "../checks.rs"]
 mod checks;
+#[allow(dead_code, reason = "each target uses its half")]
 #[path = "../../tests/model/mod.rs"]
 mod model;
 

@@ -294,7 +294,7 @@ impl Connection {
 
     /// Lets the rest of a line that is too long go by; says how many bytes went.
     fn skip(&mut self, bytes: &[u8], output: &mut Vec<u8>) -> usize {
-        match bytes.iter().position(|&b| b == b'\n') {
+        match memchr::memchr(b'\n', bytes) {
             None => bytes.len(),
             Some(end) => {
                 self.fail(Fault::LineTooLong, output);
@@ -317,6 +317,12 @@ impl Connection {
         };
         match request {
             Request::Lock(request) => {
+                tracing::debug!(
+                    cmd = %lines[0].escape_ascii(),
+                    key = %lines[1].escape_ascii(),
+                    conn_id = self.serial,
+                    "request"
+                );
                 let now = self.shared.now();
                 let mut core = self.shared.core();
                 match core.ask(now, self.id, request) {
@@ -517,6 +523,7 @@ impl Future for Connection {
             }
             Progress::Done => {
                 this.shared.changed().notify_one();
+                tracing::debug!(peer = %this.peer, conn_id = this.serial, "client left");
                 SCRATCH.with_borrow_mut(|scratch| this.transport.say_goodbye(&mut scratch.input));
                 Poll::Ready(())
             }

@@ -46,7 +46,7 @@ pub fn scan(bytes: &[u8], caps: Caps) -> Scan<'_> {
         };
         // One more than the longest line with its carriage return.
         let window = rest.get(..cap + 2).unwrap_or(rest);
-        let Some(end) = window.iter().position(|&b| b == b'\n') else {
+        let Some(end) = memchr::memchr(b'\n', window) else {
             return if fits_so_far(window, cap) {
                 Scan::Partial { lines: place }
             } else {

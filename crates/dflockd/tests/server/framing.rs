@@ -127,6 +127,16 @@ fn the_end_of_input_is_silent(#[case] bytes: &[u8], #[case] replies: usize) {
     assert_eq!(talker.line(), "");
 }
 
+#[test]
+fn the_end_inside_a_frame_is_told_to_whom_it_may_concern() {
+    let daemon = Daemon::start(&["--debug"]);
+    let mut talker = daemon.talk();
+    talker.say(b"ping\n");
+    talker.half_close();
+    assert_eq!(talker.line(), "");
+    daemon.logged("code=11");
+}
+
 /// The deadline is per line, not per byte: a trickle is cut off.
 #[test]
 fn a_trickle_does_not_extend_the_read_deadline() {
