@@ -4,7 +4,7 @@ use sema::{LockInfo, ParseError};
 
 /// A lock file's content: never a panic; what parses is written and read again unchanged, as one
 /// line a word; what does not parse says why.
-pub fn record(bytes: &[u8]) {
+pub(crate) fn record(bytes: &[u8]) {
     let info = match LockInfo::parse(bytes) {
         Ok(info) => info,
         Err(ParseError::TooLong) => return assert!(bytes.len() > 65_536),

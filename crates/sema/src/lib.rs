@@ -34,6 +34,11 @@
 //! Locks are advisory and local: the directory must be one that the users of the lock trust, and
 //! on a network file system machines must have different host names. See `sema(5)`.
 
+/// The README's examples run as tests.
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct Readme;
+
 mod cleaning;
 #[cfg(feature = "cli")]
 pub mod cli;
