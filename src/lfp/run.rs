@@ -27,7 +27,7 @@ use super::arguments::{Route, Run};
 use super::broker::{Broker, Waited};
 use super::outcome::{Failure, Kind, exit};
 use super::output::{Output, warn};
-use super::signals::{Sender, Signals, is_ignored};
+use super::signals::{Sender, Signals, is_ignored, let_through};
 use crate::lock::{Outcome, Request};
 
 /// The first argument of the process that waits to be told. No command of `lfp` is called so.
@@ -43,7 +43,7 @@ const GO: &[u8] = b"g";
 pub(super) fn run(asked: &Run, route: &Route, _output: &Output) -> Result<u8, Failure> {
     reap_children();
     let signals = Signals::catch().map_err(system)?;
-    let waiting = Waiting::start(&asked.command)?;
+    let waiting = Waiting::start(&asked.command, &signals)?;
     let request = Request { device: asked.device.clone(), pid: waiting.pid()? };
     let mut broker = Broker::new(route);
     match take(&mut broker, &request, asked, &signals) {
@@ -134,7 +134,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn start(command: &[OsString]) -> Result<Self, Failure> {
+    fn start(command: &[OsString], signals: &Signals) -> Result<Self, Failure> {
         let (listen, tell) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(system)?;
         // The only descriptor the child inherits besides those that were ours; it closes it
         // before it becomes the command.
@@ -143,6 +143,7 @@ impl Waiting {
             .arg0("lfp")
             .arg(WHEN_TOLD)
             .arg(listen.as_raw_fd().to_string())
+            .arg(signals.newly_held())
             .args(command)
             .spawn()
             .map_err(|error| Failure::system(format!("cannot start /proc/self/exe: {error}")))?;
@@ -169,9 +170,12 @@ impl Waiting {
 /// The other side: waits to be told and becomes the command. `None`: this process is not meant.
 pub(super) fn told_by_wrapper<'a>(mut words: impl Iterator<Item = &'a OsString>) -> Option<u8> {
     words.next().filter(|word| *word == WHEN_TOLD)?;
-    let descriptor = words.next()?.to_str()?;
-    let program = words.next()?;
-    listen(descriptor)?;
+    let (descriptor, held, program) = (words.next()?, words.next()?, words.next()?);
+    // It inherits no signal mask of ours. Let through at once, so that it can be ended.
+    let told = held.to_str().and_then(let_through).and(descriptor.to_str()).and_then(listen);
+    if told.is_none() {
+        return Some(exit::SYSTEM);
+    }
     let error = Command::new(program).args(words).exec();
     warn(&format!("{}: {}", program.to_string_lossy(), plain(&error, program)));
     let missing = error.kind() == std::io::ErrorKind::NotFound;

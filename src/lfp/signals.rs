@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// Signals that ask a program to end, or that a command may want to hear.
@@ -53,6 +53,8 @@ pub(super) enum Woken {
 #[derive(Debug)]
 pub(super) struct Signals {
     fd: SignalFd,
+    /// Those that were not held off before.
+    newly_held: SigSet,
 }
 
 impl Signals {
@@ -61,9 +63,17 @@ impl Signals {
         let ignored = ignored();
         let heard = ENDING.into_iter().filter(|signal| !is_in(*signal, ignored));
         let set: SigSet = heard.chain([Signal::SIGCHLD]).collect();
-        set.thread_block()?;
+        let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        Ok(Self { fd })
+        let newly_held = set.iter().filter(|signal| !before.contains(*signal)).collect();
+        Ok(Self { fd, newly_held })
+    }
+
+    /// For a child, which inherits what is held off: the numbers of the signals that it is to let
+    /// through again with [`let_through`].
+    pub(super) fn newly_held(&self) -> String {
+        let numbers = self.newly_held.iter().map(|signal| (signal as i32).to_string());
+        numbers.collect::<Vec<_>>().join(",")
     }
 
     /// The next signal that has arrived. Does not wait.
@@ -98,7 +108,15 @@ impl Signals {
     }
 }
 
-/// The same without signals: those end the program as they always do.
+/// Undoes [`Signals::catch`] in a child. `None`: these are no signals.
+pub(super) fn let_through(numbers: &str) -> Option<()> {
+    let signal = |number: &str| Signal::try_from(number.parse::<i32>().ok()?).ok();
+    let numbers = numbers.split(',').filter(|number| !number.is_empty());
+    let set: SigSet = numbers.map(signal).collect::<Option<_>>()?;
+    set.thread_unblock().ok()
+}
+
+/// [`Signals::pause`] without signals: those end the program as they always do.
 pub(super) fn pause(other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
     wait(&[None, other], time)
 }

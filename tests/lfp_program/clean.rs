@@ -1,0 +1,82 @@
+//! `lfp clean`: what is removed, what is left, and what is said of it.
+
+use testbed::User;
+
+use crate::bench::{Bench, PORT};
+
+/// A lock file of a process that is gone, made by this user.
+fn plant(bench: &Bench, user: User, name: &str) {
+    let line = format!("printf '%10d\\n' 4000000 >/run/lock/{name}");
+    let planted = bench.shell(user, &line);
+    assert_eq!(planted.code(), 0, "{planted}");
+}
+
+/// A sticky directory: everybody removes their own, and is told whose the others are.
+#[test]
+fn in_a_sticky_directory() {
+    let bench = Bench::open();
+    let _holder = bench.holder(User::Bob);
+    plant(&bench, User::Alice, "LCK..ttyS1");
+    plant(&bench, User::Alice, "LK.005.188.000");
+    plant(&bench, User::Bob, "LCK..ttyS2");
+    let end = bench.lfp(User::Alice, &["clean"]).run();
+    assert_eq!(end.code(), 77, "{end}");
+    assert!(end.said("removed /var/lock/LCK..ttyS1 (pid 4000000)"), "{end}");
+    assert!(end.said("removed /var/lock/LK.005.188.000"), "{end}");
+    assert!(end.said("left /var/lock/LCK..ttyS2 (pid 4000000)"), "{end}");
+    assert!(end.said("as bob or root") && end.said("CAP_FOWNER"), "{end}");
+    assert_eq!(bench.sandbox.locks(), ["LCK..ttyS2", "LCK..ttyW0"]);
+
+    let end = bench.lfp(User::Alice, &["--json", "clean"]).run();
+    assert_eq!(end.code(), 77, "{end}");
+    assert!(end.said("\"removed\":[],\"left\":[{\"device\":\"/dev/ttyS2\""), "{end}");
+    assert!(end.said("\"help\":\""), "{end}");
+
+    let end = bench.lfp(User::Root, &["clean"]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert_eq!(bench.sandbox.locks(), ["LCK..ttyW0"], "the living keep theirs");
+}
+
+/// The service may remove what the caller may not.
+#[test]
+fn through_the_service() {
+    let bench = Bench::open();
+    let _service = bench.serve(User::UucpWithFowner);
+    plant(&bench, User::Bob, "LCK..ttyS2");
+    let end = bench.lfp(User::Alice, &["--direct", "clean"]).run();
+    assert_eq!(end.code(), 77, "{end}");
+    let end = bench.lfp(User::Alice, &["clean"]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert!(end.said("removed /var/lock/LCK..ttyS2"), "{end}");
+    bench.assert_free();
+}
+
+#[test]
+fn in_a_closed_directory() {
+    let bench = Bench::closed();
+    plant(&bench, User::Lfpd, "LCK..ttyS2");
+    let end = bench.lfp(User::Alice, &["clean"]).run();
+    assert_eq!(end.code(), 77, "{end}");
+    assert!(end.said("the directory belongs to lfpd"), "{end}");
+    let _service = bench.serve(User::Lfpd);
+    let end = bench.lfp(User::Alice, &["clean"]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    bench.assert_free();
+}
+
+/// Nothing is removed but what surely is a stale lock.
+#[test]
+fn what_is_no_stale_lock_stays() {
+    let bench = Bench::open();
+    let line = "cd /run/lock; : >LCK..ttyS1; ln -s /etc/passwd LCK..ttyS2; mkdir LCK..ttyS3; \
+                mkfifo LCK..ttyS4; printf '%10d\\n' $$ >LCK..ttyS5; \
+                printf '%10d\\n' 4000000 >notes; printf '%10d\\n' 4000000 >LCK..TM.abc; exec sleep 1000";
+    let _owner = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
+    bench.wait_for("all of them", || bench.sandbox.locks().len() == 7);
+    let end = bench.lfp(User::Root, &["clean"]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert_eq!(bench.sandbox.locks().len(), 7, "{end}");
+    assert!(bench.sandbox.path("/etc/passwd").exists());
+    let free = bench.called(User::Root, &["--direct", "lock", PORT]).run();
+    assert_eq!(free.code(), 0, "{free}");
+}

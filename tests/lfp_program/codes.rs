@@ -1,0 +1,139 @@
+//! The table of exit codes in lfp(1).
+
+use testbed::User;
+
+use crate::bench::{Bench, PORT};
+
+/// Commands through the service, by a user who may not write the lock directory, on a free port.
+#[test]
+fn a_free_port() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let table: &[(&[&str], i32)] = &[
+        (&["true"], 0),
+        (&["false"], 1),
+        (&["sh", "-c", "exit 42"], 42),
+        (&["sh", "-c", "exit 255"], 255),
+        (&["sh", "-c", "kill -TERM $$"], 128 + 15),
+        (&["sh", "-c", "kill -KILL $$"], 128 + 9),
+        (&["/etc/passwd"], 126),
+        (&["/tmp"], 126),
+        (&["no-such-command"], 127),
+        (&["/no/such/command"], 127),
+    ];
+    for (command, code) in table {
+        for before in [&["run", PORT, "--"][..], &["run", "--timeout", "5", PORT, "--"]] {
+            let end = bench.lfp(User::Alice, &[before, command].concat()).run();
+            assert_eq!(end.code(), *code, "{command:?}: {end}");
+            bench.assert_free();
+        }
+    }
+    let end = bench.lfp(User::Alice, &["run", PORT, "--", "no-such-command"]).run();
+    assert!(end.said("lfp: no-such-command: command not found"), "{end}");
+}
+
+/// What `lfp` itself says about a port that another has.
+#[test]
+fn a_busy_port() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let holder = bench.holder(User::Bob);
+    let bobs = holder.pid().to_string();
+    let table: &[(&[&str], i32)] = &[
+        (&["lock", PORT], 1),
+        (&["lock", "-E", "9", PORT], 9),
+        (&["lock", "--conflict-exit-code", "0", PORT], 0),
+        (&["unlock", PORT], 1),
+        (&["unlock", "-E", "9", PORT], 9),
+        (&["run", PORT, "--", "true"], 1),
+        (&["run", "-E", "255", PORT, "--", "true"], 255),
+        (&["run", "--timeout", "0", PORT, "--", "true"], 75),
+        (&["run", "--timeout", "0.1", PORT, "--", "true"], 75),
+        (&["run", "-E", "9", "--timeout", ".1", PORT, "--", "true"], 75),
+        (&["wait", "--timeout", "0", PORT], 75),
+        (&["wait", "--timeout", "0.1", PORT], 75),
+        (&["who", PORT], 0),
+        (&["list"], 0),
+        (&["clean"], 0),
+        // Not hers to lock or unlock for.
+        (&["lock", "--pid", &bobs, PORT], 77),
+        (&["unlock", "--pid", &bobs, PORT], 77),
+        (&["--direct", "unlock", "--pid", &bobs, PORT], 77),
+        // A usage that is not one.
+        (&[], 64),
+        (&["steal", PORT], 64),
+        (&["lock"], 64),
+        (&["lock", "/etc/passwd"], 64),
+        (&["run", PORT], 64),
+        (&["run", "-E", "256", PORT, "--", "true"], 64),
+        (&["run", "--timeout", "soon", PORT, "--", "true"], 64),
+        (&["--direct", "--server", "/x", "list"], 64),
+        (&["--server", "192.0.2.1:50001", "list"], 64),
+        (&["--help"], 0),
+        (&["--version"], 0),
+        // Nobody listens.
+        (&["--server", "/run/nobody.sock", "lock", PORT], 69),
+        (&["--server", "127.0.0.1:1", "lock", PORT], 69),
+        (&["--server", "127.0.0.1:1", "run", "--timeout", "9", PORT, "--", "true"], 69),
+        (&["--server", "unix:/run/nobody.sock", "who", PORT], 69),
+    ];
+    for (words, code) in table {
+        let end = bench.called(User::Alice, words).run();
+        assert_eq!(end.code(), *code, "{words:?}: {end}");
+        assert_eq!(bench.locked_by(), Some(holder.pid()), "{words:?}");
+    }
+}
+
+#[test]
+fn without_a_service() {
+    let bench = Bench::closed();
+    let end = bench.called(User::Alice, &["lock", PORT]).run();
+    assert_eq!(end.code(), 69, "{end}");
+    for words in ["/run/lfpd/lfpd.sock: ", "127.0.0.1:50001: ", "--direct"] {
+        assert!(end.said(words), "{end}");
+    }
+    let end = bench.called(User::Alice, &["--direct", "lock", PORT]).run();
+    assert_eq!(end.code(), 77, "{end}");
+    assert!(end.said("not permitted") && end.said("Permission denied"), "{end}");
+    // The service's own user may.
+    let pid = std::process::id().to_string();
+    let end = bench.called(User::Lfpd, &["--direct", "lock", "--pid", &pid, PORT]).run();
+    assert_eq!(end.code(), 0, "{end}");
+}
+
+/// Over TCP where the Unix socket is not there.
+#[test]
+fn the_second_choice_is_tcp() {
+    let bench = Bench::closed();
+    let line =
+        "exec systemd-socket-activate --accept --inetd --listen=127.0.0.1:50001 /run/test/lfpd";
+    let mut service = bench.sandbox.command("sh").args(["-c", line]).user(User::Lfpd).spawn();
+    service.expect("Listening on");
+    let end = bench.called(User::Alice, &["run", PORT, "--", "sh", "-c", "exit 3"]).run();
+    assert_eq!(end.code(), 3, "{end}");
+    bench.assert_free();
+}
+
+/// `lock` and `unlock` are for the shell that calls, and its lock lasts until it lets go.
+#[test]
+fn a_shell_locks_for_itself() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let line = "/run/test/lfp lock ttyW0 && echo mine $$ && cat /run/lock/LCK..ttyW0 \
+                && /run/test/lfp unlock ttyW0; echo code $?";
+    let end = bench.shell(User::Alice, line);
+    let mut words = end.output().split_whitespace();
+    assert_eq!(words.next(), Some("mine"), "{end}");
+    assert_eq!(words.next(), words.next(), "the pid in the lock file is the shell's: {end}");
+    assert!(end.said("code 0"), "{end}");
+    bench.assert_free();
+}
+
+#[test]
+fn a_full_disk_is_not_silent() {
+    let bench = Bench::open();
+    let end = bench.shell(User::Alice, "/run/test/lfp list >/dev/full; echo code $?");
+    assert!(end.said("code 74"), "{end}");
+    let end = bench.shell(User::Alice, "(/run/test/lfp list; echo code $? >&2) | true");
+    assert!(end.said("code 0"), "{end}");
+}

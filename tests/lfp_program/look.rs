@@ -1,0 +1,206 @@
+//! `lfp who` and `lfp list`: what is shown to whom, and how it looks.
+
+use rstest::rstest;
+use testbed::{LIMIT, Process, User, until};
+
+use crate::bench::{Bench, LONG, PORT};
+
+/// A program of Alice's that holds the port in one of the ways of the field.
+fn by_flock(bench: &Bench) -> Process<'_> {
+    let words = ["/dev/ttyW0", "-c", "echo ready; sleep 1000"];
+    let mut holder = bench.sandbox.command("flock").args(words).user(User::Alice).spawn();
+    holder.expect("ready");
+    holder
+}
+
+fn by_opening(bench: &Bench) -> Process<'_> {
+    let line = "exec 3<>/dev/ttyW0; echo ready; exec sleep 1000";
+    let mut holder = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
+    holder.expect("ready");
+    holder
+}
+
+/// No daemon, no root, no right on the lock directory.
+#[test]
+fn everybody_sees_lock_files_and_flocks() {
+    let bench = Bench::closed();
+    let holder = bench.holder(User::Alice);
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert!(told.said(&holder.pid().to_string()) && told.said("alice"), "{told}");
+    assert!(told.said("LCK..ttyW0") && told.said(&format!("sleep {LONG}")), "{told}");
+    holder.kill();
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert!(told.said("stale"), "{told}");
+    let flock = by_flock(&bench);
+    let told = bench.lfp(User::Bob, &["who", "ttyW0"]).run();
+    assert!(told.said("flock") && told.said(&flock.pid().to_string()), "{told}");
+}
+
+/// What only root can see is not passed off as nothing.
+#[test]
+fn open_ports_are_shown_to_those_who_may_see_them() {
+    let bench = Bench::closed();
+    let holder = by_opening(&bench);
+    let pid = holder.pid().to_string();
+    for user in [User::Root, User::Alice] {
+        let told = bench.lfp(user, &["who", PORT]).run();
+        assert!(told.said("open") && told.said(&pid) && told.said("alice"), "{user:?}: {told}");
+    }
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert!(told.said("nobody holds it") && told.said("shown to root only"), "{told}");
+    let told = bench.lfp(User::Bob, &["--json", "who", PORT]).run();
+    assert!(told.said("\"complete\":false"), "{told}");
+}
+
+#[test]
+fn all_devices_in_one_list() {
+    let bench = Bench::open();
+    let _holder = bench.holder(User::Alice);
+    let stale = "printf '%10d\\n' 4000000 >/run/lock/LCK..ttyS9";
+    assert_eq!(bench.shell(User::Bob, stale).code(), 0);
+    let told = bench.lfp(User::Bob, &["list"]).run();
+    let lines: Vec<&str> = told.output().lines().collect();
+    assert!(lines[0].starts_with("DEVICE"), "{told}");
+    assert!(lines[1].starts_with("/dev/ttyW0") && lines[1].contains("alive"), "{told}");
+    assert!(lines[2].starts_with("/dev/ttyS9") && lines[2].contains("stale"), "{told}");
+    let starts: Vec<_> =
+        lines.iter().map(|line| line.find("LCK..").or(line.find("LOCK"))).collect();
+    assert!(starts.windows(2).all(|pair| pair[0] == pair[1]), "not aligned: {told}");
+}
+
+#[test]
+fn an_empty_machine() {
+    let bench = Bench::open();
+    let told = bench.lfp(User::Root, &["list"]).run();
+    assert_eq!(told.output(), "nobody holds a serial port\n");
+    let told = bench.lfp(User::Root, &["--json", "list"]).run();
+    assert_eq!(told.output(), "{\"complete\":true,\"service\":false,\"holders\":[]}\n");
+}
+
+/// The service sees what Bob may not: lock files in a directory that is closed to him.
+#[test]
+fn the_service_is_asked_where_it_is() {
+    let bench = Bench::closed();
+    let holder = bench.holder(User::Alice);
+    assert_eq!(
+        bench
+            .shell(User::Root, "chmod 0400 /run/lock/LCK..ttyW0; chown lfpd /run/lock/LCK..ttyW0")
+            .code(),
+        0
+    );
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert!(!told.said(&holder.pid().to_string()), "{told}");
+    assert!(told.said("unknown"), "{told}");
+    let _service = bench.serve(User::Lfpd);
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert!(told.said(&holder.pid().to_string()) && told.said("alice"), "{told}");
+    let told = bench.lfp(User::Bob, &["--json", "who", PORT]).run();
+    assert!(told.said("\"service\":true"), "{told}");
+    let told = bench.lfp(User::Bob, &["--direct", "who", PORT]).run();
+    assert!(!told.said(&holder.pid().to_string()), "{told}");
+}
+
+/// Every member is there in every case, with its type; the document in lfp(1) is this table.
+#[rstest]
+#[case::who(&["--json", "who", PORT], "d['devices'][0]['holders'][0]")]
+#[case::who_after(&["who", "--json", PORT], "d['devices'][0]['holders'][0]")]
+#[case::list(&["--json", "list"], "d['holders'][0]")]
+#[case::lock(&["--json", "lock", PORT], "d['holders'][0]")]
+#[case::run(&["--json", "run", PORT, "--", "true"], "d['holders'][0]")]
+#[case::wait(&["--json", "wait", "--timeout", "0", PORT], "d['holders'][0]")]
+fn a_holder_in_json(#[case] words: &[&str], #[case] place: &str) {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let holder = bench.holder(User::Alice);
+    let check = format!(
+        "import json, sys
+d = json.load(sys.stdin)
+h = {place}
+assert list(h) == ['device', 'scheme', 'file', 'pid', 'uid', 'user', 'command', 'since', 'since_unix', 'standing'], h
+assert (h['device'], h['scheme'], h['file']) == ('/dev/ttyW0', 'uucp', '/var/lock/LCK..ttyW0'), h
+assert (h['pid'], h['uid'], h['user']) == ({}, 1000, 'alice'), h
+assert h['command'] == 'sleep 1000' and h['standing'] == 'alive', h
+assert h['since'].endswith('Z') and len(h['since']) == 20 and h['since_unix'] > 1700000000, h
+print('fine')",
+        holder.pid()
+    );
+    let line = format!("/run/test/lfp {} | python3 -c \"$CHECK\"", words.join(" "));
+    let end = bench
+        .sandbox
+        .command("sh")
+        .args(["-c", &line])
+        .env("CHECK", &check)
+        .user(User::Bob)
+        .no_input()
+        .run();
+    assert!(end.said("fine"), "{end}");
+}
+
+#[rstest]
+#[case::done(&["--direct", "lock", PORT], "\"outcome\":\"done\",\"device\":\"/dev/ttyW0\",\"pid\":")]
+#[case::nothing_to_unlock(&["--direct", "unlock", PORT], "{\"outcome\":\"not-held\",\"device\":\"/dev/ttyW0\",")]
+#[case::unreachable(&["--server", "/none", "lock", PORT], "{\"outcome\":\"unreachable\",")]
+#[case::free(&["--direct", "who", PORT], "{\"device\":\"/dev/ttyW0\",\"held\":false,\"holders\":[]}")]
+#[case::clean(&["clean"], "{\"removed\":[],\"left\":[]}")]
+fn other_answers_in_json(#[case] words: &[&str], #[case] text: &str) {
+    let bench = Bench::open();
+    let told = bench.called(User::Alice, &[&["--json"], words].concat()).run();
+    assert!(told.said(text), "{told}");
+    assert_eq!(told.output().lines().count(), 1, "{told}");
+}
+
+/// Names of programs, arguments and lock files are made by strangers.
+#[test]
+fn nothing_a_stranger_writes_moves_a_terminal() {
+    let bench = Bench::open();
+    let script =
+        "cp /bin/sleep \"$EVIL\" && exec /run/test/lfp --direct run ttyW0 -- \"$EVIL\" 1000";
+    let _evil = bench
+        .sandbox
+        .command("sh")
+        .args(["-c", script])
+        .env("EVIL", "/tmp/\x1b[2J\x1b]0;owned\x07\r\n\u{9b}31m\"x\\")
+        .user(User::Alice)
+        .spawn();
+    bench.wait_for("the lock", || bench.locked_by().is_some());
+    let planted =
+        "printf '%10d\\n' $$ >\"/run/lock/$(printf 'LCK..\\033[2J\\ttty')\"; exec sleep 1000";
+    let _planted = bench.sandbox.command("sh").args(["-c", planted]).user(User::Bob).spawn();
+    bench.wait_for("the planted lock", || bench.sandbox.locks().len() == 2);
+    let _service = bench.serve(User::Lfpd);
+    for words in [
+        &["who", PORT][..],
+        &["list"],
+        &["--json", "list"],
+        &["--json", "who", PORT],
+        &["lock", PORT],
+        &["--json", "lock", PORT],
+    ] {
+        let told = bench.called(User::Bob, words).run();
+        let moved = told.output().chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(moved, None, "{words:?}: {told}");
+    }
+    let listed = bench.lfp(User::Bob, &["list"]).run();
+    assert_eq!(listed.output().lines().count(), 3, "{listed}");
+}
+
+/// Colours for a terminal whose user wants them, and for nothing else.
+#[rstest]
+#[case::terminal(&[], true)]
+#[case::no_color(&[("NO_COLOR", "1")], false)]
+#[case::no_color_empty(&[("NO_COLOR", "")], true)]
+#[case::dumb(&[("TERM", "dumb")], false)]
+#[case::no_term(&[("TERM", "")], false)]
+fn colours(#[case] settings: &[(&str, &str)], #[case] coloured: bool) {
+    let bench = Bench::open();
+    let _holder = bench.holder(User::Alice);
+    let mut lfp = bench.sandbox.command("/run/test/lfp").args(["who", PORT]).on_terminal();
+    for (name, value) in settings {
+        lfp = lfp.env(name, value);
+    }
+    let process = lfp.spawn();
+    let shown = until(LIMIT, || process.output().contains("ttyW0").then(|| process.output()));
+    assert_eq!(shown.expect("a table").contains('\x1b'), coloured);
+    let piped = bench.lfp(User::Root, &["who", PORT]).run();
+    assert!(!piped.said("\x1b"), "{piped}");
+}

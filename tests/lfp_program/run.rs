@@ -1,0 +1,203 @@
+//! `lfp run`: whose lock it is, what the command inherits, and what is left whoever dies when.
+
+use testbed::{LIMIT, User};
+
+use crate::bench::{Bench, LONG, PORT};
+
+/// The story this program is for: Alice, who may not write the lock directory, uses a port with a
+/// real program; Bob, who may not either, is told who has it.
+#[test]
+fn alice_has_the_port_and_bob_is_told() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let forbidden = bench.shell(User::Alice, "touch /run/lock/x");
+    assert_ne!(forbidden.code(), 0, "she may write the lock directory after all");
+    let words = ["run", PORT, "--", "picocom", "-b", "9600", PORT];
+    let mut alices =
+        bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).on_terminal().spawn();
+    alices.expect("Terminal ready");
+    let picocom = bench.locked_by().expect("a lock");
+    assert_eq!(bench.children(alices.pid()), [picocom], "the lock names the command, not lfp");
+
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert_eq!(told.code(), 0, "{told}");
+    let line = told.output().lines().find(|line| line.starts_with(PORT)).expect("a line");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [device, pid, user, state, since, _age, lock, command @ ..] = words.as_slice() else {
+        panic!("{told}");
+    };
+    assert_eq!([*device, *user, *state], [PORT, "alice", "alive"], "{told}");
+    assert_eq!(*pid, picocom.to_string(), "{told}");
+    assert!(since.starts_with("20") && since.ends_with('Z'), "{told}");
+    assert!(lock.contains("LCK..ttyW0"), "{told}");
+    assert_eq!(command, ["picocom", "-b", "9600", PORT], "{told}");
+
+    let refused = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
+    assert_eq!(refused.code(), 1, "{refused}");
+    let holder = format!("held by alice, pid {picocom}, picocom -b 9600 {PORT}, since ");
+    assert!(refused.said("lfp: /dev/ttyW0: busy") && refused.said(&holder), "{refused}");
+
+    alices.type_in("\x01\x18");
+    let end = alices.wait(LIMIT);
+    assert_eq!(end.code(), 0, "{end}");
+    bench.assert_free();
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert!(told.said("/dev/ttyW0: nobody holds it"), "{told}");
+}
+
+/// Without a service, on the files.
+#[test]
+fn directly() {
+    let bench = Bench::open();
+    let end = bench
+        .lfp(User::Alice, &["--direct", "run", PORT, "--", "sh", "-c", "cat /run/lock/*"])
+        .run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert!(end.output().trim().parse::<u32>().is_ok(), "{end}");
+    bench.assert_free();
+}
+
+/// What the command sees of itself is what it would see without us.
+#[test]
+fn nothing_leaks_to_the_command() {
+    let bench = Bench::open();
+    let _service = bench.serve(User::Lfpd);
+    let look = "exec 2>&1; ls /proc/$$/fd; env | grep -v ^_= | sort; \
+                grep -E '^Sig(Blk|Ign)' /proc/self/status | cut -c1-8,17-24; cat; umask; ulimit -a";
+    let compare = "cd /tmp; sh -c \"$LOOK\" >bare; for before in '' '--timeout 9'; do \
+                   /run/test/lfp run $before ttyW0 -- sh -c \"$LOOK\" >ours || exit; \
+                   diff bare ours || exit; done; grep -c . bare";
+    let sh = bench.sandbox.command("sh").args(["-c", compare]).env("LOOK", look);
+    let end = sh.user(User::Alice).no_input().run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert!(end.output().trim().parse::<u32>().is_ok_and(|lines| lines > 10), "{end}");
+}
+
+/// A caller who ignores SIGCHLD still learns the exit code.
+#[test]
+fn the_code_arrives_although_children_are_ignored() {
+    let bench = Bench::open();
+    let script = "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
+                  os.execv('/run/test/lfp', ['lfp', '--direct', 'run', 'ttyW0', 'sh', '-c', 'exit 5'])";
+    let end = bench.sandbox.command("python3").args(["-c", script]).no_input().run();
+    assert_eq!(end.code(), 5, "{end}");
+}
+
+#[test]
+fn input_goes_to_the_command() {
+    let bench = Bench::open();
+    let line = "echo hello | /run/test/lfp --direct run ttyW0 -- cat";
+    assert_eq!(bench.shell(User::Alice, line).output(), "hello\n");
+}
+
+/// The lock outlives a wrapper that is killed, as long as the command is at work, and not longer.
+#[test]
+fn the_wrapper_is_killed() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let lfp = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
+    bench.wait_for("the command", || {
+        bench.locked_by().and_then(|pid| bench.sandbox.read(&format!("/proc/{pid}/comm")))
+            == Some(b"sleep\n".to_vec())
+    });
+    let sleeper = bench.locked_by().expect("a lock");
+    lfp.kill();
+    assert!(bench.runs(sleeper));
+    let busy = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
+    assert_eq!(busy.code(), 1, "{busy}");
+    let killed = bench.shell(User::Root, &format!("kill -KILL {sleeper}"));
+    assert_eq!(killed.code(), 0, "{killed}");
+    bench.wait_for("the end of the command", || {
+        !bench.sandbox.path(&format!("/proc/{sleeper}")).exists()
+    });
+    let free = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
+    assert_eq!(free.code(), 0, "{free}");
+    bench.assert_free();
+}
+
+#[test]
+fn the_command_is_killed() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let lfp = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
+    bench.wait_for("the lock", || bench.locked_by().is_some());
+    let sleeper = bench.locked_by().expect("a lock");
+    let killed = bench.shell(User::Root, &format!("kill -KILL {sleeper}"));
+    assert_eq!(killed.code(), 0, "{killed}");
+    let end = lfp.wait(LIMIT);
+    assert_eq!(end.code(), 128 + 9, "{end}");
+    bench.assert_free();
+}
+
+/// Whoever waits and is killed never runs the command and leaves no lock that anybody minds.
+#[test]
+fn the_wrapper_is_killed_while_it_waits() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let holder = bench.holder(User::Bob);
+    let words = ["run", "--timeout", LONG, PORT, "--", "touch", "/tmp/ran"];
+    let lfp = bench.lfp(User::Alice, &words).spawn();
+    let child = bench.waiting_child(&lfp);
+    lfp.kill();
+    bench.wait_for("the end of the waiting process", || !bench.runs(child));
+    holder.kill();
+    let free = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
+    assert_eq!(free.code(), 0, "{free}");
+    assert!(!bench.sandbox.path("/tmp/ran").exists());
+}
+
+/// The process that was to become the command is killed: nobody waits for the port any longer.
+#[test]
+fn the_waiting_process_is_killed() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let holder = bench.holder(User::Bob);
+    let words = ["run", "--timeout", LONG, PORT, "--", "true"];
+    let lfp = bench.lfp(User::Alice, &words).spawn();
+    let child = bench.waiting_child(&lfp);
+    let killed = bench.shell(User::Root, &format!("kill -KILL {child}"));
+    assert_eq!(killed.code(), 0, "{killed}");
+    let end = lfp.wait(LIMIT);
+    assert_eq!(end.code(), 128 + 9, "{end}");
+    assert_eq!(bench.locked_by(), Some(holder.pid()));
+}
+
+/// The command runs as soon as the holder is gone, whether it let go or died.
+#[test]
+fn who_waits_gets_the_port() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let holder = bench.holder(User::Bob);
+    let words = ["run", "--timeout", LONG, PORT, "--", "sh", "-c", "exit 6"];
+    let lfp = bench.lfp(User::Alice, &words).spawn();
+    bench.waiting_child(&lfp);
+    holder.kill();
+    let end = lfp.wait(LIMIT);
+    assert_eq!(end.code(), 6, "{end}");
+    bench.assert_free();
+}
+
+/// The service goes away while the command runs: the code still arrives, and the lock is stale.
+#[test]
+fn the_service_is_gone_at_the_end() {
+    let bench = Bench::closed();
+    let service = bench.serve(User::Lfpd);
+    let mut lfp = bench.sandbox.command("/run/test/lfp").args([
+        "run",
+        PORT,
+        "--",
+        "sh",
+        "-c",
+        "read x; exit 4",
+    ]);
+    lfp = lfp.user(User::Alice);
+    let mut lfp = lfp.spawn();
+    bench.wait_for("the lock", || bench.locked_by().is_some());
+    service.kill();
+    lfp.end_input();
+    let end = lfp.wait(LIMIT);
+    assert_eq!(end.code(), 4, "{end}");
+    assert!(end.said("the lock is stale now"), "{end}");
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert!(told.said("stale"), "{told}");
+}

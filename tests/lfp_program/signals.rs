@@ -1,0 +1,82 @@
+//! Signals to `lfp run`, before the command runs and while it does.
+
+use rstest::rstest;
+use testbed::{LIMIT, User};
+
+use crate::bench::{Bench, LONG, PORT};
+
+#[rstest]
+#[case("TERM")]
+#[case("INT")]
+#[case("HUP")]
+#[case("QUIT")]
+#[case("USR1")]
+#[case("USR2")]
+#[case("ALRM")]
+fn are_handed_to_the_command(#[case] name: &str) {
+    let bench = Bench::open();
+    let script = format!(
+        "trap 'echo heard {name}; exit 7' {name}; sleep {LONG} & echo ready; wait $!; exit 8"
+    );
+    let words = ["--direct", "run", PORT, "--", "sh", "-c", &script];
+    let mut lfp = bench.lfp(User::Alice, &words).spawn();
+    lfp.expect("ready");
+    lfp.signal(name);
+    let end = lfp.wait(LIMIT);
+    assert_eq!(end.code(), 7, "{end}");
+    assert!(end.said(&format!("heard {name}")), "{end}");
+    bench.assert_free();
+}
+
+#[rstest]
+#[case("TERM", 15)]
+#[case("INT", 2)]
+#[case("HUP", 1)]
+fn end_a_command_that_does_not_mind_them(#[case] name: &str, #[case] number: i32) {
+    let bench = Bench::open();
+    let words = ["--direct", "run", PORT, "--", "sh", "-c", "echo ready; exec sleep 1000"];
+    let mut lfp = bench.lfp(User::Alice, &words).spawn();
+    lfp.expect("ready");
+    lfp.signal(name);
+    assert_eq!(lfp.wait(LIMIT).code(), 128 + number);
+    bench.assert_free();
+}
+
+/// One that waits in vain is not made to wait for its end, and never runs its command.
+#[rstest]
+#[case::term("TERM", 15, &[])]
+#[case::int("INT", 2, &[])]
+#[case::hup("HUP", 1, &[])]
+#[case::directly("TERM", 15, &["--direct"])]
+fn end_the_wait(#[case] name: &str, #[case] number: i32, #[case] route: &[&str]) {
+    let bench = Bench::open();
+    let _service = bench.serve(User::Lfpd);
+    let holder = bench.holder(User::Bob);
+    let words = ["run", "--timeout", LONG, PORT, "--", "touch", "/tmp/ran"];
+    let lfp = bench.lfp(User::Alice, &[route, &words].concat()).spawn();
+    let child = bench.waiting_child(&lfp);
+    lfp.signal(name);
+    let end = lfp.wait(LIMIT);
+    assert_eq!(end.code(), 128 + number, "{end}");
+    assert!(end.said("interrupted by SIG"), "{end}");
+    assert!(!bench.runs(child));
+    assert!(!bench.sandbox.path("/tmp/ran").exists());
+    assert_eq!(bench.locked_by(), Some(holder.pid()));
+}
+
+/// nohup(1) is believed: what was ignored stays ignored, waiting or not.
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let holder = bench.holder(User::Bob);
+    let line = "trap '' HUP; exec /run/test/lfp run --timeout 1000 ttyW0 -- \
+                grep SigIgn /proc/self/status";
+    let lfp = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
+    bench.waiting_child(&lfp);
+    lfp.signal("HUP");
+    holder.kill();
+    let end = lfp.wait(LIMIT);
+    assert_eq!(end.code(), 0, "{end}");
+    assert!(end.said("0000001\n"), "{end}");
+}
