@@ -95,12 +95,13 @@ impl Bench {
 
     /// Waits until a process that `lfp` started waits for its lock, and returns its pid.
     pub(crate) fn waiting_child(&self, lfp: &Process<'_>) -> u32 {
-        until(LIMIT, || {
+        let child = until(LIMIT, || {
             let child = *self.children(lfp.pid()).first()?;
             let line = self.sandbox.read(&format!("/proc/{child}/cmdline"))?;
             String::from_utf8_lossy(&line).contains("exec-when-told").then_some(child)
-        })
-        .expect("a process that waits for its lock")
+        });
+        assert!(child.is_some(), "nobody waits for a lock: {}", lfp.output());
+        child.unwrap_or_default()
     }
 
     pub(crate) fn wait_for(&self, what: &str, mut condition: impl FnMut() -> bool) {
