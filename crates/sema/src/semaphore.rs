@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockfile::{Breaking, Claim, Directory, Found, Name, Obstacle, Pid, Publication, Published};
+use lockfile::{
+    Breaking, Claim, Directory, Found, Name, Obstacle, Pid, Publication, Published, Step,
+};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -351,7 +353,7 @@ impl Inner {
             Ok(Publication::Published(published)) => Ok(Some(Slot::Taken(published, info))),
             Ok(Publication::AlreadyThere) => Ok(None),
             // A cleaner in another pid namespace took our temporary file for an orphan.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.step == Step::Publish && is_absent(&error) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -380,6 +382,10 @@ impl Inner {
             }
         })
     }
+}
+
+fn is_absent(error: &lockfile::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
 }
 
 /// The lock files of a semaphore, with room for the temporary name beside each.

@@ -382,6 +382,14 @@ fn a_listing_shows_locks_and_nothing_else() {
 }
 
 #[test]
+fn a_directory_that_was_removed_is_an_error_and_no_endless_wait() {
+    let (scratch, path) = scratch();
+    let semaphore = open(&path);
+    drop(scratch);
+    assert!(matches!(semaphore.acquire(None), Err(Error::System(_))));
+}
+
+#[test]
 fn symbolic_links_to_one_target_are_one_lock() {
     let (scratch, path) = scratch();
     let alias = scratch.path().join("alias");

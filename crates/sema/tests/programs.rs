@@ -393,6 +393,64 @@ fn a_reader_that_has_gone_away_is_no_reason_to_panic() {
     assert!(!ran.err.contains("panicked"));
 }
 
+/// A script as somebody without rights, in a directory open to all like /tmp.
+fn as_nobody(scratch: &Scratch, script: &str) -> scratch::Ran {
+    fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+    fs::copy(scratch::SEMA, scratch.at("sema")).unwrap();
+    let mut command = scratch.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]);
+    scratch::finish(&mut command)
+}
+
+#[test]
+fn not_permitted_means_alive() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran =
+        as_nobody(&scratch, "./sema status a | grep -E '^(alive|stale)'; ./sema try a -q; echo $?");
+    assert_eq!(ran.out, "alive: true\nstale: false\n1\n", "{ran:?}");
+}
+
+#[test]
+fn a_stale_lock_that_may_not_be_removed_is_an_error_and_stays() {
+    let scratch = Scratch::new();
+    let words = format!("pid={NOBODY}\ntimestamp=1\n");
+    scratch.write("a", &words);
+    let ran = as_nobody(
+        &scratch,
+        "./sema try a; echo $?; ./sema acquire a; echo $?; ./sema release a --force; echo $?",
+    );
+    assert_eq!(ran.out, "3\n3\n3\n", "{ran:?}");
+    assert!(ran.err.contains("not permitted"), "{ran:?}");
+    assert_eq!(
+        (scratch.read("a"), scratch.files()),
+        (words, vec!["a".to_owned(), "sema".to_owned()])
+    );
+}
+
+#[test]
+fn a_lock_that_may_not_be_read_is_held() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--mode", "600"]);
+    let ran =
+        as_nobody(&scratch, "./sema try a; echo $?; ./sema status a; ./sema release a; echo $?");
+    assert!(
+        ran.out.starts_with("1\nlocked: true\nalive: unknown\n") && ran.out.ends_with("\n1\n"),
+        "{ran:?}"
+    );
+    assert!(ran.err.contains("held by somebody"), "{ran:?}");
+}
+
+#[test]
+fn a_waiter_notices_a_holder_that_dies_without_a_word() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sleep 100 & sema try a -q --pid $!
+         (kill -KILL $!) &
+         sema acquire a --timeout 30 --tag next");
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    assert!(scratch.read("a").contains("tag=next"));
+}
+
 // semats
 
 #[test]
