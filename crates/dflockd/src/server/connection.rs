@@ -210,6 +210,7 @@ impl Connection {
         }
         let count = match ready!(self.transport.poll_receive(cx, &mut scratch.input)) {
             Ok(0) => {
+                self.ended = true;
                 self.end_of_input();
                 return Poll::Ready(Ok(()));
             }
@@ -524,7 +525,11 @@ impl Future for Connection {
             Progress::Done => {
                 this.shared.changed().notify_one();
                 tracing::debug!(peer = %this.peer, conn_id = this.serial, "client left");
-                SCRATCH.with_borrow_mut(|scratch| this.transport.say_goodbye(&mut scratch.input));
+                // A peer that has ended its side first has nothing to read but what is sent.
+                if !this.ended {
+                    SCRATCH
+                        .with_borrow_mut(|scratch| this.transport.say_goodbye(&mut scratch.input));
+                }
                 Poll::Ready(())
             }
         }
