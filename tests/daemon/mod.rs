@@ -1,0 +1,227 @@
+//! One `lfpd` that listens, for a test: on a Unix socket of its own and on a TCP port that the
+//! test opened and handed over as inetd `wait` does, so that no port has to be guessed.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::allow_attributes,
+    reason = "each test program uses its own part of this"
+)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use testbed::{LIMIT, until};
+
+use crate::conversation::{Ground, ended};
+
+/// The last words of the service.
+pub const CLOSING: &str = "421 Service not available, closing control connection";
+
+/// The test's own pid, which it may name, being root or not.
+pub fn own() -> u32 {
+    std::process::id()
+}
+
+pub struct Daemon {
+    pub ground: Ground,
+    pub port: SocketAddr,
+    pub socket: PathBuf,
+    child: Option<Child>,
+    options: Vec<String>,
+    door: TcpListener,
+}
+
+impl Daemon {
+    pub fn start(options: &[&str]) -> Self {
+        let ground = Ground::new();
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut daemon = Self {
+            port: door.local_addr().unwrap(),
+            socket: ground.path("socket"),
+            ground,
+            child: None,
+            options: options.iter().map(|word| (*word).to_owned()).collect(),
+            door,
+        };
+        daemon.begin();
+        daemon
+    }
+
+    /// Starts it, or starts it again.
+    pub fn begin(&mut self) {
+        let mut command = self.ground.command();
+        command.arg("--listen").arg(format!("unix:{}", self.socket.display())).args(&self.options);
+        self.begin_with(command);
+    }
+
+    fn begin_with(&mut self, mut command: Command) {
+        let door = OwnedFd::from(self.door.try_clone().unwrap());
+        let child = command.stdin(Stdio::from(door)).spawn().expect("lfpd");
+        self.child = Some(child);
+        let up = until(LIMIT, || UnixStream::connect(&self.socket).ok());
+        up.expect("lfpd listens");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid().try_into().unwrap()), signal).unwrap();
+    }
+
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Waits for its end, which must come by itself.
+    pub fn end(&mut self) -> ExitStatus {
+        ended(self.child.take().unwrap())
+    }
+
+    pub fn on_tcp(&self) -> Client {
+        let stream = TcpStream::connect(self.port).expect("a connection");
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        Client::new(stream.into())
+    }
+
+    pub fn on_unix(&self) -> Client {
+        let stream = UnixStream::connect(&self.socket).expect("a connection");
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        Client::new(stream.into())
+    }
+
+    /// A field of `/proc/PID/status` in kilobytes.
+    pub fn kilobytes(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        line.trim_start_matches(':').split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// The processor time it has used, in clock ticks.
+    pub fn ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let (_, rest) = stat.rsplit_once(") ").unwrap();
+        let fields: Vec<&str> = rest.split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A client of the daemon.
+pub struct Client {
+    pub stream: BufReader<std::fs::File>,
+}
+
+impl Client {
+    pub fn new(stream: OwnedFd) -> Self {
+        Self { stream: BufReader::new(stream.into()) }
+    }
+
+    /// Takes the greeting.
+    pub fn greeted(mut self) -> Self {
+        let greeting = self.line();
+        assert!(greeting.starts_with("220 "), "{greeting:?}");
+        self
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).expect("a service that listens");
+    }
+
+    pub fn say(&mut self, line: &str) {
+        self.send(format!("{line}\r\n").as_bytes());
+    }
+
+    /// The next line, or nothing at the end of the connection.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line) {
+            Ok(0) => String::new(),
+            Ok(_) => line.strip_suffix("\r\n").expect("CR LF").to_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => String::new(),
+            Err(error) => panic!("no line in time: {error}"),
+        }
+    }
+
+    pub fn ask(&mut self, line: &str) -> String {
+        self.say(line);
+        self.line()
+    }
+
+    /// The first three characters of the answer.
+    pub fn code(&mut self, line: &str) -> String {
+        let answer = self.ask(line);
+        answer.get(..3).unwrap_or_default().to_owned()
+    }
+
+    /// All lines of an answer.
+    pub fn lines(&mut self, line: &str) -> Vec<String> {
+        self.say(line);
+        self.rest_of_answer()
+    }
+
+    pub fn rest_of_answer(&mut self) -> Vec<String> {
+        let mut lines = vec![self.line()];
+        let code = lines[0].get(..3).unwrap_or_default().to_owned();
+        if lines[0].as_bytes().get(3) == Some(&b'-') {
+            while !lines.last().unwrap().starts_with(&format!("{code} ")) {
+                let line = self.line();
+                assert!(!line.is_empty(), "cut answer: {lines:?}");
+                lines.push(line);
+            }
+        }
+        lines
+    }
+
+    /// All that still comes until the service closes.
+    pub fn to_the_end(&mut self) -> String {
+        let mut rest = Vec::new();
+        let _ = self.stream.read_to_end(&mut rest);
+        String::from_utf8(rest).unwrap()
+    }
+}
+
+/// A process that lives until it is dropped, for locks to belong to.
+pub struct Holder(Child);
+
+impl Holder {
+    pub fn new() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().expect("sleep"))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A moment in which something could go wrong.
+pub fn pause(time: Duration) {
+    until(time, || None::<()>);
+}
