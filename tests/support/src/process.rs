@@ -18,6 +18,16 @@ use crate::peers::advice;
 use crate::sandbox::{PATH, Sandbox};
 use crate::until::{LIMIT, until};
 
+/// Writes its pid, whole, to the file of the first argument, unless the program of the second is
+/// missing, and becomes the rest of them.
+const START: &str = r#"
+    command -v "$2" >/dev/null || exit 127
+    echo $$ >"$1.new"
+    mv "$1.new" "$1"
+    shift 2
+    exec "$@"
+"#;
+
 /// How long the output of an ended program may take to arrive.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -186,9 +196,7 @@ impl<'a> Command<'a> {
         command
             .args(self.sandbox.entrance())
             .args(["--", "setsid", "/bin/sh", "-c"])
-            .arg("command -v \"$2\" >/dev/null || exit 127; f=$1; shift; echo $$ >\"$f.new\"; mv \"$f.new\" \"$f\"; exec \"$@\"")
-            .arg("sh")
-            .arg(&pid_file)
+            .args([START, "sh", &pid_file, &self.words[0]])
             .args(self.user.change())
             .args(&self.words)
             .env_clear()
@@ -338,7 +346,7 @@ impl Process<'_> {
     /// Kills it with SIGKILL and waits until its pid is free.
     pub fn kill(mut self) {
         self.signal("KILL");
-        self.gone();
+        assert!(self.is_gone(), "{} survived SIGKILL", self.name);
     }
 
     /// Waits for its end.
@@ -352,9 +360,9 @@ impl Process<'_> {
         })
     }
 
-    fn gone(&mut self) {
-        let gone = until(LIMIT, || self.child.try_wait().expect("a child"));
-        assert!(gone.is_some(), "{} survived SIGKILL", self.name);
+    /// Waits for the end of a killed program.
+    fn is_gone(&mut self) -> bool {
+        until(LIMIT, || self.child.try_wait().expect("a child")).is_some()
     }
 }
 
@@ -368,7 +376,7 @@ impl Drop for Process<'_> {
                 .stderr(Stdio::null())
                 .status();
             // Not its guide, nsenter, which must live to collect it: a zombie counts as alive.
-            self.gone();
+            self.is_gone();
         }
     }
 }

@@ -138,3 +138,10 @@ fn names_a_missing_program() {
     let sandbox = Sandbox::layout().enter();
     let _ = sandbox.command("no-such-program").run();
 }
+
+#[test]
+#[should_panic(expected = "no-such-program is not installed: run .ci/install")]
+fn names_a_missing_program_of_a_user() {
+    let sandbox = Sandbox::layout().enter();
+    let _ = sandbox.command("no-such-program").user(User::Alice).run();
+}
