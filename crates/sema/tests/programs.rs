@@ -395,8 +395,9 @@ fn a_reader_that_has_gone_away_is_no_reason_to_panic() {
 
 /// A script as somebody without rights, in a directory open to all like /tmp.
 fn as_nobody(scratch: &Scratch, script: &str) -> scratch::Ran {
-    fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o1777)).unwrap();
-    fs::copy(scratch::SEMA, scratch.at("sema")).unwrap();
+    let open = fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o1777));
+    let copied = fs::copy(scratch::SEMA, scratch.at("sema"));
+    assert!(open.is_ok() && copied.is_ok());
     let mut command = scratch.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]);
     scratch::finish(&mut command)

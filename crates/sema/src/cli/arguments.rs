@@ -129,29 +129,13 @@ pub(crate) struct Completions {
 
 /// Reads a command line, the program's name first.
 ///
-/// Setting up the grammar of every command costs more than taking a lock, so a line that begins
-/// with a command is read with that command's grammar alone. It is the same grammar.
+/// Setting up the whole grammar costs more than taking a lock, so the plainest lines are read
+/// without it ([`quick`]); every other line, every error and every help text is the grammar's.
 pub(crate) fn parse(words: Vec<OsString>) -> Result<Command, clap::Error> {
-    let alone = match words.get(1).and_then(|word| word.to_str()) {
-        Some("try" | "try-acquire") => lone(&words, Command::Try),
-        Some("acquire") => lone(&words, Command::Acquire),
-        Some("release") => lone(&words, Command::Release),
-        Some("status") => lone(&words, Command::Status),
-        Some("wait") => lone(&words, Command::Wait),
-        Some("run") => lone(&words, Command::Run),
-        _ => None,
-    };
-    match alone {
+    match quick::read(&words) {
         Some(command) => Ok(command),
-        // All other lines, and every error and help text: the whole grammar.
         None => Arguments::try_parse_from(words).map(|arguments| arguments.command),
     }
-}
-
-fn lone<T: Args>(words: &[OsString], wrap: fn(T) -> Command) -> Option<Command> {
-    let grammar = T::augment_args(clap::Command::new("sema").no_binary_name(true));
-    let matches = grammar.try_get_matches_from(words.iter().skip(2)).ok()?;
-    T::from_arg_matches(&matches).ok().map(wrap)
 }
 
 #[derive(Debug, Args)]
@@ -178,7 +162,7 @@ pub(crate) struct Stale {
     stale_when: When,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum When {
     Dead,
     Age,
@@ -296,6 +280,9 @@ fn mode(text: &str) -> Result<u32, String> {
     let bits = u32::from_str_radix(text, 8).ok().filter(|bits| digits && *bits <= 0o777);
     bits.ok_or_else(|| format!("permission bits in octal, such as {MODE:o}"))
 }
+
+#[path = "quick.rs"]
+mod quick;
 
 #[cfg(test)]
 #[path = "arguments_tests.rs"]

@@ -1,0 +1,141 @@
+//! The plainest command lines, read in one pass without setting up a grammar. Pure.
+//!
+//! It knows less than the grammar and never disagrees with it: each option at most once and
+//! spelled out, values apart from their options, one path. For anything else it has no answer.
+//! The tests of the grammar hold both to the same lines.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::{
+    Acquire, Clean, Command, HolderArguments, Lock, Output, Patience, Release, Run, Stale, Status,
+    Taking, Try, Wait, When, mode, pid, seconds, slots,
+};
+use crate::config::Slots;
+use crate::limits::MODE;
+
+/// The options of a line, as text.
+#[derive(Default)]
+struct Line<'a> {
+    path: Option<&'a OsString>,
+    values: [Option<&'a str>; VALUED.len()],
+    flags: [bool; FLAGS.len()],
+    command: Option<&'a [OsString]>,
+}
+
+const VALUED: [&str; 7] =
+    ["--slots", "--stale", "--stale-when", "--timeout", "--pid", "--tag", "--mode"];
+const FLAGS: [&str; 3] = ["--json", "--quiet", "--force"];
+
+/// Which of [`VALUED`] each command has besides the first three, which all of them have.
+const TIMEOUT: usize = 3;
+const PID: usize = 4;
+const TAG: usize = 5;
+const MODE_BITS: usize = 6;
+const FORCE: usize = 2;
+
+/// Reads a line, the program's name first.
+pub(super) fn read(words: &[OsString]) -> Option<Command> {
+    let [_, command, rest @ ..] = words else { return None };
+    let command = command.to_str()?;
+    let line = Line::sort(rest)?;
+    let allowed: &[usize] = match command {
+        "try" | "try-acquire" => &[PID, TAG, MODE_BITS],
+        "acquire" => &[TIMEOUT, PID, TAG, MODE_BITS],
+        "release" => &[PID],
+        "run" => &[TIMEOUT, TAG, MODE_BITS],
+        "wait" => &[TIMEOUT],
+        "status" | "clean" => &[],
+        _ => return None,
+    };
+    let fits = |index: &usize| *index < TIMEOUT || allowed.contains(index);
+    let values_fit = (0..VALUED.len()).filter(|index| line.value(*index).is_some());
+    let force_fits = command == "release" || !line.flag(FORCE);
+    let command_fits = line.command.is_some_and(|words| !words.is_empty()) == (command == "run");
+    if !(values_fit.clone().all(|index| fits(&index)) && force_fits && command_fits) {
+        return None;
+    }
+    line.into_command(command)
+}
+
+impl<'a> Line<'a> {
+    fn sort(words: &'a [OsString]) -> Option<Self> {
+        let mut line = Self::default();
+        let mut rest = words.iter();
+        while let Some(word) = rest.next() {
+            // What is no text, or empty, is left to the grammar.
+            let text = word.to_str().filter(|text| !text.is_empty())?;
+            if text == "--" {
+                line.command = Some(rest.as_slice());
+                return Some(line);
+            }
+            let long = match text {
+                "-q" => "--quiet",
+                "-f" => "--force",
+                other => other,
+            };
+            if let Some(index) = VALUED.iter().position(|option| *option == long) {
+                let value = rest.next()?.to_str().filter(|value| !value.starts_with('-'))?;
+                let place = line.values.get_mut(index)?;
+                if place.replace(value).is_some() {
+                    return None;
+                }
+            } else if let Some(index) = FLAGS.iter().position(|option| *option == long) {
+                let place = line.flags.get_mut(index)?;
+                if std::mem::replace(place, true) {
+                    return None;
+                }
+            } else if text.starts_with('-') || line.path.replace(word).is_some() {
+                return None;
+            }
+        }
+        Some(line)
+    }
+
+    fn value(&self, index: usize) -> Option<&'a str> {
+        self.values.get(index).copied().flatten()
+    }
+
+    fn flag(&self, index: usize) -> bool {
+        self.flags.get(index).copied().unwrap_or(false)
+    }
+
+    fn into_command(self, command: &str) -> Option<Command> {
+        let lock = self.lock()?;
+        let holder = HolderArguments { pid: some(self.value(PID), pid)? };
+        let patience = Patience { timeout: some(self.value(TIMEOUT), seconds)? };
+        let bits = some(self.value(MODE_BITS), mode)?.unwrap_or(MODE);
+        let taking = Taking { tag: self.value(TAG).map(str::to_owned), mode: bits };
+        Some(match command {
+            "try" | "try-acquire" => Command::Try(Try { lock, holder, taking }),
+            "acquire" => Command::Acquire(Acquire { lock, patience, holder, taking }),
+            "release" => Command::Release(Release { lock, holder, force: self.flag(FORCE) }),
+            "status" => Command::Status(Status { lock }),
+            "wait" => Command::Wait(Wait { lock, patience }),
+            "clean" => Command::Clean(Clean { lock }),
+            "run" => Command::Run(Run { lock, patience, taking, command: self.command?.to_vec() }),
+            _ => return None,
+        })
+    }
+
+    fn lock(&self) -> Option<Lock> {
+        let [count, stale, when, ..] = self.values;
+        let stale_when = match when {
+            None | Some("dead") => When::Dead,
+            Some("age") => When::Age,
+            Some(_) => return None,
+        };
+        let [json, quiet, _] = self.flags;
+        Some(Lock {
+            path: PathBuf::from(self.path?),
+            slots: some(count, slots)?.unwrap_or(Slots::ONE),
+            stale: Stale { stale: some(stale, seconds)?, stale_when },
+            output: Output { json, quiet },
+        })
+    }
+}
+
+/// The value of an option, if it is there; no answer at all if it makes no sense.
+fn some<T>(value: Option<&str>, read: fn(&str) -> Result<T, String>) -> Option<Option<T>> {
+    value.map(read).transpose().ok()
+}
