@@ -8,8 +8,8 @@ mod sock_diag;
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use lockfile::process::{self, Liveness, Pid};
@@ -18,8 +18,10 @@ use nix::sys::socket::{
     self, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, SockaddrLike,
     SockaddrStorage, sockopt,
 };
+use nix::unistd::Uid;
 
 use crate::limits::PROC_NET_BYTES;
+use sock_diag::Told;
 
 /// Somebody on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,6 +206,9 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
+/// Any but 0.
+const UNLIKELY_UID: u32 = 65_534;
+
 /// Asks the kernel whose the TCP sockets of this host are: one socket for all questions.
 #[derive(Debug, Default)]
 pub struct Inquiry {
@@ -211,6 +216,8 @@ pub struct Inquiry {
     sequence: u32,
     /// It has told of a socket once, so "no such socket" is the truth.
     proven: bool,
+    /// Whether it tells truly who closed a socket.
+    remembers: Option<bool>,
 }
 
 impl Inquiry {
@@ -222,10 +229,13 @@ impl Inquiry {
     /// make us read through all sockets of the machine.
     fn uid_of(&mut self, socket: &Connection) -> Option<u32> {
         match self.ask_kernel(socket) {
-            Ok(Some(uid)) => {
+            Ok(Some(Told::Open(uid))) => {
                 self.proven = true;
                 return Some(uid);
             }
+            // Kernels that forget who closed a socket say 0, and never anything else.
+            Ok(Some(Told::Closed(0))) if !self.remembers() => return None,
+            Ok(Some(Told::Closed(uid))) => return Some(uid),
             Ok(None) => {}
             // Whatever is left in it, the next question gets a fresh one.
             Err(_) => self.netlink = None,
@@ -236,7 +246,29 @@ impl Inquiry {
         ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|path| look_up(path, socket))
     }
 
-    fn ask_kernel(&mut self, socket: &Connection) -> Result<Option<u32>, Errno> {
+    /// Tries it with a socket of our own. RXTX closes at once after its UNLOCK, so it may be gone
+    /// before it can be looked at.
+    fn remembers(&mut self) -> bool {
+        if let Some(remembers) = self.remembers {
+            return remembers;
+        }
+        let remembers = self.try_own_socket().unwrap_or(false);
+        *self.remembers.insert(remembers)
+    }
+
+    fn try_own_socket(&mut self) -> io::Result<bool> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let stream = TcpStream::connect(listener.local_addr()?)?;
+        let own = nix::unistd::geteuid();
+        // Of root's own it could not be seen.
+        let uid = if own.is_root() { Uid::from_raw(UNLIKELY_UID) } else { own };
+        nix::unistd::fchown(&stream, Some(uid), None)?;
+        let socket = Connection { near: stream.local_addr()?, far: stream.peer_addr()? };
+        drop(stream);
+        Ok(self.ask_kernel(&socket)? == Some(Told::Closed(uid.as_raw())))
+    }
+
+    fn ask_kernel(&mut self, socket: &Connection) -> Result<Option<Told>, Errno> {
         let netlink = match self.netlink.take() {
             Some(netlink) => netlink,
             None => socket::socket(
@@ -256,7 +288,7 @@ impl Inquiry {
         self.netlink = Some(netlink);
         let from_kernel = sender.is_some_and(|sender| sender.pid() == 0);
         let bytes = buffer.get(..length).filter(|_| from_kernel);
-        Ok(bytes.and_then(|bytes| sock_diag::answer(bytes, socket, self.sequence)))
+        Ok(bytes.and_then(|bytes| sock_diag::told(bytes, socket, self.sequence)))
     }
 }
 
@@ -265,7 +297,7 @@ fn receive_from(
     buffer: &mut [u8],
     flags: MsgFlags,
 ) -> Result<(usize, Option<NetlinkAddr>), Errno> {
-    let mut place = [std::io::IoSliceMut::new(buffer)];
+    let mut place = [io::IoSliceMut::new(buffer)];
     let message = socket::recvmsg::<NetlinkAddr>(netlink, &mut place, None, flags)?;
     Ok((message.bytes, message.address))
 }

@@ -50,8 +50,31 @@ pub(super) fn question(socket: &Connection, sequence: u32) -> Vec<u8> {
     bytes
 }
 
+/// What the kernel says of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Somebody of this uid holds it open.
+    Open(u32),
+    /// It was closed with bytes under way; the uid that closed it, where the kernel keeps that in
+    /// mind (Linux since 6.17), else 0.
+    Closed(u32),
+}
+
+/// The states in which a closed socket is still the one that was open. In others a remainder
+/// stands for it, which is nobody's, and which the kernel shows with uid 0.
+const CLOSING: [u8; 3] = [4, 9, 11];
+
 /// The uid in the kernel's answer, when it is about that very socket and somebody holds it open.
+#[cfg(test)]
 pub(super) fn answer(bytes: &[u8], socket: &Connection, sequence: u32) -> Option<u32> {
+    match told(bytes, socket, sequence)? {
+        Told::Open(uid) => Some(uid),
+        Told::Closed(_) => None,
+    }
+}
+
+/// The kernel's answer, when it is about that very socket.
+pub(super) fn told(bytes: &[u8], socket: &Connection, sequence: u32) -> Option<Told> {
     let length = usize::try_from(word(bytes, 0)?).ok()?;
     let bytes = bytes.get(..length).filter(|b| b.len() >= HEADER_BYTES + ANSWER_BYTES)?;
     let kind = u16::from_ne_bytes(field(bytes, 4)?);
@@ -63,8 +86,13 @@ pub(super) fn answer(bytes: &[u8], socket: &Connection, sequence: u32) -> Option
     };
     let uid = word(bytes, HEADER_BYTES + 64)?;
     let inode = word(bytes, HEADER_BYTES + 68)?;
-    let open = CONNECTED.contains(&state) && inode != 0;
-    (of_this_question && open && found == *socket).then_some(uid)
+    if !of_this_question || found != *socket {
+        return None;
+    }
+    match inode {
+        0 => CLOSING.contains(&state).then_some(Told::Closed(uid)),
+        _ => CONNECTED.contains(&state).then_some(Told::Open(uid)),
+    }
 }
 
 /// An address in the sixteen bytes that both families have.
@@ -145,6 +173,19 @@ pub(super) mod tests {
         #[case] believed: Option<u32>,
     ) {
         assert_eq!(answer(&said(&v4(), state, uid, inode), &v4(), 7), believed);
+    }
+
+    /// Only in states in which it is the socket itself that is shown.
+    #[rstest]
+    #[case::bytes_under_way(4, Some(Told::Closed(1000)))]
+    #[case::last_ack(9, Some(Told::Closed(1000)))]
+    #[case::both_at_once(11, Some(Told::Closed(1000)))]
+    #[case::established(1, None)]
+    #[case::half_closed(5, None)]
+    #[case::time_wait(6, None)]
+    #[case::half_open(3, None)]
+    fn who_closed_it(#[case] state: u8, #[case] believed: Option<Told>) {
+        assert_eq!(told(&said(&v4(), state, 1000, 0), &v4(), 7), believed);
     }
 
     #[test]

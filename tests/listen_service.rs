@@ -1,0 +1,542 @@
+//! Many clients of one `lfpd --listen`: limits, floods, signals, deaths and restarts.
+
+#[cfg(test)]
+mod conversation;
+#[cfg(test)]
+mod daemon;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use conversation::{Ground, TRANSCRIPTS, Transcript, ended};
+use daemon::{CLOSING, Client, Daemon, Holder, own};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
+use rstest::rstest;
+use testbed::{LIMIT, until};
+
+const DONE: &str = "200 Command okay.";
+const BUSY: &str = "450 : File busy";
+
+/// How a client comes.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Tcp,
+    Unix,
+}
+
+fn connect(daemon: &Daemon, way: Way) -> Client {
+    match way {
+        Way::Tcp => daemon.on_tcp(),
+        Way::Unix => daemon.on_unix(),
+    }
+}
+
+#[rstest]
+fn golden_conversations(#[values(Way::Tcp, Way::Unix)] way: Way) {
+    for (name, text) in TRANSCRIPTS {
+        let daemon = Daemon::start(&[]);
+        let transcript = Transcript::read(text);
+        let sent = transcript.sent();
+        for piece in [sent.len(), 7, 1] {
+            let mut client = connect(&daemon, way);
+            for bytes in sent.chunks(piece) {
+                // After QUIT the service does not listen any more.
+                let _ = client.stream.get_mut().write_all(bytes);
+            }
+            let _ = shutdown(client.stream.get_ref().as_raw_fd(), Shutdown::Write);
+            let said = client.to_the_end();
+            assert_eq!(said, transcript.answered(sent.len()), "{name} in pieces of {piece}");
+            // What one round leaves behind would be in the way of the next.
+            for file in daemon.ground.locks() {
+                std::fs::remove_file(daemon.ground.path("lock").join(file)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn many_at_once_each_with_its_own_session() {
+    let daemon = Daemon::start(&[]);
+    let ways = [Way::Tcp, Way::Unix].into_iter().cycle();
+    let mut clients: Vec<Client> =
+        ways.take(60).map(|way| connect(&daemon, way).greeted()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.say(&format!("lock ttyS{number} {}", own()));
+    }
+    assert!(clients.iter_mut().all(|client| client.line() == DONE));
+    assert_eq!(daemon.ground.locks().len(), 60);
+    for (number, client) in clients.iter_mut().enumerate().rev() {
+        assert_eq!(client.ask(&format!("unlock ttyS{number} {}", own())), DONE);
+        assert!(client.ask("quit").starts_with("221 "));
+        assert_eq!(client.line(), "");
+    }
+    assert_eq!(daemon.ground.locks(), [""; 0]);
+}
+
+/// RXTX sends before it reads, and closes without reading: the unlock must happen.
+#[rstest]
+fn who_does_not_listen_is_obeyed(#[values(Way::Tcp, Way::Unix)] way: Way) {
+    let daemon = Daemon::start(&[]);
+    for _ in 0..50 {
+        let mut client = connect(&daemon, way);
+        assert_eq!(client.greeted_and_asked(&format!("lock ttyS1 {}", own())), DONE);
+        let mut client = connect(&daemon, way);
+        client.say(&format!("unlock ttyS1 {}", own()));
+        client.say("quit");
+        drop(client);
+        until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("unlocked");
+    }
+}
+
+trait Greeted {
+    fn greeted_and_asked(&mut self, line: &str) -> String;
+}
+
+impl Greeted for Client {
+    fn greeted_and_asked(&mut self, line: &str) -> String {
+        assert!(self.line().starts_with("220 "));
+        self.ask(line)
+    }
+}
+
+#[rstest]
+fn the_idle_are_sent_away(#[values("", "loc")] begun: &str) {
+    let daemon = Daemon::start(&["--idle-timeout", "1"]);
+    let mut idle = daemon.on_tcp().greeted();
+    idle.send(begun.as_bytes());
+    let mut busy = daemon.on_tcp().greeted();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(2500) {
+        assert_eq!(busy.ask("noop"), DONE);
+        daemon::pause(Duration::from_millis(100));
+    }
+    assert_eq!(idle.line(), CLOSING);
+    assert_eq!(idle.line(), "");
+    assert_eq!(busy.ask("noop"), DONE);
+}
+
+/// Single bytes do not keep a session.
+#[test]
+fn dribbling_is_idling() {
+    let daemon = Daemon::start(&["--idle-timeout", "1"]);
+    let mut client = daemon.on_tcp().greeted();
+    let ended = until(LIMIT, || {
+        client.stream.get_mut().write_all(b"x").err()?;
+        Some(())
+    });
+    ended.expect("the end");
+}
+
+#[test]
+fn a_user_pushes_out_himself_the_silent_first() {
+    let daemon = Daemon::start(&["--max-per-user", "3"]);
+    let mut working = daemon.on_tcp().greeted();
+    assert_eq!(working.ask("noop"), DONE);
+    let mut silent = daemon.on_unix().greeted();
+    let mut dribbling = daemon.on_tcp().greeted();
+    dribbling.send(b"loc");
+    let mut third = daemon.on_tcp().greeted();
+    assert_eq!((silent.line().as_str(), silent.line().as_str()), (CLOSING, ""));
+    let mut fourth = daemon.on_unix().greeted();
+    assert_eq!((dribbling.line().as_str(), dribbling.line().as_str()), (CLOSING, ""));
+    for client in [&mut third, &mut fourth, &mut working] {
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    // All work: there is no room, and nobody is pushed out.
+    let mut late = daemon.on_tcp();
+    assert!(late.line().starts_with("421 "));
+    assert_eq!(late.line(), "");
+    drop(third);
+    let mut later = until(LIMIT, || {
+        let mut client = daemon.on_tcp();
+        client.line().starts_with("220 ").then_some(client)
+    });
+    assert_eq!(later.as_mut().unwrap().ask("noop"), DONE);
+    assert_eq!(working.ask("noop"), DONE);
+}
+
+/// Another real user, with a number of connections over TCP that say nothing.
+struct Nobody {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Nobody {
+    fn with(connections: usize, daemon: &Daemon) -> Self {
+        let script = "for i in $(seq $1); do exec {fd}<>/dev/tcp/127.0.0.1/$2 || exit 3; \
+                      read -r -u $fd line; echo \"${line:0:3}\"; done; \
+                      while read -r command; do printf '%s\\r\\n' \"$command\" >&$fd; \
+                      read -r -u $fd line; echo \"$line\"; done";
+        let mut child = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script, "sh"])
+            .args([connections.to_string(), daemon.port.port().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("setpriv (package util-linux)");
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut nobody = Self { child, output };
+        for _ in 0..connections {
+            assert_eq!(nobody.line(), "220");
+        }
+        nobody
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Asks on the latest connection.
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.line()
+    }
+}
+
+impl Drop for Nobody {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn each_user_has_a_limit_of_his_own() {
+    let daemon = Daemon::start(&["--max-per-user", "4"]);
+    let mut mine: Vec<Client> = (0..4).map(|_| daemon.on_tcp().greeted()).collect();
+    // More than nobody may have: nobody's own earlier ones go, and none of mine.
+    let mut nobody = Nobody::with(20, &daemon);
+    assert_eq!(nobody.ask("noop"), DONE);
+    for client in &mut mine {
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    assert!(nobody.ask(&format!("lock ttyS1 {}", own())).starts_with("550 "));
+}
+
+#[test]
+fn who_has_most_makes_room_for_others() {
+    let daemon = Daemon::start(&["--max-connections", "8", "--max-per-user", "8"]);
+    let mut nobody = Nobody::with(8, &daemon);
+    let mut mine: Vec<Client> = (0..3).map(|_| daemon.on_tcp().greeted()).collect();
+    for client in &mut mine {
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    assert_eq!(nobody.ask("noop"), DONE);
+}
+
+/// As many descriptors for this test as it needs for a flood.
+fn many_descriptors() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    assert!(hard >= 16_384, "a hard limit of {hard} descriptors is too low for a flood");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+}
+
+/// The flood of the contract: those who say nothing, a byte now and then, or a line without end.
+#[test]
+fn five_thousand_idlers_do_not_keep_anybody_from_work() {
+    const EACH: usize = 1666;
+    many_descriptors();
+    let daemon = Daemon::start(&["--max-connections", "6000", "--max-per-user", "6000"]);
+    let before = daemon.kilobytes("VmRSS");
+    let _silent: Vec<Client> = (0..EACH).map(|_| daemon.on_tcp().greeted()).collect();
+    let mut dribbling: Vec<Client> = (0..EACH).map(|_| daemon.on_tcp().greeted()).collect();
+    let mut endless: Vec<UnixStream> = (0..EACH)
+        .map(|_| {
+            let stream = UnixStream::connect(&daemon.socket).unwrap();
+            setsockopt(&stream, sockopt::SndBuf, &4096).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    let began = Instant::now();
+    let mut honest = 0;
+    while began.elapsed() < Duration::from_secs(4) || honest < 20 {
+        for stream in &mut endless {
+            let _ = stream.write(&[b'x'; 4096]);
+        }
+        for client in dribbling.iter_mut().skip(honest % 10).step_by(10) {
+            client.send(b"x");
+        }
+        let way = if honest % 2 == 0 { Way::Tcp } else { Way::Unix };
+        let mut client = connect(&daemon, way).greeted();
+        assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+        assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
+        assert!(client.ask("quit").starts_with("221 "));
+        honest += 1;
+        assert!(began.elapsed() < LIMIT, "{honest} honest sessions only");
+    }
+    let each = (daemon.kilobytes("VmHWM") - before) * 1024 / 5000;
+    assert!(each < 4096, "{each} bytes for each connection");
+}
+
+/// One client that sends commands as fast as it can does not keep another from being served.
+#[test]
+fn a_flood_of_commands_does_not_keep_anybody_from_work() {
+    let daemon = Daemon::start(&[]);
+    let mut floods: Vec<UnixStream> = (0..100)
+        .map(|_| {
+            let stream = UnixStream::connect(&daemon.socket).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    let commands = "noop\r\nlock ttyS9 99999999\r\n".repeat(200);
+    for _ in 0..20 {
+        for stream in &mut floods {
+            let _ = stream.write(commands.as_bytes());
+            let _ = stream.read(&mut [0; 65536]);
+        }
+        let mut client = daemon.on_tcp().greeted();
+        assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+        assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    }
+}
+
+/// A client that does not take its answers is not read from, and takes no memory.
+#[test]
+fn who_does_not_take_his_answers_is_not_read_from() {
+    let daemon = Daemon::start(&[]);
+    let mut deaf = UnixStream::connect(&daemon.socket).unwrap();
+    deaf.set_nonblocking(true).unwrap();
+    let before = daemon.kilobytes("VmRSS");
+    let helps = "help\r\n".repeat(1000);
+    let full = until(LIMIT, || deaf.write(helps.as_bytes()).is_err().then_some(()));
+    full.expect("the service stops reading");
+    assert!(daemon.kilobytes("VmRSS") - before < 1024);
+    let mut client = daemon.on_unix().greeted();
+    assert_eq!(client.ask("noop"), DONE);
+}
+
+/// With no descriptor left it neither spins nor dies, and it goes on when there are some again.
+#[test]
+fn without_descriptors_it_waits_for_better_times() {
+    let daemon = Daemon::start(&[]);
+    let mut working: Vec<Client> = (0..20).map(|_| daemon.on_tcp().greeted()).collect();
+    for client in &mut working {
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    let limit = |number: usize| {
+        let words = [format!("--pid={}", daemon.pid()), format!("--nofile={number}:")];
+        assert!(Command::new("prlimit").args(words).status().expect("prlimit").success());
+    };
+    limit(16);
+    let mut waiting = daemon.on_tcp();
+    let mut also_waiting = daemon.on_unix();
+    let (before, moment) = (daemon.ticks(), Duration::from_secs(1));
+    daemon::pause(moment);
+    // A hundred ticks are a second: it may use a quarter of one, and a spinning one uses it all.
+    assert!(daemon.ticks() - before < 25);
+    for client in &mut working {
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    limit(1024);
+    assert!(waiting.line().starts_with("220 "));
+    assert!(also_waiting.line().starts_with("220 "));
+}
+
+#[test]
+fn sigterm_ends_in_order() {
+    let mut daemon = Daemon::start(&[]);
+    let mut idle = daemon.on_tcp().greeted();
+    let mut locking = daemon.on_unix().greeted();
+    assert_eq!(locking.ask(&format!("lock ttyS1 {}", own())), DONE);
+    // While it is stopped: a command arrives, and somebody knocks.
+    daemon.signal(Signal::SIGSTOP);
+    locking.say(&format!("lock ttyS2 {}", own()));
+    let mut late = daemon.on_unix();
+    daemon.signal(Signal::SIGTERM);
+    daemon.signal(Signal::SIGCONT);
+    assert_eq!(daemon.end().code(), Some(0));
+    assert_eq!(idle.line(), CLOSING);
+    assert_eq!(locking.line(), DONE);
+    assert_eq!(locking.line(), CLOSING);
+    let last = late.to_the_end();
+    assert!(last.ends_with(&format!("{CLOSING}\r\n")), "{last:?}");
+    assert!(!daemon.socket.exists());
+    assert_eq!(daemon.ground.locks(), ["LCK..ttyS1", "LCK..ttyS2"]);
+    // Who knocked at a door that was handed over is served by the next one.
+    let mut patient = daemon.on_tcp();
+    daemon.begin();
+    assert!(patient.line().starts_with("220 "));
+    assert_eq!(patient.ask(&format!("unlock ttyS1 {}", own())), DONE);
+}
+
+#[rstest]
+#[case::hang_up(Signal::SIGHUP)]
+#[case::broken_pipe(Signal::SIGPIPE)]
+fn signals_that_do_no_harm(#[case] signal: Signal) {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.on_tcp().greeted();
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+    for _ in 0..3 {
+        daemon.signal(signal);
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
+    assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
+}
+
+/// Killed at any time, under load: every lock that was promised is there, what is there belongs
+/// to somebody, and when they are gone everything can be had again.
+#[test]
+fn killed_at_any_time_it_loses_no_lock() {
+    let mut daemon = Daemon::start(&[]);
+    for round in 0..25_u64 {
+        let holder = Holder::new();
+        let mut promised: Vec<usize> = Vec::new();
+        let mut asked: Vec<usize> = Vec::new();
+        let mut clients: Vec<Client> = (0..4).map(|_| daemon.on_unix().greeted()).collect();
+        for number in 0..24 {
+            let client = &mut clients[number % 4];
+            client.say(&format!("lock ttyS{number} {}", holder.pid()));
+            asked.push(number);
+        }
+        // From before the first to after the last, in steps of a fraction of one request.
+        let delay = Duration::from_micros(150 * round);
+        let began = Instant::now();
+        while began.elapsed() < delay {
+            std::hint::spin_loop();
+        }
+        daemon.kill();
+        for (first, client) in clients.iter_mut().enumerate() {
+            let said = client.to_the_end();
+            let answers = said.lines().enumerate();
+            promised.extend(answers.map(|(nth, line)| {
+                assert_eq!(line, DONE);
+                first + 4 * nth
+            }));
+        }
+        let locks: Vec<String> = daemon.ground.locks();
+        for number in &promised {
+            assert!(locks.contains(&format!("LCK..ttyS{number}")), "{number} of {locks:?}");
+        }
+        for name in locks.iter().filter(|name| name.starts_with("LCK")) {
+            let content = std::fs::read_to_string(daemon.ground.path("lock").join(name));
+            assert_eq!(content.unwrap(), format!("{:>10}\n", holder.pid()), "{name}");
+        }
+        daemon.begin();
+        let mut client = daemon.on_unix().greeted();
+        for number in &promised {
+            assert_eq!(client.ask(&format!("lock ttyS{number} {}", own())), BUSY);
+        }
+        drop(holder);
+        for number in &asked {
+            assert_eq!(client.ask(&format!("lock ttyS{number} {}", own())), DONE);
+            assert_eq!(client.ask(&format!("unlock ttyS{number} {}", own())), DONE);
+        }
+        let left: Vec<String> = daemon.ground.locks();
+        assert!(left.iter().all(|name| !name.starts_with("LCK")), "{left:?}");
+    }
+}
+
+fn flock_is_held(daemon: &Daemon, file: &str) -> bool {
+    let path = daemon.ground.path("lock").join(file);
+    let status = Command::new("flock").arg("-n").arg(path).arg("true").status();
+    !status.expect("flock (package util-linux)").success()
+}
+
+/// Qt run as root removes a lock unless somebody holds flock on it.
+#[test]
+fn its_locks_are_held_open_as_long_as_they_are_good() {
+    let mut daemon = Daemon::start(&[]);
+    let mut client = daemon.on_unix().greeted();
+    let holder = Holder::new();
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+    assert_eq!(client.ask(&format!("lock ttyS2 {}", holder.pid())), DONE);
+    assert!(flock_is_held(&daemon, "LCK..ttyS1") && flock_is_held(&daemon, "LCK..ttyS2"));
+    // A dead holder's lock is anybody's to break.
+    drop(holder);
+    until(LIMIT, || (!flock_is_held(&daemon, "LCK..ttyS2")).then_some(())).expect("let go");
+    let other = daemon.ground.start();
+    assert!(other.receive().starts_with("220 "));
+    assert!(other.send(format!("lock ttyS2 {}\n", own()).as_bytes()));
+    assert_eq!(other.receive(), format!("{DONE}\r\n"));
+    // Another daemon holds what the first one held.
+    daemon.kill();
+    assert!(!flock_is_held(&daemon, "LCK..ttyS1"));
+    daemon.begin();
+    assert!(flock_is_held(&daemon, "LCK..ttyS1"));
+    let mut client = daemon.on_unix().greeted();
+    assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    assert_eq!(daemon.ground.locks(), ["LCK..ttyS2"]);
+    // A session of its own, under inetd, is not kept from releasing what the daemon holds.
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+    assert!(other.send(format!("unlock ttyS1 {}\n", own()).as_bytes()));
+    assert_eq!(other.receive(), format!("{DONE}\r\n"));
+}
+
+#[rstest]
+#[case::anywhere("0.0.0.0:50001")]
+#[case::anywhere_v6("[::]:50001")]
+#[case::documentation("192.0.2.1:50001")]
+#[case::no_port("127.0.0.1")]
+#[case::relative("unix:socket")]
+fn addresses_that_are_refused_at_start(#[case] address: &str) {
+    let mut command = Ground::new().command();
+    command.args(["--listen", address]).stdin(Stdio::null());
+    let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(address) && output.stdout.is_empty(), "{said}");
+}
+
+#[test]
+fn a_second_daemon_leaves_the_first_ones_socket_alone() {
+    let daemon = Daemon::start(&[]);
+    let mut command = daemon.ground.command();
+    command.arg("--listen").arg(format!("unix:{}", daemon.socket.display()));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot listen on"));
+    assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
+}
+
+/// What inetd does with `wait`: the daemon serves, and ends when nobody has come for a while.
+#[test]
+fn who_was_started_to_wait_ends_when_there_is_nothing_to_do() {
+    let ground = Ground::new();
+    let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = door.local_addr().unwrap();
+    let fd = |door: &std::net::TcpListener| Stdio::from(OwnedFd::from(door.try_clone().unwrap()));
+    let mut command = ground.command();
+    command.args(["--idle-timeout", "1"]);
+    command.stdin(fd(&door)).stdout(fd(&door)).stderr(fd(&door));
+    let child = command.spawn().unwrap();
+    let connect = || Client::new(std::net::TcpStream::connect(port).unwrap().into());
+    let mut client = connect().greeted();
+    let holder = Holder::new();
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", holder.pid())), DONE);
+    assert!(client.ask("quit").starts_with("221 "));
+    drop(holder);
+    assert_eq!(ended(child).code(), Some(0));
+}
+
+#[test]
+fn systemd_hands_over_listening_sockets() {
+    let ground = Ground::new();
+    let socket = ground.path("systemd");
+    let lfpd = ground.command();
+    let words: Vec<_> = lfpd.get_args().map(std::ffi::OsStr::to_owned).collect();
+    let mut command = Command::new("systemd-socket-activate");
+    command.arg(format!("--listen={}", socket.display())).arg(lfpd.get_program()).args(words);
+    let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut child = child.expect("systemd-socket-activate (package systemd)");
+    let connect = || Some(Client::new(UnixStream::connect(&socket).ok()?.into()));
+    let mut one = until(LIMIT, connect).expect("a connection").greeted();
+    let mut other = connect().unwrap().greeted();
+    assert_eq!(one.ask(&format!("lock ttyS1 {}", own())), DONE);
+    assert_eq!(other.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    assert!(other.lines("help").iter().any(|line| line.starts_with(" WAIT")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The socket is systemd's, and stays.
+    assert!(socket.exists());
+}
