@@ -11,12 +11,20 @@ use super::state::Engine;
 use super::terms::{Mint, Moment};
 use std::fmt::Write as _;
 
+/// Keys looked at in one turn: a section may have nothing to show in a table of millions.
+const VISITS: usize = 100_000;
+
 /// How far a `stats` body is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StatsCursor {
     section: usize,
     place: u32,
-    written: bool,
+    /// The body's beginning is written.
+    begun: bool,
+    /// This section's beginning is written.
+    opened: bool,
+    /// An entry of this section is written.
+    filled: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,28 +66,31 @@ impl<M: Mint> Engine<M> {
         room: usize,
     ) -> Progress {
         let end = out.len().saturating_add(room);
-        if cursor.section == 0 && cursor.place == 0 {
+        let mut visits = 0;
+        if !std::mem::replace(&mut cursor.begun, true) {
             // Writing to a String cannot fail.
             let _ = write!(out, "{{\"connections\":{connections}");
         }
         while let Some((section, head)) = SECTIONS.get(cursor.section) {
-            if cursor.place == 0 {
+            if !std::mem::replace(&mut cursor.opened, true) {
                 out.push_str(head);
             }
             while cursor.place < self.keys.places() {
-                if out.len() >= end {
+                if out.len() >= end || visits == VISITS {
                     return Progress::More;
                 }
+                visits += 1;
                 let id = Id::new(cursor.place);
                 cursor.place += 1;
                 if let Some(entry) = self.keys.get(id).filter(|e| Section::of(e) == *section) {
-                    if std::mem::replace(&mut cursor.written, true) {
+                    if std::mem::replace(&mut cursor.filled, true) {
                         out.push(',');
                     }
                     self.stats_entry(now, *section, entry, out);
                 }
             }
-            *cursor = StatsCursor { section: cursor.section + 1, place: 0, written: false };
+            let section = cursor.section + 1;
+            *cursor = StatsCursor { section, begun: true, ..StatsCursor::default() };
         }
         out.push_str("]}");
         Progress::Done

@@ -1,0 +1,169 @@
+//! What a connection does with bytes that have come: frames → requests → engine → replies.
+//! Receives nothing itself.
+
+use super::{Connection, Gone, Phase, REPLY_BYTES};
+use crate::engine::{Moment, Progress, StatsCursor, Verdict};
+use crate::server::core::STATS_PIECE_BYTES;
+use crate::wire::{self, Caps, Fault, Request, Scan, status};
+
+impl Connection {
+    /// Serves whole frames; says how many bytes they had.
+    pub(super) fn serve(&mut self, bytes: &[u8], output: &mut Vec<u8>) -> usize {
+        let mut at = 0;
+        self.scanned = false;
+        loop {
+            let rest = bytes.get(at..).unwrap_or_default();
+            match self.phase {
+                Phase::Serving if output.len() < REPLY_BYTES => {}
+                Phase::Skipping => {
+                    at += self.skip(rest, output);
+                    if matches!(self.phase, Phase::Skipping) {
+                        return at;
+                    }
+                    continue;
+                }
+                Phase::Serving
+                | Phase::Waiting
+                | Phase::Reporting(_)
+                | Phase::CoolingDown
+                | Phase::Leaving => return at,
+            }
+            let caps = if self.trusted { Caps::Usual } else { Caps::BeforeAuth };
+            match wire::scan(rest, caps) {
+                Scan::Frame { lines, used } => {
+                    at += used;
+                    self.lines = 0;
+                    self.progressed = true;
+                    self.serve_frame(lines, output);
+                }
+                Scan::Partial { lines } => {
+                    self.scanned = true;
+                    if lines > self.lines {
+                        self.set_deadline();
+                    }
+                    self.lines = lines;
+                    return at;
+                }
+                Scan::TooLong { at: start } => {
+                    at += start;
+                    self.phase = Phase::Skipping;
+                }
+            }
+        }
+    }
+
+    /// Lets the rest of a line that is too long go by; says how many bytes went.
+    fn skip(&mut self, bytes: &[u8], output: &mut Vec<u8>) -> usize {
+        match memchr::memchr(b'\n', bytes) {
+            None => bytes.len(),
+            Some(end) => {
+                self.fail(Fault::LineTooLong, output);
+                end + 1
+            }
+        }
+    }
+
+    fn serve_frame(&mut self, lines: [&[u8]; 3], output: &mut Vec<u8>) {
+        let request = match wire::parse(lines) {
+            Ok(request) if self.trusted => request,
+            Ok(Request::Auth(shown)) if self.is_token(shown) => {
+                self.trusted = true;
+                output.extend_from_slice(status::OK);
+                return self.set_deadline();
+            }
+            Ok(_) => return self.refuse_auth(output),
+            Err(_) if !self.trusted => return self.refuse_auth(output),
+            Err(fault) => return self.refuse_frame(fault, output),
+        };
+        match request {
+            Request::Lock(request) => {
+                tracing::debug!(
+                    cmd = %lines[0].escape_ascii(),
+                    key = %lines[1].escape_ascii(),
+                    conn_id = self.serial,
+                    "request"
+                );
+                let now = self.shared.now();
+                let mut core = self.shared.core();
+                match core.ask(now, self.id, request) {
+                    Verdict::Now(answer) => {
+                        core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
+                        drop(core);
+                        wire::push_answer(output, &answer);
+                    }
+                    Verdict::Later => {
+                        core.set_deadline(self.id, Moment::NEVER);
+                        drop(core);
+                        self.phase = Phase::Waiting;
+                    }
+                }
+            }
+            Request::Ping => {
+                output.extend_from_slice(status::OK);
+                self.set_deadline();
+            }
+            Request::Stats => {
+                output.extend_from_slice(status::OK_BODY);
+                self.phase = Phase::Reporting(StatsCursor::default());
+                self.set_deadline();
+            }
+            // A second one, or one nobody asked for: unknown, as the reference has it.
+            Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand, output),
+        }
+    }
+
+    fn is_token(&self, shown: &[u8]) -> bool {
+        self.shared.settings.auth.as_ref().is_some_and(|token| token.matches(shown))
+    }
+
+    /// A frame is wrong, the connection stays in step.
+    fn refuse_frame(&mut self, fault: Fault, output: &mut Vec<u8>) {
+        self.note(fault);
+        output.extend_from_slice(status::ERROR);
+        self.set_deadline();
+    }
+
+    fn note(&self, fault: Fault) {
+        self.shared.core().count_fault(fault);
+        let (code, msg) = (fault.code(), fault.words());
+        tracing::warn!(peer = %self.peer, code, msg, "protocol error");
+    }
+
+    /// The connection cannot go on: says so and ends it.
+    pub(super) fn fail(&mut self, fault: Fault, output: &mut Vec<u8>) {
+        if !self.trusted {
+            return self.refuse_auth(output);
+        }
+        self.note(fault);
+        output.extend_from_slice(status::ERROR);
+        self.phase = Phase::Leaving;
+    }
+
+    fn refuse_auth(&mut self, output: &mut Vec<u8>) {
+        self.shared.core().tallies.auth_failures += 1;
+        tracing::warn!(peer = %self.peer, conn_id = self.serial, "auth failed");
+        output.extend_from_slice(status::ERROR_AUTH);
+        self.phase = Phase::CoolingDown;
+        self.set_deadline();
+    }
+
+    /// Makes the next piece of a `stats` body.
+    pub(super) fn report(&mut self, mut cursor: StatsCursor) -> Result<(), Gone> {
+        let mut piece = String::new();
+        let now = self.shared.now();
+        let room = STATS_PIECE_BYTES;
+        let progress = self.shared.core().stats(now, &mut cursor, &mut piece, room);
+        let mut piece = piece.into_bytes();
+        self.phase = match progress {
+            Progress::More => Phase::Reporting(cursor),
+            Progress::Done => {
+                piece.push(b'\n');
+                self.scanned = self.input.is_empty();
+                Phase::Serving
+            }
+        };
+        self.progressed = true;
+        self.set_deadline();
+        self.send(&mut piece)
+    }
+}

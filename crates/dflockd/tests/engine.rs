@@ -1,0 +1,229 @@
+//! The engine's promises that need no model: budgets, forgetting, draining, pieces of `stats`.
+
+#[cfg(test)]
+mod engine {
+    use dflockd::engine::{
+        Answer, AutoRelease, Caps, ConnId, Effect, Engine, Grant, Key, Limit, Mint, Moment,
+        Progress, Refusal, Request, Seconds, StatsCursor, Token, Ttl, Verdict,
+    };
+    use rstest::rstest;
+    use std::hash::RandomState;
+
+    struct Counting(u64);
+
+    impl Mint for Counting {
+        fn token(&mut self) -> Token {
+            self.0 += 1;
+            Token::new(self.0, 7)
+        }
+    }
+
+    fn seconds(count: u64) -> Seconds {
+        Seconds::new(count).unwrap()
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_micros(millis * 1000)
+    }
+
+    fn engine() -> Engine<Counting> {
+        let caps = Caps {
+            default_ttl: Ttl::new(33).unwrap(),
+            max_locks: 1_000_000,
+            max_waiters: 0,
+            gc_interval: seconds(5),
+            gc_max_idle: seconds(60),
+        };
+        Engine::new(caps, Counting(0), RandomState::new())
+    }
+
+    fn acquire(
+        engine: &mut Engine<Counting>,
+        now: Moment,
+        conn: ConnId,
+        key: &str,
+        limit: u64,
+        ttl: u64,
+    ) -> Verdict {
+        let request = Request::Acquire {
+            key: Key::new(key.as_bytes()).unwrap(),
+            limit: Limit::new(limit).unwrap(),
+            timeout: seconds(1000),
+            ttl: Ttl::new(ttl),
+        };
+        engine.ask(now, conn, request)
+    }
+
+    fn granted(verdict: Verdict) -> Grant {
+        match verdict {
+            Verdict::Now(Answer::Granted(grant)) => grant,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn release(engine: &mut Engine<Counting>, now: Moment, conn: ConnId, key: &str, token: Token) {
+        let key = Key::new(key.as_bytes()).unwrap();
+        let verdict = engine.ask(now, conn, Request::Release { key, token: Some(token) });
+        assert_eq!(verdict, Verdict::Now(Answer::Released));
+    }
+
+    /// The search comes every five seconds and takes what has been idle for more than sixty.
+    #[rstest]
+    #[case(60_000, 1)]
+    #[case(60_001, 0)]
+    #[case(70_000, 0)]
+    fn idle_keys_are_forgotten_after_their_time(#[case] now: u64, #[case] left: usize) {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        let grant = granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
+        release(&mut engine, at(0), conn, "k", grant.token);
+        assert_eq!(engine.advance(at(now), 100), Progress::Done);
+        assert_eq!(engine.keys(), left);
+    }
+
+    /// Searches are no closer together than the interval.
+    #[test]
+    fn a_search_waits_for_its_interval() {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        let grant = granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
+        release(&mut engine, at(0), conn, "k", grant.token);
+        assert_eq!(engine.advance(at(58_000), 100), Progress::Done);
+        assert_eq!(engine.next_deadline(), at(63_000));
+        assert_eq!(engine.advance(at(62_999), 100), Progress::Done);
+        assert_eq!(engine.keys(), 1);
+        assert_eq!(engine.advance(at(63_000), 100), Progress::Done);
+        assert_eq!((engine.keys(), engine.next_deadline()), (0, Moment::NEVER));
+    }
+
+    #[test]
+    fn a_used_key_is_not_forgotten() {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        for second in 0..20 {
+            let now = at(second * 50_000);
+            let _ = engine.advance(now, 100);
+            let grant = granted(acquire(&mut engine, now, conn, "k", 1, 5));
+            release(&mut engine, now, conn, "k", grant.token);
+            assert_eq!(engine.keys(), 1);
+        }
+    }
+
+    /// A bogus token is no use of a key.
+    #[test]
+    fn a_bogus_token_does_not_keep_a_key() {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        let grant = granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
+        release(&mut engine, at(0), conn, "k", grant.token);
+        let key = Key::new(b"k").unwrap();
+        let token = Some(Token::new(1, 1));
+        for second in 1..70 {
+            let refused = Verdict::Now(Answer::Refused(Refusal::NotHeld));
+            assert_eq!(
+                engine.ask(at(second * 1000), conn, Request::Release { key, token }),
+                refused
+            );
+        }
+        let _ = engine.advance(at(70_000), 100);
+        assert_eq!(engine.keys(), 0);
+    }
+
+    /// No turn serves more than its budget, and nothing is lost over the turns.
+    #[test]
+    fn a_great_many_leases_end_in_turns() {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        for key in 0..1000 {
+            granted(acquire(&mut engine, at(0), conn, &format!("k{key}"), 1, 5));
+        }
+        let mut turns = 0;
+        while engine.advance(at(5000), 64) == Progress::More {
+            turns += 1;
+            assert!(engine.held() + 64 * turns >= 1000);
+        }
+        assert!(turns >= 1000 / 64 - 1);
+        assert_eq!(engine.held(), 0);
+        let expired = std::iter::from_fn(|| engine.take_effect());
+        assert_eq!(
+            expired.filter(|e| matches!(e, Effect::Expired { serial: 1, .. })).count(),
+            1000
+        );
+    }
+
+    #[test]
+    fn a_great_holder_leaves_in_turns() {
+        let mut engine = engine();
+        let (conn, heir) = (engine.connect(1), engine.connect(2));
+        for key in 0..1000 {
+            granted(acquire(&mut engine, at(0), conn, &format!("k{key}"), 1, 500));
+        }
+        assert_eq!(acquire(&mut engine, at(1), heir, "k500", 1, 5), Verdict::Later);
+        let mut turns = 0;
+        while engine.disconnect(at(2), conn, AutoRelease::On, 64) == Progress::More {
+            turns += 1;
+        }
+        assert!(turns >= 1000 / 64 - 1);
+        let effect = engine.take_effect();
+        assert!(matches!(effect, Some(Effect::Answer(id, Answer::Granted(_))) if id == heir));
+        assert_eq!((engine.held(), engine.waiting()), (1, 0));
+    }
+
+    #[test]
+    fn draining_ends_every_wait() {
+        let mut engine = engine();
+        let conns: Vec<ConnId> = (0..50).map(|serial| engine.connect(serial)).collect();
+        granted(acquire(&mut engine, at(0), conns[0], "k", 1, 500));
+        for &conn in &conns[1..] {
+            assert_eq!(acquire(&mut engine, at(1), conn, "k", 1, 5), Verdict::Later);
+        }
+        engine.drain(at(2));
+        for &conn in &conns[1..] {
+            let want = Effect::Answer(conn, Answer::Refused(Refusal::Draining));
+            assert_eq!(engine.take_effect(), Some(want));
+        }
+        assert_eq!((engine.held(), engine.waiting()), (1, 0));
+        let refused = Verdict::Now(Answer::Refused(Refusal::Draining));
+        assert_eq!(acquire(&mut engine, at(3), conns[1], "new", 1, 5), refused);
+    }
+
+    /// However small the pieces, the body is the same.
+    #[test]
+    fn stats_in_pieces() {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        for key in 0..40 {
+            let name = format!("k{key}");
+            let grant = granted(acquire(&mut engine, at(0), conn, &name, 1 + key % 3, 500));
+            if key % 4 == 0 {
+                release(&mut engine, at(0), conn, &name, grant.token);
+            }
+        }
+        let body = |room: usize| {
+            let (mut cursor, mut out) = (StatsCursor::default(), String::new());
+            while engine.stats(at(0), 1, &mut cursor, &mut out, room) == Progress::More {}
+            out
+        };
+        let whole = body(usize::MAX);
+        let value: serde_json::Value = serde_json::from_str(&whole).unwrap();
+        let lengths = ["locks", "semaphores", "idle_locks", "idle_semaphores"]
+            .map(|member| value[member].as_array().unwrap().len());
+        assert_eq!(lengths.iter().sum::<usize>(), 40);
+        assert!(lengths.iter().all(|&length| length > 0));
+        for room in [1, 50, 100, 1000] {
+            assert_eq!(body(room), whole);
+        }
+    }
+
+    /// A connection nobody knows gets nothing and breaks nothing.
+    #[test]
+    fn a_gone_connection_is_refused() {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        assert_eq!(engine.disconnect(at(0), conn, AutoRelease::On, 10), Progress::Done);
+        let refused = Verdict::Now(Answer::Refused(Refusal::NotHeld));
+        assert_eq!(acquire(&mut engine, at(1), conn, "k", 1, 5), refused);
+        engine.cancel(at(1), conn);
+        assert_eq!(engine.disconnect(at(1), conn, AutoRelease::Off, 10), Progress::Done);
+    }
+}
