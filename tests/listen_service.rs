@@ -5,15 +5,14 @@ mod conversation;
 #[cfg(test)]
 mod daemon;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use conversation::{Ground, TRANSCRIPTS, Transcript, ended};
-use daemon::{CLOSING, Client, Daemon, Holder, own};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use daemon::{CLOSING, Client, Daemon, Holder, Nobody, flock_is_held, many_descriptors, own};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
 use rstest::rstest;
@@ -49,7 +48,7 @@ fn golden_conversations(#[values(Way::Tcp, Way::Unix)] way: Way) {
                 let _ = client.stream.get_mut().write_all(bytes);
             }
             let _ = shutdown(client.stream.get_ref().as_raw_fd(), Shutdown::Write);
-            let said = client.to_the_end();
+            let said = client.rest();
             assert_eq!(said, transcript.answered(sent.len()), "{name} in pieces of {piece}");
             // What one round leaves behind would be in the way of the next.
             for file in daemon.ground.locks() {
@@ -160,53 +159,6 @@ fn a_user_pushes_out_himself_the_silent_first() {
     assert_eq!(working.ask("noop"), DONE);
 }
 
-/// Another real user, with a number of connections over TCP that say nothing.
-struct Nobody {
-    child: Child,
-    output: BufReader<std::process::ChildStdout>,
-}
-
-impl Nobody {
-    fn with(connections: usize, daemon: &Daemon) -> Self {
-        let script = "for i in $(seq $1); do exec {fd}<>/dev/tcp/127.0.0.1/$2 || exit 3; \
-                      read -r -u $fd line; echo \"${line:0:3}\"; done; \
-                      while read -r command; do printf '%s\\r\\n' \"$command\" >&$fd; \
-                      read -r -u $fd line; echo \"$line\"; done";
-        let mut child = Command::new("setpriv")
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script, "sh"])
-            .args([connections.to_string(), daemon.port.port().to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("setpriv (package util-linux)");
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut nobody = Self { child, output };
-        for _ in 0..connections {
-            assert_eq!(nobody.line(), "220");
-        }
-        nobody
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    /// Asks on the latest connection.
-    fn ask(&mut self, line: &str) -> String {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-        self.line()
-    }
-}
-
-impl Drop for Nobody {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn each_user_has_a_limit_of_his_own() {
     let daemon = Daemon::start(&["--max-per-user", "4"]);
@@ -229,13 +181,6 @@ fn who_has_most_makes_room_for_others() {
         assert_eq!(client.ask("noop"), DONE);
     }
     assert_eq!(nobody.ask("noop"), DONE);
-}
-
-/// As many descriptors for this test as it needs for a flood.
-fn many_descriptors() {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    assert!(hard >= 16_384, "a hard limit of {hard} descriptors is too low for a flood");
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
 }
 
 /// The flood of the contract: those who say nothing, a byte now and then, or a line without end.
@@ -357,7 +302,7 @@ fn sigterm_ends_in_order() {
     assert_eq!(idle.line(), CLOSING);
     assert_eq!(locking.line(), DONE);
     assert_eq!(locking.line(), CLOSING);
-    let last = late.to_the_end();
+    let last = late.rest();
     assert!(last.ends_with(&format!("{CLOSING}\r\n")), "{last:?}");
     assert!(!daemon.socket.exists());
     assert_eq!(daemon.ground.locks(), ["LCK..ttyS1", "LCK..ttyS2"]);
@@ -406,7 +351,7 @@ fn killed_at_any_time_it_loses_no_lock() {
         }
         daemon.kill();
         for (first, client) in clients.iter_mut().enumerate() {
-            let said = client.to_the_end();
+            let said = client.rest();
             let answers = said.lines().enumerate();
             promised.extend(answers.map(|(nth, line)| {
                 assert_eq!(line, DONE);
@@ -434,12 +379,6 @@ fn killed_at_any_time_it_loses_no_lock() {
         let left: Vec<String> = daemon.ground.locks();
         assert!(left.iter().all(|name| !name.starts_with("LCK")), "{left:?}");
     }
-}
-
-fn flock_is_held(daemon: &Daemon, file: &str) -> bool {
-    let path = daemon.ground.path("lock").join(file);
-    let status = Command::new("flock").arg("-n").arg(path).arg("true").status();
-    !status.expect("flock (package util-linux)").success()
 }
 
 /// Qt run as root removes a lock unless somebody holds flock on it.

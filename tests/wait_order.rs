@@ -202,7 +202,7 @@ fn what_comes_after_wait_waits_too() {
     client.say("lost?");
     settle(&daemon);
     assert_eq!(owner.ask(&format!("unlock ttyS1 {}", own())), DONE);
-    let said = client.to_the_end();
+    let said = client.rest();
     assert!(said.starts_with("200 Command okay.\r\n200 Command okay.\r\n221 "), "{said}");
     assert_eq!(daemon.ground.locks(), [""; 0]);
 }

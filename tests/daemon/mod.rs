@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testbed::{LIMIT, until};
@@ -194,7 +195,7 @@ impl Client {
     }
 
     /// All that still comes until the service closes.
-    pub fn to_the_end(&mut self) -> String {
+    pub fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         let _ = self.stream.read_to_end(&mut rest);
         String::from_utf8(rest).unwrap()
@@ -224,4 +225,64 @@ impl Drop for Holder {
 /// A moment in which something could go wrong.
 pub fn pause(time: Duration) {
     until(time, || None::<()>);
+}
+
+/// Another real user, with a number of connections over TCP that say nothing.
+pub struct Nobody {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Nobody {
+    pub fn with(connections: usize, daemon: &Daemon) -> Self {
+        let script = "for i in $(seq $1); do exec {fd}<>/dev/tcp/127.0.0.1/$2 || exit 3; \
+                      read -r -u $fd line; echo \"${line:0:3}\"; done; \
+                      while read -r command; do printf '%s\\r\\n' \"$command\" >&$fd; \
+                      read -r -u $fd line; echo \"$line\"; done";
+        let mut child = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script, "sh"])
+            .args([connections.to_string(), daemon.port.port().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("setpriv (package util-linux)");
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut nobody = Self { child, output };
+        for _ in 0..connections {
+            assert_eq!(nobody.line(), "220");
+        }
+        nobody
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Asks on the latest connection.
+    pub fn ask(&mut self, line: &str) -> String {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.line()
+    }
+}
+
+impl Drop for Nobody {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// As many descriptors for this test as it needs for a flood.
+pub fn many_descriptors() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    assert!(hard >= 16_384, "a hard limit of {hard} descriptors is too low for a flood");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+}
+
+pub fn flock_is_held(daemon: &Daemon, file: &str) -> bool {
+    let path = daemon.ground.path("lock").join(file);
+    let status = Command::new("flock").arg("-n").arg(path).arg("true").status();
+    !status.expect("flock (package util-linux)").success()
 }
