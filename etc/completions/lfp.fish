@@ -1,0 +1,82 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_lfp_global_optspecs
+    string join \n server= direct json h/help V/version
+end
+
+function __fish_lfp_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_lfp_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_lfp_using_subcommand
+    set -l cmd (__fish_lfp_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c lfp -n "__fish_lfp_needs_command" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_needs_command" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_needs_command" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_needs_command" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_needs_command" -s V -l version -d 'Print version'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "lock" -d 'Take a device for a process, or say who has it'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "unlock" -d 'Release a device for a process'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "wait" -d 'Take a device for a process as soon as it is free'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "who" -d 'Say who holds these devices, and how'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "list" -d 'Say who holds what on this machine'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "run" -d 'Hold a device while a command runs'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "clean" -d 'Remove the locks of processes that are gone'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "completions" -d 'Print the completions of a shell'
+complete -c lfp -n "__fish_lfp_using_subcommand lock" -l pid -d 'The process whose lock it is [default: the shell, or whoever called lfp]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand lock" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
+complete -c lfp -n "__fish_lfp_using_subcommand lock" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand lock" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_using_subcommand lock" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_using_subcommand lock" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l pid -d 'The process whose lock it is [default: the shell, or whoever called lfp]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand unlock" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
+complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_using_subcommand unlock" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand wait" -l pid -d 'The process whose lock it is [default: the shell, or whoever called lfp]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand wait" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
+complete -c lfp -n "__fish_lfp_using_subcommand wait" -l timeout -d 'Give up after so many seconds, such as 10 or 0.5 [default: never]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand wait" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand wait" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_using_subcommand wait" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_using_subcommand wait" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand who" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand who" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_using_subcommand who" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_using_subcommand who" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand list" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand list" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_using_subcommand list" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_using_subcommand list" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand run" -l timeout -d 'Wait for the device, for so many seconds [default: do not wait]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand run" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
+complete -c lfp -n "__fish_lfp_using_subcommand run" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand run" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_using_subcommand run" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_using_subcommand run" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand clean" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand clean" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_using_subcommand clean" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_using_subcommand clean" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand completions" -l program -r -f -a "lfp\t''
+lfpd\t''"
+complete -c lfp -n "__fish_lfp_using_subcommand completions" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand completions" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_using_subcommand completions" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_using_subcommand completions" -s h -l help -d 'Print help'

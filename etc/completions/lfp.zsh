@@ -1,0 +1,191 @@
+#compdef lfp
+
+autoload -U is-at-least
+
+_lfp() {
+    typeset -A opt_args
+    typeset -a _arguments_options
+    local ret=1
+
+    if is-at-least 5.2; then
+        _arguments_options=(-s -S -C)
+    else
+        _arguments_options=(-s -C)
+    fi
+
+    local context curcontext="$curcontext" state line
+    _arguments "${_arguments_options[@]}" : \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+":: :_lfp_commands" \
+"*::: :->lfp" \
+&& ret=0
+    case $state in
+    (lfp)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:lfp-command-$line[1]:"
+        case $line[1] in
+            (lock)
+_arguments "${_arguments_options[@]}" : \
+'--pid=[The process whose lock it is \[default\: the shell, or whoever called lfp\]]:PID:_default' \
+'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':device -- /dev/NAME or NAME:_default' \
+&& ret=0
+;;
+(unlock)
+_arguments "${_arguments_options[@]}" : \
+'--pid=[The process whose lock it is \[default\: the shell, or whoever called lfp\]]:PID:_default' \
+'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':device -- /dev/NAME or NAME:_default' \
+&& ret=0
+;;
+(wait)
+_arguments "${_arguments_options[@]}" : \
+'--pid=[The process whose lock it is \[default\: the shell, or whoever called lfp\]]:PID:_default' \
+'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'--timeout=[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':device -- /dev/NAME or NAME:_default' \
+&& ret=0
+;;
+(who)
+_arguments "${_arguments_options[@]}" : \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'*::devices -- /dev/NAME or NAME:_default' \
+&& ret=0
+;;
+(list)
+_arguments "${_arguments_options[@]}" : \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(run)
+_arguments "${_arguments_options[@]}" : \
+'--timeout=[Wait for the device, for so many seconds \[default\: do not wait\]]:SECS:_default' \
+'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':device -- /dev/NAME or NAME:_default' \
+'*::command -- What to run, with its arguments:_default' \
+&& ret=0
+;;
+(clean)
+_arguments "${_arguments_options[@]}" : \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(completions)
+_arguments "${_arguments_options[@]}" : \
+'--program=[]:PROGRAM:(lfp lfpd)' \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':shell:(bash elvish fish powershell zsh)' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+}
+
+(( $+functions[_lfp_commands] )) ||
+_lfp_commands() {
+    local commands; commands=(
+'lock:Take a device for a process, or say who has it' \
+'unlock:Release a device for a process' \
+'wait:Take a device for a process as soon as it is free' \
+'who:Say who holds these devices, and how' \
+'list:Say who holds what on this machine' \
+'run:Hold a device while a command runs' \
+'clean:Remove the locks of processes that are gone' \
+'completions:Print the completions of a shell' \
+    )
+    _describe -t commands 'lfp commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__clean_commands] )) ||
+_lfp__subcmd__clean_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp clean commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__completions_commands] )) ||
+_lfp__subcmd__completions_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp completions commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__list_commands] )) ||
+_lfp__subcmd__list_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp list commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__lock_commands] )) ||
+_lfp__subcmd__lock_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp lock commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__run_commands] )) ||
+_lfp__subcmd__run_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp run commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__unlock_commands] )) ||
+_lfp__subcmd__unlock_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp unlock commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__wait_commands] )) ||
+_lfp__subcmd__wait_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp wait commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__who_commands] )) ||
+_lfp__subcmd__who_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp who commands' commands "$@"
+}
+
+if [ "$funcstack[1]" = "_lfp" ]; then
+    _lfp "$@"
+else
+    compdef _lfp lfp
+fi

@@ -1,0 +1,18 @@
+complete -c lfpd -l lock-dir -d 'Write lock files to this directory instead of the system\'s own' -r -F
+complete -c lfpd -l search-dir -d 'Look for other programs\' locks here too; replaces the built-in list (repeatable)' -r -F
+complete -c lfpd -l os -d 'Follow this system\'s conventions for lock files [default: this one]' -r
+complete -c lfpd -l state-dir -d 'Keep the start times of lock holders here' -r -F
+complete -c lfpd -l idle-timeout -d 'Close a connection that has asked nothing for so many seconds' -r
+complete -c lfpd -l listen -d 'Listen on `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH` for many clients, instead of serving standard input (repeatable)' -r
+complete -c lfpd -l max-connections -d 'When listening: so many connections in all' -r
+complete -c lfpd -l max-per-user -d 'When listening: so many connections of one user' -r
+complete -c lfpd -l banner-version -d 'What the greeting calls the version' -r
+complete -c lfpd -l log-level -d 'Log this and what is graver' -r -f -a "error\t''
+warning\t''
+notice\t''
+info\t''
+debug\t''"
+complete -c lfpd -l log-facility -d 'Log under this syslog facility: daemon, uucp, local0 ...' -r
+complete -c lfpd -l trust-pid -d 'Let any client name any process, as the original server did'
+complete -c lfpd -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lfpd -s V -l version -d 'Print version'
