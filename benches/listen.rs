@@ -1,0 +1,369 @@
+//! `lfpd --listen` against its limits, in one run:
+//!
+//! * sessions a second (greet, lock, unlock, quit) against the same sessions through a real inetd
+//!   (goal: at least 5 times as many), interleaved in one sandbox;
+//! * connections a second against a bare accept, greet and close loop on loopback (goal 0.5);
+//! * memory for each idle connection at 1,000 and 5,000;
+//! * LOCK and UNLOCK pairs a second in one session against a bare loopback echo of the same round
+//!   trips (goal 0.5), and the same with 10,000 foreign files in the lock directory and with every
+//!   known directory present (goal: within 1.2);
+//! * how long an honest session takes beside 5,000 connections that say nothing, dribble, or send
+//!   a line without end (goal: the 99th percentile within 100 ms);
+//! * how soon a waiter has a device that became free.
+//!
+//! `cargo bench --bench listen`. Needs root (a machine of its own) and `.ci/install`.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{setsockopt, sockopt};
+use testbed::{LIMIT, Sandbox, peer, until};
+
+const GREETING: &[u8] = b"220 testbed Lock File Server (Version rxtx-1.5-9) ready\r\n";
+const GOODBYE: &[u8] = b"221 Thank you for using the Lock File service on testbed\r\n";
+
+fn main() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("descriptors");
+    sessions();
+    connections();
+    pairs();
+    memory();
+    flood();
+    wakes();
+}
+
+/// A daemon on a port and a socket of its own.
+struct Daemon {
+    child: Child,
+    root: tempfile::TempDir,
+    port: u16,
+    socket: PathBuf,
+}
+
+impl Daemon {
+    /// `searched`: further directories; none means the built-in list.
+    fn start(searched: &[PathBuf]) -> Self {
+        let root = tempfile::Builder::new().tempdir_in(scratch()).expect("a directory");
+        let door = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = door.local_addr().expect("its number").port();
+        let socket = root.path().join("socket");
+        for name in ["lock", "state"] {
+            std::fs::create_dir(root.path().join(name)).expect("a directory");
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lfpd"));
+        command.arg("--lock-dir").arg(root.path().join("lock"));
+        command.arg("--state-dir").arg(root.path().join("state"));
+        for directory in searched {
+            command.arg("--search-dir").arg(directory);
+        }
+        command.args(["--max-connections", "9000", "--max-per-user", "9000"]);
+        command.arg("--listen").arg(format!("unix:{}", socket.display()));
+        let door = std::os::fd::OwnedFd::from(door);
+        let child = command.stdin(door).spawn().expect("lfpd");
+        let daemon = Self { child, root, port, socket };
+        let up = until(LIMIT, || UnixStream::connect(&daemon.socket).ok());
+        up.expect("lfpd listens");
+        daemon
+    }
+
+    fn kilobytes(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.split_whitespace().next()?.parse().ok()).expect("its size")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lock directories are in memory on every machine of today.
+fn scratch() -> &'static Path {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { memory } else { Path::new("/tmp") }
+}
+
+fn expect(stream: &mut impl Read, code: &[u8; 4]) {
+    let mut reply = [0; 512];
+    let length = stream.read(&mut reply).expect("a reply");
+    assert!(reply[..length].starts_with(code), "{:?}", String::from_utf8_lossy(&reply[..length]));
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    stream.set_nodelay(true).expect("no delay");
+    stream
+}
+
+fn session(port: u16, device: &str, pid: u32) {
+    let mut stream = connect(port);
+    expect(&mut stream, b"220 ");
+    for (line, code) in [
+        (format!("lock {device} {pid}\n"), b"200 "),
+        (format!("unlock {device} {pid}\n"), b"200 "),
+        ("quit\n".to_owned(), b"221 "),
+    ] {
+        stream.write_all(line.as_bytes()).expect("a server that reads");
+        expect(&mut stream, code);
+    }
+}
+
+fn median(mut spent: Vec<Duration>) -> f64 {
+    spent.sort();
+    spent[spent.len() / 2].as_secs_f64()
+}
+
+/// Under a real inetd, and by one daemon, in turns, in one sandbox.
+fn sessions() {
+    const ROUNDS: usize = 20;
+    const EACH: usize = 50;
+    let sandbox = Sandbox::layout()
+        .port("ttyW0")
+        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
+        .bring("inetd", peer("openbsd-inetd", "usr/sbin/inetd"))
+        .enter();
+    let line = "127.0.0.1:50001 stream tcp nowait.1000000 uucp /run/test/lfpd lfpd\n";
+    sandbox.write("/tmp/inetd.conf", line, 0o644);
+    let words = ["-i", "-R", "1000000", "/tmp/inetd.conf"];
+    let _inetd = sandbox.command("/run/test/inetd").args(words).spawn();
+    let words = ["--listen", "127.0.0.1:50002"];
+    let _daemon = sandbox.command("/run/test/lfpd").args(words).user(testbed::User::Uucp).spawn();
+    let network = sandbox.path("/proc/1/ns/net");
+    let measured = std::thread::spawn(move || {
+        let network = std::fs::File::open(network).expect("the sandbox's network");
+        nix::sched::setns(network, nix::sched::CloneFlags::CLONE_NEWNET).expect("entering it");
+        let ports = [50001, 50002];
+        for port in ports {
+            until(LIMIT, || TcpStream::connect(("127.0.0.1", port)).ok()).expect("a listener");
+        }
+        let mut spent = [Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            for (port, spent) in ports.iter().zip(&mut spent) {
+                let begin = Instant::now();
+                for _ in 0..EACH {
+                    // The sandbox's first process: alive, and root's as the client is.
+                    session(*port, "/dev/ttyW0", 1);
+                }
+                spent.push(begin.elapsed());
+            }
+        }
+        spent
+    });
+    let [inetd, listen] = measured.join().expect("the client").map(|s| EACH as f64 / median(s));
+    println!(
+        "sessions/s: inetd {inetd:.0}, --listen {listen:.0}: ratio {:.1} (goal 5)",
+        listen / inetd
+    );
+}
+
+/// A loop that accepts, greets and closes, and a thread that echoes fixed replies.
+fn bare(serve: fn(TcpStream)) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("its number").port();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let _ = stream.set_nodelay(true);
+            serve(stream);
+        }
+    });
+    port
+}
+
+fn greet(mut stream: TcpStream) {
+    let _ = stream.write_all(GREETING);
+}
+
+fn echo(mut stream: TcpStream) {
+    let _ = stream.write_all(GREETING);
+    let mut line = [0; 512];
+    while let Ok(1..) = stream.read(&mut line) {
+        let reply: &[u8] = if line[0] == b'q' { GOODBYE } else { b"200 Command okay.\r\n" };
+        if stream.write_all(reply).is_err() {
+            return;
+        }
+    }
+}
+
+fn connections() {
+    const ROUNDS: usize = 20;
+    const EACH: usize = 500;
+    let daemon = Daemon::start(&[]);
+    let ports = [bare(greet), daemon.port];
+    let mut spent = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        for (port, spent) in ports.iter().zip(&mut spent) {
+            let begin = Instant::now();
+            for _ in 0..EACH {
+                let mut stream = connect(*port);
+                expect(&mut stream, b"220 ");
+            }
+            spent.push(begin.elapsed());
+        }
+    }
+    let [bare, listen] = spent.map(|spent| EACH as f64 / median(spent));
+    println!(
+        "greetings/s: bare loop {bare:.0}, --listen {listen:.0}: ratio {:.2} (goal 0.5)",
+        listen / bare
+    );
+}
+
+fn pairs() {
+    const ROUNDS: usize = 20;
+    const EACH: usize = 500;
+    let none = scratch().join("lfpd-bench-no-such-directory");
+    let plain = Daemon::start(std::slice::from_ref(&none));
+    let full = Daemon::start(std::slice::from_ref(&none));
+    for number in 0..10_000 {
+        let path = full.root.path().join("lock").join(format!("foreign-{number}"));
+        std::fs::write(path, "").expect("a foreign file");
+    }
+    let places = tempfile::Builder::new().tempdir_in(scratch()).expect("a directory");
+    let known: Vec<PathBuf> = (0..18).map(|n| places.path().join(n.to_string())).collect();
+    known.iter().for_each(|path| std::fs::create_dir(path).expect("a directory"));
+    let everywhere = Daemon::start(&known);
+    let built_in = Daemon::start(&[]);
+    let mut streams: Vec<TcpStream> =
+        [bare(echo), plain.port, full.port, everywhere.port, built_in.port].map(connect).into();
+    streams.iter_mut().for_each(|stream| expect(stream, b"220 "));
+    let pid = std::process::id();
+    let (lock, unlock) = (format!("lock ttyS1 {pid}\n"), format!("unlock ttyS1 {pid}\n"));
+    let mut spent = vec![Vec::new(); streams.len()];
+    for _ in 0..ROUNDS {
+        for (stream, spent) in streams.iter_mut().zip(&mut spent) {
+            let begin = Instant::now();
+            for _ in 0..EACH {
+                for line in [&lock, &unlock] {
+                    stream.write_all(line.as_bytes()).expect("a server that reads");
+                    expect(stream, b"200 ");
+                }
+            }
+            spent.push(begin.elapsed());
+        }
+    }
+    let rates: Vec<f64> = spent.into_iter().map(|spent| EACH as f64 / median(spent)).collect();
+    println!(
+        "pairs/s: bare echo {:.0}, lock and unlock {:.0}: ratio {:.2} (goal 0.5)",
+        rates[0],
+        rates[1],
+        rates[1] / rates[0]
+    );
+    for (name, rate) in
+        ["10,000 foreign files", "18 directories", "the machine's own"].iter().zip(&rates[2..])
+    {
+        println!("pairs/s with {name}: {rate:.0}: factor {:.2} (goal 1.2)", rates[1] / rate);
+    }
+}
+
+fn memory() {
+    let daemon = Daemon::start(&[]);
+    let before = daemon.kilobytes();
+    let mut idle = Vec::new();
+    for count in [1000, 5000] {
+        while idle.len() < count {
+            let mut stream = connect(daemon.port);
+            expect(&mut stream, b"220 ");
+            idle.push(stream);
+        }
+        let bytes = (daemon.kilobytes() - before) * 1024 / count as u64;
+        println!("memory: {bytes} bytes for each of {count} idle connections");
+    }
+}
+
+fn flood() {
+    const EACH: usize = 1667;
+    const SESSIONS: usize = 1000;
+    let daemon = Daemon::start(&[]);
+    let honest = |sessions: usize| -> Vec<Duration> {
+        let pid = std::process::id();
+        (0..sessions)
+            .map(|_| {
+                let begin = Instant::now();
+                session(daemon.port, "ttyS1", pid);
+                begin.elapsed()
+            })
+            .collect()
+    };
+    report("alone", honest(SESSIONS));
+    let silent: Vec<TcpStream> = (0..EACH).map(|_| connect(daemon.port)).collect();
+    let mut dribbling: Vec<TcpStream> = (0..EACH).map(|_| connect(daemon.port)).collect();
+    let mut endless: Vec<UnixStream> = (0..EACH)
+        .map(|_| {
+            let stream = UnixStream::connect(&daemon.socket).expect("a connection");
+            setsockopt(&stream, sockopt::SndBuf, &4096).expect("a small buffer");
+            stream.set_nonblocking(true).expect("no waiting");
+            stream
+        })
+        .collect();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // One byte a second each, and as much of the endless lines as is taken.
+            let begin = Instant::now();
+            let mut dribbled = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                for stream in &mut endless {
+                    let _ = stream.write(&[b'x'; 4096]);
+                }
+                let due = (begin.elapsed().as_secs_f64() * EACH as f64) as usize;
+                while dribbled < due {
+                    let _ = dribbling[dribbled % EACH].write(b"x");
+                    dribbled += 1;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let times = honest(SESSIONS);
+        report("beside 5,000 (goal: p99 100 ms)", times);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(silent.iter().all(|stream| stream.as_raw_fd() > 0));
+    println!("memory beside 5,000: {} kB", daemon.kilobytes());
+}
+
+fn report(name: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let at = |part: usize| times[times.len() * part / 100].as_secs_f64() * 1e3;
+    let worst = times[times.len() - 1].as_secs_f64() * 1e3;
+    println!(
+        "honest session {name}: p50 {:.2} ms, p99 {:.2} ms, worst {worst:.2} ms",
+        at(50),
+        at(99)
+    );
+}
+
+fn wakes() {
+    let daemon = Daemon::start(&[]);
+    let pid = std::process::id();
+    let file = daemon.root.path().join("lock/LCK..ttyS1");
+    let (mut control, mut waiter) = (connect(daemon.port), connect(daemon.port));
+    expect(&mut control, b"220 ");
+    expect(&mut waiter, b"220 ");
+    let times = (0..50).map(|_| {
+        std::fs::write(&file, format!("{pid:>10}\n")).expect("a foreign lock");
+        writeln!(waiter, "wait ttyS1 {pid} 60").expect("a server that reads");
+        // Until it waits, and has looked for the last time.
+        std::thread::sleep(Duration::from_millis(30));
+        let begin = Instant::now();
+        std::fs::remove_file(&file).expect("the foreign lock");
+        expect(&mut waiter, b"200 ");
+        let time = begin.elapsed();
+        writeln!(control, "unlock ttyS1 {pid}").expect("a server that reads");
+        expect(&mut control, b"200 ");
+        time
+    });
+    println!(
+        "a foreign lock goes, the waiter has it: {:.2} ms (median)",
+        median(times.collect()) * 1e3
+    );
+}
