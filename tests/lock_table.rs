@@ -131,12 +131,12 @@ fn age(path: &Path, seconds: u64) {
 #[test]
 fn a_free_device_is_locked_whole() {
     let machine = Machine::new();
-    assert_eq!(machine.lock("/dev/ttyS0", own()), Outcome::Done);
-    assert_eq!(machine.names(), ["LCK..ttyS0"]);
-    let file = machine.lock_file("LCK..ttyS0");
+    assert_eq!(machine.lock("/dev/ttyS1", own()), Outcome::Done);
+    assert_eq!(machine.names(), ["LCK..ttyS1"]);
+    let file = machine.lock_file("LCK..ttyS1");
     assert_eq!(fs::read(&file).unwrap(), decimal(own()));
     assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o444);
-    assert_eq!(machine.unlock("/dev/ttyS0", own()), Outcome::Done);
+    assert_eq!(machine.unlock("/dev/ttyS1", own()), Outcome::Done);
     assert_eq!(machine.names(), [""; 0]);
     assert_eq!(listing(&machine.path("state")), [""; 0]);
 }
@@ -144,9 +144,9 @@ fn a_free_device_is_locked_whole() {
 #[test]
 fn the_same_pid_asking_again_is_busy() {
     let machine = Machine::new();
-    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
-    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
-    assert_eq!(machine.names(), ["LCK..ttyS0"]);
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
+    assert_eq!(machine.names(), ["LCK..ttyS1"]);
 }
 
 /// "Reading one" in the contract, for each name form and both directories.
@@ -316,11 +316,15 @@ fn a_reused_pid_does_not_hold_the_lock_of_its_predecessor() {
     let machine = Machine::new();
     let holder = Holder::new();
     assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
-    let record = machine.path("state/LCK..ttyS0");
-    let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
-    let start = text.split(' ').find_map(|word| word.strip_prefix("start=")).unwrap().to_owned();
-    fs::remove_file(&record).unwrap();
-    symlink(text.replace(&format!("start={start}"), "start=1"), &record).unwrap();
+    assert_eq!(listing(&machine.path("state")), ["LCK..modem", "LCK..ttyS0"]);
+    for name in listing(&machine.path("state")) {
+        let record = machine.path("state").join(name);
+        let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
+        let start = text.split(' ').find_map(|word| word.strip_prefix("start=")).unwrap();
+        let forged = text.replace(&format!("start={start}"), "start=1");
+        fs::remove_file(&record).unwrap();
+        symlink(forged, &record).unwrap();
+    }
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
 }
 
@@ -344,12 +348,12 @@ fn a_lock_made_in_another_pid_namespace_is_busy() {
 fn a_lock_of_another_boot_is_stale() {
     let machine = Machine::new();
     let holder = Holder::new();
-    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
-    let record = machine.path("state/LCK..ttyS0");
+    assert_eq!(machine.lock("ttyS1", holder.pid()), Outcome::Done);
+    let record = machine.path("state/LCK..ttyS1");
     let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
     fs::remove_file(&record).unwrap();
     symlink(text.replace("boot=", "boot=x"), &record).unwrap();
-    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
 }
 
 #[test]
@@ -381,12 +385,12 @@ fn a_record_of_another_file_is_not_believed() {
 fn unlock_knows_whose_lock_it_is() {
     let machine = Machine::new();
     let holder = Holder::new();
-    assert_eq!(machine.unlock("ttyS0", own()), Outcome::Busy, "nothing there");
-    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
-    assert_eq!(machine.unlock("ttyS0", own()), Outcome::Busy, "held by another");
-    assert_eq!(machine.names(), ["LCK..ttyS0"]);
-    assert_eq!(machine.unlock("ttyS0", holder.pid()), Outcome::Done);
-    assert_eq!(machine.unlock("ttyS0", holder.pid()), Outcome::Busy, "already gone");
+    assert_eq!(machine.unlock("ttyS1", own()), Outcome::Busy, "nothing there");
+    assert_eq!(machine.lock("ttyS1", holder.pid()), Outcome::Done);
+    assert_eq!(machine.unlock("ttyS1", own()), Outcome::Busy, "held by another");
+    assert_eq!(machine.names(), ["LCK..ttyS1"]);
+    assert_eq!(machine.unlock("ttyS1", holder.pid()), Outcome::Done);
+    assert_eq!(machine.unlock("ttyS1", holder.pid()), Outcome::Busy, "already gone");
 }
 
 #[test]
@@ -415,7 +419,8 @@ fn an_unplugged_link_can_be_unlocked_with_all_its_names() {
     let machine = Machine::new();
     let device = "serial/by-id/usb-X";
     assert_eq!(machine.lock(device, own()), Outcome::Done);
-    assert_eq!(machine.names().len(), 4);
+    assert_eq!(machine.names().len(), 5);
+    fs::remove_file(machine.path("dev/modem")).unwrap();
     fs::remove_file(machine.path("dev/serial/by-id/usb-X")).unwrap();
     fs::remove_file(machine.path("dev/ttyS0")).unwrap();
     assert_eq!(machine.unlock(device, own()), Outcome::Done);
@@ -569,7 +574,7 @@ fn foreign_stale_locks_in_a_sticky_directory() {
         .status()
         .unwrap();
     assert!(status.success());
-    assert_eq!(machine.names(), ["LCK..ttyS0", "LCK..ttyS1", "lk..ttyS0"]);
+    assert_eq!(machine.names(), ["LCK..modem", "LCK..ttyS0", "LCK..ttyS1", "lk..ttyS0"]);
 }
 
 /// The other half of the test above, run by it as another user.
@@ -613,9 +618,10 @@ fn holders_are_shown_under_every_scheme() {
         .map(|h| (h.scheme.word(), h.pid.map(Pid::as_raw), h.standing.word(), h.device.as_str()))
         .collect();
     assert_eq!(seen[0], ("uucp", Some(holder.pid()), "alive", "ttyS0"));
-    assert_eq!(seen[1], ("uucp", None, "unknown", "ttyS0"));
-    assert_eq!((seen[2].0, seen[2].2), ("uucp", "stale"));
-    assert_eq!(seen[3], ("open", Some(own()), "alive", "ttyS0"));
+    assert_eq!(seen[1], ("uucp", Some(holder.pid()), "alive", "ttyS0"));
+    assert_eq!(seen[2], ("uucp", None, "unknown", "ttyS0"));
+    assert_eq!((seen[3].0, seen[3].2), ("uucp", "stale"));
+    assert_eq!(seen[4], ("open", Some(own()), "alive", "ttyS0"));
     assert_eq!(found[0].command.as_deref(), Some("sleep 600"));
     assert_eq!(found[0].user, Some(nix::unistd::getuid().as_raw()));
     assert!(found[0].since.is_some_and(|since| since.elapsed().unwrap().as_secs() < 600));
@@ -624,6 +630,6 @@ fn holders_are_shown_under_every_scheme() {
 
     let all = machine.table().all_holders();
     let files = all.iter().filter(|h| h.scheme.file().is_some()).count();
-    assert_eq!(files, 3);
-    assert!(all.iter().all(|h| h.device == "ttyS0"), "{all:?}");
+    assert_eq!(files, 4);
+    assert!(all.iter().all(|h| ["ttyS0", "modem"].contains(&h.device.as_str())), "{all:?}");
 }

@@ -51,8 +51,7 @@ pub fn forms(system: &System, trail: &Trail) -> Result<Forms, NoSuchForm> {
     Ok(forms)
 }
 
-/// The FHS name of a device's lock file, unchecked.
-pub(super) fn fhs(path: &str) -> String {
+fn fhs(path: &str) -> String {
     format!("LCK..{}", base(path))
 }
 

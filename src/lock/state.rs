@@ -52,6 +52,17 @@ pub struct Memory {
     pub names: Vec<Name>,
 }
 
+/// One file of a new lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Its name.
+    pub name: Name,
+    /// Which file it is.
+    pub file: Identity,
+    /// When it was written, by its own time of change.
+    pub at: SystemTime,
+}
+
 /// What the memory says of the process that a lock file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remembered {
@@ -74,28 +85,21 @@ impl State {
         Self { handle: nix::fcntl::open(path, flags, Mode::empty()).ok(), here: None }
     }
 
-    /// Remembers a new lock under the name of each of its files that `under` lists: when its
-    /// holder started, and all the names. Without a state directory, or without `/proc`, this
-    /// does nothing.
+    /// Remembers a new lock under the name of each of its files: when its holder started, and all
+    /// the names. Without a state directory, or without `/proc`, this does nothing.
     ///
     /// # Errors
     /// When the record cannot be written; the lock is good all the same.
-    pub fn remember(
-        &mut self,
-        under: &[&Name],
-        pid: Pid,
-        file: Identity,
-        written: SystemTime,
-        names: &[Name],
-    ) -> Result<(), Errno> {
+    pub fn remember(&mut self, pid: Pid, files: &[Written]) -> Result<(), Errno> {
         let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here)) else {
             return Ok(());
         };
-        let written = nanoseconds(written);
         let start = process::start_time(pid);
-        let (here, names) = (here.clone(), names.to_vec());
-        let text = Memory { pid, start, here, file, written, names }.to_text();
-        for name in under {
+        let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
+        for Written { name, file, at } in files {
+            let (here, names, file) = (here.clone(), names.clone(), *file);
+            let written = nanoseconds(*at);
+            let text = Memory { pid, start, here, file, written, names }.to_text();
             match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
                 Err(Errno::EEXIST) => {
                     nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
@@ -284,10 +288,12 @@ mod tests {
         let file = Identity { device: 1, inode: 2 };
         let (then, later) = (UNIX_EPOCH + Duration::from_secs(5), SystemTime::now());
         let pid = Pid::this();
-        let names = [name.clone()];
-        state.remember(&[&name], pid, file, then, &names).unwrap();
-        state.remember(&[&name], pid, file, then, &names).unwrap();
-        assert_eq!(state.names(&name, pid), names);
+        let other_name = Name::new("LCK..modem").unwrap();
+        let files = [&name, &other_name].map(|name| Written { name: name.clone(), file, at: then });
+        state.remember(pid, &files).unwrap();
+        state.remember(pid, &files).unwrap();
+        assert_eq!(state.names(&name, pid), [name.clone(), other_name.clone()]);
+        assert_eq!(state.names(&other_name, pid), [name.clone(), other_name]);
         assert_eq!(state.recall(&name, pid, file, then), Remembered::Same);
         assert_eq!(state.recall(&name, pid, file, later), Remembered::Nothing);
         let other = Identity { inode: 3, ..file };
@@ -318,7 +324,8 @@ mod tests {
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();
-        assert_eq!(state.remember(&[&name], Pid::this(), file, then, &[]), Ok(()));
+        let files = [Written { name: name.clone(), file, at: then }];
+        assert_eq!(state.remember(Pid::this(), &files), Ok(()));
         assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Nothing);
         assert!(!state.is_open());
     }

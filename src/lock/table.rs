@@ -12,13 +12,14 @@ use lockfile::{
     Removal,
 };
 
-use super::form::{self, Forms, forms};
+use super::form::{Forms, forms};
 use super::kept::Kept;
 use super::places::{Open, Place};
 use super::record::{self, READ_LIMIT};
-use super::state::{Remembered, State};
+use super::state::{Remembered, State, Written};
 use super::who::{self, Holder, Scheme, Standing};
 use super::{Answer, Event, Outcome, Request, Weight, flock};
+use crate::device::links::Links;
 use crate::device::name::DeviceName;
 use crate::device::node::{Astray, Trail, follow};
 use crate::device::udev;
@@ -65,6 +66,7 @@ pub struct Table {
     places: Places,
     open: Option<Open>,
     state: Option<State>,
+    links: Links,
     kept: Kept,
     blocker: Option<Pid>,
     journal: Vec<Event>,
@@ -116,6 +118,7 @@ impl Table {
             places,
             open: None,
             state: None,
+            links: Links::default(),
             kept: Kept::default(),
             blocker: None,
             journal: Vec::new(),
@@ -307,7 +310,7 @@ impl Table {
             .and_then(|()| self.take_written(&open.own, &forms, request));
         self.open = Some(open);
         let published = taken?;
-        self.remember(&trail, &forms, request.pid, &published);
+        self.remember(&forms, request.pid, &published);
         for (name, published) in forms.written.iter().zip(published) {
             self.kept.keep(name, request.pid, published);
         }
@@ -335,7 +338,12 @@ impl Table {
         Ok((trail, forms))
     }
 
-    fn add_links(&self, trail: &mut Trail) {
+    /// A program is met at the name it was given, which may be any link to the node.
+    fn add_links(&mut self, trail: &mut Trail) {
+        if trail.node.is_some() {
+            let links = self.links.to(&self.places.dev_dir, trail, SystemTime::now());
+            trail.add_links(links);
+        }
         if let Some(device) = trail.node.and_then(|node| node.device) {
             trail.add_links(udev::links(&self.places.udev_dir, device));
         }
@@ -504,19 +512,15 @@ impl Table {
         }
     }
 
-    /// Without a record the lock is good; only a reused pid would go unnoticed. The record is
-    /// kept under the real name, by which it is judged, and under the name that was asked for,
-    /// by which the lock can be released when the link is gone.
-    fn remember(&mut self, trail: &Trail, forms: &Forms, pid: Pid, published: &[Published]) {
-        let (Some(name), Some(first)) = (forms.written.first(), published.first()) else { return };
-        let Ok(written) = first.file.metadata().and_then(|data| data.modified()) else { return };
-        let mut under = vec![name];
-        if trail.names.len() > 1 {
-            let asked = trail.names.first().map(|asked| form::fhs(asked));
-            under.extend(forms.written.iter().find(|name| Some(name.as_str()) == asked.as_deref()));
-        }
-        let kept = self.state().remember(&under, pid, first.identity, written, &forms.written);
-        if let Err(errno) = kept {
+    /// Without a record the lock is good; only a reused pid would go unnoticed, and names that
+    /// nothing leads to any more would stay when it is released.
+    fn remember(&mut self, forms: &Forms, pid: Pid, published: &[Published]) {
+        let files = forms.written.iter().zip(published).filter_map(|(name, published)| {
+            let at = published.file.metadata().and_then(|data| data.modified()).ok()?;
+            Some(Written { name: name.clone(), file: published.identity, at })
+        });
+        let files: Vec<Written> = files.collect();
+        if let Err(errno) = self.state().remember(pid, &files) {
             let text = format!("start of pid {pid} is not recorded: {}", errno.desc());
             self.say(Weight::Warning, text);
         }
