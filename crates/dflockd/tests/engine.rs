@@ -55,10 +55,8 @@ mod engine {
     }
 
     fn granted(verdict: Verdict) -> Grant {
-        match verdict {
-            Verdict::Now(Answer::Granted(grant)) => grant,
-            other => panic!("{other:?}"),
-        }
+        let Verdict::Now(Answer::Granted(grant)) = verdict else { panic!("{verdict:?}") };
+        grant
     }
 
     fn release(engine: &mut Engine<Counting>, now: Moment, conn: ConnId, key: &str, token: Token) {
