@@ -32,7 +32,8 @@ pub struct Config {
     pub retry_interval: Duration,
     /// Tags are cut to so many characters, at most 10,000, which is also the default.
     pub longest_tag: usize,
-    /// The permission bits of the lock file, whatever the umask. 0644.
+    /// The permission bits of the lock file, whatever the umask; of 0666 ([`limits::MODE_BITS`]).
+    /// 0644.
     pub mode: u32,
     /// How many may hold it at once. One.
     pub slots: Slots,

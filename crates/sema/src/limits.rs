@@ -21,6 +21,9 @@ pub const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The permission bits of a published lock.
 pub const MODE: u32 = 0o644;
 
+/// The bits a lock's mode may have: `lockfile` marks stand-ins with the others.
+pub const MODE_BITS: u32 = 0o666;
+
 /// The most holders one counting semaphore can have.
 pub const MOST_SLOTS: u32 = 1024;
 

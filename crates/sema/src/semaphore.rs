@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::judge::{HeldStatus, Judge};
-use crate::limits::{LONGEST_FILE, MOST_LOOKS};
+use crate::limits::{LONGEST_FILE, MODE_BITS, MOST_LOOKS};
 use crate::path::{self, PathProblem, Place};
 use crate::record::{Holder, LockInfo, Tag};
 use crate::system::now_seconds;
@@ -366,7 +366,7 @@ impl Inner {
     fn words<'a>(&self, name: &'a Name, text: &'a str) -> Claim<'a> {
         Claim {
             content: text.as_bytes(),
-            mode: self.config.mode,
+            mode: self.config.mode & MODE_BITS,
             prefix: name.as_str(),
             durability: self.config.durability,
         }

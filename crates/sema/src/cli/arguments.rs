@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use lockfile::Pid;
 
 use crate::config::{Config, Slots};
-use crate::limits::{LONGEST_SPAN_SECONDS, MODE, MOST_SLOTS, STALE_TIMEOUT};
+use crate::limits::{LONGEST_SPAN_SECONDS, MODE, MODE_BITS, MOST_SLOTS, STALE_TIMEOUT};
 use crate::stale::StaleRule;
 
 /// File-based semaphores: at most one holder, or at most N, across programs and scripts.
@@ -277,8 +277,8 @@ fn pid(text: &str) -> Result<Pid, String> {
 
 fn mode(text: &str) -> Result<u32, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let bits = u32::from_str_radix(text, 8).ok().filter(|bits| digits && *bits <= 0o777);
-    bits.ok_or_else(|| format!("permission bits in octal, such as {MODE:o}"))
+    let bits = u32::from_str_radix(text, 8).ok().filter(|bits| digits && *bits & !MODE_BITS == 0);
+    bits.ok_or_else(|| format!("permission to read and write in octal, such as {MODE:o}"))
 }
 
 #[path = "quick.rs"]

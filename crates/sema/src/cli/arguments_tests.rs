@@ -124,7 +124,8 @@ fn the_quick_way_never_disagrees_with_the_grammar() {
 #[case::pid_zero("sema try a --pid 0")]
 #[case::pid_word("sema try a --pid me")]
 #[case::mode_word("sema try a --mode rw")]
-#[case::mode_too_large("sema try a --mode 1777")]
+#[case::mode_too_large("sema try a --mode 1666")]
+#[case::mode_executable("sema try a --mode 755")]
 #[case::stale_when("sema try a --stale-when never")]
 fn refuses_with_exit_code_2(#[case] line: &str) {
     assert_eq!(read(line).unwrap_err().exit_code(), 2);

@@ -31,7 +31,7 @@ const FLAGS: [&str; 3] = ["--json", "--quiet", "--force"];
 const TIMEOUT: usize = 3;
 const PID: usize = 4;
 const TAG: usize = 5;
-const MODE_BITS: usize = 6;
+const FILE_MODE: usize = 6;
 const FORCE: usize = 2;
 
 /// Reads a line, the program's name first.
@@ -40,10 +40,10 @@ pub(super) fn read(words: &[OsString]) -> Option<Command> {
     let command = command.to_str()?;
     let line = Line::sort(rest)?;
     let allowed: &[usize] = match command {
-        "try" | "try-acquire" => &[PID, TAG, MODE_BITS],
-        "acquire" => &[TIMEOUT, PID, TAG, MODE_BITS],
+        "try" | "try-acquire" => &[PID, TAG, FILE_MODE],
+        "acquire" => &[TIMEOUT, PID, TAG, FILE_MODE],
         "release" => &[PID],
-        "run" => &[TIMEOUT, TAG, MODE_BITS],
+        "run" => &[TIMEOUT, TAG, FILE_MODE],
         "wait" => &[TIMEOUT],
         "status" | "clean" => &[],
         _ => return None,
@@ -104,7 +104,7 @@ impl<'a> Line<'a> {
         let lock = self.lock()?;
         let holder = HolderArguments { pid: some(self.value(PID), pid)? };
         let patience = Patience { timeout: some(self.value(TIMEOUT), seconds)? };
-        let bits = some(self.value(MODE_BITS), mode)?.unwrap_or(MODE);
+        let bits = some(self.value(FILE_MODE), mode)?.unwrap_or(MODE);
         let taking = Taking { tag: self.value(TAG).map(str::to_owned), mode: bits };
         Some(match command {
             "try" | "try-acquire" => Command::Try(Try { lock, holder, taking }),
