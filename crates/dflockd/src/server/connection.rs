@@ -232,7 +232,7 @@ impl Connection {
     }
 
     fn end_of_input(&mut self) {
-        if !self.input.is_empty() {
+        if !self.input.is_empty() || matches!(self.phase, Phase::Skipping) {
             self.shared.core().count_fault(Fault::Disconnected);
             let code = Fault::Disconnected.code();
             tracing::debug!(peer = %self.peer, code, "client disconnected");
