@@ -173,7 +173,12 @@ impl Connection {
             Phase::Serving if !self.scanned => Poll::Ready(self.serve_input(scratch)),
             Phase::Serving | Phase::Skipping => self.receive(cx, scratch),
             Phase::Waiting => self.wait(cx, scratch),
-            Phase::Reporting(cursor) => Poll::Ready(self.report(cursor)),
+            Phase::Reporting(cursor) => {
+                self.report(cursor, &mut scratch.output);
+                self.scanned = self.input.is_empty();
+                self.progressed = true;
+                Poll::Ready(self.send(&mut scratch.output))
+            }
             Phase::CoolingDown => Poll::Pending,
             Phase::Leaving => Poll::Ready(Ok(())),
         }

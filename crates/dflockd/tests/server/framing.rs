@@ -3,7 +3,7 @@
 use crate::daemon::Daemon;
 use crate::transcript::is_token;
 use rstest::rstest;
-use std::io::Write;
+use std::io::{Read, Write};
 
 /// A conversation in which every cut matters: two acquires, a fault, CRLF, a release.
 const REQUESTS: &[u8] = b"l\nk\n0\r\nx\n\n\nsl\r\nk2\n0 2 5\nping\n_\n_\nr\nk\nno\n";
@@ -82,6 +82,19 @@ fn a_line_at_the_cap_is_served_and_one_over_it_ends_the_connection(#[case] place
         }
     }
     daemon.logged("code=12");
+}
+
+/// A reply is one write, so it comes whole to whoever reads once.
+#[test]
+fn a_reply_comes_in_one_piece() {
+    let daemon = Daemon::start(&[]);
+    let mut talker = daemon.talk();
+    for request in ["stats", "ping"] {
+        talker.say(format!("{request}\n_\n_\n").as_bytes());
+        let mut reply = [0; 1000];
+        let count = talker.socket().get_ref().read(&mut reply).unwrap();
+        assert_eq!(reply[count - 1], b'\n');
+    }
 }
 
 /// The answer needs the end of that line only, not the rest of the frame.

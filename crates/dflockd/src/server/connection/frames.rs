@@ -1,7 +1,7 @@
 //! What a connection does with bytes that have come: frames → requests → engine → replies.
 //! Receives nothing itself.
 
-use super::{Connection, Gone, Phase, REPLY_BYTES};
+use super::{Connection, Phase, REPLY_BYTES};
 use crate::engine::{Moment, Progress, StatsCursor, Verdict};
 use crate::server::core::STATS_PIECE_BYTES;
 use crate::wire::{self, Caps, Fault, Request, Scan, status};
@@ -104,8 +104,7 @@ impl Connection {
             }
             Request::Stats => {
                 output.extend_from_slice(status::OK_BODY);
-                self.phase = Phase::Reporting(StatsCursor::default());
-                self.set_deadline();
+                self.report(StatsCursor::default(), output);
             }
             // A second one, or one nobody asked for: unknown, as the reference has it.
             Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand, output),
@@ -147,23 +146,19 @@ impl Connection {
         self.set_deadline();
     }
 
-    /// Makes the next piece of a `stats` body.
-    pub(super) fn report(&mut self, mut cursor: StatsCursor) -> Result<(), Gone> {
+    /// Appends the next piece of a `stats` body, the first one in the same write as `ok`.
+    pub(super) fn report(&mut self, mut cursor: StatsCursor, output: &mut Vec<u8>) {
         let mut piece = String::new();
         let now = self.shared.now();
-        let room = STATS_PIECE_BYTES;
-        let progress = self.shared.core().stats(now, &mut cursor, &mut piece, room);
-        let mut piece = piece.into_bytes();
+        let progress = self.shared.core().stats(now, &mut cursor, &mut piece, STATS_PIECE_BYTES);
+        output.extend_from_slice(piece.as_bytes());
         self.phase = match progress {
             Progress::More => Phase::Reporting(cursor),
             Progress::Done => {
-                piece.push(b'\n');
-                self.scanned = self.input.is_empty();
+                output.push(b'\n');
                 Phase::Serving
             }
         };
-        self.progressed = true;
         self.set_deadline();
-        self.send(&mut piece)
     }
 }
