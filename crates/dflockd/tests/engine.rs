@@ -213,6 +213,24 @@ mod engine {
         }
     }
 
+    /// What was granted and never told goes, though auto-release is off; what was told stays.
+    #[test]
+    fn an_untold_grant_is_taken_back() {
+        let mut engine = engine();
+        let (holder, gone) = (engine.connect(1), engine.connect(2));
+        let grant = granted(acquire(&mut engine, at(0), holder, "k", 1, 500));
+        granted(acquire(&mut engine, at(0), gone, "told", 1, 500));
+        assert_eq!(acquire(&mut engine, at(1), gone, "k", 1, 500), Verdict::Later);
+        release(&mut engine, at(2), holder, "k", grant.token);
+        let Some(Effect::Answer(_, Answer::Granted(untold))) = engine.take_effect() else {
+            panic!("no grant")
+        };
+        engine.take_back(at(3), gone, untold.token);
+        assert_eq!(engine.disconnect(at(3), gone, AutoRelease::Off, 10), Progress::Done);
+        assert_eq!(engine.held(), 1);
+        granted(acquire(&mut engine, at(4), holder, "k", 1, 500));
+    }
+
     /// A connection nobody knows gets nothing and breaks nothing.
     #[test]
     fn a_gone_connection_is_refused() {

@@ -289,3 +289,6 @@ pub fn check_secret(text: &str) -> Result<Option<String>, ConfigError> {
     }
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
+
+#[cfg(test)]
+mod tests;
