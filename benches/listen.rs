@@ -12,10 +12,20 @@
 //! * how soon a waiter has a device that became free.
 //!
 //! `cargo bench --bench listen`. Needs root (a machine of its own) and `.ci/install`.
+//!
+//! The bare loops run in processes of their own, as the daemon does.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a measurement that cannot be taken stops"
+)]
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -29,14 +39,25 @@ const GREETING: &[u8] = b"220 testbed Lock File Server (Version rxtx-1.5-9) read
 const GOODBYE: &[u8] = b"221 Thank you for using the Lock File service on testbed\r\n";
 
 fn main() {
+    if let Ok(what) = std::env::var(BARE) {
+        return serve_bare(&what);
+    }
+    let only = std::env::args().nth(1).filter(|word| !word.starts_with('-'));
+    let parts: [(&str, fn()); 6] = [
+        ("sessions", sessions),
+        ("connections", connections),
+        ("pairs", pairs),
+        ("memory", memory),
+        ("flood", flood),
+        ("wakes", wakes),
+    ];
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("descriptors");
-    sessions();
-    connections();
-    pairs();
-    memory();
-    flood();
-    wakes();
+    for (name, measure) in parts {
+        if only.as_deref().is_none_or(|only| only == name) {
+            measure();
+        }
+    }
 }
 
 /// A daemon on a port and a socket of its own.
@@ -167,17 +188,40 @@ fn sessions() {
     );
 }
 
-/// A loop that accepts, greets and closes, and a thread that echoes fixed replies.
-fn bare(serve: fn(TcpStream)) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("its number").port();
-    std::thread::spawn(move || {
-        while let Ok((stream, _)) = listener.accept() {
-            let _ = stream.set_nodelay(true);
-            serve(stream);
-        }
-    });
-    port
+/// A process that accepts connections on a port, one after the other.
+struct Bare {
+    child: Child,
+    port: u16,
+}
+
+impl Bare {
+    /// This program again, told what to do with each connection.
+    fn start(what: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("its number").port();
+        let program = std::env::current_exe().expect("this program");
+        let mut command = Command::new(program);
+        command.env(BARE, what).stdin(std::os::fd::OwnedFd::from(listener));
+        Self { child: command.spawn().expect("this program again"), port }
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const BARE: &str = "LFPD_BENCH_BARE";
+
+fn serve_bare(what: &str) {
+    let input = std::io::stdin().as_fd().try_clone_to_owned().expect("the listener");
+    let listener = TcpListener::from(input);
+    while let Ok((stream, _)) = listener.accept() {
+        let _ = stream.set_nodelay(true);
+        if what == "greet" { greet(stream) } else { echo(stream) }
+    }
 }
 
 fn greet(mut stream: TcpStream) {
@@ -199,7 +243,8 @@ fn connections() {
     const ROUNDS: usize = 20;
     const EACH: usize = 500;
     let daemon = Daemon::start(&[]);
-    let ports = [bare(greet), daemon.port];
+    let bare = Bare::start("greet");
+    let ports = [bare.port, daemon.port];
     let mut spent = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         for (port, spent) in ports.iter().zip(&mut spent) {
@@ -233,8 +278,9 @@ fn pairs() {
     known.iter().for_each(|path| std::fs::create_dir(path).expect("a directory"));
     let everywhere = Daemon::start(&known);
     let built_in = Daemon::start(&[]);
+    let bare = Bare::start("echo");
     let mut streams: Vec<TcpStream> =
-        [bare(echo), plain.port, full.port, everywhere.port, built_in.port].map(connect).into();
+        [bare.port, plain.port, full.port, everywhere.port, built_in.port].map(connect).into();
     streams.iter_mut().for_each(|stream| expect(stream, b"220 "));
     let pid = std::process::id();
     let (lock, unlock) = (format!("lock ttyS1 {pid}\n"), format!("unlock ttyS1 {pid}\n"));

@@ -7,11 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::time::SystemTime;
 
 use lockfile::process::{Liveness, liveness};
 use lockfile::{Found, Identity, Name, Pid, Published};
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
+use rustix::fs::{FlockOperation, flock};
 
 use super::places::Place;
 use super::record::{self, READ_LIMIT};
@@ -24,8 +26,17 @@ const SEARCHED: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     limit: usize,
-    files: BTreeMap<Name, (Pid, Flock<File>)>,
+    files: BTreeMap<Name, Held>,
     fresh: Vec<Pid>,
+}
+
+/// One file, with `flock(2)` on it as long as it is open.
+#[derive(Debug)]
+struct Held {
+    pid: Pid,
+    published: Published,
+    /// When it was written: one that was written again is another one.
+    written: SystemTime,
 }
 
 impl Kept {
@@ -42,24 +53,25 @@ impl Kept {
     }
 
     pub(super) fn is_held_by(&self, pid: Pid) -> bool {
-        self.files.values().any(|(holder, _)| *holder == pid)
+        self.files.values().any(|held| held.pid == pid)
     }
 
     /// Keeps a lock that was just written. A lock for nobody is not kept: it is stale already.
     pub(super) fn keep(&mut self, name: &Name, pid: Pid, published: Published) {
         if self.is_wanted() {
-            self.hold(name, pid, published.file);
+            self.hold(name, pid, published);
         }
     }
 
-    fn hold(&mut self, name: &Name, pid: Pid, file: File) {
+    fn hold(&mut self, name: &Name, pid: Pid, published: Published) {
         let room = self.files.len() < self.limit || self.files.contains_key(name);
         if !room || liveness(pid) == Liveness::Gone {
             return;
         }
         // Somebody who holds it already is breaking or looking at it, and needs no help from us.
-        if let Ok(held) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            self.files.insert(name.clone(), (pid, held));
+        if flock(&published.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let Some(written) = written(&published.file) else { return };
+            self.files.insert(name.clone(), Held { pid, published, written });
             if self.fresh.last() != Some(&pid) {
                 self.fresh.push(pid);
             }
@@ -81,8 +93,9 @@ impl Kept {
             let ours = judged.owner() == nix::unistd::geteuid().as_raw()
                 && judged.mode() & 0o777 == mode
                 && judged.content() == form(pid);
-            if let Some(file) = ours.then(|| open(own, &name, judged.identity())).flatten() {
-                self.hold(&name, pid, file);
+            let identity = judged.identity();
+            if let Some(file) = ours.then(|| open(own, &name, identity)).flatten() {
+                self.hold(&name, pid, Published { file, identity });
             }
         }
     }
@@ -94,29 +107,39 @@ impl Kept {
             return;
         }
         for name in names {
-            let over = |(holder, _): &(Pid, _)| {
-                pid == Some(*holder) || liveness(*holder) == Liveness::Gone
-            };
+            let over = |held: &Held| pid == Some(held.pid) || liveness(held.pid) == Liveness::Gone;
             if self.files.get(name).is_some_and(over) {
                 self.files.remove(name);
             }
         }
     }
 
+    /// Gives a file of this holder to the one who removes it, the lock still on it, if nobody has
+    /// written to it since.
+    pub(super) fn take(&mut self, name: &Name, pid: Pid) -> Option<Published> {
+        self.files.get(name).filter(|held| held.pid == pid)?;
+        let held = self.files.remove(name)?;
+        (written(&held.published.file) == Some(held.written)).then_some(held.published)
+    }
+
     /// Lets go of everything of a process that is gone.
     pub(super) fn forget(&mut self, pid: Pid) {
-        self.files.retain(|_, (holder, _)| *holder != pid);
+        self.files.retain(|_, held| held.pid != pid);
     }
 
     /// Lets go of everything whose holder is gone.
     pub(super) fn forget_the_gone(&mut self) {
-        self.files.retain(|_, (holder, _)| liveness(*holder) == Liveness::Alive);
+        self.files.retain(|_, held| liveness(held.pid) == Liveness::Alive);
     }
 
     /// The holders of what has been kept since this was last asked.
     pub(super) fn take_fresh(&mut self) -> Vec<Pid> {
         std::mem::take(&mut self.fresh)
     }
+}
+
+fn written(file: &File) -> Option<SystemTime> {
+    file.metadata().and_then(|data| data.modified()).ok()
 }
 
 fn open(place: &Place, name: &Name, identity: Identity) -> Option<File> {

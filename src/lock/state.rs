@@ -7,7 +7,9 @@
 //! is no half-written record, and reading one opens nothing. The directory is ours alone; what
 //! somebody else puts there is not believed unless it fits the lock file to the letter.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,6 +24,48 @@ use nix::unistd::UnlinkatFlags;
 pub struct State {
     handle: Option<OwnedFd>,
     here: Option<Here>,
+    starts: Starts,
+}
+
+/// When processes started, the last one remembered: a client that locks and unlocks all day is
+/// the same all day.
+#[derive(Debug)]
+enum Starts {
+    /// Each time anew: for a service of one session.
+    Asked,
+    /// As long as the witness shows that it is the same process.
+    Remembered(Option<Start>),
+}
+
+#[derive(Debug)]
+struct Start {
+    pid: Pid,
+    ticks: u64,
+    /// A file below `/proc/PID`, open since before `ticks` was read: it can be read as long as
+    /// that very process exists, whoever has its number later.
+    witness: File,
+}
+
+impl Starts {
+    fn of(&mut self, pid: Pid) -> Option<u64> {
+        let Self::Remembered(known) = self else { return process::start_time(pid) };
+        if let Some(start) = known.as_ref().filter(|known| known.pid == pid && known.exists()) {
+            return Some(start.ticks);
+        }
+        *known = None;
+        let witness = File::open(format!("/proc/{pid}/comm"));
+        let ticks = process::start_time(pid)?;
+        if let Ok(witness) = witness {
+            *known = Some(Start { pid, ticks, witness }).filter(Start::exists);
+        }
+        Some(ticks)
+    }
+}
+
+impl Start {
+    fn exists(&self) -> bool {
+        self.witness.read_at(&mut [0; 64], 0).is_ok_and(|length| length > 0)
+    }
 }
 
 /// The boot and pid namespace in which pids and start times mean something.
@@ -82,7 +126,14 @@ impl State {
     #[must_use]
     pub fn open(path: &Path) -> Self {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        Self { handle: nix::fcntl::open(path, flags, Mode::empty()).ok(), here: None }
+        let handle = nix::fcntl::open(path, flags, Mode::empty()).ok();
+        Self { handle, here: None, starts: Starts::Asked }
+    }
+
+    /// For a service that lives long: looks up less of what it knows.
+    #[must_use]
+    pub fn remembering_starts(self) -> Self {
+        Self { starts: Starts::Remembered(None), ..self }
     }
 
     /// Remembers a new lock under the name of each of its files: when its holder started, and all
@@ -94,7 +145,7 @@ impl State {
         let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here)) else {
             return Ok(());
         };
-        let start = process::start_time(pid);
+        let start = self.starts.of(pid);
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
         for Written { name, file, at } in files {
             let (here, names, file) = (here.clone(), names.clone(), *file);
@@ -316,6 +367,20 @@ mod tests {
         memory.here = here(&mut None).unwrap().clone();
         std::os::unix::fs::symlink(memory.to_text(), dir.path().join(name.as_str())).unwrap();
         assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Reused);
+    }
+
+    #[test]
+    fn a_remembered_start_is_of_the_same_process_only() {
+        let mut starts = Starts::Remembered(None);
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::new(i64::from(child.id())).unwrap();
+        for pid in [Pid::this(), pid, pid, Pid::this(), pid] {
+            assert_eq!(starts.of(pid), process::start_time(pid));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(starts.of(pid), None);
+        assert_eq!(starts.of(Pid::this()), process::start_time(Pid::this()));
     }
 
     #[test]

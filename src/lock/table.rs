@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use lockfile::process::{Liveness, liveness};
 use lockfile::{
     Breaking, Claim, Durability, Found, Judged, Name, Obstacle, Pid, Publication, Published,
-    Removal,
+    Removal, Withdrawal,
 };
 
 use super::form::{Forms, forms};
@@ -362,7 +362,11 @@ impl Table {
     }
 
     fn state(&mut self) -> &mut State {
-        self.state.get_or_insert_with(|| State::open(&self.places.state_dir))
+        let lives_long = self.kept.is_wanted();
+        self.state.get_or_insert_with(|| {
+            let state = State::open(&self.places.state_dir);
+            if lives_long { state.remembering_starts() } else { state }
+        })
     }
 
     /// Programs that lock the open port leave no file; the kernel's list shows them.
@@ -534,7 +538,6 @@ impl Table {
                 forms.write_too(name);
             }
         }
-        self.kept.let_go(&forms.written, Some(request.pid));
         let tally = self.release_all(&mut open, &forms, request.pid);
         self.open = Some(open);
         if tally.removed > 0 {
@@ -557,9 +560,12 @@ impl Table {
     fn release_all(&mut self, open: &mut Open, forms: &Forms, pid: Pid) -> Tally {
         let now = SystemTime::now();
         let mut tally = Tally::default();
+        self.kept.let_go(&forms.written, None);
         // In the reverse order of taking: whoever meets the first name still finds it held.
         for name in forms.written.iter().chain(&forms.searched).rev() {
-            self.release(&open.own, name, pid, now, &mut tally);
+            if !self.withdraw(&open.own, name, pid, &mut tally) {
+                self.release(&open.own, name, pid, now, &mut tally);
+            }
         }
         for place in &mut open.others {
             if place.is_lockless(now) {
@@ -570,6 +576,19 @@ impl Table {
             }
         }
         tally
+    }
+
+    /// Removes a lock that was kept open: what it says, and that it is ours, need not be asked
+    /// again. Where that does not work, it is let go of, to be released like any other.
+    fn withdraw(&mut self, own: &Place, name: &Name, pid: Pid, tally: &mut Tally) -> bool {
+        let Some(published) = self.kept.take(name, pid) else { return false };
+        let removed = matches!(
+            own.directory.withdraw(name, published),
+            Ok(Withdrawal::Done(Removal::Removed))
+        );
+        tally.removed += usize::from(removed);
+        tally.own += usize::from(removed);
+        removed
     }
 
     fn release(
