@@ -47,6 +47,20 @@ impl Bench {
         service
     }
 
+    /// A service of one process for all, where clients can wait in line.
+    pub(crate) fn listen(&self, user: User) -> Process<'_> {
+        let owner = user.uid().to_string();
+        let made = self.sandbox.command("install").args(["-d", "-o", &owner, "/run/lfpd"]).run();
+        assert_eq!(made.code(), 0, "{made}");
+        let words = ["--listen", "unix:/run/lfpd/lfpd.sock"];
+        let service = self.sandbox.command("/run/test/lfpd").args(words).user(user).spawn();
+        self.wait_for("the service", || {
+            let server = ["--server", "/run/lfpd/lfpd.sock", "who", PORT];
+            self.lfp(User::Root, &server).run().code() == 0
+        });
+        service
+    }
+
     /// `lfp` with these words, without input.
     pub(crate) fn lfp(&self, user: User, words: &[&str]) -> Command<'_> {
         self.sandbox.command("/run/test/lfp").args(words).user(user).no_input()

@@ -1,6 +1,7 @@
 //! `lfp run`: whose lock it is, what the command inherits, and what is left whoever dies when.
 
-use testbed::{LIMIT, User};
+use rstest::rstest;
+use testbed::{LIMIT, Process, User};
 
 use crate::bench::{Bench, LONG, PORT};
 
@@ -200,4 +201,62 @@ fn the_service_is_gone_at_the_end() {
     assert!(end.said("the lock is stale now"), "{end}");
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
     assert!(told.said("stale"), "{told}");
+}
+
+/// In the line of a service: the same, and whoever gave up does not get it.
+#[test]
+fn who_waits_in_line_gets_the_port() {
+    let bench = Bench::closed();
+    let _service = bench.listen(User::Lfpd);
+    let holder = bench.holder(User::Bob);
+    let words = ["run", "--timeout", LONG, PORT, "--", "sh", "-c"];
+    let gives_up = bench.lfp(User::Alice, &[&words[..], &["touch /tmp/ran"]].concat()).spawn();
+    bench.waiting_child(&gives_up);
+    let lfp = bench.lfp(User::Alice, &[&words[..], &["exit 6"]].concat()).spawn();
+    bench.waiting_child(&lfp);
+    gives_up.signal("TERM");
+    assert_eq!(gives_up.wait(LIMIT).code(), 128 + 15);
+    holder.kill();
+    let end = lfp.wait(LIMIT);
+    assert_eq!(end.code(), 6, "{end}");
+    assert!(!bench.sandbox.path("/tmp/ran").exists());
+    bench.assert_free();
+}
+
+/// A service that is killed and started again costs no waiter its wait.
+#[test]
+fn the_service_is_started_again_while_somebody_waits() {
+    let bench = Bench::closed();
+    let service = bench.listen(User::Lfpd);
+    let holder = bench.holder(User::Bob);
+    let words = ["run", "--timeout", LONG, PORT, "--", "sh", "-c", "exit 6"];
+    let mut lfp = bench.lfp(User::Alice, &words).spawn();
+    bench.waiting_child(&lfp);
+    service.kill();
+    let _service = bench.listen(User::Lfpd);
+    assert!(lfp.runs(), "{}", lfp.output());
+    holder.kill();
+    let end = lfp.wait(LIMIT);
+    assert_eq!(end.code(), 6, "{end}");
+    bench.assert_free();
+}
+
+/// `lfp wait` is `lfp lock` that waits: the lock is the calling shell's.
+#[rstest]
+#[case::in_line(Bench::listen as fn(&Bench, User) -> Process<'_>)]
+#[case::asking_again(Bench::serve)]
+fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
+    let bench = Bench::closed();
+    let _service = start(&bench, User::Lfpd);
+    let holder = bench.holder(User::Bob);
+    let line = "/run/test/lfp wait --timeout 1000 ttyW0; echo code $? $$; cat";
+    let mut shell = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
+    bench.wait_for("lfp", || !bench.children(shell.pid()).is_empty());
+    holder.kill();
+    shell.expect(&format!("code 0 {}", shell.pid()));
+    assert_eq!(bench.locked_by(), Some(shell.pid()));
+    shell.end_input();
+    assert_eq!(shell.wait(LIMIT).code(), 0);
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert!(told.said("stale"), "the lock is not the shell's: {told}");
 }

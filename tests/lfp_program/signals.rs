@@ -50,7 +50,7 @@ fn end_a_command_that_does_not_mind_them(#[case] name: &str, #[case] number: i32
 #[case::directly("TERM", 15, &["--direct"])]
 fn end_the_wait(#[case] name: &str, #[case] number: i32, #[case] route: &[&str]) {
     let bench = Bench::open();
-    let _service = bench.serve(User::Lfpd);
+    let _service = bench.listen(User::Lfpd);
     let holder = bench.holder(User::Bob);
     let words = ["run", "--timeout", LONG, PORT, "--", "touch", "/tmp/ran"];
     let lfp = bench.lfp(User::Alice, &[route, &words].concat()).spawn();
