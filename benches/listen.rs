@@ -304,11 +304,34 @@ fn pairs() {
         rates[1],
         rates[1] / rates[0]
     );
+    let files = median((0..ROUNDS).map(|_| bare_files(plain.root.path(), EACH)).collect());
+    let floor = 1.0 / (1.0 / rates[0] + files / EACH as f64);
+    println!(
+        "pairs/s: bare echo with the bare file steps {floor:.0}: ratio {:.2}",
+        rates[1] / floor
+    );
     for (name, rate) in
         ["10,000 foreign files", "18 directories", "the machine's own"].iter().zip(&rates[2..])
     {
         println!("pairs/s with {name}: {rate:.0}: factor {:.2} (goal 1.2)", rates[1] / rate);
     }
+}
+
+/// What a pair must do to the disk at the least: a complete file under its name, with a record
+/// beside it, and both gone again.
+fn bare_files(root: &Path, pairs: usize) -> Duration {
+    let path = |name: &str| root.join("state").join(name);
+    let (draft, lock, record) = (path("draft"), path("lock"), path("record"));
+    let begin = Instant::now();
+    for _ in 0..pairs {
+        let mut file = std::fs::File::create_new(&draft).expect("a file");
+        file.write_all(b"      1230\n").expect("its content");
+        std::fs::rename(&draft, &lock).expect("its name");
+        std::os::unix::fs::symlink("pid=1230", &record).expect("a record");
+        std::fs::remove_file(&lock).expect("the file");
+        std::fs::remove_file(&record).expect("the record");
+    }
+    begin.elapsed()
 }
 
 fn memory() {

@@ -1,16 +1,18 @@
 //! The administrator's log: syslog, or standard error where that is surely not the client.
 //!
 //! Never speaks to a client, never stops a session: without `/dev/log`, or with a syslog daemon
-//! that has stalled, lines are lost. Opens nothing before the first line.
+//! that has stalled, lines are lost, and only after a while is it tried again. Opens nothing
+//! before the first line.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::panic::{self, PanicHookInfo};
+use std::time::Instant;
 
 use syslog::{Facility, LogFormat, Logger, LoggerBackend};
 
-use crate::limits::{JOURNAL_CHARS, JOURNAL_WAIT};
+use crate::limits::{JOURNAL_CHARS, JOURNAL_REST, JOURNAL_WAIT};
 use crate::lock::Weight;
 
 /// Where syslog listens. Source: syslog(3).
@@ -50,6 +52,8 @@ enum Sink {
     Unopened(Facility),
     Syslog(Logger<LoggerBackend, Plain>),
     StandardError,
+    /// It did not work; not to be tried again before then.
+    Resting(Facility, Instant),
     Off,
 }
 
@@ -74,18 +78,36 @@ impl Journal {
         if severity > self.threshold || matches!(self.sink, Sink::Off) {
             return;
         }
+        if let Sink::Resting(facility, until) = self.sink {
+            if Instant::now() < until {
+                return;
+            }
+            self.sink = Sink::Unopened(facility);
+        }
         let line = clean(line);
         if let Sink::Unopened(facility) = self.sink {
-            self.sink = open(facility).map_or(Sink::Off, Sink::Syslog);
+            self.sink = open(facility).map_or_else(|| Sink::resting(facility), Sink::Syslog);
         }
         let written = match &mut self.sink {
             Sink::Syslog(logger) => send(logger, severity, &line),
             Sink::StandardError => writeln!(io::stderr(), "lfpd: {line}").is_ok(),
-            Sink::Unopened(_) | Sink::Off => false,
+            Sink::Unopened(_) | Sink::Resting(..) | Sink::Off => return,
         };
         if !written {
-            self.sink = Sink::Off;
+            self.sink = match &self.sink {
+                Sink::Syslog(logger) => Sink::resting(logger.formatter.0),
+                Sink::StandardError | Sink::Unopened(_) | Sink::Resting(..) | Sink::Off => {
+                    Sink::Off
+                }
+            };
         }
+    }
+}
+
+impl Sink {
+    fn resting(facility: Facility) -> Self {
+        let until = Instant::now().checked_add(JOURNAL_REST);
+        until.map_or(Self::Off, |until| Self::Resting(facility, until))
     }
 }
 

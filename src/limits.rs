@@ -34,6 +34,10 @@ pub const JOURNAL_CHARS: usize = 1024;
 /// How long a stalled syslog may hold up a session before it goes on without.
 pub const JOURNAL_WAIT: Duration = Duration::from_millis(250);
 
+/// How long nothing is logged after a syslog that was not there or has stalled: a service that
+/// lives long must find it again when it is back.
+pub const JOURNAL_REST: Duration = Duration::from_secs(30);
+
 /// What is read of `/proc/net/tcp` and `/proc/net/tcp6` each, in bytes.
 pub const PROC_NET_BYTES: u64 = 64 << 20;
 

@@ -259,10 +259,12 @@ impl Inquiry {
     fn try_own_socket(&mut self) -> io::Result<bool> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let stream = TcpStream::connect(listener.local_addr()?)?;
-        let own = nix::unistd::geteuid();
-        // Of root's own it could not be seen.
-        let uid = if own.is_root() { Uid::from_raw(UNLIKELY_UID) } else { own };
-        nix::unistd::fchown(&stream, Some(uid), None)?;
+        let mut uid = nix::unistd::geteuid();
+        if uid.is_root() {
+            // Of a socket that is root's own it could not be seen.
+            uid = Uid::from_raw(UNLIKELY_UID);
+            nix::unistd::fchown(&stream, Some(uid), None)?;
+        }
         let socket = Connection { near: stream.local_addr()?, far: stream.peer_addr()? };
         drop(stream);
         Ok(self.ask_kernel(&socket)? == Some(Told::Closed(uid.as_raw())))
