@@ -80,3 +80,31 @@ fn what_was_ignored_stays_ignored() {
     assert_eq!(end.code(), 0, "{end}");
     assert!(end.said("0000001\n"), "{end}");
 }
+
+/// Ctrl-C reaches the command from the terminal, once, and not a second time from us.
+#[test]
+fn what_a_terminal_sends_is_not_repeated() {
+    let bench = Bench::open();
+    let command = "import signal
+count = 0
+def heard(*_):
+    global count
+    count += 1
+    print('heard', flush=True)
+signal.signal(signal.SIGINT, heard)
+print('ready', flush=True)
+input()
+print('count', count, flush=True)";
+    let begin = "import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv('/run/test/lfp', ['lfp', '--direct', 'run', 'ttyW0', 'python3', '-c', sys.argv[1]])";
+    let python = bench.sandbox.command("python3").args(["-c", begin, command]);
+    let mut lfp = python.user(User::Alice).on_terminal().spawn();
+    lfp.expect("ready");
+    lfp.type_in("\x03");
+    lfp.expect("heard");
+    lfp.type_in("\n");
+    lfp.expect("count 1");
+    assert_eq!(lfp.wait(LIMIT).code(), 0);
+    bench.assert_free();
+}
