@@ -9,6 +9,7 @@ use lockfile::process;
 use nix::sys::signal::Signal;
 
 use super::arguments::Route;
+use super::listener;
 use super::signals::{self, Signals, Woken};
 use crate::client::{Address, Client, Error};
 use crate::device::node::follow;
@@ -42,6 +43,7 @@ pub(super) enum Broker {
 #[derive(Debug)]
 pub(super) struct Service {
     addresses: Vec<Address>,
+    choice: Choice,
     client: Option<Client>,
     queue: Queue,
 }
@@ -51,6 +53,15 @@ pub(super) struct Service {
 pub(super) struct Files {
     table: Table,
     reasons: Vec<Reason>,
+}
+
+/// Whose choice the addresses are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// The user's: whoever is there is asked.
+    Told,
+    /// Ours: it must be somebody who may be the service.
+    Usual,
 }
 
 /// Whether the service has WAIT.
@@ -92,15 +103,15 @@ pub(super) fn places() -> Places {
 
 impl Broker {
     pub(super) fn new(route: &Route) -> Self {
-        let addresses = match route {
+        let (addresses, choice) = match route {
             Route::Direct => {
                 let files = Files { table: Table::new(places()), reasons: Vec::new() };
                 return Self::Files(Box::new(files));
             }
-            Route::Server(address) => vec![address.clone()],
-            Route::Usual => Address::usual().to_vec(),
+            Route::Server(address) => (vec![address.clone()], Choice::Told),
+            Route::Usual => (Address::usual().to_vec(), Choice::Usual),
         };
-        Self::Service(Service { addresses, client: None, queue: Queue::Supposed })
+        Self::Service(Service { addresses, choice, client: None, queue: Queue::Supposed })
     }
 
     pub(super) fn lock(&mut self, request: &Request) -> Result<Outcome, Trouble> {
@@ -223,7 +234,10 @@ impl Service {
         let mut reasons = Vec::new();
         for address in &self.addresses {
             match Client::connect(address, PATIENCE) {
-                Ok(client) => return Ok(client),
+                Ok(client) => match self.doubt(address) {
+                    None => return Ok(client),
+                    Some(doubt) => reasons.push(format!("{address}: {doubt}")),
+                },
                 Err(error) => {
                     reasons.push(format!("{address}: {error}"));
                     if !matches!(error, Error::Unreachable(_)) {
@@ -233,6 +247,14 @@ impl Service {
             }
         }
         Err(Trouble::Unreachable(reasons))
+    }
+
+    /// A Unix socket is trusted for its directory, which is the service's.
+    fn doubt(&self, address: &Address) -> Option<Reason> {
+        match (self.choice, address) {
+            (Choice::Usual, Address::Tcp(address)) => listener::trusted(address.port()).err(),
+            (Choice::Told | Choice::Usual, _) => None,
+        }
     }
 
     fn lost(&mut self, error: &Error) -> Trouble {

@@ -9,6 +9,7 @@ mod broker;
 mod calendar;
 mod clean;
 mod json;
+mod listener;
 mod outcome;
 mod output;
 mod report;

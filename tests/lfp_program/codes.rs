@@ -1,6 +1,7 @@
 //! The table of exit codes in lfp(1).
 
-use testbed::User;
+use rstest::rstest;
+use testbed::{Process, User};
 
 use crate::bench::{Bench, PORT};
 
@@ -101,17 +102,42 @@ fn without_a_service() {
     assert_eq!(end.code(), 0, "{end}");
 }
 
-/// Over TCP where the Unix socket is not there.
-#[test]
-fn the_second_choice_is_tcp() {
-    let bench = Bench::closed();
-    let line =
-        "exec systemd-socket-activate --accept --inetd --listen=127.0.0.1:50001 /run/test/lfpd";
-    let mut service = bench.sandbox.command("sh").args(["-c", line]).user(User::Lfpd).spawn();
+/// A service that a user starts on the memo's TCP port.
+fn over_tcp(bench: &Bench, user: User) -> Process<'_> {
+    let words = ["--accept", "--inetd", "--listen=127.0.0.1:50001", "/run/test/lfpd"];
+    let service = bench.sandbox.command("systemd-socket-activate").args(words);
+    let mut service = service.user(user).spawn();
     service.expect("Listening on");
-    let end = bench.called(User::Alice, &["run", PORT, "--", "sh", "-c", "exit 3"]).run();
+    service
+}
+
+/// Over TCP where the Unix socket is not there.
+#[rstest]
+#[case::as_a_daemon(User::Lfpd)]
+#[case::from_a_super_server(User::Root)]
+#[case::the_callers_own(User::Alice)]
+fn the_second_choice_is_tcp(#[case] user: User) {
+    let bench = Bench::open();
+    let _service = over_tcp(&bench, user);
+    let end = bench.lfp(User::Alice, &["run", PORT, "--", "sh", "-c", "exit 3"]).run();
     assert_eq!(end.code(), 3, "{end}");
     bench.assert_free();
+}
+
+/// Anybody can listen on port 50001 while the service does not, and say 200 to everything.
+#[test]
+fn a_stranger_on_the_port_is_not_believed() {
+    let bench = Bench::closed();
+    let _fake = over_tcp(&bench, User::Bob);
+    let end = bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run();
+    assert_eq!(end.code(), 69, "{end}");
+    assert!(end.said("uid 1001 listens there"), "{end}");
+    let told = bench.lfp(User::Alice, &["--json", "who", PORT]).run();
+    assert!(told.said("\"service\":false"), "{told}");
+    // Unless she says so; it may not write the locks either.
+    let words = ["--server", "127.0.0.1:50001", "run", PORT, "--", "true"];
+    let end = bench.lfp(User::Alice, &words).run();
+    assert_eq!(end.code(), 77, "{end}");
 }
 
 /// `lock` and `unlock` are for the shell that calls, and its lock lasts until it lets go.
