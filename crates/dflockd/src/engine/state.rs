@@ -408,7 +408,7 @@ impl<M: Mint> Engine<M> {
     fn ring(&mut self, now: Moment, budget: usize) -> Progress {
         for _ in 0..budget {
             match self.timers.pop(now) {
-                None => return Progress::Done,
+                None => break,
                 Some(Alarm::Lease(holder)) => {
                     self.holders[holder].timer = Id::NIL;
                     self.expire(now, holder);

@@ -13,6 +13,8 @@ const SLOT_BITS: u32 = 6;
 /// The list of entries whose time has come.
 const DUE: u16 = u16::MAX;
 const MICROS_PER_TICK: u64 = 1000;
+/// Timers moved down the levels in one go: a slot may hold a million leases of the same length.
+const MOVES: usize = 1024;
 
 /// A running timer.
 pub(crate) type TimerId<P> = Id<Timer<P>>;
@@ -34,6 +36,8 @@ pub(crate) struct Wheel<P> {
     occupied: [u64; LEVELS],
     due_head: Id<Timer<P>>,
     due_tail: Id<Timer<P>>,
+    /// What is left of an opened slot.
+    opening: Id<Timer<P>>,
     elapsed: u64,
 }
 
@@ -45,6 +49,7 @@ impl<P: Copy> Wheel<P> {
             occupied: [0; LEVELS],
             due_head: Id::NIL,
             due_tail: Id::NIL,
+            opening: Id::NIL,
             elapsed: 0,
         }
     }
@@ -72,13 +77,21 @@ impl<P: Copy> Wheel<P> {
         }
     }
 
-    /// The next payload whose deadline is at or before `now`; `None` when there is none left.
+    /// The next payload whose deadline is at or before `now`. `None` when there is none left, or
+    /// when finding one takes more than a turn's work: then [`Wheel::next`] is not after `now`.
     pub(crate) fn pop(&mut self, now: Moment) -> Option<P> {
         let now = now.micros() / MICROS_PER_TICK;
         loop {
             if let Some(id) = self.due_head.some() {
                 self.unlink(id);
                 return self.timers.remove(id).map(|timer| timer.payload);
+            }
+            if !self.opening.is_nil() {
+                self.move_down();
+                if self.due_head.is_nil() && !self.opening.is_nil() {
+                    return None;
+                }
+                continue;
             }
             match self.next_slot() {
                 Some((level, slot, start)) if start <= now => {
@@ -96,7 +109,7 @@ impl<P: Copy> Wheel<P> {
     /// When [`Wheel::pop`] should be asked next: never after the first deadline's millisecond,
     /// and before it only for one of the few steps down the levels.
     pub(crate) fn next(&self) -> Moment {
-        if !self.due_head.is_nil() {
+        if !self.due_head.is_nil() || !self.opening.is_nil() {
             return Moment::from_micros(0);
         }
         self.next_slot().map_or(Moment::NEVER, |(_, _, start)| {
@@ -104,16 +117,23 @@ impl<P: Copy> Wheel<P> {
         })
     }
 
-    /// Moves a slot's timers to where they belong now.
+    /// Takes a slot's timers out, to be moved down.
     fn open(&mut self, level: usize, slot: usize) {
-        let mut id = std::mem::replace(self.head(level, slot), Id::NIL);
+        self.opening = std::mem::replace(self.head(level, slot), Id::NIL);
         if let Some(bits) = self.occupied.get_mut(level) {
             *bits &= !(1 << slot);
         }
-        while !id.is_nil() {
-            let next = self.timers[id].next;
+    }
+
+    /// Moves some timers of the opened slot to where they belong now.
+    fn move_down(&mut self) {
+        for _ in 0..MOVES {
+            let Some(id) = self.opening.some() else { return };
+            self.opening = self.timers[id].next;
+            if let Some(next) = self.opening.some() {
+                self.timers[next].prev = Id::NIL;
+            }
             self.place(id);
-            id = next;
         }
     }
 
@@ -162,7 +182,9 @@ impl<P: Copy> Wheel<P> {
         if !next.is_nil() {
             self.timers[next].prev = prev;
         }
-        if list == DUE {
+        if self.opening == id {
+            self.opening = next;
+        } else if list == DUE {
             if prev.is_nil() {
                 self.due_head = next;
             }
@@ -221,6 +243,36 @@ mod tests {
         assert_eq!(wheel.pop(Moment::from_micros(1_999)), None);
         assert_eq!(wheel.pop(ms(2)), Some('a'));
         assert_eq!((wheel.pop(ms(9)), wheel.len()), (None, 0));
+    }
+
+    /// A million leases of one length must not stop the server when their slot opens.
+    #[test]
+    fn a_great_slot_opens_in_turns() {
+        let mut wheel = Wheel::new();
+        let count = 5 * MOVES;
+        let ids: Vec<_> = (0..count).map(|n| wheel.insert(ms(3_600_500), n)).collect();
+        // Taken out before, during and after the opening, at both ends and in between.
+        wheel.remove(ids[7]);
+        let opens = wheel.next();
+        assert!(opens < ms(3_600_500));
+        assert_eq!(wheel.pop(opens), None);
+        assert!(wheel.next() <= opens);
+        for id in [ids[0], ids[count - 1], ids[count / 2], wheel.opening] {
+            wheel.remove(id);
+        }
+        let left = wheel.len();
+        let mut turns = 0;
+        while wheel.next() <= opens {
+            assert_eq!(wheel.pop(opens), None);
+            turns += 1;
+        }
+        assert!(turns >= 3);
+        assert_eq!(std::iter::from_fn(|| wheel.pop(ms(3_600_499))).count(), 0);
+        let mut popped = 0;
+        while wheel.len() > 0 {
+            popped += usize::from(wheel.pop(ms(3_600_500)).is_some());
+        }
+        assert_eq!(popped, left);
     }
 
     #[test]
