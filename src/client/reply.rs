@@ -119,6 +119,7 @@ fn clean(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use rstest::rstest;
 
     use super::*;
@@ -205,6 +206,25 @@ mod tests {
                 }
             }
             assert_eq!(codes, [(220, 1), (213, 3)]);
+        }
+    }
+
+    fn byte() -> impl Strategy<Value = u8> {
+        prop_oneof![proptest::sample::select(&b"0123456789- \r\n"[..]), any::<u8>()]
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_can_hurt(bytes in proptest::collection::vec(byte(), 0..200)) {
+            let mut assembler = Assembler::default();
+            for piece in bytes.chunks(7) {
+                assembler.push(piece);
+                while let Ok(Some(reply)) = assembler.next_reply() {
+                    prop_assert!(reply.code < 1000 && !reply.lines.is_empty());
+                    let mut shown = reply.lines.iter().flat_map(|line| line.bytes());
+                    prop_assert!(shown.all(|byte| (b' '..=b'~').contains(&byte)));
+                }
+            }
         }
     }
 }

@@ -152,3 +152,45 @@ impl Left {
         Value::Object(members)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rstest::rstest;
+
+    use super::*;
+    use crate::lock::who::Scheme;
+
+    /// What becomes of a lock file that has changed since it was judged stale.
+    #[rstest]
+    #[case::unchanged("   4000000\n", Some(4_000_000), Duration::ZERO, false)]
+    #[case::another_holder("   4000001\n", Some(4_000_000), Duration::ZERO, true)]
+    #[case::the_same_number_again("   4000000\n", Some(4_000_000), Duration::from_nanos(1), true)]
+    #[case::nobody_then("   4000000\n", None, Duration::ZERO, true)]
+    #[case::nobody_now("", Some(4_000_000), Duration::ZERO, true)]
+    #[case::never_anybody("", None, Duration::ZERO, false)]
+    fn only_the_judged_file_is_removed(
+        #[case] content: &str,
+        #[case] judged: Option<i64>,
+        #[case] earlier: Duration,
+        #[case] stays: bool,
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("LCK..ttyS0");
+        std::fs::write(&path, content).unwrap();
+        let written = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let holder = Holder {
+            device: "ttyS0".to_owned(),
+            scheme: Scheme::Uucp(path.clone()),
+            pid: judged.and_then(Pid::new),
+            user: None,
+            command: None,
+            since: Some(written - earlier),
+            standing: Standing::Stale,
+        };
+        assert_eq!(remove(&holder), Ok(()));
+        assert_eq!(path.exists(), stays);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), usize::from(stays));
+    }
+}
