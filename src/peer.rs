@@ -233,9 +233,8 @@ impl Inquiry {
                 self.proven = true;
                 return Some(uid);
             }
-            // Kernels that forget who closed a socket say 0, and never anything else.
-            Ok(Some(Told::Closed(0))) if !self.remembers() => return None,
-            Ok(Some(Told::Closed(uid))) => return Some(uid),
+            // Kernels that forget who closed a socket say that it was root.
+            Ok(Some(Told::Closed(uid))) => return self.remembers().then_some(uid),
             Ok(None) => {}
             // Whatever is left in it, the next question gets a fresh one.
             Err(_) => self.netlink = None,

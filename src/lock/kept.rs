@@ -18,10 +18,6 @@ use rustix::fs::{FlockOperation, flock};
 use super::places::Place;
 use super::record::{self, READ_LIMIT};
 
-/// As many files as are looked at when a daemon starts; a directory full of other files must not
-/// keep it from starting.
-const SEARCHED: usize = 4096;
-
 /// The files that are kept, by name. Empty, and of no effect, where the limit is 0.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
@@ -84,8 +80,7 @@ impl Kept {
         if !self.is_wanted() {
             return;
         }
-        let names = own.directory.names().unwrap_or_default();
-        for name in names.into_iter().filter(super::places::is_lock_name).take(SEARCHED) {
+        for name in own.lock_names() {
             let Ok(Found::File(judged)) = own.directory.read(&name, READ_LIMIT) else { continue };
             let Ok(pid) = record::parse(judged.content()).map(|record| record.pid) else {
                 continue;

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use lockfile::{Directory, Identity};
+use lockfile::{Directory, Identity, Name};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
@@ -20,6 +20,11 @@ const LOCK_BEGINNINGS: [&str; 3] = ["LCK.", "LK.", "lk.."];
 
 /// A directory with more files than this is not read through; it is asked for each name.
 const FEW: usize = 128;
+
+/// As many entries of a directory are read through, and as many locks found in it, when all are
+/// asked for: anybody may fill `/tmp`.
+const LISTED: usize = 65_536;
+const LOCKS_LISTED: usize = 1024;
 
 /// The open lock directories.
 #[derive(Debug)]
@@ -69,7 +74,7 @@ impl Place {
 
     /// The full name of a file in it, for the journal.
     #[must_use]
-    pub fn name(&self, file: &lockfile::Name) -> String {
+    pub fn name(&self, file: &Name) -> String {
         self.path.join(file.as_str()).display().to_string()
     }
 
@@ -93,20 +98,31 @@ impl Place {
     }
 
     fn holds_no_lock(&self) -> bool {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let listing = nix::dir::Dir::openat(&self.directory, ".", flags, Mode::empty());
-        let Ok(mut listing) = listing else { return false };
+        let Some(mut listing) = self.listing() else { return false };
         let mut seen = 0;
         listing.iter().all(|entry| {
             seen += 1;
             seen <= FEW && entry.is_ok_and(|entry| !looks_like_a_lock(entry.file_name().to_bytes()))
         })
     }
-}
 
-/// Whether a file's name is one that a lock may have.
-pub(super) fn is_lock_name(name: &lockfile::Name) -> bool {
-    looks_like_a_lock(name.as_str().as_bytes())
+    /// The files whose names are those of locks, in no order, up to a bound.
+    pub(super) fn lock_names(&self) -> Vec<Name> {
+        let Some(mut listing) = self.listing() else { return Vec::new() };
+        listing
+            .iter()
+            .take(LISTED)
+            .map_while(Result::ok)
+            .filter(|entry| looks_like_a_lock(entry.file_name().to_bytes()))
+            .filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new))
+            .take(LOCKS_LISTED)
+            .collect()
+    }
+
+    fn listing(&self) -> Option<nix::dir::Dir> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        nix::dir::Dir::openat(&self.directory, ".", flags, Mode::empty()).ok()
+    }
 }
 
 fn looks_like_a_lock(name: &[u8]) -> bool {
@@ -154,6 +170,23 @@ mod tests {
         std::fs::write(root.path().join("x"), "x").unwrap();
         assert!(!place.is_lockless(SystemTime::now()));
         assert!(place.is_lockless(later()));
+    }
+
+    #[test]
+    fn only_locks_are_listed_and_not_without_end() {
+        let root = tempfile::tempdir().unwrap();
+        let place = Place::open(root.path()).unwrap();
+        for name in ["LCK..ttyS0", "LK.005.004.064", "lk..x", "LTMP.1", "lfpd.1.x.tmp", "x"] {
+            std::fs::write(root.path().join(name), "").unwrap();
+        }
+        let mut names: Vec<_> =
+            place.lock_names().iter().map(|name| name.as_str().to_owned()).collect();
+        names.sort();
+        assert_eq!(names, ["LCK..ttyS0", "LK.005.004.064", "lk..x"]);
+        for number in 0..=LOCKS_LISTED {
+            std::fs::write(root.path().join(format!("LCK..x{number}")), "").unwrap();
+        }
+        assert_eq!(place.lock_names().len(), LOCKS_LISTED);
     }
 
     #[test]

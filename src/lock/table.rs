@@ -242,7 +242,7 @@ impl Table {
         if let Ok(open) = self.open() {
             let now = SystemTime::now();
             for place in std::iter::once(&open.own).chain(&open.others) {
-                for name in place.directory.names().unwrap_or_default() {
+                for name in place.lock_names() {
                     let Some(device) = who::device_of(name.as_str(), &devices) else { continue };
                     holders.extend(self.holder(place, &name, &device, now));
                 }

@@ -261,7 +261,7 @@ mod tests {
         fn look(&mut self, outcome: Outcome) -> Vec<u64> {
             let mut tried = Vec::new();
             while let Some(attempt) = self.queue.due(self.now) {
-                assert_eq!(i64::from(attempt.request.pid.as_raw()), attempt.waiter.0 as i64);
+                assert_eq!(attempt.request, request(attempt.waiter.0));
                 tried.push(attempt.waiter.0);
                 self.queue.tried(&attempt, outcome, self.now);
                 assert!(tried.len() < 1000, "an endless look");

@@ -233,3 +233,151 @@ pub(super) fn close(stream: &OwnedFd) {
     let mut rest = [0; 4096];
     let _ = socket::recv(stream.as_raw_fd(), &mut rest, MsgFlags::MSG_DONTWAIT);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+
+    use syslog::Facility;
+
+    use super::*;
+    use crate::device::os::native;
+    use crate::journal::{Destination, Journal, Severity};
+    use crate::limits::{LINE_BYTES, TURN_BYTES};
+    use crate::lock::table::{Places, Table};
+    use crate::peer::Rule;
+    use crate::protocol::queue::WaiterId;
+    use crate::protocol::reply::Version;
+
+    const IDLE: Duration = Duration::from_secs(300);
+
+    /// A service without devices, and a connection to it.
+    struct Scene {
+        service: Service,
+        client: UnixStream,
+        connection: Connection,
+        now: Instant,
+        _root: tempfile::TempDir,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let path = |name: &str| -> PathBuf { root.path().join(name) };
+            let places = Places {
+                system: native(),
+                dev_dir: path("dev"),
+                udev_dir: path("udev"),
+                lock_dir: path("lock"),
+                search_dirs: Vec::new(),
+                state_dir: path("state"),
+            };
+            let journal = Journal::new(Destination::Syslog(Facility::LOG_DAEMON), Severity::Error);
+            let table = Table::new(places);
+            let mut service = Service::new(Version::original(), Rule::Own, table, journal);
+            let (client, stream) = UnixStream::pair().unwrap();
+            client.set_nonblocking(true).unwrap();
+            let now = Instant::now();
+            let welcome = service.welcome_to_wait(stream.as_fd(), WaiterId(1));
+            let mut connection = Connection::new(stream.into(), welcome, 1, now);
+            assert_eq!(connection.greet(&mut service), Turn::Quiet);
+            Self { service, client, connection, now, _root: root }
+        }
+
+        fn send(&mut self, bytes: &[u8]) -> Turn {
+            self.client.write_all(bytes).unwrap();
+            self.turn()
+        }
+
+        fn turn(&mut self) -> Turn {
+            let mut buffer = [0; TURN_BYTES];
+            self.connection.turn(&mut self.service, &mut buffer, self.now)
+        }
+
+        fn left(&self) -> Duration {
+            self.connection.deadline(IDLE).unwrap() - self.now
+        }
+
+        fn pass(&mut self, seconds: u64) {
+            self.now += Duration::from_secs(seconds);
+        }
+    }
+
+    #[test]
+    fn a_line_has_its_time_from_its_first_byte() {
+        let mut scene = Scene::new();
+        assert_eq!(scene.left(), IDLE);
+        scene.pass(10);
+        assert_eq!(scene.send(b"no"), Turn::Quiet);
+        assert_eq!(scene.left(), LINE_TIME);
+        scene.pass(20);
+        scene.send(b"o");
+        assert_eq!(scene.left(), LINE_TIME - Duration::from_secs(20));
+        scene.send(b"p\r\n");
+        assert_eq!(scene.left(), IDLE);
+        // The next line has a time of its own.
+        scene.pass(50);
+        scene.send(b"noop\nno");
+        assert_eq!(scene.left(), LINE_TIME);
+    }
+
+    #[test]
+    fn an_idle_one_has_its_time_from_its_last_answer() {
+        let mut scene = Scene::new();
+        scene.pass(100);
+        assert_eq!(scene.left(), IDLE - Duration::from_secs(100));
+        scene.send(b"noop\n");
+        assert_eq!(scene.left(), IDLE);
+    }
+
+    #[test]
+    fn a_turn_is_one_reading_and_a_few_commands() {
+        let mut scene = Scene::new();
+        let answers = |scene: &mut Scene| {
+            let mut said = [0; 65536];
+            let length = scene.client.read(&mut said).unwrap_or(0);
+            said[..length].iter().filter(|byte| **byte == b'\n').count()
+        };
+        assert_eq!(answers(&mut scene), 1);
+        assert_eq!(scene.send(&b"noop\n".repeat(2 * TURN_COMMANDS + 1)), Turn::More);
+        assert_eq!(answers(&mut scene), TURN_COMMANDS);
+        assert_eq!(scene.turn(), Turn::More);
+        assert_eq!(answers(&mut scene), TURN_COMMANDS);
+        assert_eq!(scene.turn(), Turn::Quiet);
+        assert_eq!(answers(&mut scene), 1);
+        assert_eq!(scene.send(&vec![b'x'; 3 * TURN_BYTES]), Turn::Hungry);
+        assert!(scene.connection.client.is_skipping());
+        assert!(scene.connection.pending.capacity() <= TURN_BYTES);
+    }
+
+    /// What is held of a connection that sends without end, and never takes its answers.
+    #[test]
+    fn memory_is_bounded() {
+        let mut scene = Scene::new();
+        scene.client.set_nonblocking(true).unwrap();
+        let mut blocked = false;
+        for _ in 0..100_000 {
+            let _ = scene.client.write(&b"help\n".repeat(50));
+            blocked = scene.turn() == Turn::Blocked;
+            let held = scene.connection.output.len() + scene.connection.pending.len();
+            assert!(held <= TURN_BYTES + LINE_BYTES, "{held}");
+            if blocked {
+                break;
+            }
+        }
+        assert!(blocked);
+        scene.connection.stop_talking();
+        assert_eq!(scene.turn(), Turn::More);
+        assert!(scene.connection.output.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_the_client_is_the_end() {
+        let mut scene = Scene::new();
+        scene.client.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(scene.turn(), Turn::Over);
+    }
+}
