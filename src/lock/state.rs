@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lockfile::process::{Liveness, liveness};
 use lockfile::{Identity, Name, Pid, process};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
@@ -146,6 +147,10 @@ impl State {
             return Ok(());
         };
         let start = self.starts.of(pid);
+        if start.is_none() && liveness(pid) == Liveness::Alive {
+            // It lives, and we may not see since when: nothing to tell a later one from it.
+            return Ok(());
+        }
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
         for Written { name, file, at } in files {
             let (here, names, file) = (here.clone(), names.clone(), *file);

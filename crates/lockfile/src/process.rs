@@ -88,15 +88,27 @@ pub fn liveness(pid: Pid) -> Liveness {
 }
 
 /// When a process started, in clock ticks since boot: with [`boot_id`] and the pid it names one
-/// process for ever, however often the pid is used again. `None` when there is no such process
-/// or `/proc` does not tell. Source: proc(5), `/proc/PID/stat` field 22.
+/// process for ever, however often the pid is used again. `None` when there is no such process,
+/// or `/proc` does not tell, or is that of another pid namespace. Source: proc(5), `/proc/PID/stat` field 22.
 #[must_use]
 pub fn start_time(pid: Pid) -> Option<u64> {
+    if !numbers_are_ours() {
+        return None;
+    }
     // One line of a few hundred bytes: with room and a bound it is read in one piece.
     let mut stat = Vec::with_capacity(STAT_BYTES);
     let limit = u64::try_from(STAT_BYTES).ok()?;
     File::open(format!("/proc/{pid}/stat")).ok()?.take(limit).read_to_end(&mut stat).ok()?;
     start_time_in(&stat)
+}
+
+/// Whether `/proc` counts processes as this process does. In a new pid namespace it may still be
+/// the old one's (`unshare --pid` without `--mount-proc`): a number means another process there,
+/// so nothing may be read by it.
+fn numbers_are_ours() -> bool {
+    let shown = std::fs::read_link("/proc/self").ok();
+    let shown = shown.as_ref().and_then(|shown| shown.to_str());
+    shown.and_then(|number| Pid::parse(number.as_bytes()).ok()) == Some(Pid::this())
 }
 
 /// More than the longest `/proc/PID/stat`: 52 numbers and a name of 64 bytes at most.
@@ -129,12 +141,16 @@ pub fn pid_namespace() -> Option<u64> {
     std::fs::metadata("/proc/self/ns/pid").ok().map(|data| data.ino())
 }
 
-/// The user a process belongs to, as a uid. `None` when there is no such process or it is hidden.
+/// The user a process belongs to, as a uid. `None` when there is no such process, or
+/// it is hidden, or `/proc` is that of another pid namespace.
 ///
 /// That is the owner of `/proc/PID`; where the kernel shows root there, because the process
 /// changed its rights, it is the real uid. Source: proc(5), `/proc/PID` and `/proc/PID/status`.
 #[must_use]
 pub fn owner(pid: Pid) -> Option<u32> {
+    if !numbers_are_ours() {
+        return None;
+    }
     match std::fs::metadata(format!("/proc/{pid}")).ok()?.uid() {
         0 => real_uid_in(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?),
         uid => Some(uid),

@@ -91,7 +91,7 @@ fn is_gone(maker: Pid, file_age: Duration) -> bool {
     if liveness(maker) == Liveness::Gone {
         return true;
     }
-    let process_age = crate::system::start_of(maker).and_then(crate::system::time_since);
+    let process_age = lockfile::process::start_time(maker).and_then(crate::system::time_since);
     process_age.is_some_and(|age| file_age > age.saturating_add(YOUNGER_MAKER))
 }
 

@@ -30,7 +30,7 @@ impl Holder {
         if liveness(pid) == Liveness::Gone {
             return None;
         }
-        let start = start_of(pid);
+        let start = start_time(pid);
         let Here { boot, pidns, host } = here.clone();
         Some(Self { pid: number(pid), start, boot, pidns, host })
     }
@@ -47,20 +47,9 @@ impl Holder {
         let Some(pid) = pid else { return Process::Gone };
         match liveness(pid) {
             Liveness::Gone => Process::Gone,
-            Liveness::Alive => Process::Alive { start: start_of(pid) },
+            Liveness::Alive => Process::Alive { start: start_time(pid) },
         }
     }
-}
-
-/// When a process of this pid namespace started, where `/proc` can tell.
-///
-/// A process in a new pid namespace may still see the `/proc` of the old one (`unshare --pid`
-/// without `--mount-proc`). Our number for a process means another one there, or none, so nothing
-/// may be read by number; `/proc/self` shows whether its numbers are ours.
-pub(crate) fn start_of(pid: Pid) -> Option<u64> {
-    let shown = std::fs::read_link("/proc/self").ok()?;
-    let ours = shown.to_str() == Some(Pid::this().to_string().as_str());
-    ours.then(|| start_time(pid)).flatten()
 }
 
 /// A process number as lock files write it.
