@@ -62,34 +62,64 @@ fn package() -> &'static Path {
     })
 }
 
-/// Installs the package into a system of its own with a closed `/run/lock`, as newer systemd has
-/// it, and runs a script there as root. Returns what it printed, and its exit code.
+/// Makes a system of its own with a closed `/run/lock`, as newer systemd has it, and installs the
+/// package into it.
+const INSTALL: &str = r#"
+set -eu
+export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$SCRATCH"
+cd "$SCRATCH"
+mkdir upper work root
+mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
+mount -t sysfs sysfs root/sys -o ro
+mount -t cgroup2 cgroup root/sys/fs/cgroup
+for place in run dev tmp; do mount -t tmpfs tmpfs root/$place; done
+mkdir -m 0755 root/run/lock
+mknod -m 666 root/dev/null c 1 3
+mknod -m 666 root/dev/urandom c 1 9
+mknod -m 600 root/dev/ttyS0 c 4 64
+cp "$PACKAGE" root/lfpd.deb
+inside() { unshare --pid --fork --kill-child --mount-proc="$SCRATCH/root/proc" chroot root "$@"; }
+inside dpkg --no-triggers --install /lfpd.deb >install.log 2>&1 || { cat install.log; exit 99; }
+"#;
+
+/// Runs a script there as root.
+const RUN: &str = r#"inside sh -ec "$SCRIPT" 2>&1"#;
+
+/// Starts systemd there as process 1, with its sockets; runs the script when they listen; and ends.
+const BOOT: &str = r#"
+units=root/etc/systemd/system
+mkdir -p $units/basic.target.wants
+ln -sf /usr/lib/systemd/system/basic.target $units/default.target
+# Debian's own line opens the directory; this one in its place leaves it closed.
+mkdir -p root/etc/tmpfiles.d
+echo 'd /run/lock 0755 root root -' >root/etc/tmpfiles.d/debian.conf
+printf '%s\n' "$SCRIPT" >root/script
+cat >$units/script.service <<'UNIT'
+[Unit]
+Requires=sockets.target
+After=sockets.target
+[Service]
+Type=oneshot
+ExecStart=-/bin/sh -c 'exec sh -e /script >/script.log 2>&1'
+ExecStartPost=/bin/systemctl --force --no-block exit 0
+UNIT
+ln -sf ../script.service $units/basic.target.wants/
+container=docker inside /lib/systemd/systemd --log-target=null >/dev/null 2>&1 || true
+cat root/script.log
+"#;
+
+/// Installs the package and does what `how` says with the script. Returns what it printed, and the
+/// exit code.
 #[expect(clippy::expect_used, reason = "a panic is how a test fails")]
-fn installed(script: &str) -> (String, Option<i32>) {
-    let make = r#"
-        set -eu
-        mount --make-rprivate /
-        mount -t tmpfs tmpfs "$SCRATCH"
-        cd "$SCRATCH"
-        mkdir upper work root
-        mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
-        mount -t proc proc root/proc
-        mount -t tmpfs tmpfs root/run
-        mount -t tmpfs tmpfs root/dev
-        mount -t tmpfs tmpfs root/tmp
-        mkdir -m 0755 root/run/lock
-        mknod -m 666 root/dev/null c 1 3
-        mknod -m 600 root/dev/ttyS0 c 4 64
-        cp "$PACKAGE" root/lfpd.deb
-        export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
-        chroot root dpkg --no-triggers --install /lfpd.deb >install.log 2>&1 || { cat install.log; exit 99; }
-        exec chroot root sh -ec "$SCRIPT" 2>&1
-    "#;
+fn installed(how: &str, script: &str) -> (String, Option<i32>) {
     let scratch = tempfile::tempdir().expect("a directory");
     let output = Command::new("timeout")
         .args(["--signal=KILL", "300", "unshare"])
-        .args(["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "sh", "-c"])
-        .arg(make)
+        .args(["--mount", "--net", "--ipc", "--uts", "--cgroup", "--pid", "--fork"])
+        .args(["--kill-child", "--mount-proc", "sh", "-c"])
+        .arg(format!("{INSTALL}{how}"))
         .env("SCRATCH", scratch.path())
         .env("PACKAGE", package())
         .env("SCRIPT", script)
@@ -102,6 +132,7 @@ fn installed(script: &str) -> (String, Option<i32>) {
 #[test]
 fn all_of_it_is_installed() {
     let (said, code) = installed(
+        RUN,
         "for file in $(dpkg -L lfpd); do [ -d $file ] || echo $file; done | LC_ALL=C sort
          dpkg --verify lfpd
          lfp --version >&2",
@@ -115,6 +146,7 @@ fn all_of_it_is_installed() {
 #[test]
 fn its_manual_and_completions_are_found() {
     let (said, code) = installed(
+        RUN,
         "for page in 'lfp' '7 lfp' 'lfpd'; do man $page | head -1; done
          bash -c '. /usr/share/bash-completion/bash_completion 2>/dev/null; \
                   . /usr/share/bash-completion/completions/lfp; complete -p lfp'",
@@ -130,6 +162,7 @@ fn its_manual_and_completions_are_found() {
 #[test]
 fn its_units_are_good() {
     let (said, code) = installed(
+        RUN,
         "systemd-analyze verify --recursive-errors=yes \
              lfpd-unix.socket lfpd-unix.service lfpd.socket lfpd@.service
          echo verified
@@ -145,41 +178,42 @@ fn its_units_are_good() {
     println!("{said}");
 }
 
-/// Started as the unit says (its user, its program, its socket), it serves a user who may not
-/// write the lock directory.
+/// systemd itself starts it, with all its walls up, and it serves a user who may not write the lock
+/// directory: on its Unix socket from the start, on TCP when somebody wants that.
 #[test]
 fn it_works_where_it_is_installed() {
     let (said, code) = installed(
+        BOOT,
         r#"
-        unit=/usr/lib/systemd/system/lfpd-unix
-        setting() { sed -n "s/^$2=//p" $unit.$1; }
-        socket=$(setting socket ListenStream)
-        user=$(setting service User)
-        setpriv --reuid=$user --regid=$user --init-groups \
-            systemd-socket-activate --listen=$socket $(setting service ExecStart) 2>/dev/null &
-        timeout 30 sh -c "until [ -S $socket ]; do sleep 0.01; done"
-        chmod $(setting socket SocketMode) $socket
         nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
         nobody touch /run/lock/x 2>/dev/null && echo the directory is open
+        systemctl is-active lfpd-unix.socket
         nobody lfp run --timeout 5 /dev/ttyS0 -- sh -c 'echo $$; cat /run/lock/LCK..ttyS0'
-        ls /run/lock
+        systemctl is-active lfpd-unix.service
+        ls /run/lock/*ttyS0* 2>/dev/null && echo a lock is left
         nobody lfp --json list
-        ls -ld /run/lfpd | cut -d' ' -f3
+        nobody lfp --server 127.0.0.1:50001 lock /dev/ttyS0 2>/dev/null || echo code $?
+        systemctl start lfpd.socket
+        nobody lfp --server 127.0.0.1:50001 run /dev/ttyS0 -- echo over TCP
+        stat -c %U /run/lfpd
+        systemctl --failed --no-legend
         "#,
     );
     assert_eq!(code, Some(0), "{said}");
     let lines: Vec<&str> = said.lines().map(str::trim).collect();
-    let [pid, locked, list, owner] = lines.as_slice() else { panic!("{said}") };
+    let [socket, pid, locked, service, rest @ ..] = lines.as_slice() else { panic!("{said}") };
+    assert_eq!([*socket, *service], ["active", "active"], "{said}");
     assert_eq!(pid, locked, "{said}");
     assert!(pid.parse::<u32>().is_ok(), "{said}");
-    assert_eq!(*list, "{\"complete\":false,\"service\":true,\"holders\":[]}");
-    assert_eq!(*owner, "lfpd");
+    let list = "{\"complete\":false,\"service\":true,\"holders\":[]}";
+    assert_eq!(rest, [list, "code 69", "over TCP", "lfpd"], "{said}");
 }
 
 /// Nothing is left behind but the user, whose number must not be given to somebody else.
 #[test]
 fn it_goes_without_a_trace() {
     let (said, code) = installed(
+        RUN,
         "dpkg --no-triggers --purge lfpd >/dev/null
          find /etc /usr /run /var/lib/systemd -xdev -iname '*lfp*' -newer /lfpd.deb
          ls -d /run/lfpd 2>/dev/null || echo gone
