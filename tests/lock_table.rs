@@ -498,6 +498,25 @@ fn a_flock_on_the_node_is_busy_but_for_its_own_process() {
     let _ = flock.wait();
 }
 
+/// A shell takes a flock through flock(1) on its own descriptor: who took it is gone, and it is
+/// held all the same.
+#[test]
+fn a_flock_whose_taker_is_gone_is_busy_and_not_stale() {
+    let machine = Machine::new();
+    let script =
+        format!("exec 3<>{}; flock 3; echo; exec sleep 600", machine.path("dev/ttyS1").display());
+    let mut shell =
+        Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
+    let found = machine.table().holders(&DeviceName::parse(b"ttyS1").unwrap());
+    let flocks: Vec<_> = found.iter().filter(|h| h.scheme.word() == "flock").collect();
+    assert_eq!(flocks.len(), 1, "{found:?}");
+    assert_eq!(flocks[0].standing.word(), "unknown");
+    let _ = shell.kill();
+    let _ = shell.wait();
+}
+
 /// Anybody may hold flock on a world-readable lock file; it must not keep its owner from letting
 /// go, and a stale one is busy meanwhile, not taken by two.
 #[test]

@@ -373,22 +373,44 @@ impl Table {
     fn refuse_flock(&mut self, trail: &Trail, asking: Pid) -> Result<(), Stop> {
         let Some(node) = trail.node else { return Ok(()) };
         match flock::holders(&node) {
-            Ok(holders) => match holders.into_iter().find(|holder| *holder != asking) {
-                Some(holder) => {
-                    self.blocker = Some(holder);
-                    let device = trail.real();
-                    self.say(Weight::Info, format!("{device} is busy: flock held by pid {holder}"));
-                    Err(Outcome::Busy)
+            Ok(holders) => {
+                // A program of one session would say it in each.
+                if self.kept.is_wanted() {
+                    let others = || (!flock::sees_all()).then(|| "of other pid namespaces".into());
+                    self.say_unseen(others);
                 }
-                None => Ok(()),
-            },
+                let asking = flock::Holder::Process(asking);
+                match holders.into_iter().find(|holder| *holder != asking) {
+                    Some(holder) => Err(self.busy_by_flock(trail.real(), holder)),
+                    None => Ok(()),
+                }
+            }
             Err(error) => {
-                if !std::mem::replace(&mut self.said_unseen, true) {
-                    let text = format!("flock holders cannot be seen in /proc/locks: {error}");
-                    self.say(Weight::Warning, text);
-                }
+                self.say_unseen(|| Some(format!("in /proc/locks: {error}")));
                 Ok(())
             }
+        }
+    }
+
+    fn busy_by_flock(&mut self, device: &str, holder: flock::Holder) -> Stop {
+        let by = match holder {
+            flock::Holder::Process(pid) => {
+                self.blocker = Some(pid);
+                format!("pid {pid}")
+            }
+            flock::Holder::Unseen => "a process that cannot be seen".to_owned(),
+        };
+        self.say(Weight::Info, format!("{device} is busy: flock held by {by}"));
+        Outcome::Busy
+    }
+
+    /// What cannot be seen is said once, not guessed.
+    fn say_unseen(&mut self, which: impl FnOnce() -> Option<String>) {
+        if std::mem::replace(&mut self.said_unseen, true) {
+            return;
+        }
+        if let Some(which) = which() {
+            self.say(Weight::Warning, format!("flock holders cannot be seen {which}"));
         }
     }
 

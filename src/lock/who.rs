@@ -105,6 +105,26 @@ impl Standing {
 }
 
 impl Holder {
+    /// Who took a flock. It is held even when its taker is gone: by whoever inherited it.
+    fn by_flock(device: &str, holder: flock::Holder) -> Self {
+        let mut shown = Self {
+            device: device.to_owned(),
+            scheme: Scheme::Flock,
+            pid: None,
+            user: None,
+            command: None,
+            since: None,
+            standing: Standing::Unknown,
+        };
+        if let flock::Holder::Process(pid) = holder {
+            shown = Self::process(device, Scheme::Flock, pid);
+            if shown.standing == Standing::Stale {
+                shown.standing = Standing::Unknown;
+            }
+        }
+        shown
+    }
+
     /// A process that holds a device without a lock file.
     fn process(device: &str, scheme: Scheme, pid: Pid) -> Self {
         Self {
@@ -129,7 +149,7 @@ pub(super) fn without_lock_files(trail: &Trail) -> Vec<Holder> {
     let mut holders: Vec<Holder> = flock::holders(&node)
         .unwrap_or_default()
         .into_iter()
-        .map(|pid| Holder::process(device, Scheme::Flock, pid))
+        .map(|holder| Holder::by_flock(device, holder))
         .collect();
     for (pid, _) in openers(&|found| same_device(found, &node)) {
         if !holders.iter().any(|holder| holder.pid == Some(pid)) {
@@ -208,9 +228,8 @@ pub(super) fn all_without_lock_files(devices: &[(String, Node)]) -> Vec<Holder> 
     let mut holders = Vec::new();
     let list = flock::list().unwrap_or_default();
     for (name, node) in devices {
-        for pid in flock::holders_in(&list, node) {
-            holders.push(Holder::process(name, Scheme::Flock, pid));
-        }
+        let found = flock::holders_in(&list, node);
+        holders.extend(found.into_iter().map(|holder| Holder::by_flock(name, holder)));
     }
     let known = |found: &fs::Metadata| devices.iter().any(|(_, node)| same_device(found, node));
     for (pid, found) in openers(&known) {
