@@ -10,7 +10,7 @@ use conversation::Ground;
 use daemon::{Daemon, own};
 use lfpd::limits::{REPLY_BYTES, STATUS_HOLDERS};
 use rstest::rstest;
-use testbed::{LIMIT, Lfp, Sandbox, Service, User, until};
+use testbed::{LIMIT, Lfp, Process, Sandbox, Service, User, until};
 
 const END: &str = "213 End of status.";
 
@@ -20,6 +20,15 @@ fn machine() -> Sandbox {
         .link("modemW", "ttyS7")
         .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
         .enter()
+}
+
+/// A program of Alice's that has become what it is going to be: what starts it is root's.
+fn sleeper(sandbox: &Sandbox) -> Process<'_> {
+    let sleeper = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let name = format!("/proc/{}/comm", sleeper.pid());
+    let asleep = until(LIMIT, || (sandbox.read(&name)? == b"sleep\n").then_some(()));
+    assert!(asleep.is_some(), "sleep does not start");
+    sleeper
 }
 
 /// The lines of an answer about a device, without the first and the last.
@@ -72,7 +81,7 @@ fn nobody_holds_it() {
 #[test]
 fn a_lock_file_and_its_holder() {
     let sandbox = machine();
-    let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let holder = sleeper(&sandbox);
     let mut lfp = Service::run_by(User::Uucp).start(&sandbox);
     assert_eq!(lfp.lock("/dev/ttyS7", holder.pid()), 200);
     let lines = holders(&mut lfp, "modemW");
@@ -146,7 +155,7 @@ fn foreign_lock_files(
     #[case] command: Option<&str>,
 ) {
     let sandbox = machine();
-    let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let holder = sleeper(&sandbox);
     let name = match name {
         "SVR4" => numbers(&sandbox),
         name => name.to_owned(),
