@@ -3,7 +3,6 @@
 //! Reads no file and no environment variable. Prints only where no client can see it.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -13,7 +12,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use syslog::Facility;
 
 use crate::device::os::{self, System};
-use crate::journal::{self, Destination, Journal, Severity, StandardError};
+use crate::journal::{self, Destination, Journal, Severity};
 use crate::limits::{
     CONNECTIONS, CONNECTIONS_MAX, CONNECTIONS_PER_USER, IDLE_TIMEOUT, IDLE_TIMEOUT_MAX_SECS,
     VERSION_CHARS,
@@ -102,10 +101,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Journal::new(destination, Severity::Error).record(Severity::Error, &line);
             ExitCode::from(2)
         }
-        Err(error) => {
-            // Where even the complaint cannot be written, the exit code says it.
-            let _ = error.print();
-            ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+        Err(error) if error.use_stderr() => {
+            descriptors.explain(&error.to_string());
+            ExitCode::from(2)
+        }
+        Err(answer) => {
+            let _ = answer.print();
+            ExitCode::SUCCESS
         }
     }
 }
@@ -143,10 +145,7 @@ impl Options {
         };
         let Err(complaint) = served else { return ExitCode::SUCCESS };
         service.complain(&complaint);
-        if descriptors.standard_error == StandardError::Ours {
-            // Where even the complaint cannot be written, the exit code says it.
-            let _ = writeln!(io::stderr(), "lfpd: {complaint}");
-        }
+        descriptors.explain(&format!("lfpd: {complaint}\n"));
         ExitCode::FAILURE
     }
 

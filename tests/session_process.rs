@@ -470,6 +470,27 @@ fn a_person_sees_what_is_wrong(
     );
 }
 
+/// On a terminal, and behind `2>&1`, descriptor 2 is the same as 1.
+#[rstest]
+#[case::usage(&["--no-such-option"], 2, "--no-such-option")]
+#[case::elsewhere(&["--listen", "0.0.0.0:50001"], 2, "0.0.0.0:50001")]
+#[case::no_place(&["--listen", "unix:/nonexistent/socket"], 1, "lfpd: cannot listen on")]
+fn a_person_sees_it_too_where_both_outputs_are_one(
+    #[case] options: &[&str],
+    #[case] code: i32,
+    #[case] said: &str,
+) {
+    let place = tempfile::tempdir().unwrap();
+    let screen = place.path().join("screen");
+    let output = fs::File::create(&screen).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lfpd"));
+    command.args(options).stdin(Stdio::null());
+    let status = command.stdout(output.try_clone().unwrap()).stderr(output).status().unwrap();
+    assert_eq!(status.code(), Some(code));
+    let seen = fs::read_to_string(screen).unwrap();
+    assert!(seen.contains(said), "{seen:?}");
+}
+
 #[test]
 fn the_banner_version_is_selectable() {
     let ground = Ground::new();

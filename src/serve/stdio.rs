@@ -4,7 +4,7 @@
 //! that may be the client.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -102,6 +102,18 @@ impl Descriptors {
     #[must_use]
     pub fn lead_to_a_client(&self) -> bool {
         self.input == Kind::Socket || self.output == Kind::Socket
+    }
+
+    /// Tells whoever started the program why it does not serve; nobody where that may be a client.
+    /// Only for before anything is said on these descriptors: where descriptor 2 was the same as
+    /// 1, as on a terminal or behind `2>&1`, it has been taken away, and 1 is as good.
+    pub fn explain(&self, why: &str) {
+        // Where even the complaint cannot be written, the exit code says it.
+        let _ = match self.standard_error {
+            StandardError::Ours => io::stderr().write_all(why.as_bytes()),
+            StandardError::Clients if self.lead_to_a_client() => Ok(()),
+            StandardError::Clients => io::stdout().write_all(why.as_bytes()),
+        };
     }
 
     /// The descriptor that tells who the client is: the socket among the two, if there is one.
