@@ -17,7 +17,7 @@ use crate::device::node::{Node, Trail};
 const COMMAND_CHARS: usize = 200;
 
 /// As many processes and descriptors as are looked at in one question.
-const DESCRIPTORS: usize = 1 << 20;
+const DESCRIPTORS: usize = 1 << 17;
 
 /// Somebody, or something, that keeps a device busy, or did.
 #[derive(Clone, Debug, PartialEq, Eq)]

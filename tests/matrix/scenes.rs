@@ -29,8 +29,10 @@ pub(crate) fn play(program: &Program) -> Row {
     }
 
     let ours = bench.lock_files();
+    // One for the port, one for the link to it in `/dev`.
     let contents: Vec<&[u8]> = ours.iter().map(|file| file.content.as_slice()).collect();
-    assert_eq!(contents, [format!("{pid:10}\n").as_bytes()], "what lfpd writes");
+    let content = format!("{pid:10}\n");
+    assert_eq!(contents, [content.as_bytes(); 2], "what lfpd writes");
     let (came, troupe) = bench.attempt();
     let untouched = bench.lock_files() == ours;
     let lfpd_holds = match came {
@@ -41,6 +43,8 @@ pub(crate) fn play(program: &Program) -> Row {
     };
     if lfpd_holds == Deed::Steals {
         drop(troupe);
+        // It took the port's own name; the lock still stands under the link's.
+        assert_eq!(lfpd.unlock(PORT, pid), 200, "{}: the thief is gone", program.name);
         assert_eq!(lfpd.lock(PORT, pid), 200, "{}: the thief is gone", program.name);
     } else {
         assert!(untouched, "{} spoilt the lock", program.name);
