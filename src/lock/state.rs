@@ -17,13 +17,14 @@ use lockfile::process::{Liveness, liveness};
 use lockfile::{Identity, Name, Pid, process};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
 use nix::unistd::UnlinkatFlags;
 
 /// The state directory, or the lack of one: then no pid is ever thought to be reused.
 #[derive(Debug)]
 pub struct State {
     handle: Option<OwnedFd>,
+    everybodys: bool,
     here: Option<Here>,
     starts: Starts,
 }
@@ -123,12 +124,24 @@ pub enum Remembered {
 }
 
 impl State {
-    /// Opens the state directory if there is one.
+    /// Opens the state directory if there is one. One that everybody may write is left alone: what
+    /// we would find there may be anybody's, and `/tmp` is searched for locks as well.
     #[must_use]
     pub fn open(path: &Path) -> Self {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let handle = nix::fcntl::open(path, flags, Mode::empty()).ok();
-        Self { handle, here: None, starts: Starts::Asked }
+        let everybodys = handle.as_ref().is_some_and(|handle| {
+            let mode = fstat(handle).map(|stat| Mode::from_bits_truncate(stat.st_mode));
+            mode.is_ok_and(|mode| mode.contains(Mode::S_IWOTH))
+        });
+        let handle = handle.filter(|_| !everybodys);
+        Self { handle, everybodys, here: None, starts: Starts::Asked }
+    }
+
+    /// Whether there is a state directory, but one that everybody may write.
+    #[must_use]
+    pub fn is_everybodys(&self) -> bool {
+        self.everybodys
     }
 
     /// For a service that lives long: looks up less of what it knows.
@@ -280,6 +293,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
     use rstest::rstest;
@@ -386,6 +400,23 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(starts.of(pid), None);
         assert_eq!(starts.of(Pid::this()), process::start_time(Pid::this()));
+    }
+
+    #[test]
+    fn what_anybody_may_have_written_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let (file, then) = (Identity { device: 1, inode: 2 }, SystemTime::now());
+        let files = [Written { name: name.clone(), file, at: then }];
+        State::open(dir.path()).remember(Pid::this(), &files).unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let mut state = State::open(dir.path());
+        assert!(state.is_everybodys() && !state.is_open());
+        assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Nothing);
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o775)).unwrap();
+        let mut state = State::open(dir.path());
+        assert!(!state.is_everybodys() && state.is_open());
+        assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Same);
     }
 
     #[test]

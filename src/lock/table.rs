@@ -365,6 +365,11 @@ impl Table {
         let lives_long = self.kept.is_wanted();
         self.state.get_or_insert_with(|| {
             let state = State::open(&self.places.state_dir);
+            if state.is_everybodys() {
+                let dir = self.places.state_dir.display();
+                let text = format!("no notes are kept in {dir}: everybody may write there");
+                self.journal.push(Event { weight: Weight::Warning, text });
+            }
             if lives_long { state.remembering_starts() } else { state }
         })
     }
