@@ -44,6 +44,23 @@ fn a_free_device_is_had_at_once() {
 }
 
 #[test]
+fn nobody_loses_his_place_to_the_silent() {
+    let daemon = Daemon::start(&["--max-per-user", "3"]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let mut waiter = daemon.on_unix().greeted();
+    waiter.say(&format!("wait ttyS1 {} 600", own()));
+    for _ in 0..3 {
+        assert_eq!(owner.ask("noop"), DONE);
+    }
+    let mut silent = daemon.on_unix().greeted();
+    let _later = daemon.on_unix().greeted();
+    assert_eq!(silent.line(), CLOSING);
+    assert_eq!(owner.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    assert_eq!(waiter.line(), DONE);
+}
+
+#[test]
 fn first_come_first_served() {
     let daemon = Daemon::start(&[]);
     let mut owner = daemon.on_tcp().greeted();

@@ -22,7 +22,7 @@ pub(super) struct Connection {
     /// What epoll was asked to tell of it, if anything.
     pub(super) interest: Option<EpollFlags>,
     pub(super) stream: OwnedFd,
-    /// Has completed a command.
+    /// Has completed a command, or waits for the answer to one.
     pub(super) spoke: bool,
     hears: bool,
     output: Vec<u8>,
@@ -139,7 +139,12 @@ impl Connection {
         loop {
             match service.attend(&mut self.client, input) {
                 Need::Receive => return None,
-                Need::Patience => return Some(Turn::Waits),
+                Need::Patience => {
+                    // Who stands in a line has said what he wants, and is not to lose his place
+                    // to those who have not.
+                    self.spoke = true;
+                    return Some(Turn::Waits);
+                }
                 Need::Survey(device) => return Some(Turn::Asks(device)),
                 Need::Close => return Some(Turn::Over),
                 Need::Send(line) => {
