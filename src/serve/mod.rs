@@ -55,8 +55,8 @@ pub enum Need {
     Send(String),
     /// Bring more bytes.
     Receive,
-    /// Have patience: the client waits for a device, and [`Service::attempt`],
-    /// [`Service::expire`] or [`Service::cancel`] will answer it.
+    /// Have patience: the client waits for a device, and `Service::attempt`,
+    /// `Service::expire` or `Service::cancel` will answer it.
     Patience,
     /// Call [`Service::survey`] when there is time for it.
     Survey(Option<DeviceName>),
