@@ -20,7 +20,7 @@
 //! store that must ask others for every request needs no other way in, and the one in memory pays
 //! neither an allocation nor an await for the possibility.
 //!
-//! What other parts of the crate (HTTP, client, load generator) build on is [`server::Server`] and
+//! What other parts of the crate (client, load generator) build on is [`server::Server`] and
 //! [`server::Handle`]: the handle gives the `stats` body, the counters, the draining flag and the
 //! number of connections, and may be cloned into any task or thread.
 

@@ -75,8 +75,6 @@ flags! {
     AuthToken = "auth-token", ["DFLOCKD_AUTH_TOKEN"], Kind::Text, "", "secret clients must show; others on this machine can see it, prefer the file";
     AuthTokenFile = "auth-token-file", ["DFLOCKD_AUTH_TOKEN_FILE"], Kind::Text, "", "file with the secret clients must show";
     FenceStateFile = "fence-state-file", ["DFLOCKD_FENCE_STATE_FILE"], Kind::Text, "", "file that keeps fences growing across restarts though the clock goes back";
-    HttpHost = "http-host", ["DFLOCKD_HTTP_HOST"], Kind::Text, "127.0.0.1", "address or name for HTTP";
-    HttpPort = "http-port", ["DFLOCKD_HTTP_PORT"], Kind::Port, "0", "port for HTTP; 0 for no HTTP";
     Debug = "debug", ["DFLOCKD_DEBUG"], Kind::Switch, "false", "log connections and requests too";
     Version = "version", [], Kind::Switch, "false", "print the version and exit";
 }

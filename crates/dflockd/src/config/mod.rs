@@ -28,10 +28,6 @@ pub struct Config {
     pub auth: Option<Secret>,
     /// Keeps fences growing across restarts.
     pub fence_state_file: Option<PathBuf>,
-    /// Address or name for HTTP.
-    pub http_host: String,
-    /// Port for HTTP, `None` for no HTTP.
-    pub http_port: Option<u16>,
     /// Log connections and requests too.
     pub debug: bool,
 }
@@ -117,7 +113,6 @@ struct Values<E> {
 impl<E: Fn(&str) -> Option<String>> Values<E> {
     fn config(&self) -> Result<Config, ConfigError> {
         let host = self.text(Name::Host);
-        let http_port = self.port(Name::HttpPort)?;
         self.seconds(Name::LeaseSweepInterval)?;
         Ok(Config {
             host: unbracket(&host).to_owned(),
@@ -127,8 +122,6 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             tls: self.tls()?,
             auth: self.secret()?,
             fence_state_file: self.path(Name::FenceStateFile),
-            http_host: unbracket(&self.text(Name::HttpHost)).to_owned(),
-            http_port: (http_port != 0).then_some(http_port),
             debug: self.switch(Name::Debug)?,
         })
     }

@@ -19,7 +19,7 @@ fn defaults_are_the_documented_ones() {
     let config = config(&[], &[]);
     let settings = &config.settings;
     assert_eq!((config.host.as_str(), config.port, config.debug), ("127.0.0.1", 6388, false));
-    assert_eq!((config.http_port, config.tls, config.unix_socket.is_none()), (None, None, true));
+    assert_eq!((config.tls, config.unix_socket.is_none()), (None, true));
     let times = [settings.read_timeout, settings.write_timeout, settings.shutdown_timeout];
     assert_eq!(times.map(Seconds::count), [23, 5, 30]);
     let caps = settings.caps;

@@ -37,7 +37,7 @@ pub(super) struct Arguments {
 /// How to reach the servers.
 #[derive(Args, Debug)]
 pub(super) struct Reach {
-    /// HOST:PORT, [V6]:PORT or unix:PATH. Given more than once, the key chooses the server by its
+    /// HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its
     /// CRC-32, as all dflockd clients do; list the same servers in the same order everywhere.
     #[arg(
         long = "server",
