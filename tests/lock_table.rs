@@ -517,6 +517,26 @@ fn a_flock_whose_taker_is_gone_is_busy_and_not_stale() {
     let _ = shell.wait();
 }
 
+/// What anybody may put into a directory that is only searched, like `/tmp`, blocks a port only if
+/// it is a lock of the process that it names, or of root's.
+#[test]
+fn planted_claims_in_a_directory_open_to_all_block_nothing() {
+    let machine = Machine::new();
+    fs::set_permissions(machine.path("other"), Permissions::from_mode(0o1777)).unwrap();
+    let planted = |name: &str| machine.path("other").join(name);
+    fs::create_dir(planted("LCK..ttyS1")).unwrap();
+    symlink("x", planted("lk..ttyS1")).unwrap();
+    fs::write(planted("LK.ttyS1"), decimal(own())).unwrap();
+    std::os::unix::fs::chown(planted("LK.ttyS1"), Some(65534), None).unwrap();
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
+    assert_eq!(machine.unlock("ttyS1", own()), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+
+    let holder = Holder::new();
+    fs::write(planted("LCK..pts_3"), decimal(holder.pid())).unwrap();
+    assert_eq!(machine.lock("pts/3", own()), Outcome::Busy, "root's own is believed");
+}
+
 /// Anybody may hold flock on a world-readable lock file; it must not keep its owner from letting
 /// go, and a stale one is busy meanwhile, not taken by two.
 #[test]

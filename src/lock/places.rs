@@ -72,6 +72,12 @@ impl Place {
         Ok(Self { directory, path: path.to_owned(), lockless_since: None })
     }
 
+    /// Whether everybody may put files there, as into `/tmp`.
+    #[must_use]
+    pub fn is_open_to_all(&self) -> bool {
+        self.directory.mode() & 0o002 != 0
+    }
+
     /// The full name of a file in it, for the journal.
     #[must_use]
     pub fn name(&self, file: &Name) -> String {

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use lockfile::process::{Liveness, liveness};
+use lockfile::process::{self, Liveness, liveness};
 use lockfile::{
     Breaking, Claim, Durability, Found, Judged, Name, Obstacle, Pid, Publication, Published,
     Removal, Withdrawal,
@@ -280,7 +280,7 @@ impl Table {
         let record = record::parse(judged.content()).ok();
         holder.pid = record.as_ref().map(|record| record.pid);
         holder.since = Some(judged.modified());
-        holder.user = holder.pid.and_then(lockfile::process::owner).or(Some(judged.owner()));
+        holder.user = holder.pid.and_then(process::owner).or(Some(judged.owner()));
         let note = record.map(|record| record.note).filter(|note| !note.is_empty());
         holder.command = holder.pid.and_then(who::command).or(note);
         holder.standing = match self.sentence(judged, now, name) {
@@ -431,10 +431,36 @@ impl Table {
                 continue;
             }
             for name in forms.written.iter().chain(&forms.searched) {
-                self.clear(place, name, now)?;
+                if !place.is_open_to_all() || self.is_credible(place, name) {
+                    self.clear(place, name, now)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether something in a directory that is only searched, and open to everybody (`/tmp`, where
+    /// Qt programs leave locks), is more than a claim: a lock of root's, or of the process that it
+    /// names. Otherwise anybody could block any port for ever without a process of his own.
+    fn is_credible(&mut self, place: &Place, name: &Name) -> bool {
+        let owner = match place.directory.read(name, READ_LIMIT) {
+            Ok(Found::Nothing) => return true,
+            Ok(Found::File(judged)) => {
+                let pid = record::parse(judged.content()).ok().map(|record| record.pid);
+                let gone = pid.is_some_and(|pid| liveness(pid) == Liveness::Gone);
+                if gone
+                    || judged.owner() == 0
+                    || pid.and_then(process::owner) == Some(judged.owner())
+                {
+                    return true;
+                }
+                format!("uid {}", judged.owner())
+            }
+            Ok(Found::Obstacle(obstacle)) => Busy::Obstacle(obstacle).to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.say(Weight::Notice, format!("stepped over {}, no lock: {owner}", place.name(name)));
+        false
     }
 
     fn clear(&mut self, place: &Place, name: &Name, now: SystemTime) -> Result<(), Stop> {

@@ -27,6 +27,7 @@ const SWEEP_AGE: Duration = Duration::from_secs(60);
 pub struct Directory {
     handle: OwnedFd,
     identity: Identity,
+    mode: u32,
 }
 
 /// The answer to [`Directory::publish`].
@@ -54,13 +55,19 @@ impl Directory {
         let failed = |errno| Error::new(Step::OpenDirectory, path.display(), errno);
         let handle = sys::open_directory(path).map_err(failed)?;
         let stat = nix::sys::stat::fstat(&handle).map_err(failed)?;
-        Ok(Self { handle, identity: Identity::of(&stat) })
+        Ok(Self { handle, identity: Identity::of(&stat), mode: stat.st_mode & 0o7777 })
     }
 
     /// Which directory it is: two paths to one directory have one identity.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// Its permission bits when it was opened: whether everybody may put files there.
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        self.mode
     }
 
     /// Reads what a name leads to: at most `limit` bytes of a regular file, never through a link,
