@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use scratch::{NOBODY, SEMA, SEMATS, Scratch};
 use sema::{Config, Durability, Semaphore, Slots};
@@ -43,6 +44,9 @@ fn main() {
     if !meant || words.iter().any(|word| word == "--list") {
         return;
     }
+    // Who was killed leaves orphans. A zombie counts as alive, and who adopts them else may take
+    // long to bury them; so they are ours.
+    nix::sys::prctl::set_child_subreaper(true).unwrap();
     contend("one lock", 1, &LOCK);
     contend("three slots", 3, &SLOTS);
     println!("test result: ok");
@@ -106,6 +110,7 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
                 *member = start(&scratch, member.way, slots);
             }
         }
+        bury_orphans(&members);
         std::thread::sleep(Duration::from_millis(5));
     }
     scratch.write("stop", "");
@@ -114,6 +119,19 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
         assert!(ended.success() || ended.signal() == Some(9), "{}: {ended}", member.way);
     }
     judge(title, &scratch, slots, killed, begin.elapsed());
+}
+
+/// Waits for adopted children that have ended, and leaves the members to those who hold them.
+fn bury_orphans(members: &[Member]) {
+    let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
+    while let Ok(status) = waitid(Id::All, ended | WaitPidFlag::WNOWAIT) {
+        match status.pid() {
+            Some(pid) if members.iter().all(|member| scratch::pid_of(&member.child) != pid) => {
+                let _ = waitid(Id::Pid(pid), ended);
+            }
+            Some(_) | None => return,
+        }
+    }
 }
 
 /// The process alone, its whole group (with the `sema` it may have started), or whoever is
@@ -163,6 +181,7 @@ fn only_sweepable_is_left(scratch: &Scratch, slots: u32) {
     // Orphaned `sema` processes may still be about to take a lock for a dead caller.
     let begin = Instant::now();
     loop {
+        bury_orphans(&[]);
         let ran = scratch.sema(&["clean", "locks/a", "--slots", &count]);
         assert_eq!(ran.code(), 0, "{ran:?}");
         let left = files(&scratch.at("locks"));
