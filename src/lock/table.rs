@@ -40,7 +40,7 @@ const TEMPORARY: &str = "lfpd";
 const ATTEMPTS: usize = 64;
 
 /// How often, and how long apart, a lock that another process is breaking right now is tried again.
-const CONTENDED_ATTEMPTS: usize = 5;
+const CONTENDED_ATTEMPTS: usize = 20;
 const CONTENDED_PAUSE: Duration = Duration::from_millis(1);
 
 /// Where locks are written and looked for.
@@ -673,9 +673,11 @@ impl Table {
                     Verdict::Stale(judged, _) => judged,
                 }
             };
-            // The owner lets go whoever holds the file by flock; a stale one that somebody else
-            // is breaking is that somebody's.
-            let removal = if own && patience.is_over() {
+            // A living owner lets go whoever holds the file by flock: nobody breaks his lock. A
+            // dead one's lock may be just being broken, however long that takes on a busy
+            // machine, and then it is the breaker's.
+            let living = own && liveness(pid) == Liveness::Alive;
+            let removal = if living && patience.is_over() {
                 place.directory.release(name, judged, TEMPORARY).map(Some)
             } else {
                 place.directory.try_release(name, judged)
@@ -687,7 +689,7 @@ impl Table {
                     return;
                 }
                 Ok(Some(Removal::Changed)) => {}
-                Ok(None) if patience.is_at_its_end() && !own => {
+                Ok(None) if patience.is_at_its_end() && !living => {
                     tally.busy += 1;
                     return;
                 }
