@@ -85,7 +85,8 @@ fn what_was_ignored_stays_ignored() {
 #[test]
 fn what_a_terminal_sends_is_not_repeated() {
     let bench = Bench::open();
-    let command = "import signal
+    // A signal that comes just before Python blocks in input() would be heard after it only.
+    let command = "import select, signal
 count = 0
 def heard(*_):
     global count
@@ -93,6 +94,7 @@ def heard(*_):
     print('heard', flush=True)
 signal.signal(signal.SIGINT, heard)
 print('ready', flush=True)
+while not select.select([0], [], [], 0.05)[0]: pass
 input()
 print('count', count, flush=True)";
     let begin = "import fcntl, os, sys, termios
