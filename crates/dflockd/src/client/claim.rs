@@ -3,14 +3,18 @@
 use super::address::ServerAddress;
 use super::connection::Connection;
 use super::dialogue::{Grant, Place};
-use super::error::ClientError;
+use super::error::{ClientError, Refusal};
 use super::lease::{Beginning, Lease};
 use super::settings::Settings;
 use super::shard::shard;
 use super::terms::{Key, Kind, TermError, Token};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep};
+
+/// A grant that comes later than this was waited for.
+const PROMPT: Duration = Duration::from_millis(100);
 
 /// A client of one server, or of several that share the keys among them.
 ///
@@ -130,8 +134,10 @@ impl Claim {
     pub async fn acquire(&self, timeout_s: u32) -> Result<Option<Lease>, ClientError> {
         let mut connection = self.connect().await?;
         let asked_at = Instant::now();
-        let grant = connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await?;
-        Ok(grant.map(|grant| self.begin(connection, grant, asked_at)))
+        match connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await? {
+            Some(grant) => self.begin(connection, grant, asked_at).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Takes it and leaves it without a keeper: the token must be renewed and released by hand,
@@ -155,7 +161,9 @@ impl Claim {
         let mut connection = self.connect().await?;
         let asked_at = Instant::now();
         match connection.enqueue(&self.key, self.kind, self.ttl_s).await? {
-            Place::Granted(grant) => Ok(Entry::Acquired(self.begin(connection, grant, asked_at))),
+            Place::Granted(grant) => {
+                self.begin(connection, grant, asked_at).await.map(Entry::Acquired)
+            }
             Place::Queued => Ok(Entry::Queued(Ticket::begin(self.clone(), connection))),
         }
     }
@@ -180,8 +188,23 @@ impl Claim {
         Connection::open(&self.server, &self.settings).await
     }
 
-    fn begin(&self, connection: Connection, grant: Grant, asked_at: Instant) -> Lease {
-        Lease::begin(Beginning {
+    /// A grant that took its time is renewed before anybody relies on it: when exactly the turn
+    /// came, and so when the lease ends, is not known before. It may have ended already, when this
+    /// machine slept while its answer lay in the socket.
+    async fn begin(
+        &self,
+        mut connection: Connection,
+        grant: Grant,
+        mut asked_at: Instant,
+    ) -> Result<Lease, ClientError> {
+        if asked_at.elapsed() >= PROMPT {
+            asked_at = Instant::now();
+            let half = Duration::from_secs(grant.ttl_s.into()) / 2;
+            connection.set_answer_limit(self.settings.answer_limit.min(half));
+            let renewed = connection.renew(&self.key, self.kind, &grant.token, Some(grant.ttl_s));
+            renewed.await.map_err(over_already)?;
+        }
+        Ok(Lease::begin(Beginning {
             settings: Arc::clone(&self.settings),
             server: self.server.clone(),
             connection,
@@ -189,8 +212,15 @@ impl Claim {
             kind: self.kind,
             grant,
             asked_at,
-        })
+        }))
     }
+}
+
+fn over_already(error: ClientError) -> ClientError {
+    if matches!(error, ClientError::Refused(Refusal::Error)) {
+        return ClientError::Refused(Refusal::LeaseExpired);
+    }
+    error
 }
 
 /// What joining the line gave.
@@ -229,8 +259,10 @@ impl Ticket {
         self.orders.send(order).await.map_err(|_| ClientError::closed())?;
         let mut connection = hand_over.await.map_err(|_| ClientError::closed())?;
         let asked_at = Instant::now();
-        let grant = connection.wait(&self.claim.key, self.claim.kind, timeout_s).await?;
-        Ok(grant.map(|grant| self.claim.begin(connection, grant, asked_at)))
+        match connection.wait(&self.claim.key, self.claim.kind, timeout_s).await? {
+            Some(grant) => self.claim.begin(connection, grant, asked_at).await.map(Some),
+            None => Ok(None),
+        }
     }
 }
 

@@ -18,9 +18,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// Pause between two attempts to reach a server again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// A grant that took longer than this is renewed at once: when exactly it was given, and so when
-/// it ends, is not known before.
-const PROMPT: Duration = Duration::from_millis(100);
 /// Renewals in one lease: two may fail before the end is near.
 const RENEWALS_PER_LEASE: u32 = 3;
 
@@ -72,7 +69,8 @@ pub(super) struct Beginning {
     pub(super) key: Key,
     pub(super) kind: Kind,
     pub(super) grant: Grant,
-    /// When the request that was granted had not been sent yet.
+    /// A moment at which the request that was granted, or the renewal of that grant, had not been
+    /// sent yet: the lease lasts from then at least.
     pub(super) asked_at: Instant,
 }
 
@@ -80,11 +78,7 @@ impl Lease {
     /// Starts the keeper.
     pub(super) fn begin(beginning: Beginning) -> Self {
         let Beginning { settings, server, connection, key, kind, grant, asked_at } = beginning;
-        let now = Instant::now();
-        let was_prompt = now.saturating_duration_since(asked_at) < PROMPT;
-        let started = if was_prompt { asked_at } else { now };
-        let lease = Duration::from_secs(grant.ttl_s.into());
-        let until = started + lease;
+        let until = asked_at + Duration::from_secs(grant.ttl_s.into());
         let (orders, inbox) = mpsc::channel(1);
         let (sender, state) = watch::channel(State::Held { until });
         let mut keeper = Keeper {
@@ -93,11 +87,9 @@ impl Lease {
             inbox,
             state: sender,
             until,
-            renew_at: now,
+            renew_at: asked_at,
         };
-        if was_prompt {
-            keeper.renew_at = started + keeper.claim.renewal_interval();
-        }
+        keeper.renew_at += keeper.claim.renewal_interval();
         tokio::spawn(keeper.keep());
         Self { key, grant, orders, state }
     }
@@ -295,12 +287,15 @@ impl Keeper {
         }
     }
 
-    /// Tells the holder, closes the connection, and refuses a release that comes later.
+    /// Tells the holder, and refuses a release that comes later. The connection stays open until
+    /// the holder has let go: a server that wakes up would give the lock away when it closes, and
+    /// until the end of the lease the holder may still be busy with stopping.
     async fn lose(self, loss: Loss) {
         let Self { connection, mut inbox, state, .. } = self;
         state.send_replace(State::Lost(loss));
+        let order = inbox.recv().await;
         drop(connection);
-        if let Some(order) = inbox.recv().await {
+        if let Some(order) = order {
             let _ = order.send(Err(ClientError::Refused(Refusal::Error)));
         }
     }

@@ -2,14 +2,14 @@
 
 use super::args::{Acquire, Bench, Claimed, Held, Reach, Renew};
 use super::outcome::Failure;
-use super::{print, reach};
+use super::signals::{ENDING, Signals};
+use super::{print, print_all, reach};
 use crate::client::{Claim, Client, ClientError, Connection, Grant, Key, Lease, Refusal, Token};
 use crate::load::{Keys, Length, Plan};
 use serde_json::{Value, json};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What stands for "wait for ever": the longest time every server can count (68 years).
 const FOR_EVER_S: u32 = i32::MAX.unsigned_abs();
@@ -41,19 +41,29 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> R
     if acquire.hold {
         let lease = claim.acquire(timeout_s(claimed)).await?;
         let lease = lease.ok_or_else(|| not_granted(claimed))?;
+        let signals = Signals::catch(&ENDING).map_err(|error| Failure::System("signals", error))?;
         let grant = Grant { token: lease.token().clone(), ttl_s: lease.ttl_s() };
-        show_grant(claimed, &grant, json)?;
-        return hold(lease).await;
+        if let Err(failure) = show_grant(claimed, &grant, json) {
+            lease.release().await?;
+            return Err(failure);
+        }
+        return hold(lease, signals).await;
     }
     let grant = claim.acquire_detached(timeout_s(claimed)).await?;
     let grant = grant.ok_or_else(|| not_granted(claimed))?;
     // The server has seen the connection close. Only it knows whether it let the lock go then.
     let claim = claim.ttl_s(grant.ttl_s)?;
     match claim.renew(&grant.token).await {
-        Ok(_) => show_grant(claimed, &grant, json),
-        Err(ClientError::Refused(Refusal::Error)) => Err(Failure::ReleasedOnDisconnect),
-        Err(error) => Err(error.into()),
+        Ok(_) => {}
+        Err(ClientError::Refused(Refusal::Error)) => return Err(Failure::ReleasedOnDisconnect),
+        Err(error) => return Err(error.into()),
     }
+    let shown = show_grant(claimed, &grant, json);
+    if shown.is_err() {
+        // A token that nobody has read would keep the lock for a whole lease.
+        claim.release(&grant.token).await?;
+    }
+    shown
 }
 
 fn show_grant(claimed: &Claimed, grant: &Grant, json: bool) -> Result<(), Failure> {
@@ -69,20 +79,14 @@ fn show_grant(claimed: &Claimed, grant: &Grant, json: bool) -> Result<(), Failur
     } else {
         grant.token.as_str().to_owned()
     };
-    print(format!("{text}\n").as_bytes())
+    print_all(format!("{text}\n").as_bytes())
 }
 
 /// Until standard input ends, a signal comes, or the lease is lost.
-async fn hold(mut lease: Lease) -> Result<(), Failure> {
-    let watch = |kind| signal(kind).map_err(|error| Failure::System("signals", error));
-    let mut terminate = watch(SignalKind::terminate())?;
-    let mut interrupt = watch(SignalKind::interrupt())?;
-    let mut hang_up = watch(SignalKind::hangup())?;
+async fn hold(mut lease: Lease, mut signals: Signals) -> Result<(), Failure> {
     tokio::select! {
         () = end_of_input() => {}
-        _ = Signal::recv(&mut terminate) => {}
-        _ = Signal::recv(&mut interrupt) => {}
-        _ = Signal::recv(&mut hang_up) => {}
+        _ = signals.next() => {}
         loss = lease.lost() => return Err(Failure::Lost(loss)),
     }
     Ok(lease.release().await?)

@@ -32,8 +32,8 @@ pub(super) struct Child {
 pub(super) enum Change {
     /// It ended, with this exit code as a shell would give it.
     Ended(u8),
-    /// It was stopped, most often by Ctrl-Z.
-    Stopped,
+    /// It was stopped by this signal, most often by Ctrl-Z.
+    Stopped(Signal),
     /// Nothing new.
     Nothing,
 }
@@ -81,7 +81,7 @@ impl Child {
             Ok(WaitStatus::Signaled(_, signal, _)) => {
                 Change::Ended(u8::try_from(128 + signal as i32).unwrap_or(128))
             }
-            Ok(WaitStatus::Stopped(..)) => Change::Stopped,
+            Ok(WaitStatus::Stopped(_, signal)) => Change::Stopped(signal),
             Ok(_) | Err(_) => Change::Nothing,
         }
     }

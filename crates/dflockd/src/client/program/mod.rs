@@ -8,6 +8,7 @@ mod child;
 mod outcome;
 mod reach;
 mod run;
+mod signals;
 mod terminal;
 
 use args::{Arguments, Command};
@@ -28,8 +29,7 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+            return ExitCode::from(show(&error));
         }
     };
     let json = arguments.json;
@@ -38,6 +38,21 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             complain(&failure, json);
             ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Complaints and what `--help` and `--version` ask for; the latter must not get lost unnoticed.
+fn show(error: &clap::Error) -> u8 {
+    if error.use_stderr() {
+        let _ = error.print();
+        return USAGE;
+    }
+    match print(error.to_string().as_bytes()) {
+        Ok(()) => 0,
+        Err(failure) => {
+            complain(&failure, false);
+            failure.exit_code()
         }
     }
 }
@@ -76,7 +91,7 @@ async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u
     let mut settings = reach::settings(reach)?;
     match command {
         Command::Run(run) => {
-            settings.margin = run::grace(&run);
+            settings.margin = run::margin(&run);
             return run::run(&run, reach::client(settings)?, json).await;
         }
         Command::Acquire(acquire) => {
@@ -93,11 +108,17 @@ async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u
 
 /// Writes to standard output; a reader that went away is no failure.
 fn print(bytes: &[u8]) -> Result<(), Failure> {
-    let mut output = io::stdout().lock();
-    match output.write_all(bytes).and_then(|()| output.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.map_err(|error| Failure::System("standard output", error)),
+    match print_all(bytes) {
+        Err(Failure::System(_, error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome,
     }
+}
+
+/// Writes to standard output what somebody must read.
+fn print_all(bytes: &[u8]) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    let written = output.write_all(bytes).and_then(|()| output.flush());
+    written.map_err(|error| Failure::System("standard output", error))
 }
 
 fn complain(failure: &Failure, json: bool) {

@@ -5,22 +5,42 @@ use super::ask;
 use super::child::{Change, Child};
 use super::complain;
 use super::outcome::Failure;
-use super::terminal::Terminal;
+use super::signals::Signals;
+use super::terminal::{Terminal, in_pipeline};
 use crate::client::{Client, Lease, Loss};
 use nix::sys::signal::{Signal, raise};
 use std::ffi::OsString;
-use std::io;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
+/// What is heard while the command runs. All but SIGCHLD and SIGCONT are passed on.
+const HEARD: [Signal; 9] = [
+    Signal::SIGCHLD,
+    Signal::SIGCONT,
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTSTP,
+];
 /// How often an emptying process group is looked at while it is being stopped.
 const STOP_POLL: Duration = Duration::from_millis(10);
+/// What KILL may take, so that the command is gone when the lease ends and not a little later.
+const KILL_TIME: Duration = Duration::from_millis(100);
 /// After KILL only the kernel is waited for.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
-pub(super) fn grace(run: &Run) -> Duration {
-    Duration::from_secs(run.grace.into())
+/// How long before the end of a lease that cannot be renewed the command is told to stop.
+pub(super) fn margin(run: &Run) -> Duration {
+    Duration::from_secs(run.grace.into()) + KILL_TIME
+}
+
+/// As much of the margin as the lease has room for (see `Settings::margin`), less the time to die.
+fn grace(run: &Run, lease: &Lease) -> Duration {
+    let third = Duration::from_secs(lease.ttl_s().into()) / 3;
+    margin(run).min(third).saturating_sub(KILL_TIME)
 }
 
 pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Failure> {
@@ -31,9 +51,23 @@ pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Fai
         Some(lease) => lease,
         None => return not_granted(run, json),
     };
-    let signals = Signals::catch().map_err(|error| Failure::System("signals", error))?;
-    let command = Held::start(run, lease, signals);
-    command?.see_through(json).await
+    let signals = match Signals::catch(&HEARD) {
+        Ok(signals) => signals,
+        Err(error) => return give_up(lease, Failure::System("signals", error)).await,
+    };
+    match start(run, &lease) {
+        Ok((child, terminal)) => {
+            let grace = grace(run, &lease);
+            Held { lease, child, terminal, signals, grace }.see_through(json).await
+        }
+        Err(failure) => give_up(lease, failure).await,
+    }
+}
+
+/// Nothing was started: what went wrong matters more than whether the release went well.
+async fn give_up(lease: Lease, failure: Failure) -> Result<u8, Failure> {
+    let _ = lease.release().await;
+    Err(failure)
 }
 
 fn not_granted(run: &Run, json: bool) -> Result<u8, Failure> {
@@ -47,46 +81,44 @@ fn not_granted(run: &Run, json: bool) -> Result<u8, Failure> {
     }
 }
 
+fn start(run: &Run, lease: &Lease) -> Result<(Child, Terminal), Failure> {
+    let fence = lease.fence().map(|fence| OsString::from(fence.to_string()));
+    let token = OsString::from(lease.token().as_str());
+    let mut additions = vec![("DFLOCK_KEY", run.claimed.key.as_os_str()), ("DFLOCK_TOKEN", &token)];
+    if let Some(fence) = &fence {
+        additions.push(("DFLOCK_FENCE", fence));
+    }
+    let terminal = Terminal::controlling();
+    let child = Child::start(&run.command, &additions)?;
+    if !in_pipeline() && terminal.is_ours() {
+        terminal.lend(child.group());
+        // It may have reached for the terminal before it was in the foreground.
+        child.signal(Signal::SIGCONT);
+    }
+    Ok((child, terminal))
+}
+
 /// A running command under a held lease.
 struct Held {
     lease: Lease,
     child: Child,
-    terminal: Option<Terminal>,
+    terminal: Terminal,
     signals: Signals,
     grace: Duration,
 }
 
 impl Held {
-    fn start(run: &Run, lease: Lease, signals: Signals) -> Result<Self, Failure> {
-        let fence = lease.fence().map(|fence| OsString::from(fence.to_string()));
-        let token = OsString::from(lease.token().as_str());
-        let mut additions =
-            vec![("DFLOCK_KEY", run.claimed.key.as_os_str()), ("DFLOCK_TOKEN", &token)];
-        if let Some(fence) = &fence {
-            additions.push(("DFLOCK_FENCE", fence));
-        }
-        let terminal = Terminal::ours();
-        let child = Child::start(&run.command, &additions)?;
-        if let Some(terminal) = &terminal {
-            terminal.lend(child.group());
-            // It may have reached for the terminal before it was in the foreground.
-            child.signal(Signal::SIGCONT);
-        }
-        let third = Duration::from_secs(lease.ttl_s().into()) / 3;
-        Ok(Self { lease, child, terminal, signals, grace: grace(run).min(third) })
-    }
-
     async fn see_through(mut self, json: bool) -> Result<u8, Failure> {
         let outcome = self.wait().await;
         match outcome {
             Err(loss) => {
                 complain(&Failure::Lost(loss), json);
                 self.stop().await;
-                self.give_terminal_back();
+                self.terminal.take_back(self.child.group());
                 Ok(Failure::Lost(loss).exit_code())
             }
             Ok(code) => {
-                self.give_terminal_back();
+                self.terminal.take_back(self.child.group());
                 if let Err(error) = self.lease.release().await {
                     complain(&Failure::Client(error), json);
                 }
@@ -100,35 +132,56 @@ impl Held {
         loop {
             match self.child.change() {
                 Change::Ended(code) => return Ok(code),
-                Change::Stopped => self.pause()?,
+                Change::Stopped(signal) => self.stopped(signal)?,
                 Change::Nothing => {}
             }
             tokio::select! {
                 biased;
                 loss = self.lease.lost() => return Err(loss),
-                caught = self.signals.next() => match caught {
-                    Caught::Child => {}
-                    Caught::Forward(signal) => self.child.signal(signal),
-                },
+                signal = self.signals.next() => self.pass_on(signal),
             }
         }
     }
 
-    /// Ctrl-Z: the command was stopped, so stop as well, for the shell to see. Nobody renews
-    /// meanwhile; if the lease is over when we wake, the command must not go on.
-    fn pause(&mut self) -> Result<(), Loss> {
-        let Some(terminal) = &self.terminal else { return Ok(()) };
-        terminal.take_back();
-        let _ = raise(Signal::SIGSTOP);
-        match self.lease.held_until() {
-            Some(until) if until > Instant::now() => {}
-            Some(_) | None => return Err(Loss::Unreachable),
+    fn pass_on(&self, signal: Signal) {
+        if signal == Signal::SIGCONT {
+            self.resume();
+        } else if signal != Signal::SIGCHLD {
+            self.child.signal(signal);
         }
-        if terminal.is_ours() {
-            terminal.lend(self.child.group());
+    }
+
+    /// The terminal has stopped the command, by Ctrl-Z or because it reached for the terminal
+    /// from the background. Who stopped it otherwise will continue it, too.
+    fn stopped(&mut self, signal: Signal) -> Result<(), Loss> {
+        let reached = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        if !reached && signal != Signal::SIGTSTP {
+            return Ok(());
         }
-        self.child.signal(Signal::SIGCONT);
+        if !(reached && self.terminal.is_ours()) {
+            self.pause()?;
+        }
+        if self.terminal.is_ours() || !reached {
+            self.resume();
+        }
         Ok(())
+    }
+
+    /// Stops as well, for the shell to see. Nobody renews meanwhile; if the lease is over when we
+    /// wake, the command must not go on.
+    fn pause(&self) -> Result<(), Loss> {
+        self.terminal.take_back(self.child.group());
+        // Not SIGSTOP: where no shell is there to continue us, the kernel leaves this one out.
+        let _ = raise(Signal::SIGTTIN);
+        match self.lease.held_until() {
+            Some(until) if until > Instant::now() => Ok(()),
+            Some(_) | None => Err(Loss::Unreachable),
+        }
+    }
+
+    fn resume(&self) {
+        self.terminal.lend(self.child.group());
+        self.child.signal(Signal::SIGCONT);
     }
 
     /// TERM, and KILL for whoever is left after the grace.
@@ -149,54 +202,6 @@ impl Held {
                 return;
             }
             sleep(STOP_POLL).await;
-        }
-    }
-
-    fn give_terminal_back(&self) {
-        if let Some(terminal) = &self.terminal {
-            terminal.take_back();
-        }
-    }
-}
-
-enum Caught {
-    Child,
-    Forward(Signal),
-}
-
-/// The signals that are passed on, and the one that says something became of the command.
-struct Signals {
-    child: unix::Signal,
-    terminate: unix::Signal,
-    interrupt: unix::Signal,
-    hang_up: unix::Signal,
-    quit: unix::Signal,
-    user_1: unix::Signal,
-    user_2: unix::Signal,
-}
-
-impl Signals {
-    fn catch() -> io::Result<Self> {
-        Ok(Self {
-            child: signal(SignalKind::child())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-            quit: signal(SignalKind::quit())?,
-            user_1: signal(SignalKind::user_defined1())?,
-            user_2: signal(SignalKind::user_defined2())?,
-        })
-    }
-
-    async fn next(&mut self) -> Caught {
-        tokio::select! {
-            _ = self.child.recv() => Caught::Child,
-            _ = self.terminate.recv() => Caught::Forward(Signal::SIGTERM),
-            _ = self.interrupt.recv() => Caught::Forward(Signal::SIGINT),
-            _ = self.hang_up.recv() => Caught::Forward(Signal::SIGHUP),
-            _ = self.quit.recv() => Caught::Forward(Signal::SIGQUIT),
-            _ = self.user_1.recv() => Caught::Forward(Signal::SIGUSR1),
-            _ = self.user_2.recv() => Caught::Forward(Signal::SIGUSR2),
         }
     }
 }
