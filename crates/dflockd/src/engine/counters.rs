@@ -1,4 +1,6 @@
-//! What the engine counts. Pure numbers that only grow.
+//! What the engine counts: events, which only grow, and what there is now. Pure numbers.
+
+use super::request::Refusal;
 
 /// Upper bounds of the wait histogram's buckets in microseconds; one more bucket has no bound.
 pub const WAIT_BOUNDS_MICROS: [u64; 9] =
@@ -42,10 +44,75 @@ pub struct Counters {
     pub expiries: u64,
     /// Waits that ended without a grant.
     pub timeouts: u64,
-    /// Requests refused with a status of their own.
-    pub refusals: u64,
+    /// Requests refused with a status of their own, by the place of their [`Refusal`].
+    pub refusals: [u64; Refusal::ALL.len()],
     /// From request to grant, immediate ones included.
     pub waits: Histogram,
+}
+
+impl Counters {
+    /// Counts one refusal.
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        if let Some(count) = self.refusals.get_mut(refusal as usize) {
+            *count = count.wrapping_add(1);
+        }
+    }
+
+    /// Refusals of one kind.
+    #[must_use]
+    pub fn refused(&self, refusal: Refusal) -> u64 {
+        self.refusals.get(refusal as usize).copied().unwrap_or_default()
+    }
+}
+
+/// What is in the tables now. Kept while keys are used, so that nobody has to search for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Keys with a limit of 1 that somebody holds or waits for.
+    pub locks: usize,
+    /// Keys with a greater limit that somebody holds or waits for.
+    pub semaphores: usize,
+    /// Keys with a limit of 1 that nobody holds or waits for.
+    pub idle_locks: usize,
+    /// Keys with a greater limit that nobody holds or waits for.
+    pub idle_semaphores: usize,
+    /// Locks that are held.
+    pub lock_holders: usize,
+    /// Slots of semaphores that are held.
+    pub semaphore_holders: usize,
+    /// Places in queues of locks.
+    pub lock_waiters: usize,
+    /// Places in queues of semaphores.
+    pub semaphore_waiters: usize,
+}
+
+/// Whether somebody holds a key or waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Busy,
+    Idle,
+}
+
+impl Census {
+    /// Where keys of this limit and use are counted.
+    pub(super) const fn keys(&mut self, limit: u64, usage: Use) -> &mut usize {
+        match (limit, usage) {
+            (1, Use::Busy) => &mut self.locks,
+            (_, Use::Busy) => &mut self.semaphores,
+            (1, Use::Idle) => &mut self.idle_locks,
+            (_, Use::Idle) => &mut self.idle_semaphores,
+        }
+    }
+
+    /// Where holders of a key of this limit are counted.
+    pub(super) const fn holders(&mut self, limit: u64) -> &mut usize {
+        if limit == 1 { &mut self.lock_holders } else { &mut self.semaphore_holders }
+    }
+
+    /// Where waiters of a key of this limit are counted.
+    pub(super) const fn waiters(&mut self, limit: u64) -> &mut usize {
+        if limit == 1 { &mut self.lock_waiters } else { &mut self.semaphore_waiters }
+    }
 }
 
 #[cfg(test)]

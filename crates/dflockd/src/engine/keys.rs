@@ -1,5 +1,6 @@
 //! The table of keys, and the list of idle ones in the order in which they became so.
 
+use super::counters::{Census, Use};
 use super::request::Progress;
 use super::slab::{Id, Slab};
 use super::state::{Caps, Holder};
@@ -27,6 +28,8 @@ pub(super) struct KeyEntry {
     idle_prev: Id<Self>,
     idle_next: Id<Self>,
     listed: bool,
+    /// As what the census has it.
+    counted: Use,
 }
 
 impl KeyEntry {
@@ -49,6 +52,7 @@ pub(super) struct Keys {
     idle_head: Id<KeyEntry>,
     idle_tail: Id<KeyEntry>,
     next_collection: Moment,
+    census: Census,
 }
 
 impl Keys {
@@ -60,6 +64,7 @@ impl Keys {
             idle_head: Id::NIL,
             idle_tail: Id::NIL,
             next_collection: Moment::default(),
+            census: Census::default(),
         }
     }
 
@@ -108,7 +113,9 @@ impl Keys {
             idle_prev: Id::NIL,
             idle_next: Id::NIL,
             listed: false,
+            counted: Use::Idle,
         });
+        *self.census.keys(limit.count(), Use::Idle) += 1;
         let entries = &self.entries;
         self.table.insert_unique(widen(hash), id, |&other| widen(entries[other].hash));
         id
@@ -118,6 +125,12 @@ impl Keys {
     pub(super) fn settle(&mut self, now: Moment, id: Id<KeyEntry>) {
         let entry = &mut self.entries[id];
         entry.touched = now;
+        let usage = if entry.is_idle() { Use::Idle } else { Use::Busy };
+        if entry.counted != usage {
+            *self.census.keys(entry.limit, entry.counted) -= 1;
+            *self.census.keys(entry.limit, usage) += 1;
+            entry.counted = usage;
+        }
         let idle = entry.is_idle() && entry.pins == 0;
         match (entry.listed, idle) {
             (false, true) => self.list(id),
@@ -128,6 +141,34 @@ impl Keys {
             }
             (false, false) => {}
         }
+    }
+
+    pub(super) const fn census(&self) -> &Census {
+        &self.census
+    }
+
+    pub(super) fn add_holder(&mut self, id: Id<KeyEntry>) {
+        let entry = &mut self.entries[id];
+        entry.held += 1;
+        *self.census.holders(entry.limit) += 1;
+    }
+
+    pub(super) fn remove_holder(&mut self, id: Id<KeyEntry>) {
+        let entry = &mut self.entries[id];
+        entry.held -= 1;
+        *self.census.holders(entry.limit) -= 1;
+    }
+
+    pub(super) fn add_waiter(&mut self, id: Id<KeyEntry>) {
+        let entry = &mut self.entries[id];
+        entry.waiters += 1;
+        *self.census.waiters(entry.limit) += 1;
+    }
+
+    pub(super) fn remove_waiter(&mut self, id: Id<KeyEntry>) {
+        let entry = &mut self.entries[id];
+        entry.waiters -= 1;
+        *self.census.waiters(entry.limit) -= 1;
     }
 
     fn list(&mut self, id: Id<KeyEntry>) {
@@ -189,7 +230,9 @@ impl Keys {
 
     fn forget(&mut self, id: Id<KeyEntry>) {
         self.unlist(id);
-        let hash = self.entries[id].hash;
+        let entry = &self.entries[id];
+        let hash = entry.hash;
+        *self.census.keys(entry.limit, entry.counted) -= 1;
         if let Ok(found) = self.table.find_entry(widen(hash), |&other| other == id) {
             found.remove();
         }

@@ -28,7 +28,7 @@ mod waiting;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 pub(crate) mod wheel;
 
-pub use counters::{Counters, Histogram, WAIT_BOUNDS_MICROS};
+pub use counters::{Census, Counters, Histogram, WAIT_BOUNDS_MICROS};
 pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
 };

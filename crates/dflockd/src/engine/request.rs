@@ -125,6 +125,20 @@ pub enum Refusal {
     Draining,
 }
 
+impl Refusal {
+    /// All of them, each at its own place.
+    pub const ALL: [Self; 8] = [
+        Self::MaxLocks,
+        Self::MaxWaiters,
+        Self::LimitMismatch,
+        Self::NotEnqueued,
+        Self::AlreadyEnqueued,
+        Self::LeaseExpired,
+        Self::NotHeld,
+        Self::Draining,
+    ];
+}
+
 /// What [`Engine::ask`](super::Engine::ask) says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -39,18 +39,18 @@ pub struct Party {
 }
 
 impl<M: Mint> Engine<M> {
-    /// Looks at the next `budget` places of the table of keys and tells `note` the place and the
-    /// queue's length of every key in use. Begin with a cursor of 0.
+    /// Looks at the next `budget` places of the table of keys and tells `note` the place, the
+    /// name and the queue's length of every key in use. Begin with a cursor of 0.
     pub fn look_over(
         &self,
         cursor: &mut u32,
         budget: u32,
-        mut note: impl FnMut(u32, u32),
+        mut note: impl FnMut(u32, &[u8], u32),
     ) -> Progress {
         let end = cursor.saturating_add(budget).min(self.keys.places());
         for place in *cursor..end {
             if let Some(entry) = self.keys.get(Id::new(place)).filter(|entry| !entry.is_idle()) {
-                note(place, entry.waiters);
+                note(place, &entry.name, entry.waiters);
             }
         }
         *cursor = end;
@@ -165,7 +165,7 @@ mod tests {
 
         let mut seen = Vec::new();
         let mut cursor = 0;
-        while engine.look_over(&mut cursor, 1, |place, waiters| seen.push((place, waiters)))
+        while engine.look_over(&mut cursor, 1, |place, _, waiters| seen.push((place, waiters)))
             == Progress::More
         {}
         assert_eq!(seen.iter().map(|(_, waiters)| *waiters).collect::<Vec<_>>(), [2, 0]);

@@ -1,6 +1,6 @@
 //! The engine's tables and what each request does to them.
 
-use super::counters::Counters;
+use super::counters::{Census, Counters};
 use super::keys::{KeyEntry, Keys};
 use super::request::{Answer, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict};
 use super::slab::{Id, Slab};
@@ -179,6 +179,11 @@ impl<M: Mint> Engine<M> {
         self.waiters.len()
     }
 
+    /// What is in the tables now, by kind.
+    pub const fn census(&self) -> &Census {
+        self.keys.census()
+    }
+
     fn acquire(
         &mut self,
         now: Moment,
@@ -281,7 +286,7 @@ impl<M: Mint> Engine<M> {
             self.holders[key_next].key_prev = id;
         }
         self.keys[key].holders = id;
-        self.keys[key].held += 1;
+        self.keys.add_holder(key);
         if self.keys[key].limit > 1 {
             let holders = &self.holders;
             self.fences.insert_unique(spread(token.fence()), id, |&other| {
@@ -401,7 +406,7 @@ impl<M: Mint> Engine<M> {
         if let Some(next) = holder.key_next.some() {
             self.holders[next].key_prev = holder.key_prev;
         }
-        self.keys[holder.key].held -= 1;
+        self.keys.remove_holder(holder.key);
     }
 
     /// Serves due timers.
@@ -427,7 +432,7 @@ impl<M: Mint> Engine<M> {
             Answer::Released => self.counters.releases += 1,
             Answer::Renewed(_) => self.counters.renewals += 1,
             Answer::TimedOut => self.counters.timeouts += 1,
-            Answer::Refused(_) => self.counters.refusals += 1,
+            Answer::Refused(refusal) => self.counters.refuse(refusal),
             Answer::Granted(_) | Answer::Acquired(_) | Answer::Queued => {}
         }
     }

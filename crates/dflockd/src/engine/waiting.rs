@@ -247,7 +247,7 @@ impl<M: Mint> Engine<M> {
             self.waiters[prev].next = id;
         }
         self.keys[key].tail = id;
-        self.keys[key].waiters += 1;
+        self.keys.add_waiter(key);
         self.keys.settle(now, key);
         id
     }
@@ -283,7 +283,7 @@ impl<M: Mint> Engine<M> {
         if waiter.blocked {
             self.conns[waiter.conn].blocked = Id::NIL;
         }
-        self.keys[waiter.key].waiters -= 1;
+        self.keys.remove_waiter(waiter.key);
         self.keys.settle(now, waiter.key);
         Some(waiter)
     }

@@ -17,12 +17,12 @@ mod transport;
 pub use self::core::Tallies;
 pub use fence_file::FenceFile;
 pub use listener::Listener;
-pub use roster::{Addresses, Roster};
+pub use roster::{Addresses, Roster, Wanted};
 pub use settings::{AuthToken, Settings};
 pub use tls::Tls;
 
 use self::core::Shared;
-use crate::engine::{Counters, Progress, Seconds, StatsCursor};
+use crate::engine::{Census, Counters, Progress, Seconds, StatsCursor};
 use driver::Driver;
 use std::io;
 use std::sync::Arc;
@@ -48,12 +48,10 @@ pub struct Numbers {
     pub connections: Tallies,
     /// Connections now.
     pub open_connections: usize,
-    /// Keys in the table now, idle ones included.
-    pub keys: usize,
-    /// Slots given out now.
-    pub held: usize,
-    /// Places in queues now.
-    pub waiting: usize,
+    /// Keys, holders and waiters now.
+    pub census: Census,
+    /// Whether the end has begun.
+    pub draining: bool,
     /// Since the start.
     pub uptime: Duration,
 }
@@ -139,24 +137,16 @@ impl Handle {
             engine: *core.engine.counters(),
             connections: core.tallies,
             open_connections: core.connections(),
-            keys: core.engine.keys(),
-            held: core.engine.held(),
-            waiting: core.engine.waiting(),
+            census: *core.engine.census(),
+            draining: core.draining,
             uptime: Duration::from_micros(self.0.now().micros()),
         }
     }
 
-    /// The body of `stats`: JSON without `ok ` and newline. For large tables ask for it in pieces.
-    pub fn stats(&self) -> String {
-        let mut body = String::new();
-        let mut cursor = StatsCursor::default();
-        while self.stats_piece(&mut cursor, &mut body, core::STATS_PIECE_BYTES) == Progress::More {}
-        body
-    }
-
-    /// Appends the next piece of the `stats` body, about `room` bytes.
-    pub fn stats_piece(&self, cursor: &mut StatsCursor, out: &mut String, room: usize) -> Progress {
+    /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of
+    /// about 64 KiB, between which others are to be served.
+    pub fn stats_piece(&self, cursor: &mut StatsCursor, out: &mut String) -> Progress {
         let now = self.0.now();
-        self.0.core().stats(now, cursor, out, room)
+        self.0.core().stats(now, cursor, out, core::STATS_PIECE_BYTES)
     }
 }

@@ -1,22 +1,37 @@
 //! The roster for people: who holds what, since when, and who waits. Looks at the table in small
-//! steps, so that nobody's request waits for somebody's curiosity.
+//! steps and lets others be served between them, so that nobody's request waits for somebody's
+//! curiosity.
 
 use super::Handle;
 use crate::engine::{KeyView, Party, Progress};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::IpAddr;
+use tokio::task::yield_now;
 
-/// Places of the table looked at under one lock.
-const PLACES_PER_STEP: u32 = 2048;
+/// Places of the table looked at in one step: some 10 to 50 microseconds.
+const PLACES_PER_STEP: u32 = 512;
+/// Keys shown in one step.
+const VIEWS_PER_STEP: usize = 16;
+
+/// What somebody wants to see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Only keys with these bytes in their name; empty for all.
+    pub part: Vec<u8>,
+    /// At most so many keys.
+    pub keys: usize,
+    /// At most so many holders and so many waiters of each key.
+    pub parties: usize,
+}
 
 /// Some keys in use, those with the longest queues first.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     /// The keys shown.
     pub keys: Vec<(KeyView, Addresses)>,
-    /// Keys in use, shown or not.
-    pub in_use: usize,
+    /// Keys in use with the wanted name, shown or not.
+    pub matching: usize,
 }
 
 /// Where the parties of a [`KeyView`] are connected from, in the same order. Nothing for a Unix
@@ -29,31 +44,56 @@ pub struct Addresses {
     pub waiting: Vec<Option<IpAddr>>,
 }
 
-impl Handle {
-    /// At most `most_keys` keys in use, with at most `most_parties` holders and waiters each. Not a
-    /// picture of one moment.
-    #[must_use]
-    pub fn roster(&self, most_keys: usize, most_parties: usize) -> Roster {
-        let mut picked = BinaryHeap::new();
-        let mut in_use = 0;
-        let mut cursor = 0;
-        let mut progress = Progress::More;
-        while progress == Progress::More {
-            progress =
-                self.0.core().engine.look_over(&mut cursor, PLACES_PER_STEP, |place, waiters| {
-                    in_use += 1;
-                    picked.push(Reverse((waiters, Reverse(place))));
-                    if picked.len() > most_keys {
-                        picked.pop();
-                    }
-                });
+/// The `most` keys with the longest queues seen so far; of equal ones the first.
+struct Picked {
+    most: usize,
+    heap: BinaryHeap<Reverse<(u32, Reverse<u32>)>>,
+}
+
+impl Picked {
+    fn note(&mut self, place: u32, waiters: u32) {
+        self.heap.push(Reverse((waiters, Reverse(place))));
+        if self.heap.len() > self.most {
+            self.heap.pop();
         }
-        let places = picked.into_sorted_vec();
-        let keys = places
-            .into_iter()
-            .filter_map(|Reverse((_, Reverse(place)))| self.view(place, most_parties))
-            .collect();
-        Roster { keys, in_use }
+    }
+
+    fn places(self) -> impl Iterator<Item = u32> {
+        self.heap.into_sorted_vec().into_iter().map(|Reverse((_, Reverse(place)))| place)
+    }
+}
+
+impl Handle {
+    /// What is wanted, in use now. Not a picture of one moment when the table is large.
+    pub async fn roster(&self, wanted: &Wanted) -> Roster {
+        let finder = memchr::memmem::Finder::new(&wanted.part);
+        let is_wanted = |name: &[u8]| wanted.part.is_empty() || finder.find(name).is_some();
+        let mut picked = Picked { most: wanted.keys, heap: BinaryHeap::new() };
+        let mut roster = Roster::default();
+        let mut cursor = 0;
+        loop {
+            let note = |place, name: &[u8], waiters| {
+                if is_wanted(name) {
+                    roster.matching += 1;
+                    picked.note(place, waiters);
+                }
+            };
+            let progress = self.0.core().engine.look_over(&mut cursor, PLACES_PER_STEP, note);
+            if progress == Progress::Done {
+                break;
+            }
+            yield_now().await;
+        }
+        for (count, place) in picked.places().enumerate() {
+            if count % VIEWS_PER_STEP == VIEWS_PER_STEP - 1 {
+                yield_now().await;
+            }
+            // Another key may have come to this place meanwhile.
+            roster
+                .keys
+                .extend(self.view(place, wanted.parties).filter(|(view, _)| is_wanted(&view.name)));
+        }
+        roster
     }
 
     fn view(&self, place: u32, most_parties: usize) -> Option<(KeyView, Addresses)> {
@@ -66,5 +106,82 @@ impl Handle {
             waiting: view.waiting.iter().map(address).collect(),
         };
         Some((view, addresses))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Caps, Key, Limit, Request, Seconds, Verdict};
+    use crate::server::{Server, Settings};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    /// A server nobody runs, with these keys held by one connection and one waiter for the last.
+    fn server_with(names: impl Iterator<Item = String>) -> Server {
+        let caps = Caps { max_locks: usize::MAX, ..Settings::default().caps };
+        let server = Server::new(Settings { caps, ..Settings::default() }, Vec::new());
+        let shared = &server.shared;
+        let (holder, _) = shared.core().admit(&shared.settings, None).unwrap();
+        let (waiter, _) = shared.core().admit(&shared.settings, None).unwrap();
+        let mut last = String::new();
+        let ask = |conn, name: &str| {
+            let key = Key::new(name.as_bytes()).unwrap();
+            let timeout = Seconds::new(9).unwrap();
+            let request = Request::Acquire { key, limit: Limit::ONE, timeout, ttl: None };
+            shared.core().ask(shared.now(), conn, request)
+        };
+        for name in names {
+            assert!(matches!(ask(holder, &name), Verdict::Now(_)));
+            last = name;
+        }
+        assert_eq!(ask(waiter, &last), Verdict::Later);
+        server
+    }
+
+    /// The roster, and how often others could be served before it was there.
+    fn roster(server: &Server, wanted: &Wanted) -> (Roster, usize) {
+        let handle = server.handle();
+        let mut future = pin!(handle.roster(wanted));
+        let mut turns = 0;
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(roster) => return (roster, turns),
+                Poll::Pending => turns += 1,
+            }
+        }
+    }
+
+    fn wanted(part: &str, keys: usize) -> Wanted {
+        Wanted { part: part.as_bytes().to_vec(), keys, parties: 10 }
+    }
+
+    /// However many keys there are: few are shown, and others are served between small steps.
+    #[test]
+    fn a_great_table_is_looked_over_in_small_steps() {
+        const KEYS: usize = 100_000;
+        let server = server_with((0..KEYS).map(|key| format!("key-{key}")));
+        let (all, turns) = roster(&server, &wanted("", 200));
+        assert_eq!((all.matching, all.keys.len()), (KEYS, 200));
+        assert!(turns >= KEYS / PLACES_PER_STEP as usize, "{turns}");
+        // The longest queue first, though it is the last in the table.
+        assert_eq!(all.keys[0].0.name, b"key-99999");
+        assert_eq!(all.keys[1].0.name, b"key-0");
+    }
+
+    #[test]
+    fn a_part_of_the_name_chooses() {
+        let server = server_with(["build-1", "deploy", "build-2"].map(str::to_owned).into_iter());
+        let names = |part| {
+            let (roster, _) = roster(&server, &wanted(part, 10));
+            assert_eq!(roster.matching, roster.keys.len());
+            roster.keys.into_iter().map(|(view, _)| view.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("build"), [b"build-2", b"build-1"]);
+        assert_eq!(names("eplo"), [b"deploy"]);
+        assert!(names("nobody").is_empty());
+        let (none, _) = roster(&server, &wanted("build", 0));
+        assert_eq!((none.matching, none.keys.len()), (2, 0));
     }
 }

@@ -6,7 +6,7 @@ mod reply;
 mod request;
 
 pub use frame::{Caps, Scan, scan};
-pub use reply::{MAX_REPLY_BYTES, push_answer, status};
+pub use reply::{MAX_REPLY_BYTES, push_answer, refusal_status, status};
 pub use request::{Fault, Request, parse};
 
 /// Longest line, without its end.

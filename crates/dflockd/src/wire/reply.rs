@@ -35,6 +35,12 @@ pub fn push_answer(out: &mut Vec<u8>, answer: &Answer) {
     }
 }
 
+/// The status of a refusal, for counting.
+#[must_use]
+pub fn refusal_status(refusal: Refusal) -> &'static str {
+    std::str::from_utf8(refused(refusal)).unwrap_or_default().trim_end()
+}
+
 const fn refused(refusal: Refusal) -> &'static [u8] {
     match refusal {
         Refusal::MaxLocks => b"error_max_locks\n",

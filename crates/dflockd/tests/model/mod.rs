@@ -5,8 +5,8 @@
 //! of different events meet and their order is never in doubt.
 
 use dflockd::engine::{
-    Answer, AutoRelease, Caps, ConnId, Effect, Engine, Grant, Key, Limit, Mint, Moment, Progress,
-    Refusal, Request, Seconds, Token, Ttl, Verdict,
+    Answer, AutoRelease, Caps, Census, ConnId, Effect, Engine, Grant, Key, Limit, Mint, Moment,
+    Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
 };
 use std::collections::BTreeMap;
 use std::hash::RandomState;
@@ -99,6 +99,27 @@ struct Model {
 }
 
 impl Model {
+    fn census(&self) -> Census {
+        let mut census = Census::default();
+        for lock in self.locks.values() {
+            let (held, waiting) = (lock.holders.len(), lock.queue.len());
+            match (lock.limit, held + waiting) {
+                (1, 0) => census.idle_locks += 1,
+                (1, _) => census.locks += 1,
+                (_, 0) => census.idle_semaphores += 1,
+                (_, _) => census.semaphores += 1,
+            }
+            if lock.limit == 1 {
+                census.lock_holders += held;
+                census.lock_waiters += waiting;
+            } else {
+                census.semaphore_holders += held;
+                census.semaphore_waiters += waiting;
+            }
+        }
+        census
+    }
+
     fn serve(&mut self, key: u8, now: u64) {
         let lock = self.locks.get_mut(&key).unwrap();
         while (lock.holders.len() as u64) < lock.limit && !lock.queue.is_empty() {
@@ -537,6 +558,7 @@ impl Pair {
         let waiting: usize = self.model.locks.values().map(|lock| lock.queue.len()).sum();
         assert_eq!((self.engine.held(), self.engine.waiting()), (held, waiting));
         assert_eq!(self.engine.keys(), self.model.locks.len());
+        assert_eq!(*self.engine.census(), self.model.census());
         for lock in self.model.locks.values() {
             assert!(lock.holders.len() as u64 <= lock.limit, "too many holders");
             let full = lock.holders.len() as u64 == lock.limit;
