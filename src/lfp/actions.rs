@@ -1,11 +1,11 @@
 //! The short commands: each asks once, and says what came of it.
 
+use answer::Value;
 use clap_complete::{Shell, generate};
 use lockfile::Pid;
 
 use super::arguments::{self, Asked, AskedInTime, Program, Route};
 use super::broker::{Broker, Trouble, Waited};
-use super::json::Value;
 use super::outcome::{Failure, Kind, exit};
 use super::output::Output;
 use super::report::{self, Row, Service, Sight, in_the_way};

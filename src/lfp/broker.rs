@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use handover::{Signals, Woken};
 use lockfile::process;
 use nix::sys::signal::Signal;
 
 use super::arguments::Route;
 use super::listener;
-use super::signals::{self, Signals, Woken};
 use crate::client::{Address, Client, Error};
 use crate::device::node::follow;
 use crate::device::os;
@@ -334,7 +334,7 @@ impl Wait<'_> {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let woken = match self.signals {
                 Some(signals) => signals.pause(Some(client.as_fd()), left),
-                None => signals::pause(Some(client.as_fd()), left),
+                None => handover::pause(Some(client.as_fd()), left),
             };
             if woken != Woken::Signal {
                 return Ok(client.finish_wait());
@@ -393,7 +393,7 @@ impl Wait<'_> {
                 signals.ending().map(Waited::Interrupted)
             }
             None => {
-                signals::pause(None, Some(pause));
+                handover::pause(None, Some(pause));
                 None
             }
         }

@@ -5,11 +5,11 @@ use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use answer::Value;
 use lockfile::{Directory, Found, Judged, Name, Pid, Removal};
 
 use super::arguments::Route;
 use super::broker::{Broker, places};
-use super::json::Value;
 use super::outcome::{Failure, Kind, exit};
 use super::output::{Output, printable};
 use super::report::{self, Row};

@@ -8,13 +8,11 @@ mod arguments;
 mod broker;
 mod calendar;
 mod clean;
-mod json;
 mod listener;
 mod outcome;
 mod output;
 mod report;
 mod run;
-mod signals;
 mod table;
 
 use std::ffi::OsString;
@@ -31,8 +29,8 @@ use output::Output;
 /// Runs the program to its end. The arguments are with the program's name.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let Some(code) = run::told_by_wrapper(arguments.iter().skip(1)) {
-        return ExitCode::from(code);
+    if let Some(refusal) = handover::take_over(arguments.iter().skip(1)) {
+        return ExitCode::from(run::refused(&refusal));
     }
     match Options::try_parse_from(arguments) {
         Ok(options) => ExitCode::from(act(options)),

@@ -7,7 +7,8 @@ use nix::sys::signal::Signal;
 use super::broker::Reason;
 use super::report::Row;
 
-/// The exit codes, from sysexits(3) where that has one.
+/// The exit codes, from sysexits(3) where that has one; those that a shell has too are in
+/// [`handover::exit`].
 pub(super) mod exit {
     /// Done.
     pub(in super::super) const DONE: u8 = 0;
@@ -25,15 +26,6 @@ pub(super) mod exit {
     pub(in super::super) const TIMED_OUT: u8 = 75;
     /// `EX_NOPERM`
     pub(in super::super) const NOT_PERMITTED: u8 = 77;
-    /// As a shell has it.
-    pub(in super::super) const NOT_EXECUTABLE: u8 = 126;
-    /// As a shell has it.
-    pub(in super::super) const NOT_FOUND: u8 = 127;
-
-    /// As a shell has it.
-    pub(in super::super) fn by_signal(signal: i32) -> u8 {
-        u8::try_from(signal).unwrap_or(0).saturating_add(128)
-    }
 }
 
 /// Why it was not done.
@@ -79,7 +71,7 @@ impl Failure {
             Kind::TimedOut(_) => exit::TIMED_OUT,
             Kind::NotPermitted(_) | Kind::Left => exit::NOT_PERMITTED,
             Kind::Unreachable(_) => exit::UNREACHABLE,
-            Kind::Interrupted(signal) => exit::by_signal(*signal as i32),
+            Kind::Interrupted(signal) => handover::exit::by_signal(*signal as i32),
             Kind::System(_) => exit::SYSTEM,
         }
     }

@@ -3,8 +3,9 @@
 use std::cell::Cell as Slot;
 use std::io::{self, IsTerminal, Write};
 
+use answer::Value;
+
 use super::arguments::Format;
-use super::json::Value;
 use super::outcome::Failure;
 use super::report::Row;
 use super::table::Colour;
@@ -32,11 +33,9 @@ impl Output {
 
     /// Prints text, whatever was asked for.
     pub(super) fn print(&self, text: &str) {
-        let mut stdout = io::stdout().lock();
-        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            // Whoever read it has had enough.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => self.lost.set(true),
-            Ok(()) | Err(_) => {}
+        if let Err(error) = answer::print(text) {
+            self.lost.set(true);
+            warn(&format!("standard output: {error}"));
         }
     }
 

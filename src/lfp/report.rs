@@ -5,12 +5,12 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use answer::Value;
 use lockfile::Pid;
 
 use super::arguments::Route;
 use super::broker::{Broker, Trouble, places};
 use super::calendar::{age, timestamp};
-use super::json::Value;
 use super::outcome::{Failure, Kind};
 use super::output::printable;
 use super::table::{Cell, Colour, Style, aligned};

@@ -1,4 +1,5 @@
-//! Signals to `lfp run`, before the command runs and while it does.
+//! Signals to `lfp run`, before the command runs and while it does. More about the command under its
+//! wrapper is in the tests of the crate `handover`.
 
 use rstest::rstest;
 use testbed::{LIMIT, User};
@@ -7,12 +8,7 @@ use crate::bench::{Bench, LONG, PORT};
 
 #[rstest]
 #[case("TERM")]
-#[case("INT")]
-#[case("HUP")]
-#[case("QUIT")]
-#[case("USR1")]
 #[case("USR2")]
-#[case("ALRM")]
 fn are_handed_to_the_command(#[case] name: &str) {
     let bench = Bench::open();
     let script = format!(
@@ -30,8 +26,6 @@ fn are_handed_to_the_command(#[case] name: &str) {
 
 #[rstest]
 #[case("TERM", 15)]
-#[case("INT", 2)]
-#[case("HUP", 1)]
 fn end_a_command_that_does_not_mind_them(#[case] name: &str, #[case] number: i32) {
     let bench = Bench::open();
     let words = ["--direct", "run", PORT, "--", "sh", "-c", "echo ready; exec sleep 1000"];

@@ -351,8 +351,15 @@ fn mark_of(path: &Path) -> Option<Mark> {
     let may_be_killed = parts.next()? == "1";
     let same = lockfile::process::start_time(sema::Pid::new(pid.into())?) == Some(start);
     let pid = Pid::from_raw(pid);
-    let lives = same && kill(pid, None) != Err(Errno::ESRCH);
+    let lives = same && kill(pid, None) != Err(Errno::ESRCH) && !is_zombie(pid);
     lives.then_some(Mark { pid, may_be_killed })
+}
+
+/// What is dead and not waited for yet does nothing inside: `sema run` lets the lock go before it
+/// waits for its command.
+fn is_zombie(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
 }
 
 fn inside(directory: &Path, slots: u32, may_be_killed: bool) {

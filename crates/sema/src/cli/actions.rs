@@ -1,9 +1,12 @@
 //! What `sema` does: one request, one outcome, one exit code.
 
 use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use answer::{Value, print};
 use clap::CommandFactory;
+use handover::Signals;
 use lockfile::Pid;
 
 use super::arguments::{
@@ -11,8 +14,7 @@ use super::arguments::{
     Release, Run, Status, Taking, Wait,
 };
 use super::outcome::{Failure, Outcome, exit, printable};
-use super::signals::{self, Signals};
-use super::{complain, print, run};
+use super::{complain, run};
 use crate::error::Error;
 use crate::guard::{Guard, Releaser};
 use crate::record::Holder;
@@ -33,7 +35,7 @@ pub(crate) fn perform(words: Vec<OsString>) -> u8 {
 fn dispatch(command: Command) -> u8 {
     match command {
         Command::Try(words) => {
-            signals::hold_off();
+            handover::hold_off();
             let outcome = try_acquire(&words.lock, words.holder, &words.taking);
             report(&words.lock.path, words.lock.output.form(), outcome)
         }
@@ -47,7 +49,7 @@ fn dispatch(command: Command) -> u8 {
                 complain("sema: --force releases one file: name the slot, PATH.1 to PATH.N\n");
                 return exit::USAGE;
             }
-            signals::hold_off();
+            handover::hold_off();
             report(&lock.path, lock.output.form(), release(&words))
         }
         Command::Status(Status { lock }) => {
@@ -110,7 +112,18 @@ fn acquire(words: &Acquire) -> Result<Outcome, Error> {
 }
 
 pub(crate) fn catch_signals() -> Result<Signals, Error> {
-    Signals::catch(&[]).map_err(system)
+    Signals::catch().map_err(system)
+}
+
+/// A signal ends a wait, and so does the end of the process that stands by.
+impl Alarm for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        AsFd::as_fd(self)
+    }
+
+    fn ring(&self) -> Option<i32> {
+        self.ending().map(|signal| signal as i32)
+    }
 }
 
 /// An error of the few system calls that concern no file.
@@ -203,7 +216,7 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> u8 {
         Form::Quiet if code == exit::HELD => {}
         Form::Text | Form::Quiet => complain(&failure.sentence(path)),
         Form::Json => {
-            let value = super::json::Value::Object(failure.members());
+            let value = Value::Object(failure.members());
             let _ = print(&(value.compact() + "\n"));
         }
     }

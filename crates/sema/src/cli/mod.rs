@@ -2,11 +2,9 @@
 
 mod actions;
 mod arguments;
-mod json;
 mod outcome;
 mod run;
 mod semats;
-mod signals;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -14,8 +12,10 @@ use std::process::ExitCode;
 /// The whole program `sema`.
 #[must_use]
 pub fn sema() -> ExitCode {
-    let told = run::told_by_wrapper(std::env::args_os().skip(1));
-    ExitCode::from(told.unwrap_or_else(|| actions::perform(std::env::args_os().collect())))
+    ExitCode::from(match handover::take_over(std::env::args_os().skip(1)) {
+        Some(refusal) => run::refused(&refusal),
+        None => actions::perform(std::env::args_os().collect()),
+    })
 }
 
 /// The whole program `semats`.
@@ -23,13 +23,6 @@ pub fn sema() -> ExitCode {
 pub fn semats() -> ExitCode {
     let words = std::env::args_os().skip(1);
     ExitCode::from(semats::main(words.collect()))
-}
-
-/// Writes to standard output. A reader who has gone away is no reason to panic.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 /// Writes to standard error, whether anybody listens or not.

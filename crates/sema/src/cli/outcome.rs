@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use super::json::Value;
+use answer::Value;
+
 use crate::cleaning::{Listed, Swept};
 use crate::error::Error;
 use crate::judge::HeldStatus;
@@ -11,7 +12,7 @@ use crate::path::PathProblem;
 use crate::record::LockInfo;
 use crate::semaphore::SlotStatus;
 
-/// Exit codes of `sema`.
+/// Exit codes of `sema`, besides those that a shell has too ([`handover::exit`]).
 pub(crate) mod exit {
     /// Done.
     pub(crate) const DONE: u8 = 0;
@@ -21,15 +22,6 @@ pub(crate) mod exit {
     pub(crate) const USAGE: u8 = 2;
     /// File or system error.
     pub(crate) const SYSTEM: u8 = 3;
-    /// `run`: the command is there and cannot be executed, as a shell says it.
-    pub(crate) const NOT_EXECUTABLE: u8 = 126;
-    /// `run`: there is no such command, as a shell says it.
-    pub(crate) const NOT_FOUND: u8 = 127;
-
-    /// Ended by a signal, as a shell says it.
-    pub(crate) fn by_signal(number: i32) -> u8 {
-        u8::try_from(number).unwrap_or(0).saturating_add(128)
-    }
 }
 
 /// What a command of `sema` came to.
@@ -249,7 +241,7 @@ impl<'a> Failure<'a> {
             | Error::Process { .. }
             | Error::System(_) => exit::SYSTEM,
             Error::InvalidPath { .. } | Error::NoHolder { .. } => exit::USAGE,
-            Error::Interrupted { signal } => exit::by_signal(*signal),
+            Error::Interrupted { signal } => handover::exit::by_signal(*signal),
         }
     }
 

@@ -167,11 +167,3 @@ fn a_failure_names_the_holder() {
     let sentence = Failure { error: &error }.sentence(Path::new("/run/a\n.lock"));
     assert_eq!(sentence, "sema: /run/a .lock: held by process 12345\n");
 }
-
-#[rstest]
-#[case::hangup(1, 129)]
-#[case::kill(9, 137)]
-#[case::last(64, 192)]
-fn a_signal_is_128_and_its_number(#[case] signal: i32, #[case] code: u8) {
-    assert_eq!(exit::by_signal(signal), code);
-}

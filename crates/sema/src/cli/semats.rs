@@ -7,12 +7,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use answer::{Value, print};
+use handover::Signals;
 use lockfile::Pid;
 
-use super::json::Value;
 use super::outcome::{Failure, exit, info_members, lines};
-use super::signals::{self, Signals};
-use super::{actions, complain, print};
+use super::{actions, complain};
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::{Guard, Releaser};
@@ -226,7 +226,7 @@ fn perform(request: &Request) -> u8 {
             let _ = print(&form(request.form, members));
             exit::DONE
         }
-        Err(Error::Interrupted { signal }) => exit::by_signal(signal),
+        Err(Error::Interrupted { signal }) => handover::exit::by_signal(signal),
         Err(error) => failed(request, &error),
     }
 }
@@ -247,14 +247,14 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
     let own = Holder::bare(crate::system::number(Pid::this()));
     match request.command {
         Command::TryAcquire => {
-            signals::hold_off();
+            handover::hold_off();
             let guard =
                 semaphore.try_acquire_as(request.tag.as_deref(), &mut || Ok(own.clone()))?;
             Ok(acquired(guard))
         }
         Command::Acquire => acquire(request, semaphore, &own),
         Command::Release => {
-            signals::hold_off();
+            handover::hold_off();
             let releaser = if request.force { Releaser::Anyone } else { Releaser::Holder(&own) };
             semaphore.release_for(releaser)?;
             Ok(vec![("status", "released".into())])

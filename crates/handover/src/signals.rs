@@ -1,12 +1,15 @@
-//! Signals as something to wait for (signalfd(2)), so that none arrives between taking a lock and
-//! knowing that it was taken.
+//! Signals as something to wait for (signalfd(2)). Decides nothing about them.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 
 /// Signals that ask a program to end, or that a command may want to hear.
 const ENDING: [Signal; 7] = [
@@ -19,18 +22,24 @@ const ENDING: [Signal; 7] = [
     Signal::SIGUSR2,
 ];
 
+/// From here on none of these signals interrupts: for work that is too short to matter and whose
+/// result is told. Never fails in a way that could be acted upon.
+pub fn hold_off() {
+    let _ = ENDING.iter().copied().collect::<SigSet>().thread_block();
+}
+
 /// One signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Arrived {
-    pub(super) signal: Signal,
-    pub(super) sender: Sender,
-    /// SIGCHLD: the child has ended, and was not merely stopped or continued.
-    ended: bool,
+pub struct Arrived {
+    /// Which.
+    pub signal: Signal,
+    /// From where.
+    pub sender: Sender,
 }
 
 /// Where a signal comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sender {
+pub enum Sender {
     /// The kernel; for the signals here a terminal, which tells its whole process group.
     Kernel,
     /// A process.
@@ -39,7 +48,7 @@ pub(super) enum Sender {
 
 /// Why a pause ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Woken {
+pub enum Woken {
     /// A signal may have arrived.
     Signal,
     /// What else was waited for is readable.
@@ -51,84 +60,90 @@ pub(super) enum Woken {
 /// The signals of this process, readable. Those that were ignored when the program began stay
 /// ignored (nohup(1)).
 #[derive(Debug)]
-pub(super) struct Signals {
+pub struct Signals {
     fd: SignalFd,
     /// Those that were not held off before.
     newly_held: SigSet,
+    /// Whose end is news. Others may be our children too: whoever became us by execve(2) may have
+    /// started some.
+    child: Cell<Option<Pid>>,
 }
 
 impl Signals {
-    /// Holds the ending signals and SIGCHLD off and makes them readable.
-    pub(super) fn catch() -> nix::Result<Self> {
+    /// Holds HUP, INT, QUIT, TERM, ALRM, USR1, USR2 and CHLD off and makes them readable. For the
+    /// calling thread, and for those that it starts afterwards.
+    ///
+    /// # Errors
+    /// The kernel gives no descriptor.
+    pub fn catch() -> nix::Result<Self> {
         let ignored = ignored();
         let heard = ENDING.into_iter().filter(|signal| !is_in(*signal, ignored));
         let set: SigSet = heard.chain([Signal::SIGCHLD]).collect();
         let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let newly_held = set.iter().filter(|signal| !before.contains(*signal)).collect();
-        Ok(Self { fd, newly_held })
+        Ok(Self { fd, newly_held, child: Cell::new(None) })
+    }
+
+    /// From now on the end of this child ends a wait.
+    pub(crate) fn expect(&self, child: Pid) {
+        self.child.set(Some(child));
     }
 
     /// For a child, which inherits what is held off: the numbers of the signals that it is to let
     /// through again with [`let_through`].
-    pub(super) fn newly_held(&self) -> String {
+    pub(crate) fn newly_held(&self) -> String {
         let numbers = self.newly_held.iter().map(|signal| (signal as i32).to_string());
         numbers.collect::<Vec<_>>().join(",")
     }
 
     /// The next signal that has arrived. Does not wait.
-    pub(super) fn next(&self) -> Option<Arrived> {
+    pub fn next(&self) -> Option<Arrived> {
         /// `si_code` of what the kernel itself sends (sigaction(2)).
         const SI_KERNEL: i32 = 0x80;
-        /// `CLD_EXITED`, `CLD_KILLED` and `CLD_DUMPED` (sigaction(2)).
-        const ENDED: std::ops::RangeInclusive<i32> = 1..=3;
         loop {
             let info = self.fd.read_signal().ok()??;
             let number = i32::try_from(info.ssi_signo).ok()?;
             if let Ok(signal) = Signal::try_from(number) {
                 let kernel = info.ssi_code == SI_KERNEL;
                 let sender = if kernel { Sender::Kernel } else { Sender::Process };
-                let ended = signal == Signal::SIGCHLD && ENDED.contains(&info.ssi_code);
-                return Some(Arrived { signal, sender, ended });
+                return Some(Arrived { signal, sender });
             }
         }
     }
 
-    /// The first signal that has arrived and asks for an end, or SIGCHLD when our child has
-    /// ended. Does not wait.
-    pub(super) fn ending(&self) -> Option<Signal> {
-        let mut arrived = std::iter::from_fn(|| self.next());
-        let ending = |it: &Arrived| it.signal != Signal::SIGCHLD || it.ended;
-        arrived.find(ending).map(|first| first.signal)
+    /// The first signal that has arrived and asks for an end; CHLD only when the process that
+    /// stands by has ended. Does not wait.
+    pub fn ending(&self) -> Option<Signal> {
+        std::iter::from_fn(|| self.next())
+            .map(|arrived| arrived.signal)
+            .find(|signal| *signal != Signal::SIGCHLD || self.child.get().is_some_and(has_ended))
     }
 
-    /// Waits for a signal, for the other descriptor, or for the end of the time.
-    pub(super) fn pause(&self, other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
-        wait(&[Some(self.fd.as_fd()), other], time)
+    /// Waits for a signal, for the other descriptor to be readable, or for the end of the time.
+    pub fn pause(&self, other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
+        wait([Some(self.fd.as_fd()), other], time)
     }
 }
 
-/// Undoes [`Signals::catch`] in a child. `None`: these are no signals.
-pub(super) fn let_through(numbers: &str) -> Option<()> {
-    let signal = |number: &str| Signal::try_from(number.parse::<i32>().ok()?).ok();
-    let numbers = numbers.split(',').filter(|number| !number.is_empty());
-    let set: SigSet = numbers.map(signal).collect::<Option<_>>()?;
-    set.thread_unblock().ok()
+/// Readable when a signal has arrived.
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 /// [`Signals::pause`] without signals: those end the program as they always do.
-pub(super) fn pause(other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
-    wait(&[None, other], time)
+pub fn pause(other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
+    wait([None, other], time)
 }
 
 /// One poll(2), the signals first. The caller looks again whatever it says.
-fn wait(places: &[Option<BorrowedFd<'_>>; 2], time: Option<Duration>) -> Woken {
-    let [signals, other] = places;
-    let mut open: Vec<PollFd<'_>> = [signals, other]
-        .into_iter()
-        .flatten()
-        .map(|descriptor| PollFd::new(*descriptor, PollFlags::POLLIN))
-        .collect();
+fn wait(places: [Option<BorrowedFd<'_>>; 2], time: Option<Duration>) -> Woken {
+    let [signals, _] = places;
+    let open = places.iter().flatten();
+    let mut open: Vec<PollFd<'_>> =
+        open.map(|descriptor| PollFd::new(*descriptor, PollFlags::POLLIN)).collect();
     // Rounded up: a wait must not end early and then spin.
     let timeout = time.map_or(PollTimeout::NONE, |time| {
         PollTimeout::try_from(time.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX)
@@ -143,8 +158,22 @@ fn wait(places: &[Option<BorrowedFd<'_>>; 2], time: Option<Duration>) -> Woken {
     }
 }
 
+/// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.
+pub(crate) fn has_ended(child: Pid) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    !matches!(waitid(Id::Pid(child), flags), Ok(WaitStatus::StillAlive) | Err(Errno::EINTR))
+}
+
+/// Undoes [`Signals::catch`] in a child. `None`: these are no signals.
+pub(crate) fn let_through(numbers: &str) -> Option<()> {
+    let signal = |number: &str| Signal::try_from(number.parse::<i32>().ok()?).ok();
+    let numbers = numbers.split(',').filter(|number| !number.is_empty());
+    let set: SigSet = numbers.map(signal).collect::<Option<_>>()?;
+    set.thread_unblock().ok()
+}
+
 /// Whether a signal was ignored when the program began.
-pub(super) fn is_ignored(signal: Signal) -> bool {
+pub(crate) fn is_ignored(signal: Signal) -> bool {
     is_in(signal, ignored())
 }
 

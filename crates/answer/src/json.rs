@@ -1,16 +1,22 @@
-//! JSON as both programs write it (RFC 8259). Pure. Ours is flat and small: a page of code instead
-//! of a dependency.
+//! JSON (RFC 8259). Values in, text out. Ours is flat and small: a page of code instead of a
+//! dependency.
 
 use std::fmt::Write;
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// `null`: not known.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A whole number; ours are never negative.
     Number(u64),
+    /// A string.
     Text(String),
+    /// An array.
     List(Vec<Value>),
+    /// An object, its members in this order.
     Object(Vec<(&'static str, Value)>),
 }
 
@@ -22,20 +28,22 @@ impl From<&str> for Value {
 
 impl Value {
     /// On one line, without blanks.
-    pub(crate) fn compact(&self) -> String {
+    #[must_use]
+    pub fn compact(&self) -> String {
         let mut text = String::new();
         self.write(&mut text, None);
         text
     }
 
     /// Indented by two blanks a level, as JavaScript's `JSON.stringify(value, null, 2)`.
-    pub(crate) fn indented(&self) -> String {
+    #[must_use]
+    pub fn indented(&self) -> String {
         let mut text = String::new();
         self.write(&mut text, Some(0));
         text
     }
 
-    /// Our values nest three deep at most, so calling itself is safe here.
+    /// Values nest as deep as the code that makes them writes them down, so calling itself is safe.
     fn write(&self, text: &mut String, level: Option<usize>) {
         match self {
             Self::Null => text.push_str("null"),

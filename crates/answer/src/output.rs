@@ -1,0 +1,63 @@
+//! Standard output, written at once and to the end.
+
+use std::io::{self, Write};
+
+/// Writes all of a text to standard output. A reader who has had enough (`| head`) is no failure;
+/// a full disk is one, which whoever calls must tell.
+///
+/// # Errors
+/// The text, or a part of it, could not be written.
+pub fn print(text: &str) -> io::Result<()> {
+    write(&mut io::stdout().lock(), text)
+}
+
+fn write(to: &mut impl Write, text: &str) -> io::Result<()> {
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    /// Fails at the one or the other, as a buffered output may.
+    struct Failing {
+        at_write: Option<io::ErrorKind>,
+        at_flush: Option<io::ErrorKind>,
+    }
+
+    impl Write for Failing {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.at_write.map_or(Ok(bytes.len()), |kind| Err(kind.into()))
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            self.at_flush.map_or(Ok(()), |kind| Err(kind.into()))
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told() {
+        let mut full = File::options().write(true).open("/dev/full").unwrap();
+        assert_eq!(write(&mut full, "x").unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn only_a_reader_who_left_is_no_failure() {
+        use io::ErrorKind::{BrokenPipe, StorageFull};
+        let table = [
+            (None, None, None),
+            (Some(BrokenPipe), None, None),
+            (None, Some(BrokenPipe), None),
+            (Some(StorageFull), None, Some(StorageFull)),
+            (None, Some(StorageFull), Some(StorageFull)),
+        ];
+        for (at_write, at_flush, told) in table {
+            let outcome = write(&mut Failing { at_write, at_flush }, "x");
+            assert_eq!(outcome.map_err(|error| error.kind()).err(), told);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The other side: the process that stands by, hears the word and becomes the command; and what
+//! passes between the two.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::errno::Errno;
+
+use crate::exit;
+use crate::signals::let_through;
+
+/// The first argument of the process that stands by. No program's command may be called so.
+pub(crate) const WHEN_TOLD: &str = "exec-when-told";
+
+/// As much is read of what passes over the pipe.
+const WORD_BYTES: u64 = 4096;
+
+/// Why this process did not become the command.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It was never told to: whoever started it is gone or has changed its mind.
+    Untold,
+    /// The command cannot be executed.
+    Command {
+        /// As it was named.
+        program: OsString,
+        /// What execve(2) said.
+        error: io::Error,
+    },
+}
+
+impl Refusal {
+    /// The exit code, as a shell has it: 126 or 127. None for [`Refusal::Untold`], which no shell
+    /// knows.
+    #[must_use]
+    pub fn code(&self) -> Option<u8> {
+        match self {
+            Self::Untold => None,
+            Self::Command { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                Some(exit::NOT_FOUND)
+            }
+            Self::Command { .. } => Some(exit::NOT_EXECUTABLE),
+        }
+    }
+}
+
+/// As a shell says it. Holds the command's name as it was given: clean it for a terminal.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Command { program, error } = self else {
+            return f.write_str("never told to run the command");
+        };
+        write!(f, "{}: ", program.to_string_lossy())?;
+        let is_path = program.as_encoded_bytes().contains(&b'/');
+        if error.kind() == io::ErrorKind::NotFound && !is_path {
+            return f.write_str("command not found");
+        }
+        match error.raw_os_error() {
+            Some(number) => f.write_str(Errno::from_raw(number).desc()),
+            None => error.fmt(f),
+        }
+    }
+}
+
+/// To be called before anything else, with the arguments behind the program's name. If this
+/// process is one that stands by ([`crate::Standby`]), waits for the word and becomes the command;
+/// comes back only with the reason why not. `None`: it is not one.
+#[must_use]
+pub fn take_over<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> Option<Refusal> {
+    words.next().filter(|word| word.as_ref() == WHEN_TOLD)?;
+    let mut next = || words.next().map(|word| word.as_ref().to_owned());
+    let (Some(descriptor), Some(held), Some(program)) = (next(), next(), next()) else {
+        return Some(Refusal::Untold);
+    };
+    // It inherits no signal mask of ours. Let through at once, so that it can be ended.
+    let told = held.to_str().and_then(let_through).and(descriptor.to_str()).and_then(listen);
+    let Some(additions) = told else { return Some(Refusal::Untold) };
+    Some(execute(program, words, &additions))
+}
+
+/// Becomes the command (execve(2)), with these variables added to its environment; comes back
+/// only with the reason why not.
+pub fn execute<S: AsRef<OsStr>>(
+    program: OsString,
+    arguments: impl Iterator<Item = S>,
+    additions: &[(String, String)],
+) -> Refusal {
+    let additions = additions.iter().map(|(name, value)| (name, value));
+    let error = Command::new(&program).args(arguments).envs(additions).exec();
+    Refusal::Command { program, error }
+}
+
+/// The word, with what to add to the environment: `NAME=VALUE` and NUL for each, and a last NUL
+/// that shows that all of it has come.
+pub(crate) fn word(additions: &[(&str, &str)]) -> Vec<u8> {
+    let mut text = String::new();
+    for (name, value) in additions {
+        text.extend([name, "=", value, "\0"]);
+    }
+    text.push('\0');
+    text.into_bytes()
+}
+
+/// Reads [`word`]. `None`: the other side was gone before it had said it all.
+fn heard(text: &str) -> Option<Vec<(String, String)>> {
+    let text = text.strip_suffix('\0')?;
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
+    let addition = |item: &str| {
+        let (name, value) = item.split_once('=')?;
+        Some((name.to_owned(), value.to_owned()))
+    };
+    text.strip_suffix('\0')?.split('\0').map(addition).collect()
+}
+
+/// Waits for the word. Nothing at all means that the wrapper is gone, so nothing is held.
+fn listen(descriptor: &str) -> Option<Vec<(String, String)>> {
+    let digits = descriptor.bytes().all(|b| b.is_ascii_digit());
+    let number: i32 = descriptor.parse().ok().filter(|number| digits && *number > 2)?;
+    let pipe = File::open(format!("/proc/self/fd/{number}")).ok()?;
+    nix::unistd::close(number).ok()?;
+    let mut text = String::new();
+    pipe.take(WORD_BYTES).read_to_string(&mut text).ok()?;
+    heard(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_heard_and_nothing_less() {
+        let tables: [&[(&str, &str)]; 4] =
+            [&[], &[("A", "1")], &[("A", ""), ("B", "x=y")], &[("A", "a\nb")]];
+        for additions in tables {
+            let said = String::from_utf8(word(additions)).unwrap();
+            let expected = additions.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+            assert_eq!(heard(&said), Some(expected), "{said:?}");
+            for end in 0..said.len() {
+                let cut = said.get(..end).unwrap_or_default();
+                assert_eq!(heard(cut), None, "{cut:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_are_worded_and_numbered_as_a_shell_does() {
+        let refusal = |program: &str, errno| Refusal::Command {
+            program: program.into(),
+            error: io::Error::from_raw_os_error(errno as i32),
+        };
+        let table = [
+            (refusal("x", Errno::ENOENT), Some(127), "x: command not found"),
+            (refusal("./x", Errno::ENOENT), Some(127), "./x: No such file or directory"),
+            (refusal("x", Errno::EACCES), Some(126), "x: Permission denied"),
+            (refusal("x", Errno::ENOEXEC), Some(126), "x: Exec format error"),
+            (Refusal::Untold, None, "never told to run the command"),
+        ];
+        for (refusal, code, words) in table {
+            assert_eq!((refusal.code(), refusal.to_string().as_str()), (code, words));
+        }
+    }
+}

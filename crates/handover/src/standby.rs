@@ -1,0 +1,134 @@
+//! The wrapper's side: a process that stands by, and the command it becomes.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::command::{WHEN_TOLD, word};
+use crate::exit;
+use crate::signals::{Sender, Signals, has_ended, is_ignored};
+
+/// A process that waits for the word to become a command. Without the word it ends by itself and
+/// the command never runs.
+///
+/// Fields drop in this order: the pipe closes, which ends the process, and only then is it waited
+/// for.
+#[derive(Debug)]
+#[must_use]
+pub struct Standby {
+    tell: OwnedFd,
+    running: Running,
+}
+
+/// The command, or what would have become it. It is always waited for.
+#[derive(Debug)]
+#[must_use]
+pub struct Running(Child);
+
+impl Standby {
+    /// Starts this very program (`/proc/self/exe`) again, under the name `program`, as a process
+    /// that stands by; its `main` must begin with [`crate::take_over`]. It lets those signals
+    /// through that `signals` holds off, and its end is among them from now on.
+    ///
+    /// # Errors
+    /// No pipe or no process can be had.
+    pub fn start(program: &str, command: &[OsString], signals: &Signals) -> io::Result<Self> {
+        reap_children();
+        let (listen, tell) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+        // The only descriptor the child inherits besides those that were ours; it closes it
+        // before it becomes the command.
+        fcntl(listen.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+        let child = Command::new("/proc/self/exe")
+            .arg0(program)
+            .arg(WHEN_TOLD)
+            .arg(listen.as_raw_fd().to_string())
+            .arg(signals.newly_held())
+            .args(command)
+            .spawn()?;
+        let running = Running(child);
+        running.number().into_iter().for_each(|child| signals.expect(child));
+        Ok(Self { tell, running })
+    }
+
+    /// The number of the process, which will be the command's.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running.0.id()
+    }
+
+    /// Lets the process become the command, with these variables added to its environment. If it
+    /// is dead already, that will be its exit code.
+    pub fn go(self, additions: &[(&str, &str)]) -> Running {
+        let _ = File::from(self.tell).write_all(&word(additions));
+        self.running
+    }
+
+    /// Ends the process, and tells the code of its end.
+    ///
+    /// # Errors
+    /// As [`Running::end`].
+    pub fn dismiss(self) -> io::Result<u8> {
+        drop(self.tell);
+        self.running.end()
+    }
+}
+
+impl Running {
+    /// Waits until the command has ended, without taking note of it yet: its number stays its
+    /// own. Hands it the signals that arrive meanwhile.
+    ///
+    /// What a terminal sends (Ctrl-C) it sends to the command as well, so that is not repeated.
+    pub fn attend(&self, signals: &Signals) {
+        let Some(pid) = self.number() else { return };
+        loop {
+            while let Some(arrived) = signals.next() {
+                let told_already = arrived.sender == Sender::Kernel;
+                if arrived.signal != Signal::SIGCHLD && !told_already {
+                    // It has not been waited for, so its number is still its own.
+                    let _ = kill(pid, arrived.signal);
+                }
+            }
+            if has_ended(pid) {
+                return;
+            }
+            signals.pause(None, None);
+        }
+    }
+
+    /// Waits for the end and tells its code, as a shell has it.
+    ///
+    /// # Errors
+    /// Somebody else has waited for the process.
+    pub fn end(mut self) -> io::Result<u8> {
+        let status = self.0.wait()?;
+        exit::of(status).ok_or_else(|| io::Error::other("neither ended nor killed"))
+    }
+
+    fn number(&self) -> Option<Pid> {
+        i32::try_from(self.0.id()).ok().map(Pid::from_raw)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.wait();
+    }
+}
+
+/// A caller may have told the kernel to forget children (`signal(SIGCHLD, SIG_IGN)` survives
+/// execve(2)); then nobody would learn the command's exit code. Any handler undoes that.
+fn reap_children() {
+    if is_ignored(Signal::SIGCHLD) {
+        let unused = Arc::new(AtomicBool::new(false));
+        let _ = signal_hook::flag::register(Signal::SIGCHLD as i32, unused);
+    }
+}
