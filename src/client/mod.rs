@@ -121,6 +121,22 @@ impl Client {
         &self.greeting
     }
 
+    /// The user who listens at the other end of a Unix socket, as the kernel knows it from the
+    /// moment of listen(2) (unix(7), `SO_PEERCRED`); `None` over TCP, which does not tell. To be
+    /// asked where the path alone does not vouch for the service.
+    ///
+    /// # Errors
+    /// The kernel's, which a connected Unix socket gives no reason for.
+    pub fn listener(&self) -> io::Result<Option<u32>> {
+        match &self.stream {
+            Stream::Tcp(_) => Ok(None),
+            Stream::Unix(stream) => {
+                let peer = socket::getsockopt(stream, sockopt::PeerCredentials)?;
+                Ok(Some(peer.uid()))
+            }
+        }
+    }
+
     /// Takes a device for a process. The lock stays until [`Client::unlock`], or until the
     /// process is gone, whatever becomes of the connection.
     ///

@@ -72,6 +72,20 @@ fn an_answer_is_an_outcome(#[case] answer: &'static str, #[case] expected: Resul
 }
 
 #[test]
+fn the_listener_of_a_unix_socket_is_known() {
+    let script = service(GREETING, &[]);
+    let client = Client::connect(&script.address, PATIENCE).unwrap();
+    assert_eq!(client.listener().unwrap(), Some(nix::unistd::geteuid().as_raw()));
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(tcp.local_addr().unwrap());
+    let greets = thread::spawn(move || {
+        tcp.accept().unwrap().0.write_all(GREETING.as_bytes()).unwrap();
+    });
+    assert_eq!(Client::connect(&address, PATIENCE).unwrap().listener().unwrap(), None);
+    greets.join().unwrap();
+}
+
+#[test]
 fn a_whole_session() {
     let script = service(
         GREETING,

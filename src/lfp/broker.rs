@@ -234,7 +234,7 @@ impl Service {
         let mut reasons = Vec::new();
         for address in &self.addresses {
             match Client::connect(address, PATIENCE) {
-                Ok(client) => match self.doubt(address) {
+                Ok(client) => match self.doubt(&client, address) {
                     None => return Ok(client),
                     Some(doubt) => reasons.push(format!("{address}: {doubt}")),
                 },
@@ -249,11 +249,14 @@ impl Service {
         Err(Trouble::Unreachable(reasons))
     }
 
-    /// A Unix socket is trusted for its directory, which is the service's.
-    fn doubt(&self, address: &Address) -> Option<Reason> {
+    fn doubt(&self, client: &Client, address: &Address) -> Option<Reason> {
         match (self.choice, address) {
-            (Choice::Usual, Address::Tcp(address)) => listener::trusted(address.port()).err(),
-            (Choice::Told | Choice::Usual, _) => None,
+            (Choice::Told, _) => None,
+            (Choice::Usual, Address::Tcp(address)) => listener::trusted_port(address.port()).err(),
+            (Choice::Usual, Address::Unix(path)) => {
+                let owner = client.listener().ok().flatten();
+                listener::trusted_socket(path, owner).err()
+            }
         }
     }
 

@@ -1,9 +1,12 @@
-//! Whose the service on the usual TCP port is. Any user can listen there as long as the service
-//! does not, and could answer 200 to everything; so a listener that we were not told to ask must
-//! be root's (a super-server), the service's, or our own.
+//! Whose the service at the usual addresses is. Any user can listen on the TCP port as long as the
+//! service does not, and at the Unix socket's path where its directory was left open to all; he
+//! could answer 200 to everything. So a listener that we were not told to ask must be root's (a
+//! super-server), the service's, or our own.
 
-use std::fs::File;
+use std::fs::{File, metadata};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 
 use crate::limits::PROC_NET_BYTES;
 
@@ -13,12 +16,38 @@ const SERVICE_USERS: [&str; 2] = ["lfpd", "uucp"];
 /// Why a listener is not asked: a printable line.
 pub(super) type Doubt = String;
 
+/// Looks at whoever listens at a Unix socket, as the kernel tells it ([`crate::client::Client::listener`]).
+/// Besides those whom we trust on any address, root may have given the directory to a user that
+/// the service runs as here.
+///
+/// # Errors
+/// [`Doubt`] when it is a stranger, or is not to be learned.
+pub(super) fn trusted_socket(path: &Path, owner: Option<u32>) -> Result<(), Doubt> {
+    let Some(owner) = owner else { return Err("whoever listens there is unknown".to_owned()) };
+    if is_trusted(owner) || chosen_by_root(path) == Some(owner) {
+        Ok(())
+    } else {
+        Err(stranger(owner))
+    }
+}
+
+/// The owner of the socket's directory, if only root can have made or given it: then its own mode
+/// matters no more, because whoever else puts a socket there does not become its owner.
+fn chosen_by_root(socket: &Path) -> Option<u32> {
+    const OTHERS_WRITE: u32 = 0o022;
+    let directory = socket.parent()?;
+    let above = metadata(directory.parent()?).ok()?;
+    let closed = above.uid() == 0 && above.permissions().mode() & OTHERS_WRITE == 0;
+    let directory = metadata(directory).ok().filter(|_| closed)?;
+    Some(directory.uid())
+}
+
 /// Looks at whoever listens on a port of this host, on any address. To be asked *after* connecting:
 /// then whoever has taken the connection either still listens, or has gone and is nobody we trust.
 ///
 /// # Errors
 /// [`Doubt`] when one of them is a stranger, or none can be seen.
-pub(super) fn trusted(port: u16) -> Result<(), Doubt> {
+pub(super) fn trusted_port(port: u16) -> Result<(), Doubt> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let owners: Vec<u32> = tables.iter().flat_map(|table| owners(table, port)).collect();
     if owners.is_empty() {
@@ -26,11 +55,15 @@ pub(super) fn trusted(port: u16) -> Result<(), Doubt> {
     }
     match owners.into_iter().find(|owner| !is_trusted(*owner)) {
         None => Ok(()),
-        Some(stranger) => Err(format!(
-            "uid {stranger} listens there, which is neither root nor the service's user \
-             (--server asks it nevertheless)"
-        )),
+        Some(owner) => Err(stranger(owner)),
     }
+}
+
+fn stranger(owner: u32) -> Doubt {
+    format!(
+        "uid {owner} listens there, which is neither root nor the service's user (--server asks \
+         it nevertheless)"
+    )
 }
 
 fn is_trusted(owner: u32) -> bool {

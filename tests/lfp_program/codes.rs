@@ -140,6 +140,40 @@ fn a_stranger_on_the_port_is_not_believed() {
     assert_eq!(end.code(), 77, "{end}");
 }
 
+/// Where the socket's directory was left open to all, anybody can listen at its path.
+#[test]
+fn a_stranger_at_the_socket_is_not_believed() {
+    let bench = Bench::closed();
+    let words = ["-d", "-o", "lfpd", "-m", "0777", "/run/lfpd"];
+    let made = bench.sandbox.command("install").args(words).run();
+    assert_eq!(made.code(), 0, "{made}");
+    let words = ["--accept", "--inetd", "--listen=/run/lfpd/lfpd.sock", "/run/test/lfpd"];
+    let fake = bench.sandbox.command("systemd-socket-activate").args(words);
+    let mut fake = fake.user(User::Bob).spawn();
+    fake.expect("Listening on");
+    assert_eq!(bench.shell(User::Bob, "chmod 0666 /run/lfpd/lfpd.sock").code(), 0);
+    let end = bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run();
+    assert_eq!(end.code(), 69, "{end}");
+    assert!(end.said("/run/lfpd/lfpd.sock: uid 1001 listens there"), "{end}");
+    let told = bench.lfp(User::Alice, &["--json", "who", PORT]).run();
+    assert!(told.said("\"service\":false"), "{told}");
+    let words = ["--server", "/run/lfpd/lfpd.sock", "run", PORT, "--", "true"];
+    let end = bench.lfp(User::Alice, &words).run();
+    assert_eq!(end.code(), 77, "{end}");
+}
+
+/// Root, the service's own user, and whoever root gave the directory to.
+#[rstest]
+#[case::a_super_server(User::Root)]
+#[case::the_service(User::Lfpd)]
+#[case::another_user_for_the_service(User::Bob)]
+fn the_services_socket_is_believed(#[case] user: User) {
+    let bench = Bench::open();
+    let _service = bench.serve(user);
+    let told = bench.lfp(User::Alice, &["--json", "who", PORT]).run();
+    assert!(told.said("\"service\":true"), "{told}");
+}
+
 /// `lock` and `unlock` are for the shell that calls, and its lock lasts until it lets go.
 #[test]
 fn a_shell_locks_for_itself() {

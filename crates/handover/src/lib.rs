@@ -43,5 +43,5 @@ mod signals;
 mod standby;
 
 pub use command::{Refusal, execute, take_over};
-pub use signals::{Arrived, Sender, Signals, Woken, hold_off, pause};
+pub use signals::{Arrived, Sender, Signals, Woken, hold_off, is_ignored, pause};
 pub use standby::{Running, Standby};

@@ -172,8 +172,9 @@ pub(crate) fn let_through(numbers: &str) -> Option<()> {
     set.thread_unblock().ok()
 }
 
-/// Whether a signal was ignored when the program began.
-pub(crate) fn is_ignored(signal: Signal) -> bool {
+/// Whether a signal was ignored when the program began (nohup(1)).
+#[must_use]
+pub fn is_ignored(signal: Signal) -> bool {
     is_in(signal, ignored())
 }
 
