@@ -22,7 +22,7 @@ use clap::Parser;
 
 pub use arguments::command;
 
-use arguments::{Action, Options};
+use arguments::{Action, Format, Options};
 use outcome::exit;
 use output::Output;
 
@@ -34,10 +34,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     match Options::try_parse_from(arguments) {
         Ok(options) => ExitCode::from(act(options)),
-        Err(error) => {
+        Err(error) if error.use_stderr() => {
             // Where even the complaint cannot be written, the exit code says it.
             let _ = error.print();
-            ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::DONE })
+            ExitCode::from(exit::USAGE)
+        }
+        // Help, or the version.
+        Err(answer) => {
+            let output = Output::new(Format::Text);
+            output.print(&answer.render().to_string());
+            ExitCode::from(if output.is_lost() { exit::OUTPUT } else { exit::DONE })
         }
     }
 }

@@ -189,11 +189,23 @@ fn a_shell_locks_for_itself() {
     bench.assert_free();
 }
 
-#[test]
-fn a_full_disk_is_not_silent() {
+#[rstest]
+#[case("list")]
+#[case("--json list")]
+#[case("who ttyW0")]
+#[case("--direct clean --json")]
+#[case("--help")]
+#[case("run --help")]
+#[case("--version")]
+#[case("completions fish")]
+fn a_full_disk_is_not_silent(#[case] words: &str) {
     let bench = Bench::open();
-    let end = bench.shell(User::Alice, "/run/test/lfp list >/dev/full; echo code $?");
+    let line = format!("/run/test/lfp {words} >/dev/full; echo code $?");
+    let end = bench.shell(User::Alice, &line);
     assert!(end.said("code 74"), "{end}");
-    let end = bench.shell(User::Alice, "(/run/test/lfp list; echo code $? >&2) | true");
-    assert!(end.said("code 0"), "{end}");
+    assert!(end.said("lfp: standard output: No space left on device"), "{end}");
+    // A reader who has had enough is no failure.
+    let line = format!("(/run/test/lfp {words}; echo code $? >&2) | true");
+    let end = bench.shell(User::Alice, &line);
+    assert_eq!(end.output(), "code 0\n", "{end}");
 }

@@ -386,11 +386,41 @@ fn completions_and_help_name_every_command() {
 }
 
 #[test]
-fn a_reader_that_has_gone_away_is_no_reason_to_panic() {
+fn what_is_held_is_said_by_the_exit_code_too() {
     let scratch = Scratch::new();
     let ran = scratch.sh("sema try a >/dev/full; sema status a >/dev/full || echo $?; rm a; sema status a >/dev/full || echo $?");
     assert_eq!(ran.out, "1\n3\n", "{ran:?}");
     assert!(!ran.err.contains("panicked"));
+}
+
+/// A full disk is told in words and in the exit code; where a lock was taken or let go, the deed
+/// counts, and the words alone must do.
+#[rstest]
+#[case("sema --help", 3)]
+#[case("sema run --help", 3)]
+#[case("sema --version", 3)]
+#[case("sema completions fish", 3)]
+#[case("sema status b", 3)]
+#[case("sema list . --json", 3)]
+#[case("sema clean b", 3)]
+#[case("sema status a", 1)]
+#[case("sema try a --json", 1)]
+#[case("sema try b", 0)]
+#[case("sema release a --force", 0)]
+#[case("semats --help", 1)]
+#[case("semats status a", 1)]
+#[case("semats clean a --json", 1)]
+#[case("semats try-acquire b", 0)]
+fn a_full_disk_is_not_silent(#[case] line: &str, #[case] code: i32) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sh(&format!("exec {line} >/dev/full"));
+    let words = line.split(' ').next().unwrap().to_owned() + ": standard output: No space left";
+    assert_eq!(ran.code(), code, "{ran:?}");
+    assert!(ran.err.contains(&words), "{ran:?}");
+    // A reader who has had enough is no failure. What counts here is said by the other tests.
+    let ran = scratch.sh(&format!("({line}; echo $? >code) 2>err | true; cat err"));
+    assert!(!ran.out.contains("standard output") && !ran.out.contains("panicked"), "{ran:?}");
 }
 
 /// A script as somebody without rights, in a directory open to all like /tmp.

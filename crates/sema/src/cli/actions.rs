@@ -25,10 +25,13 @@ use crate::watch::Alarm;
 pub(crate) fn perform(words: Vec<OsString>) -> u8 {
     match arguments::parse(words) {
         Ok(command) => dispatch(command),
-        Err(error) => {
+        Err(error) if error.use_stderr() => {
+            // Where even the complaint cannot be written, the exit code says it.
             let _ = error.print();
-            u8::try_from(error.exit_code()).unwrap_or(exit::USAGE)
+            exit::USAGE
         }
+        // Help, or the version.
+        Err(answer) => written("sema", print(&answer.render().to_string())),
     }
 }
 
@@ -78,7 +81,7 @@ fn dispatch(command: Command) -> u8 {
         Command::Completions(Completions { shell }) => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "sema", &mut text);
-            written(print(&String::from_utf8_lossy(&text)))
+            written("sema", print(&String::from_utf8_lossy(&text)))
         }
     }
 }
@@ -189,21 +192,23 @@ fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> u8 {
         Form::Text => print(&outcome.text()),
         Form::Json => print(&(outcome.json().compact() + "\n")),
     };
+    let written = written("sema", printed);
     match outcome {
         // The deed counts: a lock that was taken must not be reported as a failure.
         Outcome::Acquired { .. } | Outcome::Released => outcome.exit_code(),
         Outcome::Free | Outcome::Status(_) | Outcome::Listed(_) | Outcome::Cleaned(_) => {
             let code = outcome.exit_code();
-            if code == exit::DONE { written(printed) } else { code }
+            if code == exit::DONE { written } else { code }
         }
     }
 }
 
-fn written(printed: std::io::Result<()>) -> u8 {
+/// The exit code of an answer: a full disk, say, is not passed over in silence.
+pub(crate) fn written(program: &str, printed: std::io::Result<()>) -> u8 {
     match printed {
         Ok(()) => exit::DONE,
         Err(error) => {
-            complain(&format!("sema: standard output: {error}\n"));
+            complain(&format!("{program}: standard output: {error}\n"));
             exit::SYSTEM
         }
     }
@@ -217,7 +222,7 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> u8 {
         Form::Text | Form::Quiet => complain(&failure.sentence(path)),
         Form::Json => {
             let value = Value::Object(failure.members());
-            let _ = print(&(value.compact() + "\n"));
+            written("sema", print(&(value.compact() + "\n")));
         }
     }
     code

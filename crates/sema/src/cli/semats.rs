@@ -83,14 +83,14 @@ enum Asked {
 /// The whole program: arguments to exit code.
 pub(crate) fn main(words: Vec<OsString>) -> u8 {
     match ask(words) {
-        Asked::Help => print(USAGE).map_or(FAILED, |()| exit::DONE),
+        Asked::Help => say(USAGE),
         Asked::NoCommand => {
-            let _ = print(USAGE);
+            say(USAGE);
             FAILED
         }
         Asked::UnknownCommand(word) => {
             complain(&format!("Error: Unknown command: {}\n", super::outcome::printable(&word)));
-            let _ = print(USAGE);
+            say(USAGE);
             FAILED
         }
         Asked::Wrong(message) => {
@@ -223,12 +223,21 @@ fn perform(request: &Request) -> u8 {
     };
     match answer(request, &semaphore) {
         Ok(members) => {
-            let _ = print(&form(request.form, members));
-            exit::DONE
+            let said = say(&form(request.form, members));
+            match request.command {
+                // The deed counts: a lock that was taken must not be reported as a failure.
+                Command::Acquire | Command::TryAcquire | Command::Release => exit::DONE,
+                Command::Status | Command::Clean => said,
+            }
         }
         Err(Error::Interrupted { signal }) => handover::exit::by_signal(signal),
         Err(error) => failed(request, &error),
     }
+}
+
+/// Writes to standard output, and tells the exit code that is left of success.
+fn say(text: &str) -> u8 {
+    if actions::written("semats", print(text)) == exit::DONE { exit::DONE } else { FAILED }
 }
 
 fn doing(command: Command) -> &'static str {
@@ -313,7 +322,7 @@ fn failed(request: &Request, error: &Error) -> u8 {
     let text = form(request.form, Failure { error }.members());
     match request.command {
         Command::TryAcquire => {
-            let _ = print(&text);
+            say(&text);
         }
         Command::Acquire | Command::Release | Command::Status | Command::Clean => complain(&text),
     }
