@@ -1,6 +1,7 @@
 //! The program `dflockd`: arguments → sockets → server, until a signal ends it.
 
 use crate::config::{Config, ConfigError, Secret, Wish, check_secret, usage};
+use crate::http::HttpDoor;
 use crate::journal::{self, Detail};
 use crate::server::{AuthToken, FenceFile, Handle, Listener, Server, Settings, Tls};
 use listenfd::ListenFd;
@@ -96,13 +97,19 @@ fn run(config: Config) -> Result<(), Failure> {
         // Before anybody can know that the server is there, and send one.
         let signals = Signals::catch()?;
         let listeners = listeners(&config)?;
+        let http = http_door(&config)?;
         for listener in &listeners {
             tracing::info!(addr = listener.name(), "listening");
         }
         if has_tls {
             tracing::info!("TLS enabled");
         }
+        let (auth, tls) = (settings.auth.clone(), settings.tls.clone());
         let server = Server::new(settings, listeners);
+        if let Some(door) = http {
+            tracing::info!(addr = %door.address(), "HTTP listening");
+            tokio::spawn(watch_http(door.serve(server.handle(), auth, tls)));
+        }
         serve(server, signals).await
     })
 }
@@ -114,6 +121,13 @@ fn raise_file_limit() {
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(err) = raised {
         tracing::warn!(%err, "the limit of open files stays as it is");
+    }
+}
+
+/// The HTTP side lives as long as the runtime. Locks do not depend on it.
+async fn watch_http(serving: impl Future<Output = io::Result<()>>) {
+    if let Err(err) = serving.await {
+        tracing::error!(%err, "HTTP server error");
     }
 }
 
@@ -195,6 +209,13 @@ fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
         listeners.push(bind_unix(path).and_then(Listener::from_unix).map_err(cannot(name))?);
     }
     Ok(listeners)
+}
+
+fn http_door(config: &Config) -> Result<Option<HttpDoor>, Failure> {
+    let open = |(host, port): &(String, u16)| {
+        HttpDoor::open(host, *port).map_err(cannot(format!("listen {host}:{port}")))
+    };
+    config.http.as_ref().map(open).transpose()
 }
 
 /// Sockets passed by the service manager (sd_listen_fds(3)).

@@ -3,10 +3,11 @@
 //! Where what lives, and who may use whom (arrows point at what is used):
 //!
 //! ```text
-//! bin/dflockd ─▶ daemon ─▶ config, journal, server
+//! bin/dflockd ─▶ daemon ─▶ config, journal, server, http
 //! server ─▶ wire, engine        sockets, deadlines, TLS, auth, draining; decides nothing about locks
 //! wire                          pure: bytes → line → Request, Answer → bytes
 //! engine                        pure: (now, request) → answer and effects; no clock, socket, randomness of its own
+//! http ─▶ server, wire, engine  numbers and a page for people; only reads, through the server's Handle
 //! config                        flags and environment → Config
 //! journal                       log lines on standard error
 //!
@@ -20,14 +21,15 @@
 //! store that must ask others for every request needs no other way in, and the one in memory pays
 //! neither an allocation nor an await for the possibility.
 //!
-//! What other parts of the crate (client, load generator) build on is [`server::Server`] and
-//! [`server::Handle`]: the handle gives the `stats` body, the counters, the draining flag and the
-//! number of connections, and may be cloned into any task or thread.
+//! What other parts of the crate (HTTP, benchmarks) build on is [`server::Server`] and
+//! [`server::Handle`]: the handle gives the `stats` body, the numbers, the roster of holders and
+//! waiters and the draining flag, and may be cloned into any task or thread.
 
 pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod engine;
+pub mod http;
 pub mod journal;
 pub mod load;
 pub mod server;

@@ -58,6 +58,8 @@ flags! {
     Host = "host", ["DFLOCKD_HOST"], Kind::Text, "127.0.0.1", "address or name to listen on";
     Port = "port", ["DFLOCKD_PORT"], Kind::Port, "6388", "port to listen on; 0 lets the system choose";
     UnixSocket = "unix-socket", ["DFLOCKD_UNIX_SOCKET"], Kind::Text, "", "also listen on this Unix socket";
+    HttpHost = "http-host", ["DFLOCKD_HTTP_HOST"], Kind::Text, "127.0.0.1", "address or name of the HTTP port";
+    HttpPort = "http-port", ["DFLOCKD_HTTP_PORT"], Kind::Port, "0", "port for statistics, health, metrics and a page, by HTTP; 0 for none";
     DefaultLeaseTtl = "default-lease-ttl", ["DFLOCKD_DEFAULT_LEASE_TTL_S"], Kind::Number(1), "33", "lease in seconds when a request names none";
     LeaseSweepInterval = "lease-sweep-interval", ["DFLOCKD_LEASE_SWEEP_INTERVAL_S"], Kind::Number(1), "1", "accepted for compatibility; leases end on time without a sweep";
     GcInterval = "gc-interval", ["DFLOCKD_GC_INTERVAL_S", "DFLOCKD_GC_LOOP_SLEEP"], Kind::Number(1), "5", "seconds between searches for idle keys";

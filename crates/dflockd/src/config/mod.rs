@@ -20,6 +20,8 @@ pub struct Config {
     pub port: u16,
     /// Path of a Unix socket to listen on as well.
     pub unix_socket: Option<PathBuf>,
+    /// Address and port of the HTTP side, if there shall be one.
+    pub http: Option<(String, u16)>,
     /// Limits and times. The secret and the fence floor are not in it yet.
     pub settings: Settings,
     /// Certificate chain and key, both in PEM.
@@ -118,12 +120,19 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             host: unbracket(&host).to_owned(),
             port: self.port(Name::Port)?,
             unix_socket: self.path(Name::UnixSocket),
+            http: self.http()?,
             settings: self.settings()?,
             tls: self.tls()?,
             auth: self.secret()?,
             fence_state_file: self.path(Name::FenceStateFile),
             debug: self.switch(Name::Debug)?,
         })
+    }
+
+    fn http(&self) -> Result<Option<(String, u16)>, ConfigError> {
+        let host = unbracket(&self.text(Name::HttpHost)).to_owned();
+        let port = self.port(Name::HttpPort)?;
+        Ok((port > 0).then_some((host, port)))
     }
 
     fn settings(&self) -> Result<Settings, ConfigError> {

@@ -19,6 +19,7 @@ fn defaults_are_the_documented_ones() {
     let config = config(&[], &[]);
     let settings = &config.settings;
     assert_eq!((config.host.as_str(), config.port, config.debug), ("127.0.0.1", 6388, false));
+    assert_eq!(config.http, None);
     assert_eq!((config.tls, config.unix_socket.is_none()), (None, true));
     let times = [settings.read_timeout, settings.write_timeout, settings.shutdown_timeout];
     assert_eq!(times.map(Seconds::count), [23, 5, 30]);
@@ -27,6 +28,23 @@ fn defaults_are_the_documented_ones() {
     assert_eq!((caps.gc_interval.count(), caps.gc_max_idle.count()), (5, 60));
     assert_eq!((settings.max_connections, settings.max_connections_per_address), (0, 0));
     assert_eq!(settings.auto_release, AutoRelease::On);
+}
+
+#[rstest]
+#[case(&["--http-port", "80"], &[], Some(("127.0.0.1", 80)))]
+#[case(&["--http-port", "80", "--http-host", "[::1]"], &[], Some(("::1", 80)))]
+#[case(&["--http-host", "0.0.0.0"], &[], None)]
+#[case(&["--http-port=0"], &[("DFLOCKD_HTTP_PORT", "81")], None)]
+#[case(
+    &[], &[("DFLOCKD_HTTP_PORT", "81"), ("DFLOCKD_HTTP_HOST", "box")], Some(("box", 81))
+)]
+fn http_is_off_unless_a_port_is_named(
+    #[case] arguments: &[&str],
+    #[case] environment: &[(&str, &str)],
+    #[case] want: Option<(&str, u16)>,
+) {
+    let http = config(arguments, environment).http;
+    assert_eq!(http, want.map(|(host, port)| (host.to_owned(), port)));
 }
 
 #[rstest]

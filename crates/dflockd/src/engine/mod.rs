@@ -34,6 +34,7 @@ pub use request::{
 };
 pub use roster::{KeyView, Party};
 pub use snapshot::StatsCursor;
+pub(crate) use snapshot::{Decimal, push_json_string};
 pub use state::{Caps, Engine};
 pub use terms::{
     Key, Limit, MAX_KEY_BYTES, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS, Token, Ttl,

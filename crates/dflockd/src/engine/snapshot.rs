@@ -124,7 +124,7 @@ impl<M: Mint> Engine<M> {
 }
 
 /// Microseconds, shown as seconds without needless zeros.
-struct Decimal(u64);
+pub(crate) struct Decimal(pub(crate) u64);
 
 impl std::fmt::Display for Decimal {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -13,6 +13,11 @@ use std::sync::Arc;
 pub struct Tls(pub(super) Arc<ServerConfig>);
 
 impl Tls {
+    /// The same for other ports of this server.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0)
+    }
+
     /// Reads a certificate chain and its key from PEM files.
     ///
     /// # Errors

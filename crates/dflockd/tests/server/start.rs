@@ -20,6 +20,11 @@ fn output(arguments: &[&str]) -> Output {
 #[case::bad_syntax(&["---port", "1"], "bad flag syntax: ---port")]
 #[case::port_too_high(&["--port", "65536"], "configuration error: --port must be 0 to 65535")]
 #[case::port_negative(&["--port", "-1"], "configuration error: --port must be 0 to 65535")]
+#[case::http_port_too_high(&["--http-port", "65536"], "--http-port must be 0 to 65535")]
+#[case::no_such_http_host(
+    &["--port", "0", "--http-port", "1", "--http-host", "256.256.256.256"],
+    "listen 256.256.256.256:1"
+)]
 #[case::zero_lease(&["--default-lease-ttl", "0"], "configuration error: --default-lease-ttl must be > 0")]
 #[case::zero_sweep(&["--lease-sweep-interval", "0"], "--lease-sweep-interval must be > 0")]
 #[case::zero_gc(&["--gc-interval=0"], "--gc-interval must be > 0")]

@@ -1,0 +1,199 @@
+//! The HTTP side's listening socket and its connections: how many, how long, under TLS or not.
+//! Knows nothing of paths.
+
+use super::gate::Reach;
+use super::seats::{Seat, Seats};
+use super::site::Site;
+use crate::server::{AuthToken, Handle, Tls};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+/// Connections at once; see [`Seats`].
+pub const MAX_CONNECTIONS: usize = 64;
+/// For the TLS handshake, for one request's head, and for silence between requests.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// For the peer to take anything of an answer.
+const WRITE_TIME: Duration = Duration::from_secs(10);
+/// Longest head of a request, and what is buffered of an answer.
+const BUFFER_BYTES: usize = 16 * 1024;
+const MAX_HEADERS: usize = 64;
+/// After the system had no descriptor left. Without it the loop would spin.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The HTTP side's socket, open and not yet served.
+#[derive(Debug)]
+pub struct HttpDoor {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl HttpDoor {
+    /// # Errors
+    /// The system's, when the socket cannot be had.
+    pub fn open(host: &str, port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((host, port))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until dropped, on the lock server's own runtime. With a secret, everything that
+    /// names keys or numbers asks for it.
+    ///
+    /// # Errors
+    /// The socket cannot be watched.
+    pub async fn serve(
+        self,
+        handle: Handle,
+        auth: Option<AuthToken>,
+        tls: Option<Tls>,
+    ) -> io::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let is_loopback = self.address.ip().to_canonical().is_loopback();
+        let reach = if is_loopback { Reach::Loopback } else { Reach::Network };
+        let site = Arc::new(Site::new(handle, auth, reach, Seats::new(MAX_CONNECTIONS)));
+        let tls = tls.map(|tls| TlsAcceptor::from(tls.config()));
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => admit(&site, tls.clone(), stream),
+                // The client gave up before we came.
+                Err(err) if err.kind() == ErrorKind::ConnectionAborted => {}
+                Err(err) => {
+                    tracing::error!(%err, "HTTP accept error");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+fn admit(site: &Arc<Site>, tls: Option<TlsAcceptor>, stream: TcpStream) {
+    site.count_connection();
+    let seat = site.seats.take();
+    let id = seat.id();
+    let task = tokio::spawn(secure(Arc::clone(site), seat, tls, stream));
+    site.seats.set_task(id, task.abort_handle());
+}
+
+async fn secure(site: Arc<Site>, seat: Seat, tls: Option<TlsAcceptor>, stream: TcpStream) {
+    // Without it an answer's end may wait for the acknowledgement of its beginning.
+    let _ = stream.set_nodelay(true);
+    match tls {
+        None => converse(site, seat, stream).await,
+        Some(tls) => {
+            if let Ok(Ok(stream)) = timeout(HEAD_TIME, tls.accept(stream)).await {
+                converse(site, seat, stream).await;
+            }
+        }
+    }
+}
+
+async fn converse<S>(site: Arc<Site>, seat: Seat, stream: S)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(|request| {
+        seat.touch();
+        let site = Arc::clone(&site);
+        async move { Ok::<_, Infallible>(site.answer(request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(BUFFER_BYTES)
+        .max_headers(MAX_HEADERS)
+        .half_close(true);
+    let io = TokioIo::new(Paced { stream, stall: None });
+    if let Err(err) = builder.serve_connection(io, service).await {
+        tracing::debug!(%err, "HTTP connection ended");
+    }
+}
+
+/// A stream whose peer must take something now and then.
+struct Paced<S> {
+    stream: S,
+    /// Runs while the peer takes nothing.
+    stall: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Paced<S> {
+    fn judge<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        result: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.stall = None;
+            return result;
+        }
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(WRITE_TIME)));
+        match stall.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.judge(cx, result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.judge(cx, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
+        self.judge(cx, result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.judge(cx, result)
+    }
+}

@@ -1,0 +1,162 @@
+//! Who may ask: the Host and Authorization headers. Pure.
+//!
+//! A page of a stranger can make a browser ask this server under a name of the stranger's whose
+//! address was changed to ours (DNS rebinding), and read the answer. So a server that listens on
+//! loopback only answers to names that cannot be a stranger's.
+
+use super::reply::Fault;
+use crate::server::AuthToken;
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
+use hyper::{Uri, Version};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Where the server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// On this machine only.
+    Loopback,
+    /// On the network, where names are the administrator's affair.
+    Network,
+}
+
+/// One Host header, as HTTP/1.1 demands, and on loopback a name that is good there. Programs that
+/// speak HTTP/1.0 may leave it out; browsers do not.
+pub(super) fn check_host(
+    reach: Reach,
+    version: Version,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(), Fault> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() || (host.is_none() && version >= Version::HTTP_11) {
+        return Err(Fault::BadRequest);
+    }
+    let host = host.map(|host| host.to_str().map_err(|_| Fault::BadRequest)).transpose()?;
+    let named = [host, uri.authority().map(|authority| authority.as_str())];
+    let is_good = |name: &str| reach == Reach::Network || is_local(name);
+    if named.into_iter().flatten().all(is_good) { Ok(()) } else { Err(Fault::WrongHost) }
+}
+
+/// `localhost`, a name under it, or an address; a port may follow.
+fn is_local(host: &str) -> bool {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split_once(']').is_some_and(|(address, port)| {
+            address.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || port.starts_with(':'))
+        });
+    }
+    let name = host.split_once(':').map_or(host, |(name, _)| name);
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost") || name.parse::<Ipv4Addr>().is_ok()
+}
+
+/// Whether the secret is shown, as `Authorization: Bearer SECRET`.
+pub(super) fn is_authorized(secret: &AuthToken, headers: &HeaderMap) -> bool {
+    let mut shown = headers.get_all(AUTHORIZATION).iter();
+    match (shown.next(), shown.next()) {
+        (Some(value), None) => {
+            bearer(value.as_bytes()).is_some_and(|shown| secret.matches(shown.trim_ascii()))
+        }
+        (_, _) => false,
+    }
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = value.split_at_checked(6)?;
+    (scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b" ")).then_some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+    use rstest::rstest;
+
+    fn judge(reach: Reach, version: Version, uri: &str, hosts: &[&str]) -> Result<(), Fault> {
+        let mut headers = HeaderMap::new();
+        for host in hosts {
+            headers.append(HOST, HeaderValue::from_bytes(host.as_bytes()).unwrap());
+        }
+        check_host(reach, version, &uri.parse().unwrap(), &headers)
+    }
+
+    #[rstest]
+    #[case("localhost")]
+    #[case("localhost:6389")]
+    #[case("LocalHost.")]
+    #[case("locks.localhost:80")]
+    #[case("127.0.0.1")]
+    #[case("127.0.0.1:6389")]
+    #[case("192.0.2.7:1")]
+    #[case("[::1]")]
+    #[case("[::1]:6389")]
+    fn names_that_are_good_on_loopback(#[case] host: &str) {
+        assert_eq!(judge(Reach::Loopback, Version::HTTP_11, "/", &[host]), Ok(()));
+    }
+
+    #[rstest]
+    #[case("evil.example")]
+    #[case("evil.example:6389")]
+    #[case("localhost.evil.example")]
+    #[case("notlocalhost")]
+    #[case("127.0.0.1.evil.example")]
+    #[case("127.0.0.1@evil.example")]
+    #[case("[::1].evil.example")]
+    #[case("[evil]")]
+    #[case("")]
+    fn names_that_are_not(#[case] host: &str) {
+        let judge = |reach| judge(reach, Version::HTTP_11, "/", &[host]);
+        assert_eq!(judge(Reach::Loopback), Err(Fault::WrongHost));
+        assert_eq!(judge(Reach::Network), Ok(()));
+    }
+
+    #[rstest]
+    #[case::none_in_1_1(Version::HTTP_11, "/", &[], Err(Fault::BadRequest))]
+    #[case::none_in_1_0(Version::HTTP_10, "/", &[], Ok(()))]
+    #[case::two(Version::HTTP_11, "/", &["localhost", "localhost"], Err(Fault::BadRequest))]
+    #[case::not_text(Version::HTTP_11, "/", &["l\u{f6}calhost"], Err(Fault::BadRequest))]
+    #[case::in_the_target(
+        Version::HTTP_11, "http://evil.example/", &["localhost"], Err(Fault::WrongHost)
+    )]
+    #[case::in_both(Version::HTTP_11, "http://localhost:1/", &["localhost:1"], Ok(()))]
+    fn how_a_host_is_named(
+        #[case] version: Version,
+        #[case] uri: &str,
+        #[case] hosts: &[&str],
+        #[case] want: Result<(), Fault>,
+    ) {
+        assert_eq!(judge(Reach::Loopback, version, uri, hosts), want);
+    }
+
+    #[rstest]
+    #[case(&["Bearer sesame"], true)]
+    #[case(&["bearer  sesame "], true)]
+    #[case(&["BEARER sesame"], true)]
+    #[case(&["Bearer Sesame"], false)]
+    #[case(&["Bearer sesam"], false)]
+    #[case(&["Bearer sesamee"], false)]
+    #[case(&["Bearersesame"], false)]
+    #[case(&["Basic sesame"], false)]
+    #[case(&["sesame"], false)]
+    #[case(&["Bearer"], false)]
+    #[case(&["Bearer "], false)]
+    #[case(&[""], false)]
+    #[case(&[], false)]
+    #[case(&["Bearer sesame", "Bearer sesame"], false)]
+    fn secrets(#[case] shown: &[&str], #[case] want: bool) {
+        let mut headers = HeaderMap::new();
+        for value in shown {
+            headers.append(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
+        }
+        let secret = AuthToken::new(b"sesame").unwrap();
+        assert_eq!(is_authorized(&secret, &headers), want);
+    }
+
+    #[test]
+    fn a_secret_beyond_ascii_is_compared_as_bytes() {
+        let mut headers = HeaderMap::new();
+        let value = HeaderValue::from_bytes("Bearer Sésame".as_bytes()).unwrap();
+        headers.append(AUTHORIZATION, value);
+        assert!(is_authorized(&AuthToken::new("Sésame".as_bytes()).unwrap(), &headers));
+    }
+}

@@ -1,0 +1,159 @@
+//! The roster as JSON. Pure. A token is never in it: a [`Party`] has none.
+
+use crate::engine::{Decimal, KeyView, Party, push_json_string};
+use crate::server::{Numbers, Roster};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+/// Longest body, about: the rest of the keys is cut, and the body says so.
+const MOST_BYTES: usize = 512 * 1024;
+
+/// `shown` of `matching` keys in use are in `keys`, those with the longest queues first; of each,
+/// some of its `held` holders, the one that has held for longest first, and the first of its
+/// `waiters` waiters. A connection is the number that `stats` and the log have.
+pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
+    let mut entries = String::new();
+    let mut shown = 0;
+    for (view, addresses) in &roster.keys {
+        if entries.len() >= MOST_BYTES {
+            break;
+        }
+        if shown > 0 {
+            entries.push(',');
+        }
+        shown += 1;
+        push_key(&mut entries, view);
+        // Writing to a String cannot fail.
+        let holders = view.holders.iter().zip(&addresses.holders).rev();
+        push_list(&mut entries, ",\"holders\":[", "held_s", holders);
+        let waiting = view.waiting.iter().zip(&addresses.waiting);
+        push_list(&mut entries, ",\"queue\":[", "waiting_s", waiting);
+        entries.push('}');
+    }
+    let census = &numbers.census;
+    format!(
+        "{{\"version\":\"{}\",\"uptime_s\":{},\"draining\":{},\"connections\":{},\
+         \"keys_in_use\":{},\"holders\":{},\"waiters\":{},\"matching\":{},\"shown\":{shown},\
+         \"keys\":[{entries}]}}",
+        env!("CARGO_PKG_VERSION"),
+        numbers.uptime.as_secs(),
+        numbers.draining,
+        numbers.open_connections,
+        census.locks + census.semaphores,
+        census.lock_holders + census.semaphore_holders,
+        census.lock_waiters + census.semaphore_waiters,
+        roster.matching,
+    )
+}
+
+fn push_key(out: &mut String, view: &KeyView) {
+    out.push_str("{\"key\":");
+    push_json_string(out, &view.name);
+    let (limit, held, waiters) = (view.limit, view.held, view.waiters);
+    let _ = write!(out, ",\"limit\":{limit},\"held\":{held},\"waiters\":{waiters}");
+}
+
+fn push_list<'a>(
+    out: &mut String,
+    head: &str,
+    since: &str,
+    parties: impl Iterator<Item = (&'a Party, &'a Option<IpAddr>)>,
+) {
+    out.push_str(head);
+    for (count, (party, address)) in parties.enumerate() {
+        if count > 0 {
+            out.push(',');
+        }
+        let _ = write!(out, "{{\"connection\":{},\"address\":", party.serial);
+        let _ = match address {
+            Some(address) => write!(out, "\"{address}\""),
+            None => write!(out, "null"),
+        };
+        let _ = write!(out, ",\"{since}\":{}", Decimal(party.since_micros));
+        if let Some(left) = party.left_micros {
+            let here = party.conn.is_some();
+            let _ = write!(out, ",\"lease_left_s\":{},\"connected\":{here}", Decimal(left));
+        }
+        out.push('}');
+    }
+    out.push(']');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Census, Counters};
+    use crate::server::{Addresses, Tallies};
+    use serde_json::{Value, json};
+    use std::time::Duration;
+
+    fn numbers() -> Numbers {
+        Numbers {
+            engine: Counters::default(),
+            connections: Tallies::default(),
+            open_connections: 3,
+            census: Census {
+                locks: 4,
+                semaphores: 1,
+                lock_holders: 4,
+                semaphore_holders: 2,
+                lock_waiters: 5,
+                ..Census::default()
+            },
+            draining: false,
+            uptime: Duration::from_millis(12_900),
+        }
+    }
+
+    fn party(serial: u64, since: u64, left: Option<u64>) -> Party {
+        Party { serial, conn: None, since_micros: since, left_micros: left }
+    }
+
+    fn key(name: &[u8]) -> (KeyView, Addresses) {
+        let view = KeyView {
+            name: name.to_vec(),
+            limit: 2,
+            held: 2,
+            waiters: 9,
+            holders: vec![party(8, 1_000_000, Some(32_500_000)), party(7, 2_000_000, Some(0))],
+            waiting: vec![party(9, 400_000, None)],
+        };
+        let here = Some(IpAddr::from([127, 0, 0, 1]));
+        (view, Addresses { holders: vec![here, None], waiting: vec![here] })
+    }
+
+    #[test]
+    fn everything_is_in_it() {
+        let roster = Roster { keys: vec![key(b"a\"<b>\xff")], matching: 4 };
+        let value: Value = serde_json::from_str(&body(&numbers(), &roster)).unwrap();
+        let want = json!({
+            "version": env!("CARGO_PKG_VERSION"), "uptime_s": 12, "draining": false,
+            "connections": 3, "keys_in_use": 5, "holders": 6, "waiters": 5,
+            "matching": 4, "shown": 1,
+            "keys": [{
+                "key": "a\"<b>\u{fffd}", "limit": 2, "held": 2, "waiters": 9,
+                "holders": [
+                    {"connection": 7, "address": null, "held_s": 2, "lease_left_s": 0,
+                     "connected": false},
+                    {"connection": 8, "address": "127.0.0.1", "held_s": 1, "lease_left_s": 32.5,
+                     "connected": false},
+                ],
+                "queue": [{"connection": 9, "address": "127.0.0.1", "waiting_s": 0.4}],
+            }],
+        });
+        assert_eq!(value, want);
+    }
+
+    #[test]
+    fn the_body_is_cut_and_says_so() {
+        let keys = vec![key(&[b'<'; 256]); 1000];
+        let roster = Roster { keys, matching: 1_000_000 };
+        let text = body(&numbers(), &roster);
+        assert!(text.len() < MOST_BYTES + 8 * 1024, "{}", text.len());
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let shown = value["keys"].as_array().unwrap().len();
+        assert!(shown > 100 && shown < 1000, "{shown}");
+        assert_eq!(value["shown"], shown);
+        assert_eq!(value["matching"], 1_000_000);
+    }
+}

@@ -1,0 +1,27 @@
+//! The HTTP side, off unless a port is named: statistics, health, metrics, and a page that shows
+//! who holds what and who waits. Only reads: no request changes a lock, and no token of a hold is
+//! ever in an answer, for a token is the right to release.
+//!
+//! ```text
+//! door ─▶ seats            sockets, TLS, how many and for how long
+//!      ─▶ site ─▶ route    pure: method and path → what is wanted, or why not
+//!              ─▶ gate     pure: Host and Authorization headers
+//!              ─▶ query    pure: what to show of the holders
+//!              ─▶ metrics, holders   pure: numbers → text
+//!              ─▶ reply    the one place where answers get their headers
+//! ```
+//!
+//! It runs in the lock server's thread, so nothing here may work long without letting others be
+//! served: great tables are looked over and written in pieces.
+
+mod door;
+mod gate;
+mod holders;
+mod metrics;
+mod query;
+mod reply;
+mod route;
+mod seats;
+mod site;
+
+pub use door::{HttpDoor, MAX_CONNECTIONS};

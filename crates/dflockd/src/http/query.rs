@@ -1,0 +1,114 @@
+//! What to show of the holders: `key=PART&limit=N` → [`Wanted`]. Pure.
+
+use super::reply::Fault;
+use crate::engine::MAX_KEY_BYTES;
+use crate::server::Wanted;
+
+/// Keys shown when nobody says how many.
+pub(super) const DEFAULT_KEYS: usize = 200;
+/// Keys shown at most.
+pub(super) const MAX_KEYS: usize = 1000;
+/// Holders and waiters shown of each key.
+pub(super) const MAX_PARTIES: usize = 20;
+
+/// Reads a query. Each name at most once, and no others: a misspelt one shall be noticed.
+pub(super) fn wanted(query: Option<&str>) -> Result<Wanted, Fault> {
+    let (mut part, mut limit) = (None, None);
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').ok_or(Fault::BadRequest)?;
+        let value = decode(value).ok_or(Fault::BadRequest)?;
+        let place = match name {
+            "key" => &mut part,
+            "limit" => &mut limit,
+            _ => return Err(Fault::BadRequest),
+        };
+        if place.replace(value).is_some() {
+            return Err(Fault::BadRequest);
+        }
+    }
+    let part = part.unwrap_or_default();
+    if part.len() > MAX_KEY_BYTES {
+        return Err(Fault::BadRequest);
+    }
+    let keys = limit.map_or(Some(DEFAULT_KEYS), |digits| number(&digits));
+    let keys = keys.filter(|&keys| keys <= MAX_KEYS).ok_or(Fault::BadRequest)?;
+    Ok(Wanted { part, keys, parties: MAX_PARTIES })
+}
+
+/// Digits only, as everywhere.
+fn number(digits: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_plain.then(|| text.parse().ok()).flatten()
+}
+
+/// `%41` is a byte and `+` a blank, as forms are sent.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
+            b'+' => b' ',
+            _ => byte,
+        });
+    }
+    Some(out)
+}
+
+const fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(None, b"", DEFAULT_KEYS)]
+    #[case(Some(""), b"", DEFAULT_KEYS)]
+    #[case(Some("&"), b"", DEFAULT_KEYS)]
+    #[case(Some("key="), b"", DEFAULT_KEYS)]
+    #[case(Some("limit=0"), b"", 0)]
+    #[case(Some("limit=1000"), b"", 1000)]
+    #[case(Some("limit=007"), b"", 7)]
+    #[case(Some("key=job&limit=5"), b"job", 5)]
+    #[case(Some("limit=5&key=a%2Fb%2b%C3%bc+c"), b"a/b+\xc3\xbc c", 5)]
+    #[case(Some("key=a=b"), b"a=b", DEFAULT_KEYS)]
+    #[case(Some("key=%00%ff"), b"\0\xff", DEFAULT_KEYS)]
+    fn good(#[case] query: Option<&str>, #[case] part: &[u8], #[case] keys: usize) {
+        let want = Wanted { part: part.to_vec(), keys, parties: MAX_PARTIES };
+        assert_eq!(wanted(query), Ok(want));
+    }
+
+    #[rstest]
+    #[case("limit=1001")]
+    #[case("limit=")]
+    #[case("limit=-1")]
+    #[case("limit=%2B1")]
+    #[case("limit=99999999999999999999999")]
+    #[case("limit=1&limit=1")]
+    #[case("key=a&key=b")]
+    #[case("key")]
+    #[case("keys=a")]
+    #[case("Key=a")]
+    #[case("key=%")]
+    #[case("key=%4")]
+    #[case("key=%4g")]
+    fn bad(#[case] query: &str) {
+        assert_eq!(wanted(Some(query)), Err(Fault::BadRequest));
+    }
+
+    #[test]
+    fn a_part_is_no_longer_than_a_key() {
+        let query = |length| format!("key={}", "%6b".repeat(length));
+        assert!(wanted(Some(&query(MAX_KEY_BYTES))).is_ok());
+        assert_eq!(wanted(Some(&query(MAX_KEY_BYTES + 1))), Err(Fault::BadRequest));
+    }
+}

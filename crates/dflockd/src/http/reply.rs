@@ -1,0 +1,246 @@
+//! Answers: every header and every error word is in this file.
+//!
+//! The page may run the one script of this server and nothing else; no answer may be kept, framed,
+//! or taken for another type.
+
+use crate::engine::{Progress, StatsCursor};
+use crate::server::Handle;
+use hyper::Response;
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+    HeaderValue, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use hyper::http::StatusCode;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// Why a request got nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    BadRequest,
+    Unauthorized,
+    NotFound,
+    MethodNotAllowed,
+    BodyRefused,
+    WrongHost,
+}
+
+impl Fault {
+    const fn status(self) -> StatusCode {
+        match self {
+            Self::BadRequest => StatusCode::BAD_REQUEST,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::BodyRefused => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::WrongHost => StatusCode::MISDIRECTED_REQUEST,
+        }
+    }
+
+    /// The reference's words, where it has them.
+    const fn body(self) -> &'static str {
+        match self {
+            Self::BadRequest => "{\"error\":\"bad_request\"}",
+            Self::Unauthorized => "{\"error\":\"unauthorized\"}",
+            Self::NotFound => "{\"error\":\"not_found\"}",
+            Self::MethodNotAllowed => "{\"error\":\"method_not_allowed\"}",
+            Self::BodyRefused => "{\"error\":\"body_refused\"}",
+            Self::WrongHost => "{\"error\":\"wrong_host\"}",
+        }
+    }
+}
+
+/// Statuses an answer may have, for counting.
+pub(super) const STATUSES: [StatusCode; 8] = [
+    StatusCode::OK,
+    StatusCode::BAD_REQUEST,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::NOT_FOUND,
+    StatusCode::METHOD_NOT_ALLOWED,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::MISDIRECTED_REQUEST,
+    StatusCode::SERVICE_UNAVAILABLE,
+];
+
+pub(super) const JSON: &str = "application/json";
+
+/// `form-action` too: a form that is sent by the browser would put the secret into the address.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+const OTHER_POLICY: &str = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'";
+
+/// An answer with this body.
+pub(super) fn whole(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<ReplyBody> {
+    build(status, content_type, ReplyBody::Whole(body.into()))
+}
+
+/// The page itself, which alone may do something in a browser.
+pub(super) fn page(body: impl Into<Bytes>) -> Response<ReplyBody> {
+    let mut response = whole(StatusCode::OK, "text/html; charset=utf-8", body);
+    let policy = HeaderValue::from_static(PAGE_POLICY);
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+    response
+}
+
+/// The body of `stats`, however long.
+pub(super) fn stats(handle: &Handle) -> Response<ReplyBody> {
+    let mut cursor = StatsCursor::default();
+    let mut first = String::new();
+    let body = match handle.stats_piece(&mut cursor, &mut first) {
+        Progress::Done => ReplyBody::Whole(first.into()),
+        Progress::More => ReplyBody::Pieces(Box::new(Pieces {
+            handle: handle.clone(),
+            cursor: Some(cursor),
+            next: first,
+            pause: None,
+        })),
+    };
+    build(StatusCode::OK, JSON, body)
+}
+
+pub(super) fn fault(fault: Fault) -> Response<ReplyBody> {
+    let mut response = whole(fault.status(), JSON, fault.body());
+    let headers = response.headers_mut();
+    match fault {
+        Fault::MethodNotAllowed => {
+            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        Fault::Unauthorized => {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        // What follows on such a connection cannot be trusted to be a request.
+        Fault::BodyRefused | Fault::BadRequest => close(&mut response),
+        Fault::NotFound | Fault::WrongHost => {}
+    }
+    response
+}
+
+/// The last answer on its connection.
+pub(super) fn close(response: &mut Response<ReplyBody>) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+}
+
+fn build(status: StatusCode, content_type: &'static str, body: ReplyBody) -> Response<ReplyBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers: [(HeaderName, &'static str); 7] = [
+        (CONTENT_TYPE, content_type),
+        (CACHE_CONTROL, "no-store"),
+        (CONTENT_SECURITY_POLICY, OTHER_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    for (name, value) in headers {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// What an answer says.
+pub(super) enum ReplyBody {
+    Whole(Bytes),
+    Pieces(Box<Pieces>),
+}
+
+/// A `stats` body in pieces. Others are served between them: the next one is made when the last
+/// has been taken, and not in the same turn.
+pub(super) struct Pieces {
+    handle: Handle,
+    /// Nothing when the body is written to its end.
+    cursor: Option<StatsCursor>,
+    next: String,
+    pause: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Pieces {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<String>> {
+        loop {
+            if !self.next.is_empty() {
+                return Poll::Ready(Some(std::mem::take(&mut self.next)));
+            }
+            let Some(cursor) = &mut self.cursor else { return Poll::Ready(None) };
+            let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+            if self.handle.stats_piece(cursor, &mut self.next) == Progress::Done {
+                self.cursor = None;
+            }
+        }
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = match &mut *self {
+            Self::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
+            Self::Pieces(pieces) => ready!(pieces.poll_piece(cx)).map(Bytes::from),
+        };
+        Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => {
+                SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
+            }
+            Self::Pieces(_) => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAULTS: [Fault; 6] = [
+        Fault::BadRequest,
+        Fault::Unauthorized,
+        Fault::NotFound,
+        Fault::MethodNotAllowed,
+        Fault::BodyRefused,
+        Fault::WrongHost,
+    ];
+
+    #[test]
+    fn every_fault_is_counted_and_is_json() {
+        for fault in FAULTS {
+            assert!(STATUSES.contains(&fault.status()), "{fault:?}");
+            let value: serde_json::Value = serde_json::from_str(fault.body()).unwrap();
+            assert!(value["error"].is_string(), "{fault:?}");
+        }
+    }
+
+    /// Inline script, inline style, other hosts: nothing of it is allowed anywhere.
+    #[test]
+    fn the_policies_are_strict() {
+        for policy in [PAGE_POLICY, OTHER_POLICY] {
+            assert!(policy.starts_with("default-src 'none'"), "{policy}");
+            assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
+            assert!(policy.contains("base-uri 'none'"), "{policy}");
+            for loose in ["unsafe", "*", "http:", "https:", "data:", "blob:"] {
+                assert!(!policy.contains(loose), "{policy}");
+            }
+        }
+        assert!(PAGE_POLICY.contains("form-action 'none'"));
+    }
+}

@@ -1,0 +1,85 @@
+//! What is where. Pure: a method and a path → a [`Route`], or why there is none.
+
+use super::reply::Fault;
+use hyper::Method;
+
+/// Whether a secret is needed, where one is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Says nothing of locks.
+    Open,
+    /// Names keys, addresses, numbers.
+    Guarded,
+}
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    Page,
+    Style,
+    Script,
+    Icon,
+    Health,
+    Ready,
+    Stats,
+    Holders,
+    Metrics,
+}
+
+/// Every path there is.
+pub(super) const ROUTES: [(&str, Route, Access); 9] = [
+    ("/", Route::Page, Access::Open),
+    ("/page.css", Route::Style, Access::Open),
+    ("/page.js", Route::Script, Access::Open),
+    ("/icon.svg", Route::Icon, Access::Open),
+    ("/health", Route::Health, Access::Open),
+    ("/ready", Route::Ready, Access::Open),
+    ("/v1/stats", Route::Stats, Access::Guarded),
+    ("/v1/holders", Route::Holders, Access::Guarded),
+    ("/metrics", Route::Metrics, Access::Guarded),
+];
+
+/// Paths are compared as they come: nothing is decoded, no slash is added or taken.
+pub(super) fn find(method: &Method, path: &str) -> Result<(Route, Access), Fault> {
+    let row = ROUTES.iter().find(|(known, ..)| *known == path);
+    let &(_, route, access) = row.ok_or(Fault::NotFound)?;
+    if method != Method::GET && method != Method::HEAD {
+        return Err(Fault::MethodNotAllowed);
+    }
+    Ok((route, access))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("/nowhere")]
+    #[case("")]
+    #[case("*")]
+    #[case("//")]
+    #[case("/health/")]
+    #[case("/Health")]
+    #[case("/%68ealth")]
+    #[case("/page.css/../health")]
+    #[case("/v1/sessions")]
+    #[case("/v1/locks/k")]
+    fn other_paths_are_not_there(#[case] path: &str) {
+        for method in [Method::GET, Method::POST, Method::OPTIONS] {
+            assert_eq!(find(&method, path), Err(Fault::NotFound));
+        }
+    }
+
+    #[test]
+    fn only_reading_is_allowed() {
+        for (path, route, access) in ROUTES {
+            for method in [Method::GET, Method::HEAD] {
+                assert_eq!(find(&method, path), Ok((route, access)));
+            }
+            for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
+                assert_eq!(find(&method, path), Err(Fault::MethodNotAllowed));
+            }
+        }
+    }
+}

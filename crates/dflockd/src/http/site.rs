@@ -1,0 +1,168 @@
+//! One request → one answer. Decides nothing about sockets and keeps nothing between requests but
+//! numbers.
+
+use super::gate::{self, Reach};
+use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
+use super::route::{self, Access, Route};
+use super::seats::Seats;
+use super::{holders, metrics, query};
+use crate::server::{AuthToken, Handle};
+use hyper::Response;
+use hyper::body::Body;
+use hyper::http::StatusCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Before a wrong secret is answered, so that guessing is slow.
+const COOL_DOWN: Duration = Duration::from_millis(100);
+
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+const SCRIPT: &str = include_str!("page/page.js");
+const ICON: &str = include_str!("page/icon.svg");
+/// What the page is told by the server: whether to ask for the secret first.
+const AUTH_MARK: &str = "data-auth=\"open\"";
+
+/// What all connections of the HTTP side share.
+pub(super) struct Site {
+    pub(super) handle: Handle,
+    pub(super) auth: Option<AuthToken>,
+    pub(super) reach: Reach,
+    pub(super) seats: Arc<Seats>,
+    /// One at a time looks the table over, however many ask.
+    looking: tokio::sync::Mutex<()>,
+    accepted: AtomicU64,
+    answers: [AtomicU64; STATUSES.len()],
+}
+
+impl Site {
+    pub(super) fn new(
+        handle: Handle,
+        auth: Option<AuthToken>,
+        reach: Reach,
+        seats: Arc<Seats>,
+    ) -> Self {
+        let answers = STATUSES.map(|_| AtomicU64::new(0));
+        let looking = tokio::sync::Mutex::new(());
+        Self { handle, auth, reach, seats, looking, accepted: AtomicU64::new(0), answers }
+    }
+
+    pub(super) fn count_connection(&self) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Answers a request; its body is neither awaited nor read.
+    pub(super) async fn answer<B: Body>(&self, request: hyper::Request<B>) -> Response<ReplyBody> {
+        let has_body = !request.body().is_end_stream();
+        let mut response = match self.judge(&request, has_body) {
+            Ok(route) => self.show(route, request.uri().query()).await,
+            Err(Fault::Unauthorized) => {
+                tokio::time::sleep(COOL_DOWN).await;
+                reply::fault(Fault::Unauthorized)
+            }
+            Err(fault) => reply::fault(fault),
+        };
+        if has_body {
+            reply::close(&mut response);
+        }
+        let place = STATUSES.iter().position(|&status| status == response.status());
+        if let Some(count) = place.and_then(|place| self.answers.get(place)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        response
+    }
+
+    /// In this order: whom it asks, where, how, with what, and whether it may.
+    fn judge<B>(&self, request: &hyper::Request<B>, has_body: bool) -> Result<Route, Fault> {
+        let (uri, headers) = (request.uri(), request.headers());
+        gate::check_host(self.reach, request.version(), uri, headers)?;
+        let (route, access) = route::find(request.method(), uri.path())?;
+        if has_body {
+            return Err(Fault::BodyRefused);
+        }
+        match (&self.auth, access) {
+            (Some(secret), Access::Guarded) if !gate::is_authorized(secret, headers) => {
+                Err(Fault::Unauthorized)
+            }
+            (_, _) => Ok(route),
+        }
+    }
+
+    async fn show(&self, route: Route, query: Option<&str>) -> Response<ReplyBody> {
+        const OK: StatusCode = StatusCode::OK;
+        match route {
+            Route::Page => self.page(),
+            Route::Style => reply::whole(OK, "text/css; charset=utf-8", STYLE),
+            Route::Script => reply::whole(OK, "text/javascript; charset=utf-8", SCRIPT),
+            Route::Icon => reply::whole(OK, "image/svg+xml", ICON),
+            Route::Health => reply::whole(OK, JSON, "{\"status\":\"ok\"}"),
+            Route::Ready if self.handle.is_draining() => {
+                reply::whole(StatusCode::SERVICE_UNAVAILABLE, JSON, "{\"status\":\"draining\"}")
+            }
+            Route::Ready => reply::whole(OK, JSON, "{\"status\":\"ready\"}"),
+            Route::Stats => reply::stats(&self.handle),
+            Route::Holders => self.holders(query).await,
+            Route::Metrics => reply::whole(OK, metrics::CONTENT_TYPE, self.metrics()),
+        }
+    }
+
+    fn page(&self) -> Response<ReplyBody> {
+        match self.auth {
+            None => reply::page(PAGE),
+            Some(_) => reply::page(PAGE.replace(AUTH_MARK, "data-auth=\"needed\"")),
+        }
+    }
+
+    async fn holders(&self, query: Option<&str>) -> Response<ReplyBody> {
+        let wanted = match query::wanted(query) {
+            Ok(wanted) => wanted,
+            Err(fault) => return reply::fault(fault),
+        };
+        let looking = self.looking.lock().await;
+        let roster = self.handle.roster(&wanted).await;
+        drop(looking);
+        reply::whole(StatusCode::OK, JSON, holders::body(&self.handle.numbers(), &roster))
+    }
+
+    fn metrics(&self) -> String {
+        let (connections, pushed_out) = self.seats.numbers();
+        let answers = STATUSES.iter().zip(&self.answers);
+        metrics::text(
+            &self.handle.numbers(),
+            &metrics::HttpNumbers {
+                connections,
+                pushed_out,
+                accepted: self.accepted.load(Ordering::Relaxed),
+                answers: answers
+                    .map(|(status, count)| (status.as_u16(), count.load(Ordering::Relaxed)))
+                    .collect(),
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The page cannot ask for a secret if the mark is not in it.
+    #[test]
+    fn the_page_has_its_mark_and_nothing_inline() {
+        assert_eq!(PAGE.matches(AUTH_MARK).count(), 1);
+        assert!(!PAGE.contains("style="), "inline style is not allowed by the policy");
+        let is_handler = |rest: &str| {
+            rest.starts_with(|sign: char| sign.is_ascii_lowercase())
+                && rest.trim_start_matches(|sign: char| sign.is_ascii_lowercase()).starts_with('=')
+        };
+        assert!(!PAGE.split(" on").skip(1).any(is_handler), "no inline handlers");
+        assert_eq!(PAGE.matches("<script").count(), PAGE.matches("></script>").count());
+        for text in [PAGE, STYLE, SCRIPT] {
+            assert!(!text.contains("//cdn") && !text.contains("https://"), "no other server");
+        }
+        // Text becomes text, never markup.
+        for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            assert!(!SCRIPT.contains(sink), "{sink}");
+        }
+    }
+}
