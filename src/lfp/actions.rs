@@ -5,13 +5,13 @@ use clap_complete::{Shell, generate};
 use lockfile::Pid;
 
 use super::arguments::{self, Asked, AskedInTime, Program, Route};
-use super::broker::{Broker, Trouble, Waited};
+use super::broker::{Broker, Trouble, Waited, places};
+use super::devices::{Device, Names};
 use super::outcome::{Failure, Kind, exit};
 use super::output::Output;
-use super::report::{self, Row, Service, Sight, in_the_way};
-use super::table::Colour;
+use super::report::{self, Row, Service, in_the_way, table};
 use crate::device::name::DeviceName;
-use crate::lock::who::Standing;
+use crate::lock::who::Holder;
 use crate::lock::{Outcome, Request};
 
 pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -90,71 +90,55 @@ fn done(request: &Request, output: &Output) -> u8 {
     exit::DONE
 }
 
-pub(super) fn who(devices: &[DeviceName], route: &Route, output: &Output) -> Result<u8, Failure> {
-    let mut reports = Vec::with_capacity(devices.len());
+pub(super) fn who(asked: &[DeviceName], route: &Route, output: &Output) -> Result<u8, Failure> {
+    let places = places();
+    let mut names = Names::new(&places.dev_dir, &places.udev_dir);
     let mut service = Service::NotThere;
-    for device in devices {
+    let mut free = Vec::new();
+    let mut holders = Vec::new();
+    let mut reports = Vec::with_capacity(asked.len());
+    for device in asked {
         let sight = report::look(Some(device), route)?;
         service = sight.service;
-        reports.push(Report { device: format!("/dev/{}", device.as_str()), sight });
+        if sight.holders.is_empty() {
+            free.push(device.as_str());
+        }
+        reports.push((device.as_str(), names.beside(device), sight.holders.clone()));
+        let named = |holder| Holder { device: device.as_str().to_owned(), ..holder };
+        holders.extend(sight.holders.into_iter().map(named));
     }
+    let devices = names.group(holders);
     output.answer(
-        |colour| text_of(&reports, colour),
+        |colour| {
+            let held = if devices.is_empty() { String::new() } else { table(&devices, colour) };
+            let nobody = |name| format!("/dev/{name}: nobody holds it{}\n", reservation());
+            free.iter().map(nobody).fold(held, |text, line| text + &line)
+        },
         || {
-            let devices = reports.iter().map(Report::to_json).collect();
-            let mut members = scope(service);
-            members.push(("devices", Value::List(devices)));
-            Value::Object(members)
+            let device = |(name, others, holders): &(&str, Vec<String>, Vec<Holder>)| {
+                report::device_in_json(name, others, holders)
+            };
+            answer(service, reports.iter().map(device).collect())
         },
     );
     Ok(exit::DONE)
 }
 
 pub(super) fn list(route: &Route, output: &Output) -> Result<u8, Failure> {
+    let places = places();
     let sight = report::look(None, route)?;
-    let rows = report::rows(&sight.holders);
+    let devices = Names::new(&places.dev_dir, &places.udev_dir).group(sight.holders);
     output.answer(
-        |colour| match rows.as_slice() {
+        |colour| match devices.as_slice() {
             [] => format!("nobody holds a serial port{}\n", reservation()),
-            rows => report::table(rows, colour),
+            devices => table(devices, colour),
         },
         || {
-            let mut members = scope(sight.service);
-            members.push(("holders", Value::List(rows.iter().map(Row::to_json).collect())));
-            Value::Object(members)
+            let device = |it: &Device| report::device_in_json(&it.name, &it.others, &it.holders);
+            answer(sight.service, devices.iter().map(device).collect())
         },
     );
     Ok(exit::DONE)
-}
-
-/// What was found about one device.
-struct Report {
-    device: String,
-    sight: Sight,
-}
-
-impl Report {
-    fn is_held(&self) -> bool {
-        self.sight.holders.iter().any(|holder| holder.standing != Standing::Stale)
-    }
-
-    fn to_json(&self) -> Value {
-        let rows = report::rows(&self.sight.holders);
-        Value::Object(vec![
-            ("device", self.device.as_str().into()),
-            ("held", Value::Bool(self.is_held())),
-            ("holders", Value::List(rows.iter().map(Row::to_json).collect())),
-        ])
-    }
-}
-
-fn text_of(reports: &[Report], colour: Colour) -> String {
-    let all: Vec<Row> = reports.iter().flat_map(|it| report::rows(&it.sight.holders)).collect();
-    let mut text = if all.is_empty() { String::new() } else { report::table(&all, colour) };
-    for report in reports.iter().filter(|report| report.sight.holders.is_empty()) {
-        text.push_str(&format!("{}: nobody holds it{}\n", report.device, reservation()));
-    }
-    text
 }
 
 /// What "nobody" leaves out. Source: proc(5): other users' descriptors are not to be seen.
@@ -170,8 +154,12 @@ fn sees_all() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-fn scope(service: Service) -> Vec<(&'static str, Value)> {
-    vec![("complete", Value::Bool(sees_all())), ("service", Value::Bool(service == Service::Asked))]
+fn answer(service: Service, devices: Vec<Value>) -> Value {
+    Value::Object(vec![
+        ("complete", Value::Bool(sees_all())),
+        ("service", Value::Bool(service == Service::Asked)),
+        ("devices", Value::List(devices)),
+    ])
 }
 
 pub(super) fn completions(shell: Shell, program: Program, output: &Output) -> Result<u8, Failure> {

@@ -8,6 +8,7 @@ mod arguments;
 mod broker;
 mod calendar;
 mod clean;
+mod devices;
 mod listener;
 mod outcome;
 mod output;

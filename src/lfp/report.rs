@@ -11,6 +11,7 @@ use lockfile::Pid;
 use super::arguments::Route;
 use super::broker::{Broker, Trouble, places};
 use super::calendar::{age, timestamp};
+use super::devices::Device;
 use super::outcome::{Failure, Kind};
 use super::output::printable;
 use super::table::{Cell, Colour, Style, aligned};
@@ -219,26 +220,61 @@ fn device_path(device: &str) -> String {
     format!("/dev/{device}")
 }
 
-/// The rows as a table for people. One holder of one device is one line, however many lock files
-/// the conventions ask it to have.
-pub(super) fn table(rows: &[Row], colour: Colour) -> String {
+/// A device and its holders.
+pub(super) fn device_in_json(name: &str, others: &[String], holders: &[Holder]) -> Value {
+    let held = holders.iter().any(|holder| holder.standing != Standing::Stale);
+    let path = |name: &str| Value::Text(device_path(&printable(name)));
+    Value::Object(vec![
+        ("device", path(name)),
+        ("names", Value::List(others.iter().map(|name| path(name)).collect())),
+        ("held", Value::Bool(held)),
+        ("holders", Value::List(rows(holders).iter().map(Row::to_json).collect())),
+    ])
+}
+
+/// The devices as a table for people, below each its other names. One holder of one device is one
+/// line, however many lock files the conventions ask it to have.
+pub(super) fn table(devices: &[Device], colour: Colour) -> String {
     let head = ["DEVICE", "PID", "USER", "STATE", "SINCE", "AGE", "LOCK", "COMMAND"];
     let mut lines = vec![head.map(|text| Cell::styled(text, Style::Heading))];
+    let mut others = vec![(1, String::new())];
+    for device in devices {
+        let rows = rows(&device.holders);
+        let shown = of_each_holder(&rows);
+        others.push((shown.len(), other_names(&device.others)));
+        lines.extend(shown.iter().map(|(row, locks)| line(row, locks)));
+    }
+    let text = aligned(&lines, colour);
+    let mut lines = text.split_inclusive('\n');
+    let mut text = String::new();
+    for (count, others) in others {
+        text.extend(lines.by_ref().take(count));
+        text.push_str(&others);
+    }
+    text
+}
+
+fn other_names(names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let paths: Vec<String> = names.iter().map(|name| device_path(&printable(name))).collect();
+    format!("  also {}\n", paths.join(", "))
+}
+
+/// The first row of each holder, and the names of all its locks.
+fn of_each_holder(rows: &[Row]) -> Vec<(&Row, Vec<&str>)> {
     let mut shown: Vec<(&Row, Vec<&str>)> = Vec::new();
     for row in rows {
         let same = |(first, _): &&mut (&Row, Vec<&str>)| {
-            first.device == row.device
-                && first.pid.is_some()
-                && first.pid == row.pid
-                && first.standing == row.standing
+            first.pid.is_some() && first.pid == row.pid && first.standing == row.standing
         };
         match shown.iter_mut().find(same) {
             Some((_, locks)) => locks.push(row.lock()),
             None => shown.push((row, vec![row.lock()])),
         }
     }
-    lines.extend(shown.iter().map(|(row, locks)| line(row, locks)));
-    aligned(&lines, colour)
+    shown
 }
 
 fn line(row: &Row, locks: &[&str]) -> [Cell; 8] {
@@ -311,23 +347,45 @@ mod tests {
         assert!(holders.iter().any(|holder| holder.pid == their_pid.and_then(Pid::new)));
     }
 
+    fn device(others: &[&str], holders: Vec<Holder>) -> Device {
+        let others = others.iter().map(ToString::to_string).collect();
+        Device { name: "ttyS0".to_owned(), others, holders }
+    }
+
     #[test]
     fn hostile_text_never_gets_into_a_row() {
         let mut hostile = holder(file("/run/lock/LCK..\x1b[2J"), Some(7));
         hostile.device = "\x1b]0;x\x07".to_owned();
         hostile.command = Some("\u{9b}31m\r\n".to_owned());
-        let rows = rows(&[hostile]);
-        let text = table(&rows, Colour::Never) + &rows[0].sentence() + &rows[0].to_json().compact();
+        let device = device(&["\x1b[2J\n"], vec![hostile]);
+        let json = device_in_json(&device.name, &device.others, &device.holders).compact();
+        let rows = rows(&device.holders);
+        let table = table(std::slice::from_ref(&device), Colour::Never);
+        let text = table.clone() + &rows[0].sentence() + &json;
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
-        assert_eq!(table(&rows, Colour::Never).lines().count(), 2);
+        assert_eq!(table.lines().count(), 3);
     }
 
     #[test]
     fn one_holder_is_one_line() {
         let files = ["LCK..3", "LCK..pts_3", "LCK..pts:3"];
         let holders: Vec<_> = files.iter().map(|name| holder(file(name), Some(7))).collect();
-        let text = table(&rows(&holders), Colour::Never);
+        let text = table(&[device(&[], holders)], Colour::Never);
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.contains("LCK..3,LCK..pts_3,+1"), "{text}");
+    }
+
+    #[test]
+    fn other_names_stand_below_their_device() {
+        let pids =
+            |pids: &[i64]| pids.iter().map(|pid| holder(Scheme::Flock, Some(*pid))).collect();
+        let devices = [device(&["modem", "gps0"], pids(&[7, 8])), device(&[], pids(&[9]))];
+        let text = table(&devices, Colour::Never);
+        let begins: Vec<_> = text.lines().map(|line| line.get(..14).unwrap().trim_end()).collect();
+        assert_eq!(
+            begins,
+            ["DEVICE      PI", "/dev/ttyS0  7", "/dev/ttyS0  8", "  also /dev/mo", "/dev/ttyS0  9"]
+        );
+        assert!(text.contains("  also /dev/modem, /dev/gps0\n"), "{text}");
     }
 }

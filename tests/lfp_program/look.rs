@@ -68,13 +68,48 @@ fn all_devices_in_one_list() {
     assert!(starts.windows(2).all(|pair| pair[0] == pair[1]), "not aligned: {told}");
 }
 
+/// A device with links has a lock file under each of its names, and is one device all the same.
+#[rstest]
+#[case::directly(&["--direct"])]
+#[case::and_as_a_service_sees_it(&[])]
+fn a_device_is_one_whatever_it_is_called(#[case] route: &[&str]) {
+    let bench = Bench::open();
+    let made = "mkdir -p /dev/serial/by-id; ln -s ../../ttyW0 /dev/serial/by-id/usb-W-if00; \
+                ln -s ttyW0 /dev/modemW";
+    assert_eq!(bench.shell(User::Root, made).code(), 0);
+    let _service = bench.serve(User::Lfpd);
+    let holder = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let pid = holder.pid().to_string();
+    let by_id = "/dev/serial/by-id/usb-W-if00";
+    let taken = bench.lfp(User::Root, &["--direct", "lock", "--pid", &pid, by_id]).run();
+    assert_eq!(taken.code(), 0, "{taken}");
+    assert_eq!(bench.sandbox.locks().len(), 5, "{:?}", bench.sandbox.locks());
+    for words in [&["list"][..], &["who", PORT], &["who", "modemW", by_id, PORT]] {
+        let told = bench.lfp(User::Bob, &[route, words].concat()).run();
+        let lines: Vec<&str> = told.output().lines().collect();
+        assert_eq!(lines.len(), 3, "{words:?}: {told}");
+        let columns: Vec<&str> = lines[1].split_whitespace().take(4).collect();
+        assert_eq!(columns, ["/dev/ttyW0", &pid, "alice", "alive"], "{told}");
+        assert!(lines[2].starts_with("  also ") && lines[2].contains("/dev/modemW"), "{told}");
+        // Where there is no udev, a link is known when it is asked for or seen in a lock's name.
+        assert!(lines[2].contains(by_id) || words == ["who", PORT], "{told}");
+    }
+    let told = bench.lfp(User::Bob, &[route, &["--json", "list"]].concat()).run();
+    let device = "[{\"device\":\"/dev/ttyW0\",\"names\":[\"/dev/";
+    assert!(told.said(device) && told.output().matches("\"names\":").count() == 1, "{told}");
+    assert_eq!(told.output().matches("\"file\":\"/var/lock/LCK..").count(), 5, "{told}");
+    assert_eq!(told.output().matches("\"device\":\"/dev/ttyW0\"").count(), 6, "{told}");
+    let told = bench.lfp(User::Bob, &[route, &["--json", "who", "modemW"]].concat()).run();
+    assert!(told.said("{\"device\":\"/dev/modemW\",\"names\":[\"/dev/ttyW0\""), "{told}");
+}
+
 #[test]
 fn an_empty_machine() {
     let bench = Bench::open();
     let told = bench.lfp(User::Root, &["list"]).run();
     assert_eq!(told.output(), "nobody holds a serial port\n");
     let told = bench.lfp(User::Root, &["--json", "list"]).run();
-    assert_eq!(told.output(), "{\"complete\":true,\"service\":false,\"holders\":[]}\n");
+    assert_eq!(told.output(), "{\"complete\":true,\"service\":false,\"devices\":[]}\n");
 }
 
 /// The service sees what Bob may not: lock files in a directory that is closed to him.
@@ -104,7 +139,7 @@ fn the_service_is_asked_where_it_is() {
 #[rstest]
 #[case::who(&["--json", "who", PORT], "d['devices'][0]['holders'][0]")]
 #[case::who_after(&["who", "--json", PORT], "d['devices'][0]['holders'][0]")]
-#[case::list(&["--json", "list"], "d['holders'][0]")]
+#[case::list(&["--json", "list"], "d['devices'][0]['holders'][0]")]
 #[case::lock(&["--json", "lock", PORT], "d['holders'][0]")]
 #[case::run(&["--json", "run", PORT, "--", "true"], "d['holders'][0]")]
 #[case::wait(&["--json", "wait", "--timeout", "0", PORT], "d['holders'][0]")]
@@ -140,7 +175,7 @@ print('fine')",
 #[case::done(&["--direct", "lock", PORT], "\"outcome\":\"done\",\"device\":\"/dev/ttyW0\",\"pid\":")]
 #[case::nothing_to_unlock(&["--direct", "unlock", PORT], "{\"outcome\":\"not-held\",\"device\":\"/dev/ttyW0\",")]
 #[case::unreachable(&["--server", "/none", "lock", PORT], "{\"outcome\":\"unreachable\",")]
-#[case::free(&["--direct", "who", PORT], "{\"device\":\"/dev/ttyW0\",\"held\":false,\"holders\":[]}")]
+#[case::free(&["--direct", "who", PORT], "{\"device\":\"/dev/ttyW0\",\"names\":[],\"held\":false,\"holders\":[]}")]
 #[case::clean(&["clean"], "{\"removed\":[],\"left\":[]}")]
 fn other_answers_in_json(#[case] words: &[&str], #[case] text: &str) {
     let bench = Bench::open();
