@@ -56,9 +56,10 @@ pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Fai
         Err(error) => return give_up(lease, Failure::System("signals", error)).await,
     };
     match start(run, &lease) {
-        Ok((child, terminal)) => {
+        Ok(child) => {
             let grace = grace(run, &lease);
-            Held { lease, child, terminal, signals, grace }.see_through(json).await
+            let (terminal, is_on_stage) = (Terminal::controlling(), !in_pipeline());
+            Held { lease, child, terminal, is_on_stage, signals, grace }.see_through(json).await
         }
         Err(failure) => give_up(lease, failure).await,
     }
@@ -81,21 +82,14 @@ fn not_granted(run: &Run, json: bool) -> Result<u8, Failure> {
     }
 }
 
-fn start(run: &Run, lease: &Lease) -> Result<(Child, Terminal), Failure> {
+fn start(run: &Run, lease: &Lease) -> Result<Child, Failure> {
     let fence = lease.fence().map(|fence| OsString::from(fence.to_string()));
     let token = OsString::from(lease.token().as_str());
     let mut additions = vec![("DFLOCK_KEY", run.claimed.key.as_os_str()), ("DFLOCK_TOKEN", &token)];
     if let Some(fence) = &fence {
         additions.push(("DFLOCK_FENCE", fence));
     }
-    let terminal = Terminal::controlling();
-    let child = Child::start(&run.command, &additions)?;
-    if !in_pipeline() && terminal.is_ours() {
-        terminal.lend(child.group());
-        // It may have reached for the terminal before it was in the foreground.
-        child.signal(Signal::SIGCONT);
-    }
-    Ok((child, terminal))
+    Child::start(&run.command, &additions)
 }
 
 /// A running command under a held lease.
@@ -103,12 +97,18 @@ struct Held {
     lease: Lease,
     child: Child,
     terminal: Terminal,
+    /// Whether the command is to have the terminal whenever we have it.
+    is_on_stage: bool,
     signals: Signals,
     grace: Duration,
 }
 
 impl Held {
     async fn see_through(mut self, json: bool) -> Result<u8, Failure> {
+        if self.is_on_stage && self.terminal.is_ours() {
+            // It may have reached for the terminal before it is in the foreground.
+            self.resume();
+        }
         let outcome = self.wait().await;
         match outcome {
             Err(loss) => {
@@ -158,6 +158,7 @@ impl Held {
         if !reached && signal != Signal::SIGTSTP {
             return Ok(());
         }
+        self.is_on_stage |= reached;
         if !(reached && self.terminal.is_ours()) {
             self.pause()?;
         }
@@ -180,7 +181,9 @@ impl Held {
     }
 
     fn resume(&self) {
-        self.terminal.lend(self.child.group());
+        if self.is_on_stage {
+            self.terminal.lend(self.child.group());
+        }
         self.child.signal(Signal::SIGCONT);
     }
 

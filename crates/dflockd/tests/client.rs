@@ -1,0 +1,29 @@
+//! The real `dflock` program against the real `dflockd`: what a command under a lease sees and what
+//! becomes of it, what scripts read, and how the servers are reached.
+
+#[cfg(test)]
+#[path = "server/daemon.rs"]
+#[expect(dead_code, reason = "the tests of the server use all of it")]
+mod daemon;
+#[cfg(test)]
+#[path = "client/program.rs"]
+mod program;
+
+#[cfg(test)]
+#[path = "client/ask.rs"]
+mod ask;
+#[cfg(test)]
+#[path = "client/loss.rs"]
+mod loss;
+#[cfg(test)]
+#[path = "client/race.rs"]
+mod race;
+#[cfg(test)]
+#[path = "client/reach.rs"]
+mod reach;
+#[cfg(test)]
+#[path = "client/run.rs"]
+mod run;
+#[cfg(test)]
+#[path = "client/terminal.rs"]
+mod terminal;

@@ -1,0 +1,279 @@
+//! The commands that ask one thing: round trips from scripts, JSON, and output that nobody can read.
+
+use crate::daemon::Daemon;
+use crate::program::{LONG, assert_free, bare, dflock, into_full, run, shell, start};
+use nix::sys::signal::Signal;
+use rstest::rstest;
+use std::process::Stdio;
+
+const KEEP: &[&str] = &["--auto-release-on-disconnect=false"];
+
+fn is_token(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+#[test]
+fn a_script_takes_renews_and_releases() {
+    let daemon = Daemon::start(KEEP);
+    let script = "set -e
+        token=$(dflock acquire my-job --ttl 60)
+        dflock renew my-job $token
+        dflock renew my-job $token --ttl 120
+        dflock acquire my-job --timeout 0 || echo code $?
+        dflock acquire my-job --timeout 1 || echo code $?
+        DFLOCK_TOKEN=$token dflock renew my-job
+        dflock release my-job $token
+        dflock release my-job $token || echo code $?
+        dflock renew my-job $token || echo code $?
+        echo $token";
+    let end = run(&mut shell(&daemon, script));
+    assert_eq!(end.code, 0, "{end:?}");
+    let lines: Vec<&str> = end.stdout.lines().collect();
+    let [rest @ .., token] = lines.as_slice() else { panic!("{end:?}") };
+    assert!(is_token(token));
+    assert_eq!(rest, ["33", "120", "code 1", "code 75", "33", "code 1", "code 1"]);
+    let complaints = [
+        "dflock: held by somebody else",
+        "dflock: timed out waiting",
+        "dflock: the token does not hold this key",
+        "dflock: the token does not hold this key",
+    ];
+    assert_eq!(end.stderr.lines().collect::<Vec<_>>(), complaints);
+    assert_free(&daemon);
+}
+
+#[test]
+fn slots_of_a_semaphore_are_taken_and_released_one_by_one() {
+    let daemon = Daemon::start(KEEP);
+    let script = "set -e
+        a=$(dflock acquire k --limit 2); b=$(dflock acquire k --limit 2)
+        dflock acquire k --limit 2 --timeout 0 || echo code $?
+        dflock acquire k --limit 3 --timeout 0 || echo code $?
+        dflock release k $a; c=$(dflock acquire k --limit 2 --timeout 0)
+        dflock release k $b; dflock renew k $c --ttl 5; dflock release k $c";
+    let end = run(&mut shell(&daemon, script));
+    assert_eq!((end.code, &*end.stdout), (0, "code 1\ncode 64\n5\n"), "{end:?}");
+    assert_free(&daemon);
+}
+
+/// A server with its default settings takes the lock back when this command ends. It must say so
+/// instead of printing a token that holds nothing.
+#[test]
+fn acquire_admits_that_the_server_releases() {
+    let daemon = Daemon::start(&[]);
+    let end = run(&mut dflock(&daemon, &["acquire", "k"]));
+    assert_eq!((end.code, &*end.stdout), (78, ""), "{end:?}");
+    assert!(end.stderr.contains("--auto-release-on-disconnect=false"), "{end:?}");
+    assert_free(&daemon);
+}
+
+#[test]
+fn a_token_of_another_holds_nothing() {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0");
+    let other = holder.take("other", "0");
+    for (key, token) in [("k", &*other), ("free", &*token), ("k", "0123456789abcdef")] {
+        for word in ["release", "renew"] {
+            let end = run(&mut dflock(&daemon, &[word, key, token]));
+            let said = "dflock: the token does not hold this key\n";
+            assert_eq!((end.code, &*end.stdout, &*end.stderr), (1, "", said));
+        }
+    }
+    assert_eq!(holder.ask("r", "k", &token), "ok");
+}
+
+#[rstest]
+#[case::until_input_ends(None)]
+#[case::until_told(Some(Signal::SIGTERM))]
+#[case::until_interrupted(Some(Signal::SIGINT))]
+#[case::until_hung_up(Some(Signal::SIGHUP))]
+fn acquire_holds(#[case] signal: Option<Signal>) {
+    // Were it not released, the lease would last.
+    let daemon = Daemon::start(KEEP);
+    let words = ["acquire", "k", "--hold", "--ttl", LONG];
+    let mut holding = start(dflock(&daemon, &words).stdin(Stdio::piped()));
+    assert!(is_token(&holding.lines(1)[0]));
+    holding.type_in(b"anything");
+    let busy = run(&mut dflock(&daemon, &["run", "k", "-t", "0", "--", "true"]));
+    assert_eq!(busy.code, 1);
+    match signal {
+        Some(signal) => holding.signal(signal),
+        None => holding.end_input(),
+    }
+    let end = holding.end();
+    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+    assert_free(&daemon);
+}
+
+#[test]
+fn acquire_does_not_hold_what_is_lost() {
+    let daemon = Daemon::start(KEEP);
+    let words = ["acquire", "k", "--hold", "--ttl", "1"];
+    let holding = start(dflock(&daemon, &words).stdin(Stdio::piped()));
+    let token = holding.lines(1)[0].clone();
+    assert_eq!(run(&mut dflock(&daemon, &["release", "k", &token])).code, 0);
+    let end = holding.end();
+    assert_eq!(end.code, 74, "{end:?}");
+}
+
+fn json(text: &str) -> serde_json::Value {
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn members(value: &serde_json::Value) -> Vec<&str> {
+    let mut members: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    members.sort_unstable();
+    members
+}
+
+#[test]
+fn every_answer_can_be_json() {
+    let daemon = Daemon::start(KEEP);
+    let ask = |words: &[&str]| {
+        let end = run(&mut dflock(&daemon, &[words, &["--json"]].concat()));
+        assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+        json(&end.stdout)
+    };
+    let grant = ask(&["acquire", "k", "--ttl", "60"]);
+    assert_eq!(members(&grant), ["fence", "key", "token", "ttl_s"]);
+    let token = grant["token"].as_str().unwrap();
+    let fence = u64::from_str_radix(&token[..16], 16).unwrap();
+    assert_eq!(grant["fence"], fence.to_string());
+    assert_eq!((&grant["key"], &grant["ttl_s"]), (&"k".into(), &60.into()));
+    assert_eq!(ask(&["renew", "k", token]), serde_json::json!({ "ttl_s": 33 }));
+    let stats = ask(&["stats"]);
+    assert_eq!(stats["locks"][0]["key"], "k");
+    let pings = ask(&["ping"]);
+    assert_eq!(pings[0]["server"], daemon.address.to_string());
+    assert!(pings[0]["ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(ask(&["release", "k", token]), serde_json::json!({ "released": true }));
+    let report = ask(&["bench", "--pairs", "50", "--warm-up", "0", "--connections", "2"]);
+    assert_eq!(report["pairs"], 50);
+}
+
+/// Failures go to standard error, as everywhere.
+#[rstest]
+#[case(&["release", "k", "nothing"], 1, "not_held")]
+#[case(&["acquire", "held", "-t", "0"], 1, "busy")]
+#[case(&["acquire", "held", "-t", "1"], 75, "timeout")]
+#[case(&["run", "held", "-t", "0", "--", "true"], 1, "busy")]
+#[case(&["run", "held", "-t", "0", "-E", "9", "--", "true"], 9, "busy")]
+#[case(&["acquire", "held", "--limit", "2"], 64, "error_limit_mismatch")]
+#[case(&["acquire", "k"], 78, "released_on_disconnect")]
+#[case(&["acquire", ""], 64, "usage")]
+#[case(&["ping", "--auth-token-file", "/nowhere"], 78, "settings")]
+fn a_failure_in_json(#[case] words: &[&str], #[case] code: i32, #[case] word: &str) {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    holder.take("held", "0");
+    let end = run(&mut dflock(&daemon, &[&["--json"], words].concat()));
+    assert_eq!((end.code, &*end.stdout), (code, ""), "{end:?}");
+    let failure = json(&end.stderr);
+    assert_eq!(members(&failure), ["error", "message"]);
+    assert_eq!(failure["error"], word);
+}
+
+#[rstest]
+#[case::nothing(&[])]
+#[case::no_such_command(&["frob"])]
+#[case::no_key(&["acquire"])]
+#[case::empty_key(&["acquire", ""])]
+#[case::key_with_blank(&["acquire", "a b"])]
+#[case::key_with_newline(&["run", "a\nb", "--", "true"])]
+#[case::key_too_long(&["acquire", LONG_KEY])]
+#[case::no_command(&["run", "k"])]
+#[case::no_dashes(&["run", "k", "true"])]
+#[case::negative_timeout(&["acquire", "k", "--timeout=-1"])]
+#[case::plus_is_no_digit(&["acquire", "k", "--limit=+"])]
+#[case::no_lease(&["acquire", "k", "--ttl", "0"])]
+#[case::no_slots(&["acquire", "k", "--limit", "0"])]
+#[case::lease_beyond_counting(&["acquire", "k", "--ttl", "4294967296"])]
+#[case::no_token(&["release", "k"])]
+#[case::empty_token(&["release", "k", ""])]
+#[case::token_with_newline(&["release", "k", "a\nb"])]
+#[case::code_beyond_codes(&["run", "k", "-E", "256", "--", "true"])]
+#[case::no_address(&["ping", "--server", "here:port"])]
+#[case::empty_address(&["ping", "--server", ""])]
+#[case::two_servers_to_load(&["bench", "-s", "a", "-s", "b"])]
+#[case::no_such_shell(&["completions", "cmd"])]
+fn bad_arguments(#[case] words: &[&str]) {
+    let end = run(&mut bare(words));
+    assert_eq!((end.code, &*end.stdout), (64, ""), "{end:?}");
+    assert!(!end.stderr.is_empty());
+}
+
+/// 257 bytes.
+const LONG_KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
+                        0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
+                        0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
+                        0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef!";
+
+#[rstest]
+#[case(&["ping"])]
+#[case(&["stats"])]
+#[case(&["stats", "--json"])]
+#[case(&["renew", "held"])]
+#[case(&["bench", "--pairs", "10", "--warm-up", "0"])]
+#[case(&["completions", "bash"])]
+#[case(&["--help"])]
+#[case(&["--version"])]
+#[case(&["acquire", "free"])]
+#[case(&["acquire", "free", "--json"])]
+#[case(&["acquire", "free", "--hold"])]
+fn output_that_cannot_be_written_is_a_failure(#[case] words: &[&str]) {
+    let daemon = Daemon::start(KEEP);
+    let mut holder = daemon.talk();
+    let token = holder.take("held", "0");
+    let mut command = dflock(&daemon, words);
+    let (code, said) = into_full(command.env("DFLOCK_TOKEN", &token));
+    assert_eq!(code, 71, "{said}");
+    assert!(said.contains("standard output: No space left on device"), "{said}");
+    // A token that nobody could read must hold nothing.
+    assert_eq!(holder.ask("r", "held", &token), "ok");
+    assert_free(&daemon);
+}
+
+/// A pipe that nobody reads is the end of a pager, not of us, unless somebody was to get a token.
+#[test]
+fn a_reader_that_went_away_is_no_failure() {
+    let daemon = Daemon::start(KEEP);
+    for (words, code) in [(&["stats"][..], 0), (&["ping"], 0), (&["acquire", "free"], 71)] {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        drop(reader);
+        let output = dflock(&daemon, words).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+    }
+    assert_free(&daemon);
+}
+
+#[test]
+fn people_see_who_holds_what() {
+    let daemon = Daemon::start(&[]);
+    let (mut holder, mut waiter) = (daemon.talk(), daemon.talk());
+    holder.take("job", "0 60");
+    assert!(holder.ask("sl", "pool", "0 3").starts_with("ok "));
+    assert!(holder.ask("l", "evil\u{1b}[2J", "0").starts_with("ok "));
+    waiter.say(b"l\njob\n1000\n");
+    daemon.until_stats("\"waiters\":1");
+    let end = run(&mut dflock(&daemon, &["stats"]));
+    assert_eq!(end.code, 0, "{end:?}");
+    let says = |words: &str| assert!(end.stdout.contains(words), "{words}: {end:?}");
+    says(&format!("{}: 3 connections\n", daemon.address));
+    says("  lock       job  held by connection 1, 59.");
+    says(" s left, 1 waiting\n");
+    says("  semaphore  pool  1 of 3 held, 0 waiting\n");
+    assert!(!end.stdout.contains('\u{1b}'), "control characters of a key reach the terminal");
+}
+
+#[test]
+fn help_and_version_are_no_failures() {
+    for words in [&["--help"][..], &["-h"], &["run", "--help"], &["help", "acquire"]] {
+        let end = run(&mut bare(words));
+        assert_eq!((end.code, &*end.stderr), (0, ""));
+        assert!(end.stdout.contains("Usage: dflock"));
+    }
+    let end = run(&mut bare(&["--version"]));
+    assert_eq!(end.stdout, format!("dflock {}\n", env!("CARGO_PKG_VERSION")));
+}

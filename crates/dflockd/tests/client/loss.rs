@@ -1,0 +1,174 @@
+//! `dflock run` when the lease is lost: the command is told, then killed, and is gone before
+//! anybody else can have the lock.
+
+use crate::daemon::{Daemon, program, until};
+use crate::program::{LONG, Running, assert_free, dflock, lives, run, start};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use rstest::rstest;
+
+/// A command that says its pid and token, and ends only when it must: TERM does not move it.
+fn stubborn() -> String {
+    format!("trap '' TERM; echo $$; echo $DFLOCK_TOKEN; exec sleep {LONG}")
+}
+
+/// A command that says its pid and that it was told to end, and then takes all the time there is.
+fn dawdling() -> String {
+    format!(
+        "trap 'echo told' TERM; echo $$; echo $DFLOCK_TOKEN; while :; do sleep {LONG} & wait $!; done"
+    )
+}
+
+fn held(daemon: &Daemon, options: &[&str], script: &str) -> (Running, Pid) {
+    let words = [&["run", "k"], options, &["--", "sh", "-c", script]].concat();
+    let dflock = start(&mut dflock(daemon, &words));
+    let command = dflock.command();
+    (dflock, command)
+}
+
+/// The token, which each command here says second.
+fn token(dflock: &Running) -> String {
+    dflock.lines(2)[1].clone()
+}
+
+/// However it is lost, the code says so, and nothing runs any more.
+fn assert_stopped(dflock: Running, command: Pid, why: &str) {
+    let end = dflock.end();
+    assert_eq!(end.code, 74, "{end:?}");
+    assert!(
+        end.stderr.contains("lease lost, command stopped: ") && end.stderr.contains(why),
+        "{end:?}"
+    );
+    assert!(!lives(command));
+}
+
+const NOT_HELD: &str = "the server says the lease is over";
+const UNREACHABLE: &str = "the server could not be reached";
+
+#[test]
+fn somebody_else_releases_it() {
+    let daemon = Daemon::start(&[]);
+    let script = format!(
+        "trap 'echo told; exit 0' TERM; echo $$; echo $DFLOCK_TOKEN; sleep {LONG} & wait $!"
+    );
+    let (dflock_, command) = held(&daemon, &["--ttl", "3"], &script);
+    let token = token(&dflock_);
+    assert_eq!(run(&mut dflock(&daemon, &["release", "k", &token])).code, 0);
+    until("the command is told", || dflock_.said().contains("told"));
+    assert_stopped(dflock_, command, NOT_HELD);
+    assert_free(&daemon);
+}
+
+#[rstest]
+#[case::longer_than_the_lease_allows("100")]
+#[case::none_at_all("0")]
+fn who_does_not_listen_is_killed(#[case] grace: &str) {
+    let daemon = Daemon::start(&[]);
+    let (dflock_, command) = held(&daemon, &["--ttl", "3", "--grace", grace], &stubborn());
+    let token = token(&dflock_);
+    assert_eq!(run(&mut dflock(&daemon, &["release", "k", &token])).code, 0);
+    assert_stopped(dflock_, command, NOT_HELD);
+}
+
+/// Also what the command has started itself.
+#[test]
+fn the_whole_group_goes() {
+    let daemon = Daemon::start(&[]);
+    let script = format!("trap '' TERM; sleep {LONG} & echo $!; sh -c 'sleep {LONG}; :'");
+    let (dflock_, grandchild) = held(&daemon, &["--ttl", "3", "--grace", "0"], &script);
+    assert!(lives(grandchild));
+    daemon.signal(Signal::SIGKILL);
+    assert_stopped(dflock_, grandchild, UNREACHABLE);
+}
+
+#[test]
+fn the_server_is_killed() {
+    let mut daemon = Daemon::start(&[]);
+    let (dflock, command) = held(&daemon, &["--ttl", LONG, "--grace", "1"], &stubborn());
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    assert_stopped(dflock, command, UNREACHABLE);
+}
+
+/// The new one knows nothing of the lease, and gives the lock to the next who asks.
+#[test]
+fn the_server_is_started_again() {
+    let mut daemon = Daemon::start(&[]);
+    let port = daemon.address.port().to_string();
+    let (dflock, command) = held(&daemon, &["--ttl", LONG, "--grace", "1"], &stubborn());
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    let next = Daemon::run(program().args(["--port", &port]));
+    assert_stopped(dflock, command, "lease lost");
+    assert_free(&next);
+}
+
+/// A server that stands still cannot renew: the command is gone before the lease ends. It must not
+/// be there any more either when the server wakes up while the command still takes its time.
+#[rstest]
+#[case::wakes_up_late(false)]
+#[case::wakes_up_while_the_command_is_told(true)]
+fn the_server_stands_still(#[case] wakes_early: bool) {
+    let daemon = Daemon::start(&[]);
+    let (dflock, command) = held(&daemon, &["--ttl", "4"], &dawdling());
+    let mut waiter = daemon.talk();
+    waiter.say(b"l\nk\n1000\n");
+    daemon.until_stats("\"waiters\":1");
+    daemon.signal(Signal::SIGSTOP);
+    until("the command is told", || dflock.said().contains("told"));
+    if wakes_early {
+        assert!(lives(command));
+        daemon.signal(Signal::SIGCONT);
+        assert!(waiter.line().starts_with("ok "));
+        assert!(!lives(command), "two have the lock");
+        assert_stopped(dflock, command, UNREACHABLE);
+    } else {
+        assert_stopped(dflock, command, UNREACHABLE);
+        daemon.signal(Signal::SIGCONT);
+        assert!(waiter.line().starts_with("ok "));
+    }
+}
+
+/// Whoever stops dflock itself for longer than the lease finds the command stopped afterwards.
+#[test]
+fn dflock_stands_still() {
+    let daemon = Daemon::start(&[]);
+    let (dflock, command) = held(&daemon, &["--ttl", "1"], &stubborn());
+    dflock.signal(Signal::SIGSTOP);
+    assert_free(&daemon);
+    dflock.signal(Signal::SIGCONT);
+    assert_stopped(dflock, command, "lease lost");
+}
+
+/// With auto-release off a lost connection costs nothing as long as the server is reached again.
+#[test]
+fn the_connection_breaks_and_the_lease_holds() {
+    let daemon = Daemon::start(&["--auto-release-on-disconnect=false", "--read-timeout", "1"]);
+    // Ten seconds between renewals: the server hangs up several times before the first.
+    let words = ["run", "k", "--ttl", "3600", "--", "sh", "-c", "echo in; read x; exit 6"];
+    let mut dflock = start(dflock(&daemon, &words).stdin(std::process::Stdio::piped()));
+    dflock.lines(1);
+    let connections = || {
+        let stats = daemon.stats();
+        let owner = stats.split("\"owner_conn_id\":").nth(1).expect("the lock is held");
+        owner.split(',').next().unwrap().to_owned()
+    };
+    let first = connections();
+    let left = || {
+        let stats = daemon.stats();
+        let left = stats.split("\"lease_expires_in_s\":").nth(1).expect("the lock is held");
+        left.split(',').next().unwrap().parse::<f64>().unwrap()
+    };
+    let mut lowest = left();
+    let mut renewals = 0;
+    until("two renewals on new connections", || {
+        let now = left();
+        renewals += usize::from(now > lowest);
+        lowest = now;
+        renewals >= 2
+    });
+    assert_eq!(first, connections(), "the lease is the same");
+    dflock.end_input();
+    assert_eq!(dflock.end().code, 6);
+    assert_free(&daemon);
+}

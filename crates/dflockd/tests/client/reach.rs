@@ -1,0 +1,220 @@
+//! Which server, over what, with which secret; and what is said when that does not work.
+
+use crate::daemon::{Daemon, program};
+use crate::program::{LONG, assert_free, bare, dflock, run, start};
+use rstest::rstest;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+
+/// Somebody who answers every connection with these bytes and closes it, or, without any, says
+/// nothing and keeps it open.
+fn stranger(answer: Option<&'static [u8]>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut kept: Vec<TcpStream> = Vec::new();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            if let Some(answer) = answer {
+                let _ = stream.write_all(answer);
+                // Not before the question has been read: that would be a reset.
+                let _ = stream.read(&mut [0; 1024]);
+            } else {
+                kept.push(stream);
+            }
+        }
+    });
+    address
+}
+
+#[rstest]
+#[case::not_the_protocol(b"HTTP/1.1 400 Bad Request\r\n", 76, "not a dflockd answer: HTTP/1.1 400")]
+#[case::no_text(b"\xff\xfe\n", 76, "not a dflockd answer")]
+#[case::control_characters(b"\x1b[2Jok\n", 76, "not a dflockd answer: \\u{1b}[2Jok")]
+#[case::nothing(b"", 69, "connection lost: closed by the server")]
+#[case::half_an_answer(b"o", 69, "connection lost: closed by the server")]
+#[case::draining(b"error_draining\n", 69, "the server is shutting down (error_draining)")]
+#[case::secret_wanted(b"error_auth\n", 77, "the server refused the auth token, or needs one")]
+#[case::no_such_word(b"error\n", 76, "the server does not know this request")]
+fn a_strange_server(#[case] answer: &'static [u8], #[case] code: i32, #[case] words: &str) {
+    let server = stranger(Some(answer));
+    let end = run(&mut bare(&["ping", "--server", &server]));
+    assert_eq!((end.code, &*end.stdout), (code, ""), "{end:?}");
+    assert!(end.stderr.starts_with("dflock: ") && end.stderr.contains(words), "{end:?}");
+    assert!(!end.stderr.contains('\u{1b}'), "{end:?}");
+}
+
+#[rstest]
+#[case::no_port_open(&["run", "k", "--", "echo", "it ran"])]
+#[case(&["acquire", "k"])]
+#[case(&["release", "k", "0123"])]
+#[case(&["renew", "k", "0123"])]
+#[case(&["stats"])]
+#[case(&["ping"])]
+#[case(&["bench", "--pairs", "1"])]
+fn nobody_is_there(#[case] words: &[&str]) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let end = run(bare(words).env("DFLOCK_SERVERS", &server));
+    assert_eq!((end.code, &*end.stdout), (69, ""), "{end:?}");
+    assert!(end.stderr.starts_with(&format!("dflock: cannot connect to {server}: ")), "{end:?}");
+}
+
+#[test]
+fn a_silent_server_is_not_waited_for_for_ever() {
+    let server = stranger(None);
+    let end = run(&mut bare(&["ping", "--server", &server, "--patience", "1"]));
+    assert_eq!((end.code, &*end.stderr), (69, "dflock: the server does not answer\n"));
+}
+
+#[test]
+fn a_name_that_does_not_exist() {
+    let end = run(&mut bare(&["ping", "--server", "no-such-host.invalid"]));
+    assert_eq!(end.code, 69, "{end:?}");
+    assert!(end.stderr.contains("cannot connect to no-such-host.invalid:6388"), "{end:?}");
+}
+
+#[test]
+fn a_unix_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("dflockd.sock");
+    let daemon = Daemon::start(&["--unix-socket", socket.to_str().unwrap()]);
+    let server = format!("unix:{}", socket.display());
+    let end = run(&mut bare(&["run", "k", "--server", &server, "--", "echo", "in"]));
+    assert_eq!((end.code, &*end.stdout, &*end.stderr), (0, "in\n", ""));
+    assert_free(&daemon);
+}
+
+#[rstest]
+#[case::from_the_environment(&[("DFLOCK_AUTH_TOKEN", "sesame")], None, 0)]
+#[case::from_a_file(&[], Some("sesame\n"), 0)]
+#[case::the_file_counts(&[("DFLOCK_AUTH_TOKEN", "wrong")], Some("sesame"), 0)]
+#[case::none(&[], None, 77)]
+#[case::wrong(&[("DFLOCK_AUTH_TOKEN", "sesame2")], None, 77)]
+#[case::wrong_in_the_file(&[("DFLOCK_AUTH_TOKEN", "sesame")], Some("wrong"), 77)]
+#[case::empty(&[("DFLOCK_AUTH_TOKEN", "")], None, 78)]
+#[case::empty_file(&[], Some("\n"), 78)]
+#[case::two_lines(&[], Some("sesame\nsesame\n"), 78)]
+fn the_secret(#[case] environment: &[(&str, &str)], #[case] file: Option<&str>, #[case] code: i32) {
+    let daemon = Daemon::start(&["--auth-token", "sesame"]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    for words in [&["ping"][..], &["run", "k", "--", "true"]] {
+        let mut command = dflock(&daemon, words);
+        command.envs(environment.iter().copied());
+        if let Some(content) = file {
+            std::fs::write(&path, content).unwrap();
+            command.env("DFLOCK_AUTH_TOKEN_FILE", &path);
+        }
+        let end = run(&mut command);
+        assert_eq!(end.code, code, "{end:?}");
+        assert!(!end.stdout.contains("sesame") && !end.stderr.contains("sesame"), "{end:?}");
+    }
+}
+
+fn pem(name: &str) -> String {
+    format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[rstest]
+#[case::trusted(&["--tls-ca", "ca.pem", "--tls-name", "localhost"], 0)]
+#[case::by_its_own_address(&["--tls-ca", "ca.pem"], 0)]
+#[case::not_trusted(&["--tls"], 69)]
+#[case::another_name(&["--tls-ca", "ca.pem", "--tls-name", "other.example"], 69)]
+#[case::no_certificates(&["--tls-ca", "key.pem"], 78)]
+#[case::no_such_file(&["--tls-ca", "none.pem"], 78)]
+#[case::in_the_clear(&[], 69)]
+fn tls(#[case] options: &[&str], #[case] code: i32) {
+    let (cert, key) = (pem("cert.pem"), pem("key.pem"));
+    let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key, "--read-timeout", "1"]);
+    let options = options.iter().map(|word| match word.strip_suffix(".pem") {
+        Some(_) => pem(word),
+        None => (*word).to_owned(),
+    });
+    let mut command = dflock(&daemon, &["run", "k"]);
+    let end = run(command.args(options).args(["--", "echo", "in"]));
+    assert_eq!(end.code, code, "{end:?}");
+    assert_eq!(end.stdout, if code == 0 { "in\n" } else { "" });
+}
+
+#[test]
+fn no_tls_there() {
+    let daemon = Daemon::start(&[]);
+    let mut command = dflock(&daemon, &["ping", "--patience", "2", "--tls-ca", &pem("ca.pem")]);
+    let end = run(&mut command);
+    assert_eq!(end.code, 69, "{end:?}");
+}
+
+/// The index is CRC-32 of the key modulo the number of servers, in the order of the list; the
+/// figures are those of `zlib.crc32(key) % 3` in Python, which the other clients match.
+#[rstest]
+#[case(&["my-job", "a", "123456789", "schlüssel"])]
+fn a_key_lives_where_all_clients_look_for_it(#[case] keys: &[&str]) {
+    let sums: [u32; 4] = [0xa7ab_7190, 0xe8b7_be43, 0xcbf4_3926, 0xe5fa_94f6];
+    let daemons: Vec<Daemon> = (0..3).map(|_| Daemon::start(&[])).collect();
+    let list: Vec<String> = daemons.iter().map(|it| it.address.to_string()).collect();
+    for (key, sum) in keys.iter().zip(sums) {
+        let words = ["run", key, "--", "sh", "-c", "echo in; read x; exit 0"];
+        let mut command = bare(&words);
+        command.env("DFLOCK_SERVERS", list.join(",")).stdin(Stdio::piped());
+        let mut holding = start(&mut command);
+        holding.lines(1);
+        for (index, daemon) in daemons.iter().enumerate() {
+            let is_there = daemon.stats().contains(&format!("\"key\":\"{key}\""));
+            assert_eq!(is_there, index == (sum % 3) as usize, "{key} on server {index}");
+        }
+        // Whoever names the servers by options finds the same one.
+        let mut other = bare(&["run", key, "--timeout", "0"]);
+        let servers = list.iter().flat_map(|server| ["--server", server]);
+        let end = run(other.args(servers).args(["--", "true"]));
+        assert_eq!(end.code, 1, "{end:?}");
+        holding.end_input();
+        assert_eq!(holding.end().code, 0);
+    }
+}
+
+#[test]
+fn every_server_is_asked_for_ping_and_stats() {
+    let daemons: Vec<Daemon> = (0..2).map(|_| Daemon::start(&[])).collect();
+    let list = daemons.iter().map(|it| it.address.to_string()).collect::<Vec<_>>().join(",");
+    for word in ["ping", "stats"] {
+        let end = run(&mut bare(&[word, "--server", &list]));
+        assert_eq!(end.code, 0, "{end:?}");
+        for daemon in &daemons {
+            assert!(end.stdout.contains(&format!("{}: ", daemon.address)), "{end:?}");
+        }
+        let end = run(&mut bare(&[word, "--json", "--server", &list]));
+        let rows: serde_json::Value = serde_json::from_str(&end.stdout).unwrap();
+        assert_eq!(rows.as_array().unwrap().len(), 2, "{end:?}");
+    }
+}
+
+#[rstest]
+#[case::keys(&["--max-locks", "1"], "other", "the server has no room for another key")]
+#[case::waiters(&["--max-waiters", "1"], "k", "too many are waiting for this key")]
+fn a_full_server(#[case] options: &[&str], #[case] key: &str, #[case] words: &str) {
+    let daemon = Daemon::start(options);
+    let (mut holder, mut waiter) = (daemon.talk(), daemon.talk());
+    holder.take("k", "0");
+    waiter.say(b"l\nk\n1000\n");
+    daemon.until_stats("\"waiters\":1");
+    let end = run(&mut dflock(&daemon, &["run", key, "--timeout", LONG, "--", "true"]));
+    assert_eq!(end.code, 69, "{end:?}");
+    assert!(end.stderr.contains(words), "{end:?}");
+}
+
+/// Who waits in line of a server that is told to end does not wait for ever, and runs nothing.
+#[test]
+fn the_server_is_told_to_end() {
+    let daemon = Daemon::run(program().args(["--port", "0"]));
+    let mut holder = daemon.talk();
+    holder.take("k", "0");
+    let waiting = start(&mut dflock(&daemon, &["run", "k", "--", "echo", "it ran"]));
+    daemon.until_stats("\"waiters\":1");
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    let end = waiting.end();
+    assert_eq!((end.code, &*end.stdout), (69, ""), "{end:?}");
+    assert!(end.stderr.contains("the server is shutting down"), "{end:?}");
+    drop(holder);
+}

@@ -1,0 +1,289 @@
+//! `dflock run` while all is well: codes, environment, input, signals, the line of those who wait.
+
+use crate::daemon::{Daemon, until};
+use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
+use nix::sys::signal::Signal;
+use rstest::rstest;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+#[rstest]
+#[case::fine("exit 0", 0)]
+#[case::failed("exit 1", 1)]
+#[case::like_one_of_ours("exit 75", 75)]
+#[case::largest("exit 255", 255)]
+#[case::by_a_signal("kill -TERM $$", 128 + 15)]
+#[case::by_the_last_resort("kill -KILL $$", 128 + 9)]
+fn the_code_is_that_of_the_command(#[case] script: &str, #[case] code: i32) {
+    let daemon = Daemon::start(&[]);
+    let end = run(&mut dflock(&daemon, &["run", "k", "--", "sh", "-c", script]));
+    assert_eq!((end.code, &*end.stdout, &*end.stderr), (code, "", ""));
+    assert_free(&daemon);
+}
+
+#[test]
+fn a_command_that_cannot_be_run_has_the_codes_of_shells() {
+    let daemon = Daemon::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let plain = dir.path().join("plain");
+    fs::write(&plain, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
+    let (plain, dir) = (plain.to_str().unwrap(), dir.path().to_str().unwrap());
+    for (command, code) in [("no-such-command", 127), ("/no/such", 127), (plain, 126), (dir, 126)] {
+        let end = run(&mut dflock(&daemon, &["run", "k", "--", command]));
+        assert_eq!((end.code, &*end.stdout), (code, ""), "{end:?}");
+        assert!(end.stderr.starts_with(&format!("dflock: {command}: ")), "{end:?}");
+        assert_free(&daemon);
+    }
+}
+
+/// What a resource sees that checks fences: the number grows with every grant, whoever gets it,
+/// and across restarts of a server that keeps nothing.
+#[test]
+fn the_command_learns_key_token_and_fence() {
+    let mut fences: Vec<u64> = Vec::new();
+    for _ in 0..2 {
+        let daemon = Daemon::start(&[]);
+        for _ in 0..2 {
+            let script = "echo $DFLOCK_KEY $DFLOCK_TOKEN $DFLOCK_FENCE; dflock renew $DFLOCK_KEY";
+            let line = format!("exec dflock run my-job -- sh -c '{script}'");
+            let end = run(&mut shell(&daemon, &line));
+            assert_eq!(end.code, 0, "{end:?}");
+            let words: Vec<&str> = end.stdout.split_whitespace().collect();
+            let [key, token, fence, renewed] = words.as_slice() else { panic!("{end:?}") };
+            assert_eq!((*key, token.len(), *renewed), ("my-job", 32, "33"));
+            let fence = fence.parse().unwrap();
+            assert_eq!(u64::from_str_radix(&token[..16], 16).unwrap(), fence);
+            fences.push(fence);
+        }
+    }
+    assert!(fences.windows(2).all(|pair| pair[0] < pair[1]), "{fences:?}");
+}
+
+#[test]
+fn input_and_both_outputs_are_those_of_the_command() {
+    let daemon = Daemon::start(&[]);
+    let words = ["run", "k", "--", "sh", "-c", "cat; echo more >&2"];
+    let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
+    dflock.type_in(b"a\nb without end");
+    dflock.end_input();
+    let end = dflock.end();
+    assert_eq!((end.code, &*end.stdout, &*end.stderr), (0, "a\nb without end", "more\n"));
+}
+
+/// The command sees of itself what it would see without us: descriptors, what is ignored and held
+/// off, limits, directory; in the environment three variables more.
+#[rstest]
+#[case::as_usual("")]
+#[case::under_nohup("trap '' HUP; ")]
+#[case::in_the_background_of_a_script("trap '' INT QUIT; ")]
+fn nothing_leaks_to_the_command(#[case] before: &str) {
+    let daemon = Daemon::start(&[]);
+    let look = "exec 2>&1; ls /proc/$$/fd; sed -n \"s/^\\(Sig[BI].*\\)\\t.*\\(.......\\)$/\\1\\2/p\" /proc/self/status; umask; ulimit -a; \
+                pwd; env | grep -v -e ^_= -e ^DFLOCK_ | sort";
+    let script =
+        format!("cd /tmp; {before} sh -c '{look}'; echo ---; dflock run k -- sh -c '{look}'");
+    let end = run(&mut shell(&daemon, &script));
+    assert_eq!(end.code, 0, "{end:?}");
+    let (without, with) = end.stdout.split_once("---\n").unwrap();
+    assert!(without.lines().count() > 10, "{without}");
+    assert_eq!(with, without);
+}
+
+/// nohup(1): neither dies of what was to be ignored.
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let daemon = Daemon::start(&[]);
+    let script = format!("trap '' HUP; exec dflock run k -- sh -c 'echo $$; exec sleep {LONG}'");
+    let mut dflock = start(&mut shell(&daemon, &script));
+    let command = dflock.command();
+    dflock.signal(Signal::SIGHUP);
+    nix::sys::signal::kill(command, Signal::SIGHUP).unwrap();
+    // Signals are handled in the order of their numbers, HUP first.
+    dflock.signal(Signal::SIGTERM);
+    until("the end", || dflock.has_ended());
+    assert_eq!(dflock.end().code, 128 + 15);
+}
+
+#[rstest]
+#[case(Signal::SIGTERM)]
+#[case(Signal::SIGINT)]
+#[case(Signal::SIGHUP)]
+#[case(Signal::SIGQUIT)]
+#[case(Signal::SIGUSR1)]
+#[case(Signal::SIGUSR2)]
+fn signals_go_to_the_command(#[case] signal: Signal) {
+    let daemon = Daemon::start(&[]);
+    let name = &signal.as_str()[3..];
+    let script = format!(
+        "trap 'echo heard; kill $!; exit 7' {name}; sleep {LONG} & echo ready; wait $!; exit 8"
+    );
+    let dflock = start(&mut dflock(&daemon, &["run", "k", "--", "sh", "-c", &script]));
+    assert_eq!(dflock.lines(1), ["ready"]);
+    dflock.signal(signal);
+    let end = dflock.end();
+    assert_eq!((end.code, &*end.stdout), (7, "ready\nheard\n"), "{end:?}");
+    assert_free(&daemon);
+}
+
+#[rstest]
+#[case(Signal::SIGTERM)]
+#[case(Signal::SIGINT)]
+#[case(Signal::SIGHUP)]
+fn a_command_that_does_not_mind_a_signal_dies_of_it(#[case] signal: Signal) {
+    let daemon = Daemon::start(&[]);
+    let script = format!("echo $$; exec sleep {LONG}");
+    let dflock = start(&mut dflock(&daemon, &["run", "k", "--", "sh", "-c", &script]));
+    let command = dflock.command();
+    dflock.signal(signal);
+    assert_eq!(dflock.end().code, 128 + signal as i32);
+    assert!(!lives(command));
+    assert_free(&daemon);
+}
+
+/// Who is told to stop while waiting never runs the command, and leaves the line.
+#[rstest]
+#[case(Signal::SIGTERM)]
+#[case(Signal::SIGINT)]
+#[case(Signal::SIGHUP)]
+#[case(Signal::SIGKILL)]
+fn a_signal_ends_the_wait(#[case] signal: Signal) {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0");
+    let waiting = start(&mut dflock(&daemon, &["run", "k", "--", "echo", "it ran"]));
+    daemon.until_stats("\"waiters\":1");
+    waiting.signal(signal);
+    let end = waiting.end();
+    assert_eq!((end.code, &*end.stdout), (-(signal as i32), ""), "{end:?}");
+    daemon.until_stats("\"waiters\":0");
+    assert_eq!(holder.ask("r", "k", &token), "ok");
+}
+
+#[rstest]
+#[case::busy(&["--timeout", "0"], 1, "dflock: held by somebody else\n")]
+#[case::timed_out(&["--timeout", "1"], 75, "dflock: timed out waiting\n")]
+#[case::other_code(&["-t", "0", "-E", "99"], 99, "dflock: held by somebody else\n")]
+#[case::other_code_too(&["-t", "1", "--busy-exit-code", "0"], 0, "dflock: timed out waiting\n")]
+#[case::other_limit(
+    &["--limit", "2"],
+    64,
+    "dflock: the key is in use with another limit (error_limit_mismatch)\n"
+)]
+fn who_does_not_get_it_runs_nothing(
+    #[case] options: &[&str],
+    #[case] code: i32,
+    #[case] said: &str,
+) {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    holder.take("k", "0");
+    let words = [&["run", "k"], options, &["--", "echo", "it ran"]].concat();
+    let end = run(&mut dflock(&daemon, &words));
+    assert_eq!((end.code, &*end.stdout, &*end.stderr), (code, "", said));
+}
+
+/// In the order in which they came, and the code arrives as if there had been no wait.
+#[test]
+fn who_waits_gets_it() {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0");
+    let dir = tempfile::tempdir().unwrap();
+    let waiting: Vec<_> = (1..=3)
+        .map(|number| {
+            let script = format!("echo {number} >>order; exit {number}");
+            let words = ["run", "k", "--timeout", LONG, "--", "sh", "-c", &script];
+            let dflock = start(dflock(&daemon, &words).current_dir(dir.path()));
+            daemon.until_stats(&format!("\"waiters\":{number}"));
+            dflock
+        })
+        .collect();
+    assert_eq!(holder.ask("r", "k", &token), "ok");
+    let codes: Vec<i32> = waiting.into_iter().map(|dflock| dflock.end().code).collect();
+    assert_eq!(codes, [1, 2, 3]);
+    assert_eq!(fs::read_to_string(dir.path().join("order")).unwrap(), "1\n2\n3\n");
+}
+
+#[test]
+fn a_semaphore_lets_in_as_many_as_it_has_slots() {
+    let daemon = Daemon::start(&[]);
+    let inside: Vec<_> = (0..2)
+        .map(|_| {
+            let words = ["run", "k", "--limit", "2", "--", "sh", "-c", "echo in; read x"];
+            let dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
+            dflock.lines(1);
+            dflock
+        })
+        .collect();
+    let third = ["run", "k", "--limit", "2", "--timeout", "0", "--", "true"];
+    assert_eq!(run(&mut dflock(&daemon, &third)).code, 1);
+    let mut inside = inside.into_iter();
+    let mut first = inside.next().unwrap();
+    first.end_input();
+    first.end();
+    assert_eq!(run(&mut dflock(&daemon, &third)).code, 0);
+}
+
+/// Nine renewals of a lease of one second, three in each: it lasts through at least three.
+#[test]
+fn the_lease_is_renewed_while_the_command_runs() {
+    let daemon = Daemon::start(&[]);
+    let words = ["run", "k", "--ttl", "1", "--", "sh", "-c", "echo in; read x; exit 3"];
+    let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
+    dflock.lines(1);
+    let (mut renewals, mut last, mut lowest) = (0, 1.0, 1.0);
+    until("nine renewals", || {
+        let stats = daemon.stats();
+        let left = stats.split("\"lease_expires_in_s\":").nth(1).expect("the lock is held");
+        let left: f64 = left.split(',').next().unwrap().parse().unwrap();
+        renewals += usize::from(left > last);
+        (last, lowest) = (left, f64::min(left, lowest));
+        renewals >= 9
+    });
+    assert!(lowest > 0.0, "it came close to the end: {lowest}");
+    dflock.end_input();
+    assert_eq!(dflock.end().code, 3);
+}
+
+/// `kill -9` of dflock: the command dies with it, and the lock is free at once, not only when the
+/// lease ends.
+#[test]
+fn the_command_does_not_outlive_a_killed_dflock() {
+    let daemon = Daemon::start(&[]);
+    let script = format!("echo $$; exec sleep {LONG}");
+    let words = ["run", "k", "--ttl", LONG, "--", "sh", "-c", &script];
+    let dflock_ = start(&mut dflock(&daemon, &words));
+    let command = dflock_.command();
+    dflock_.signal(Signal::SIGKILL);
+    let end = dflock_.end();
+    assert_eq!(end.code, -9);
+    until("the end of the command", || !lives(command));
+    let next = run(&mut dflock(&daemon, &["run", "k", "--timeout", "10", "--", "echo", "next"]));
+    assert_eq!((next.code, &*next.stdout), (0, "next\n"), "{next:?}");
+}
+
+/// A parent that ignores SIGCHLD still learns the code.
+#[test]
+fn the_code_arrives_although_children_are_ignored() {
+    let daemon = Daemon::start(&[]);
+    let mut bash = std::process::Command::new("env");
+    bash.env_clear().env("PATH", crate::program::PATH);
+    bash.env("DFLOCK_SERVERS", daemon.address.to_string()).stdin(Stdio::null());
+    bash.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_dflock")]);
+    bash.args(["run", "k", "--", "sh", "-c", "exit 5"]);
+    assert_eq!(run(&mut bash).code, 5);
+}
+
+/// The first argument of a program is its name only; ours finds itself under any, and its inner
+/// step cannot be reached by accident.
+#[test]
+fn the_inner_step_is_not_a_command() {
+    let end = run(&mut bare(&["become-command-of", "1", "echo", "it ran"]));
+    assert_eq!((end.code, &*end.stdout), (137, ""), "{end:?}");
+    let daemon = Daemon::start(&[]);
+    let end = run(dflock(&daemon, &["run", "k", "--", "echo", "fine"]).arg0("another-name"));
+    assert_eq!((end.code, &*end.stdout), (0, "fine\n"), "{end:?}");
+}
