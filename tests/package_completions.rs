@@ -22,6 +22,52 @@ fn are_current(
     assert!(kept.as_bytes() == made.stdout, "the options have changed; now: {advice}");
 }
 
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// A real zsh loads them and completes a command and options.
+#[rstest]
+#[case::command("lfp wh", "lfp who ")]
+#[case::option("lfp --dir", "lfp --direct ")]
+#[case::option_of_a_command("lfp run --time", "lfp run --timeout=")]
+#[case::lfpd("lfpd --list", "lfpd --listen=")]
+#[case::nothing_there("lfp zzz", "lfp zzz")]
+fn zsh_completes(#[case] begun: &str, #[case] completed: &str) {
+    let functions = tempfile::tempdir().unwrap();
+    for program in ["lfp", "lfpd"] {
+        let kept = format!("{ROOT}/etc/completions/{program}.zsh");
+        fs::copy(kept, functions.path().join(format!("_{program}"))).unwrap();
+    }
+    let zsh = Command::new("zsh")
+        .args(["-f", "tests/programs/complete.zsh"])
+        .arg(functions.path())
+        .arg(begun)
+        .current_dir(ROOT)
+        .output()
+        .expect("zsh is not installed: run .ci/install");
+    assert_eq!(String::from_utf8_lossy(&zsh.stdout), format!("{completed}\n"), "{zsh:?}");
+}
+
+/// The same in fish.
+#[rstest]
+#[case::command("lfp wh", "who\t")]
+#[case::option("lfp --dir", "--direct\t")]
+#[case::option_of_a_command("lfp run --time", "--timeout\t")]
+#[case::lfpd("lfpd --list", "--listen\t")]
+fn fish_completes(#[case] begun: &str, #[case] offered: &str) {
+    let home = tempfile::tempdir().unwrap();
+    let script = format!(
+        "source etc/completions/lfp.fish; source etc/completions/lfpd.fish; complete -C '{begun}'"
+    );
+    let fish = Command::new("fish")
+        .args(["--no-config", "-c", &script])
+        .current_dir(ROOT)
+        .env("HOME", home.path())
+        .output()
+        .expect("fish is not installed: run .ci/install");
+    let told = String::from_utf8_lossy(&fish.stdout);
+    assert!(told.lines().count() == 1 && told.starts_with(offered), "{fish:?}");
+}
+
 /// bash takes them, and offers the commands.
 #[rstest]
 #[case::lfp("lfp", "wh", "who")]
