@@ -16,6 +16,9 @@ mod ask;
 #[path = "client/loss.rs"]
 mod loss;
 #[cfg(test)]
+#[path = "client/python.rs"]
+mod python;
+#[cfg(test)]
 #[path = "client/race.rs"]
 mod race;
 #[cfg(test)]

@@ -1,0 +1,155 @@
+//! The Python clients that people use, of both generations of the protocol, as they are published,
+//! against the real server. What they do is in `python/conversation.py`.
+
+use crate::daemon::{Daemon, until};
+use crate::program::{PATH, Running, assert_free, start};
+use rstest::rstest;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const FIRST: &str = "1.0.0";
+const LAST_OF_V1: &str = "1.9.0";
+const NEWEST: &str = "2.1.1";
+
+/// Where `.ci/install` puts it.
+fn client(version: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let peers = std::env::var_os("LFPD_PEERS").map_or(root.join("target/peers"), PathBuf::from);
+    let place = peers.join(format!("dflockd-client-{version}"));
+    assert!(place.join("dflockd_client").is_dir(), "no {}: run .ci/install", place.display());
+    place
+}
+
+/// Python with a client, in a scene.
+fn scene(version: &str, kind: &str, name: &str, daemons: &[&Daemon]) -> Command {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client/python/conversation.py");
+    let mut command = Command::new("/usr/bin/python3");
+    command.env_clear().env("PATH", PATH).env("PYTHONPATH", client(version));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("LC_ALL", "C.UTF-8");
+    command.args(["-W", "error", script, kind, name]);
+    command.args(daemons.iter().map(|daemon| daemon.address.to_string()));
+    command.stdin(Stdio::piped());
+    command
+}
+
+fn assert_played(running: Running) {
+    let end = running.end();
+    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+}
+
+#[rstest]
+fn locks(
+    #[values(FIRST, LAST_OF_V1, NEWEST)] version: &str,
+    #[values("sync", "async")] kind: &str,
+    #[values("locks", "two_phases", "renewal")] name: &str,
+) {
+    let daemon = Daemon::start(&[]);
+    assert_played(start(&mut scene(version, kind, name, &[&daemon])));
+    assert_free(&daemon);
+}
+
+#[rstest]
+fn semaphores(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
+    let daemon = Daemon::start(&[]);
+    assert_played(start(&mut scene(version, kind, "semaphores", &[&daemon])));
+    assert_free(&daemon);
+}
+
+#[rstest]
+fn first_come_first_served(
+    #[values(FIRST, LAST_OF_V1, NEWEST)] version: &str,
+    #[values("sync", "async")] kind: &str,
+) {
+    let daemon = Daemon::start(&[]);
+    let mut playing = start(&mut scene(version, kind, "waiting_in_line", &[&daemon]));
+    for count in 1..=4 {
+        assert_eq!(playing.lines(count)[count - 1], format!("waiters {count}"));
+        daemon.until_stats(&format!("\"waiters\":{count}"));
+        playing.type_in(b"go on\n");
+    }
+    assert_played(playing);
+    assert_free(&daemon);
+}
+
+#[rstest]
+fn no_increment_is_lost(
+    #[values(FIRST, LAST_OF_V1, NEWEST)] version: &str,
+    #[values("sync", "async")] kind: &str,
+) {
+    let daemon = Daemon::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let counter = dir.path().join("counter");
+    std::fs::write(&counter, "0").unwrap();
+    let mut command = scene(version, kind, "contention", &[&daemon]);
+    assert_played(start(command.env("COUNTER", &counter)));
+    assert_free(&daemon);
+}
+
+/// All clients look for a key on the same one of several servers; see `reach` for `dflock`.
+#[rstest]
+fn keys_live_where_dflock_looks_for_them(
+    #[values(FIRST, LAST_OF_V1, NEWEST)] version: &str,
+    #[values("sync", "async")] kind: &str,
+) {
+    let daemons: Vec<Daemon> = (0..3).map(|_| Daemon::start(&[])).collect();
+    let all: Vec<&Daemon> = daemons.iter().collect();
+    let mut playing = start(&mut scene(version, kind, "shards", &all));
+    playing.lines(1);
+    for key in ["my-job", "a", "123456789", "schlüssel"] {
+        let index = dflockd::client::shard(key.as_bytes(), 3).unwrap();
+        let held = format!("\"key\":\"{key}\"");
+        let places: Vec<bool> = daemons.iter().map(|it| it.stats().contains(&held)).collect();
+        let expected: Vec<bool> = (0..3).map(|it| it == index).collect();
+        assert_eq!(places, expected, "{key}");
+    }
+    playing.type_in(b"go on\n");
+    assert_played(playing);
+}
+
+#[rstest]
+fn secrets(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
+    let daemon = Daemon::start(&["--auth-token", "sesame"]);
+    assert_played(start(scene(version, kind, "secrets", &[&daemon]).env("SECRET", "sesame")));
+}
+
+#[rstest]
+fn tls(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
+    let pem = |name: &str| format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (cert, key) = (pem("cert.pem"), pem("key.pem"));
+    let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key]);
+    assert_played(start(
+        scene(version, kind, "secrecy", &[&daemon]).env("AUTHORITY", pem("ca.pem")),
+    ));
+}
+
+/// Every status of the second protocol document is the exception it is meant to be.
+#[rstest]
+fn refusals(#[values("sync", "async")] kind: &str) {
+    let daemon = Daemon::start(&["--max-locks", "20", "--max-waiters", "1"]);
+    assert_played(start(&mut scene(NEWEST, kind, "low_level", &[&daemon])));
+    assert_free(&daemon);
+}
+
+#[rstest]
+fn draining(#[values("sync", "async")] kind: &str) {
+    let mut daemon = Daemon::start(&[]);
+    let mut playing = start(&mut scene(NEWEST, kind, "draining", &[&daemon]));
+    playing.lines(1);
+    daemon.until_stats("\"waiters\":1");
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    playing.type_in(b"go on\n");
+    assert_played(playing);
+    assert!(daemon.ended().success());
+}
+
+/// A program that is killed loses its lock, and its place, at once.
+#[rstest]
+fn a_killed_program_holds_nothing(#[values("sync", "async")] kind: &str) {
+    let daemon = Daemon::start(&[]);
+    let mut playing = start(&mut scene(NEWEST, kind, "waiting_in_line", &[&daemon]));
+    playing.lines(1);
+    daemon.until_stats("\"waiters\":1");
+    playing.signal(nix::sys::signal::Signal::SIGKILL);
+    until("the end", || playing.has_ended());
+    assert_free(&daemon);
+}
