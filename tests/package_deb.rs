@@ -17,10 +17,10 @@ const FILES: &str = "\
 /usr/sbin/lfpd
 /usr/share/bash-completion/completions/lfp
 /usr/share/bash-completion/completions/lfpd
-/usr/share/doc/lfpd/CHANGELOG.md
-/usr/share/doc/lfpd/LICENSE-APACHE
+/usr/share/doc/lfpd/NEWS.md
 /usr/share/doc/lfpd/README.md
 /usr/share/doc/lfpd/SECURITY.md
+/usr/share/doc/lfpd/changelog.Debian.gz
 /usr/share/doc/lfpd/copyright
 /usr/share/doc/lfpd/examples/inetd.conf.example
 /usr/share/doc/lfpd/examples/services.lfp
@@ -143,6 +143,26 @@ fn all_of_it_is_installed() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// The package's version, its maintainer and its changelog speak of one and the same.
+#[test]
+fn its_changelog_is_of_this_version() {
+    let field = |command: &str, words: &[&str]| {
+        let output = Command::new(command).args(words).current_dir(workspace()).output();
+        let output = output.expect("dpkg and dpkg-dev are not installed: run .ci/install");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let package = package().to_str().expect("a path");
+    for name in ["Version", "Maintainer"] {
+        let told = field("dpkg-deb", &["--field", package, name]);
+        let change = ["--file", "etc/debian/changelog", "--show-field", name];
+        assert_eq!(field("dpkg-parsechangelog", &change), told);
+    }
+    let version = field("dpkg-deb", &["--field", package, "Version"]);
+    assert_eq!(version, concat!(env!("CARGO_PKG_VERSION"), "-1"));
+    let maintainer = field("dpkg-deb", &["--field", package, "Maintainer"]);
+    assert!(maintainer.starts_with(concat!(env!("CARGO_PKG_AUTHORS"), " <")), "{maintainer}");
+}
+
 #[test]
 fn its_manual_and_completions_are_found() {
     let (said, code) = installed(
@@ -205,7 +225,7 @@ fn it_works_where_it_is_installed() {
     assert_eq!([*socket, *service], ["active", "active"], "{said}");
     assert_eq!(pid, locked, "{said}");
     assert!(pid.parse::<u32>().is_ok(), "{said}");
-    let list = "{\"complete\":false,\"service\":true,\"holders\":[]}";
+    let list = "{\"complete\":false,\"service\":true,\"devices\":[]}";
     assert_eq!(rest, [list, "code 69", "over TCP", "lfpd"], "{said}");
 }
 
