@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -74,7 +75,12 @@ impl HttpDoor {
         let tls = tls.map(|tls| TlsAcceptor::from(tls.config()));
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => admit(&site, tls.clone(), stream),
+                Ok((stream, _)) => {
+                    admit(&site, tls.clone(), stream);
+                    // Requests that are here already count as such before the next newcomer
+                    // pushes somebody out; and a flood of connections gets its turns, no more.
+                    yield_now().await;
+                }
                 // The client gave up before we came.
                 Err(err) if err.kind() == ErrorKind::ConnectionAborted => {}
                 Err(err) => {

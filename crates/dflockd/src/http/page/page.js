@@ -6,6 +6,9 @@ const EVERY_MS = 1000;
 const SLOWEST_MS = 10000;
 const PATIENCE_MS = 10000;
 const TYPING_MS = 250;
+// Of each key; of a few keys all that the server tells.
+const PARTIES = 5;
+const FEW_KEYS = 5;
 
 const id = (name) => document.getElementById(name);
 const [board, table, login, state] = ["board", "table", "login", "state"].map(id);
@@ -83,25 +86,26 @@ function keyCell(entry, rows) {
   return make("th", attributes, make("bdi", {}, visible(entry.key)), ...notes);
 }
 
-function queueCell(entry, rows) {
+function queueCell(entry, rows, most) {
   const attributes = { role: "cell", class: "queue", rowspan: rows };
   if (entry.waiters === 0) return make("td", attributes);
   const line = (waiter) => make("li", {}, `${party(waiter)}, ${span(waiter.waiting_s)}`);
-  const list = make("ol", {}, ...entry.queue.map(line));
-  const more = entry.waiters - entry.queue.length;
+  const lines = entry.queue.slice(0, most).map(line);
+  const list = make("ol", {}, ...lines);
+  const more = entry.waiters - lines.length;
   if (more > 0) list.append(make("li", { class: "more soft" }, `and ${count(more)} more`));
   return make("td", { ...attributes, "data-label": `Waiting (${count(entry.waiters)})` }, list);
 }
 
-function body(entry) {
-  const lines = entry.holders.map(holderCells);
-  const more = entry.held - entry.holders.length;
+function body(entry, most) {
+  const lines = entry.holders.slice(0, most).map(holderCells);
+  const more = entry.held - lines.length;
   const note = (text) => make("td", { role: "cell", class: "soft", colspan: 3 }, text);
   if (entry.held === 0) lines.push([note("nobody")]);
   else if (more > 0) lines.push([note(`and ${count(more)} more`)]);
   const rows = lines.map((cells) => make("tr", { role: "row" }, ...cells));
   rows[0].prepend(keyCell(entry, rows.length));
-  rows[0].append(queueCell(entry, rows.length));
+  rows[0].append(queueCell(entry, rows.length, most));
   return make("tbody", { role: "rowgroup" }, ...rows);
 }
 
@@ -125,11 +129,13 @@ function show(news) {
   put("holders", count(news.holders));
   put("waiters", count(news.waiters));
   put("connections", count(news.connections));
-  put("uptime", span(news.uptime_s));
+  put("uptime", news.uptime_s < 60 ? `${news.uptime_s} s` : span(news.uptime_s));
   put("version", `dflockd ${news.version}`);
   put("extent", extent(news));
   put("empty", news.keys_in_use === 0 ? "Nobody holds anything." : "No key in use has this in its name.");
-  const fresh = make("table", {}, table.tHead.cloneNode(true), ...news.keys.map(body));
+  const most = news.keys.length <= FEW_KEYS ? Infinity : PARTIES;
+  const bodies = news.keys.map((entry) => body(entry, most));
+  const fresh = make("table", {}, table.tHead.cloneNode(true), ...bodies);
   // White space of the markup would shift the places.
   for (const node of [...table.childNodes]) if (node.nodeType === Node.TEXT_NODE) node.remove();
   patch(table, fresh);

@@ -1,0 +1,33 @@
+//! The HTTP side of the real `dflockd`: every path, numbers, who may ask, hostile clients, and the
+//! page in a real browser.
+
+#[cfg(test)]
+#[expect(dead_code, reason = "the tests of the lock protocol use more of it")]
+#[path = "server/daemon.rs"]
+mod daemon;
+#[cfg(test)]
+#[path = "http/site.rs"]
+mod site;
+
+#[cfg(test)]
+#[path = "http/driver.rs"]
+mod driver;
+
+#[cfg(test)]
+#[path = "http/browser.rs"]
+mod browser;
+#[cfg(test)]
+#[path = "http/curl.rs"]
+mod curl;
+#[cfg(test)]
+#[path = "http/guard.rs"]
+mod guard;
+#[cfg(test)]
+#[path = "http/hostile.rs"]
+mod hostile;
+#[cfg(test)]
+#[path = "http/metrics.rs"]
+mod metrics;
+#[cfg(test)]
+#[path = "http/paths.rs"]
+mod paths;

@@ -1,0 +1,386 @@
+//! The page in a real browser, served by the real program, while real clients hold and wait.
+
+use crate::daemon::Talker;
+use crate::driver::Browser;
+use crate::site::Site;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+/// Every row of the table as the texts of its cells.
+const ROWS: &str = "return [...document.querySelectorAll('tbody tr')]
+    .map(row => [...row.cells].map(cell => cell.innerText.replace(/\\s+/g, ' ').trim()))";
+const STATE: &str = "return document.getElementById('state').dataset.state";
+const TAB: &str = "\u{e004}";
+const ENTER: &str = "\u{e007}";
+const SPACE: &str = " ";
+
+fn rows(browser: &Browser) -> Vec<Vec<String>> {
+    serde_json::from_value(browser.run(ROWS)).unwrap()
+}
+
+fn shown(browser: &Browser, id: &str) -> String {
+    let script = format!("return document.getElementById('{id}').innerText");
+    browser.run(&script).as_str().unwrap().to_owned()
+}
+
+/// The number behind `3.4 s`, as far as tests let things become old.
+fn seconds(text: &str) -> f64 {
+    let number = text.strip_suffix(" s").unwrap_or_else(|| panic!("{text:?} is no short span"));
+    match number.split_once(" min ") {
+        Some((minutes, rest)) => {
+            minutes.parse::<f64>().unwrap() * 60.0 + rest.parse::<f64>().unwrap()
+        }
+        None => number.parse().unwrap(),
+    }
+}
+
+/// Who has a key and who waits for it, as the page names them.
+fn parties(site: &Site, key: &str) -> [Vec<String>; 2] {
+    let seen = site.holders();
+    let keys = seen["keys"].as_array().unwrap();
+    let entry = keys.iter().find(|entry| entry["key"] == key).unwrap();
+    ["holders", "queue"].map(|list| {
+        let name = |party: &Value| format!("#{} 127.0.0.1", party["connection"]);
+        entry[list].as_array().unwrap().iter().map(name).collect()
+    })
+}
+
+fn waiter(site: &Site, key: &str, place: usize) -> Talker {
+    let mut talker = site.daemon.talk();
+    talker.say(format!("l\n{key}\n600\n").as_bytes());
+    site.daemon.until_stats(&format!("\"waiters\":{place}"));
+    talker
+}
+
+#[test]
+fn the_page_shows_live_who_holds_and_who_waits() {
+    let site = Site::start(&[]);
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until(STATE, &json!("live"));
+    assert_eq!(shown(&browser, "empty"), "Nobody holds anything.");
+    assert_eq!(browser.run("return document.getElementById('table').checkVisibility()"), false);
+
+    let mut holder = site.daemon.talk();
+    let token = holder.take("deploy", "0 100");
+    let first = waiter(&site, "deploy", 1);
+    let second = waiter(&site, "deploy", 2);
+    assert!(holder.ask("sl", "pool", "0 3").starts_with("ok "));
+    assert!(holder.ask("sl", "pool", "0 3").starts_with("ok "));
+    browser.until("return document.getElementById('waiters').innerText", &json!("2"));
+    let [holders, waiters] = parties(&site, "deploy");
+    let seen = rows(&browser);
+    let [deploy, pool, again] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!(deploy[0], "deploy");
+    assert_eq!(deploy[1], holders[0]);
+    assert!(seconds(&deploy[2]) < 50.0, "{deploy:?}");
+    let left = seconds(&deploy[3]);
+    assert!(left > 40.0 && left <= 100.0, "{deploy:?}");
+    // In the order in which they came.
+    let queue = deploy[4].split(" s").map(str::trim).filter(|line| !line.is_empty());
+    let queue: Vec<_> = queue.map(|line| line.split(',').next().unwrap().to_owned()).collect();
+    assert_eq!((queue.len(), &queue), (2, &waiters));
+    assert_eq!((pool[0].as_str(), again.len()), ("pool semaphore, 2 of 3 held", 3));
+    assert_eq!(again[0], holders[0]);
+    let totals = ["keys", "holders", "waiters", "connections"].map(|id| shown(&browser, id));
+    assert_eq!(totals, ["2", "3", "2", "3"]);
+
+    // Time goes on without anybody doing anything.
+    let held = seconds(&rows(&browser)[0][2]);
+    let script = format!(
+        "return parseFloat(document.querySelector('tbody td:nth-of-type(2)').innerText) > {held}"
+    );
+    browser.until(&script, &json!(true));
+
+    // The release hands it to the next one, and the page sees it by itself.
+    assert_eq!(holder.ask("r", "deploy", &token), "ok");
+    let script = "return document.querySelector('tbody .party').innerText";
+    browser.until(script, &json!(waiters[0]));
+    assert_eq!(shown(&browser, "waiters"), "1");
+    drop((holder, first, second));
+    browser.until("return document.getElementById('empty').checkVisibility()", &json!(true));
+    assert_eq!(rows(&browser).len(), 0);
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// The page says what it leaves out, and shows more of less.
+#[test]
+fn what_is_cut_is_told() {
+    let site = Site::start(&[]);
+    let _holder = site.hold((0..210).map(|key| format!("key-{key}")));
+    let _waiters: Vec<_> = (0..23).map(|place| waiter(&site, "key-77", place + 1)).collect();
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until("return document.querySelectorAll('tbody').length", &json!(200));
+    assert_eq!(shown(&browser, "extent"), "200 of 210 keys, those with the longest queues first");
+    let queue = "return [...document.querySelectorAll('tbody li')].map(line => line.innerText)";
+    let lines =
+        |browser: &Browser| -> Vec<String> { serde_json::from_value(browser.run(queue)).unwrap() };
+    assert_eq!(rows(&browser)[0][0], "key-77");
+    let seen = lines(&browser);
+    assert_eq!((seen.len(), seen[5].as_str()), (6, "and 18 more"));
+    browser.type_into("#part", "y-77");
+    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    let seen = lines(&browser);
+    assert_eq!((seen.len(), seen[20].as_str()), (21, "and 3 more"));
+    assert_eq!(shown(&browser, "extent"), "1 key");
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// Keys are strangers' text.
+#[test]
+fn hostile_keys_are_text() {
+    let keys = [
+        "<img/src=x/onerror=alert(1)>",
+        "</td><script>document.title='taken'</script>",
+        "\"onmouseover=\"alert(1)",
+        "javascript:alert(1)",
+        "&lt;b&gt;",
+        "{{7*7}}${7*7}",
+        "a\u{202e}gnp.exe",
+        "nul\0and\u{1b}[31m",
+        "\u{1f512}ключ",
+    ];
+    let site = Site::start(&[]);
+    let mut holder = site.daemon.talk();
+    for key in keys {
+        holder.take(key, "0 600");
+    }
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until("return document.querySelectorAll('tbody').length", &json!(keys.len()));
+    let mut seen: Vec<String> = rows(&browser).into_iter().map(|row| row[0].clone()).collect();
+    let mut want = keys.map(|key| {
+        let key = key.replace('\u{202e}', "\\u{202e}").replace('\0', "\\u{0}");
+        key.replace('\u{1b}', "\\u{1b}")
+    });
+    seen.sort();
+    want.sort();
+    assert_eq!(seen, want);
+    let count =
+        |what: &str| browser.run(&format!("return document.querySelectorAll('{what}').length"));
+    assert_eq!(
+        (count("tbody img"), count("tbody script"), count("script")),
+        (json!(0), json!(0), json!(1))
+    );
+    assert_eq!(browser.run("return document.title"), "dflockd");
+    // In the field, in the address, and back.
+    browser.type_into("#part", "<img/src=x");
+    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    assert_eq!(rows(&browser)[0][0], keys[0]);
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// What the policy forbids does not happen even if a script were smuggled into the page.
+#[test]
+fn the_policy_is_kept_by_the_browser() {
+    let site = Site::start(&[]);
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until(STATE, &json!("live"));
+    let tries = [
+        "document.body.innerHTML = '<b>x</b>'",
+        "document.body.setAttribute('onclick', 'document.title = 1')",
+        "document.createElement('script').src = '/page.js'",
+        "document.createElement('script').text = 'document.title = 1'",
+        "document.write('<b>x</b>')",
+    ];
+    for text in tries {
+        let script =
+            format!("try {{ {text}; return 'done' }} catch (error) {{ return error.name }}");
+        assert_eq!(browser.run(&script), "TypeError", "{text}");
+    }
+    let other = Site::start(&["--http-host", "::1"]);
+    let script =
+        format!("return fetch('{}').then(() => 'done', error => error.name)", other.url("/health"));
+    assert_eq!(browser.run(&script), "TypeError");
+    browser.run(
+        "const link = document.createElement('a'); link.href = 'javascript:document.title = 1';
+         document.body.append(link); link.click();",
+    );
+    assert_eq!(browser.run("return document.title"), "dflockd");
+    let console = browser.console();
+    assert!(
+        !console.is_empty()
+            && console.iter().all(|line| {
+                line.contains("Content Security Policy") || line.contains("'Trusted")
+            }),
+        "{console:?}"
+    );
+}
+
+#[test]
+fn the_page_asks_for_the_secret_and_forgets_it() {
+    let secret = "ses\u{e4}me \u{1f511}";
+    let site = Site::start(&["--auth-token", secret]);
+    let mut holder = site.daemon.talk();
+    assert_eq!(holder.ask("auth", "_", secret), "ok");
+    holder.take("deploy", "0 600");
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    let form = "return document.getElementById('login').checkVisibility()";
+    browser.until(form, &json!(true));
+    let focus = "return document.activeElement.id";
+    assert_eq!(browser.run(focus), "secret");
+    assert_eq!(browser.console(), Vec::<String>::new());
+
+    browser.type_into("#secret", &format!("guess{ENTER}"));
+    browser.until("return document.getElementById('refused').innerText", &json!("This is not it."));
+    assert_eq!(rows(&browser).len(), 0);
+    // The refusal is noted by the browser itself; nothing else is.
+    let console = browser.console();
+    assert!(console.len() == 1 && console[0].contains("401"), "{console:?}");
+
+    // A field takes what a person types; this one is beyond the first plane.
+    browser.run(&format!("document.getElementById('secret').value = '{secret}'"));
+    browser.press(ENTER);
+    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    assert_eq!(rows(&browser)[0][0], "deploy");
+    assert_eq!(browser.run(form), false);
+    let kept = browser.run(
+        "return [location.href, document.cookie, localStorage.length, sessionStorage.length,
+                 document.getElementById('secret').value, document.documentElement.outerHTML]",
+    );
+    assert!(!kept.to_string().contains("ses"), "{kept}");
+    assert_eq!((&kept[2], &kept[3]), (&json!(0), &json!(0)));
+    // A new page knows nothing.
+    browser.open(&site.url("/"));
+    browser.until(form, &json!(true));
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+#[test]
+fn draining_and_a_lost_connection_are_told() {
+    let mut site = Site::start(&[]);
+    let mut holder = site.daemon.talk();
+    holder.take("deploy", "0 600");
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until(STATE, &json!("live"));
+    site.daemon.signal(Signal::SIGTERM);
+    browser.until(STATE, &json!("draining"));
+    assert!(shown(&browser, "state").starts_with("Draining"));
+    assert_eq!(rows(&browser).len(), 1);
+    assert_eq!(browser.console(), Vec::<String>::new());
+    drop(holder);
+    assert_eq!(site.daemon.ended().code(), Some(0));
+    browser.until(STATE, &json!("lost"));
+    assert!(shown(&browser, "state").starts_with("Connection lost"));
+    // What was there stays readable and is marked as old.
+    assert_eq!(browser.run("return 'stale' in document.getElementById('board').dataset"), true);
+}
+
+/// The server comes back, perhaps with other locks, and the page finds it by itself.
+#[test]
+fn the_page_finds_a_server_that_came_back() {
+    let site = Site::start(&[]);
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until(STATE, &json!("live"));
+    let port = site.http.port().to_string();
+    drop(site);
+    browser.until(STATE, &json!("lost"));
+    let daemon = crate::daemon::Daemon::start(&["--http-port", &port]);
+    daemon.logged("HTTP listening");
+    daemon.talk().ask("ping", "_", "_");
+    browser.until(STATE, &json!("live"));
+}
+
+/// Names and roles as a screen reader gets them, wide and narrow; everything by keyboard.
+#[test]
+fn it_can_be_heard_and_used_without_a_mouse() {
+    let site = Site::start(&[]);
+    let mut holder = site.daemon.talk();
+    holder.take("deploy", "0 600");
+    let _waiter = waiter(&site, "deploy", 1);
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    for width in [1280, 360] {
+        let metrics =
+            json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500});
+        browser.devtools("Emulation.setDeviceMetricsOverride", &metrics);
+        let tree = browser.devtools("Accessibility.getFullAXTree", &json!({}));
+        let nodes = tree["nodes"].as_array().unwrap();
+        let names = |role: &str| -> Vec<String> {
+            let of_role = nodes.iter().filter(|node| node["role"]["value"] == role);
+            of_role
+                .map(|node| node["name"]["value"].as_str().unwrap_or_default().to_owned())
+                .collect()
+        };
+        assert_eq!(names("table"), ["Who holds what and who waits"], "{width}");
+        let heads = ["Key", "Holder", "Held for", "Lease left", "Waiting, the next one first"];
+        assert_eq!(names("columnheader"), heads, "{width}");
+        assert_eq!(names("rowheader"), ["deploy"], "{width}");
+        assert_eq!(
+            (names("searchbox"), names("button")),
+            (vec!["Keys with".to_owned()], vec!["Pause".to_owned()])
+        );
+        assert_eq!((names("status").len(), names("heading")), (1, vec!["dflockd".to_owned()]));
+        // Nothing is wider than the window.
+        let overflow = browser.run("return document.documentElement.scrollWidth - innerWidth");
+        assert!(overflow.as_i64().unwrap() <= 0, "{width}: {overflow}");
+    }
+    assert_eq!(browser.run("return document.documentElement.lang"), "en");
+    browser.press(TAB);
+    assert_eq!(browser.run("return document.activeElement.id"), "pause");
+    browser.press(SPACE);
+    browser.until(STATE, &json!("paused"));
+    browser.press(ENTER);
+    browser.until(STATE, &json!("live"));
+    browser.press(TAB);
+    assert_eq!(browser.run("return document.activeElement.id"), "part");
+    browser.press("nobody");
+    browser.until("return document.querySelectorAll('tbody').length", &json!(0));
+    assert_eq!(shown(&browser, "empty"), "No key in use has this in its name.");
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// Text and its background differ enough for weak eyes (WCAG 2.1, 1.4.3), by day and by night.
+#[test]
+fn contrast_is_enough_by_day_and_by_night() {
+    let site = Site::start(&[]);
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until(STATE, &json!("live"));
+    let mut holder = site.daemon.talk();
+    assert!(holder.ask("sl", "pool", "0 3").starts_with("ok "));
+    // Short enough for the page to point it out.
+    holder.take("short", "0 4");
+    let _waiter = waiter(&site, "short", 1);
+    browser.until("return document.querySelectorAll('tbody').length", &json!(2));
+    let script = "
+        const luminance = ([r, g, b]) => [r, g, b]
+            .map(part => part / 255).map(part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+            .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
+        const numbers = color => color.match(/[0-9.]+/g).map(Number);
+        const back = element => {
+            for (; element; element = element.parentElement) {
+                const color = numbers(getComputedStyle(element).backgroundColor);
+                if (color.length < 4 || color[3] > 0) return color;
+            }
+            return [255, 255, 255];
+        };
+        const seen = [...document.querySelectorAll('h1, p, dt, dd, th, td, li, label, button, bdi, th span')]
+            .filter(element => element.checkVisibility() && element.innerText.trim());
+        return seen.map(element => {
+            const [a, b] = [luminance(numbers(getComputedStyle(element).color)), luminance(back(element))];
+            return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.tagName, element.innerText];
+        })";
+    let mut backs = Vec::new();
+    for scheme in ["light", "dark"] {
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        browser.devtools("Emulation.setEmulatedMedia", &features);
+        let seen = browser.run(script);
+        let seen = seen.as_array().unwrap();
+        assert!(seen.len() > 20, "{}", seen.len());
+        for line in seen {
+            assert!(line[0].as_f64().unwrap() >= 4.5, "{scheme}: {line}");
+        }
+        backs.push(browser.run("return getComputedStyle(document.body).backgroundColor"));
+        // A picture of a blank window is much smaller.
+        assert!(browser.picture().len() > 20_000);
+    }
+    assert_ne!(backs[0], backs[1]);
+    assert!(backs.iter().all(Value::is_string));
+}

@@ -1,0 +1,192 @@
+//! Debian's Chromium, driven over WebDriver (W3C) by plain HTTP: chromedriver is its server.
+
+use crate::daemon::until;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A page may take its time on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const ADVICE: &str = "this test needs chromium and chromium-driver: run .ci/install";
+const CHROMIUM: &str = "/usr/bin/chromium";
+const FLAGS: [&str; 12] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--no-proxy-server",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-sync",
+    "--window-size=1280,900",
+];
+
+/// One browser with one window and a profile of its own.
+pub(crate) struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+    _profile: TempDir,
+}
+
+impl Browser {
+    pub(crate) fn start() -> Self {
+        assert!(std::path::Path::new(CHROMIUM).exists(), "{ADVICE}");
+        let profile = tempfile::tempdir().unwrap();
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .env("HOME", profile.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect(ADVICE);
+        let port = port_of(&mut driver);
+        let data = format!("--user-data-dir={}", profile.path().display());
+        let flags: Vec<&str> = FLAGS.into_iter().chain([data.as_str()]).collect();
+        let wishes = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "goog:chromeOptions": {"binary": CHROMIUM, "args": flags},
+        }}});
+        let mut browser = Self { driver, port, session: String::new(), _profile: profile };
+        let session = browser.call("POST", "/session", &wishes);
+        browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
+        browser
+    }
+
+    /// One command of the protocol; its value.
+    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.try_call(method, path, body).expect("chromedriver answers");
+        assert_eq!(status, 200, "{method} {path}: {answer}");
+        answer["value"].clone()
+    }
+
+    fn try_call(&self, method: &str, path: &str, body: &Value) -> std::io::Result<(u16, Value)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{text}",
+            text.len()
+        );
+        stream.write_all(head.as_bytes())?;
+        let mut reader = BufReader::new(stream);
+        let (mut status, mut length) = (0, 0);
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            let line = line.trim_end().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            } else if let Some(rest) = line.strip_prefix("http/1.1 ") {
+                status = rest.get(..3).and_then(|digits| digits.parse().ok()).unwrap_or(0);
+            } else if let Some(rest) = line.strip_prefix("content-length:") {
+                length = rest.trim().parse().unwrap_or(0);
+            }
+        }
+        let mut answer = vec![0; length];
+        reader.read_exact(&mut answer)?;
+        Ok((status, serde_json::from_slice(&answer)?))
+    }
+
+    fn command(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.call(method, &format!("{}{path}", self.session), body)
+    }
+
+    pub(crate) fn open(&self, url: &str) {
+        self.command("POST", "/url", &json!({"url": url}));
+    }
+
+    /// What a function body in the page returns.
+    pub(crate) fn run(&self, script: &str) -> Value {
+        self.command("POST", "/execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// Waits until the page says so.
+    pub(crate) fn until(&self, script: &str, want: &Value) {
+        let mut last = Value::Null;
+        let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until(script, || {
+                last = self.run(script);
+                last == *want
+            });
+        }));
+        assert!(waited.is_ok(), "{script} is {last}, not {want}");
+    }
+
+    /// Types into what has the focus or, with a selector, into that.
+    pub(crate) fn type_into(&self, selector: &str, text: &str) {
+        let found =
+            self.command("POST", "/element", &json!({"using": "css selector", "value": selector}));
+        let element = found.as_object().unwrap().values().next().unwrap().as_str().unwrap();
+        self.command("POST", &format!("/element/{element}/value"), &json!({"text": text}));
+    }
+
+    /// Keys for whatever has the focus.
+    pub(crate) fn press(&self, keys: &str) {
+        let actions: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| {
+                [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
+            })
+            .collect();
+        let body = json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]});
+        self.command("POST", "/actions", &body);
+    }
+
+    /// Chromium's own protocol, for what WebDriver has no word for.
+    pub(crate) fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        self.command("POST", "/goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
+    }
+
+    /// What the console got since the last call: errors, warnings, violations of the policy.
+    pub(crate) fn console(&self) -> Vec<String> {
+        let log = self.command("POST", "/se/log", &json!({"type": "browser"}));
+        let message = |entry: &Value| entry["message"].as_str().unwrap().to_owned();
+        log.as_array().unwrap().iter().map(message).collect()
+    }
+
+    /// The window as a PNG, in base64.
+    pub(crate) fn picture(&self) -> String {
+        self.command("GET", "/screenshot", &Value::Null).as_str().unwrap().to_owned()
+    }
+}
+
+/// chromedriver says which port it took.
+fn port_of(driver: &mut Child) -> u16 {
+    let mut output = BufReader::new(driver.stdout.take().unwrap());
+    let mut said = String::new();
+    loop {
+        let mut line = String::new();
+        let count = output.read_line(&mut line).unwrap();
+        assert!(count > 0, "chromedriver does not start: {said}");
+        said += &line;
+        let Some(rest) = line.split("on port ").nth(1) else { continue };
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        if let Some(port) = digits.parse().ok().filter(|&port| port > 0) {
+            // What else it says must not fill the pipe.
+            std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+            return port;
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Closes the browser; the rest is for one that does not listen any more.
+        let _ = self.try_call("DELETE", &self.session, &Value::Null);
+        let group = nix::unistd::Pid::from_raw(i32::try_from(self.driver.id()).unwrap_or(0));
+        let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
+        let _ = self.driver.wait();
+    }
+}

@@ -1,0 +1,126 @@
+//! Who may ask: the secret, names on loopback, TLS.
+
+use crate::site::Site;
+use rstest::rstest;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const SECRET: &[&str] = &["--auth-token", "sesame-open"];
+
+#[rstest]
+#[case::page("/", 200)]
+#[case::style("/page.css", 200)]
+#[case::script("/page.js", 200)]
+#[case::icon("/icon.svg", 200)]
+#[case::health("/health", 200)]
+#[case::ready("/ready", 200)]
+#[case::stats("/v1/stats", 401)]
+#[case::holders("/v1/holders", 401)]
+#[case::holders_with_bad_query("/v1/holders?x=1", 401)]
+#[case::metrics("/metrics", 401)]
+#[case::nowhere("/nowhere", 404)]
+fn without_the_secret(#[case] path: &str, #[case] want: u16) {
+    let site = Site::start(SECRET);
+    let _holder = {
+        let mut talker = site.daemon.talk();
+        assert_eq!(talker.ask("auth", "_", "sesame-open"), "ok");
+        talker.take("a-key-of-mine", "0");
+        talker
+    };
+    for wrong in ["", "Authorization: Bearer sesame-opem\r\n", "Authorization: sesame-open\r\n"] {
+        for method in ["GET", "HEAD"] {
+            let answer = site.ask(method, path, wrong);
+            assert_eq!(answer.status, want, "{wrong}");
+            let challenge = (want == 401).then_some("Bearer");
+            assert_eq!(answer.header("www-authenticate"), challenge);
+            assert!(!answer.text().contains("a-key-of-mine") && !answer.text().contains("sesame"));
+        }
+    }
+}
+
+#[rstest]
+#[case("/v1/stats")]
+#[case("/v1/holders")]
+#[case("/metrics")]
+fn with_the_secret(#[case] path: &str) {
+    let site = Site::start(SECRET);
+    for right in ["Bearer sesame-open", "bearer  sesame-open "] {
+        let answer = site.ask("GET", path, &format!("Authorization: {right}\r\n"));
+        assert_eq!(answer.status, 200);
+        assert!(!answer.text().contains("sesame"));
+    }
+}
+
+/// Nobody is told whether it was nearly right, and nobody can try often.
+#[test]
+fn guessing_by_http_is_slow() {
+    let site = Site::start(SECRET);
+    let start = Instant::now();
+    let wrong = ["Bearer x", "Bearer sesame-ope", "Basic c2VzYW1lOm9wZW4="];
+    let answers =
+        wrong.map(|shown| site.ask("GET", "/v1/stats", &format!("Authorization: {shown}\r\n")));
+    assert!(start.elapsed() >= 3 * Duration::from_millis(100));
+    for answer in answers {
+        assert_eq!((answer.status, answer.text()), (401, "{\"error\":\"unauthorized\"}"));
+    }
+}
+
+#[test]
+fn the_log_has_no_secret_of_http() {
+    let site = Site::start(&[SECRET, &["--debug"]].concat());
+    site.ask("GET", "/v1/stats", "Authorization: Bearer sesame-open\r\n");
+    site.ask("GET", "/v1/stats", "Authorization: Bearer sesame-opem\r\n");
+    site.ask("GET", "/v1/stats?sesame-open", "");
+    assert!(!site.daemon.log().join("\n").contains("sesame"));
+}
+
+fn status_for(site: &Site, head: &str) -> u16 {
+    site.say(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).unwrap().status
+}
+
+/// A page of a stranger's, whose name was made to point here, gets nothing.
+#[rstest]
+#[case::stranger("GET /v1/holders HTTP/1.1\r\nHost: evil.example", 421)]
+#[case::stranger_with_port("GET /v1/holders HTTP/1.1\r\nHost: evil.example:6389", 421)]
+#[case::stranger_under_localhost("GET / HTTP/1.1\r\nHost: localhost.evil.example", 421)]
+#[case::stranger_in_http_1_0("GET /health HTTP/1.0\r\nHost: evil.example", 421)]
+#[case::stranger_in_the_target("GET http://evil.example/health HTTP/1.1\r\nHost: localhost", 421)]
+#[case::none("GET /health HTTP/1.1\r\nX: y", 400)]
+#[case::two("GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost", 400)]
+#[case::localhost("GET /health HTTP/1.1\r\nHost: localhost:6389", 200)]
+#[case::address("GET /health HTTP/1.1\r\nHost: 127.0.0.1", 200)]
+#[case::address_6("GET /health HTTP/1.1\r\nHost: [::1]:6389", 200)]
+#[case::none_in_http_1_0("GET /health HTTP/1.0\r\nX: y", 200)]
+#[case::in_the_target("GET http://localhost/health HTTP/1.1\r\nHost: localhost", 200)]
+fn names_on_loopback(#[case] head: &str, #[case] want: u16) {
+    assert_eq!(status_for(&Site::start(&[]), head), want);
+}
+
+/// On the network names are the administrator's affair.
+#[test]
+fn names_on_the_network() {
+    let site = Site::start(&["--http-host", "0.0.0.0"]);
+    assert_eq!(status_for(&site, "GET /health HTTP/1.1\r\nHost: locks.example"), 200);
+    assert_eq!(status_for(&site, "GET /health HTTP/1.1\r\nX: y"), 400);
+}
+
+fn pem(name: &str) -> String {
+    format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The secret must not go over the network in the clear where a certificate is at hand.
+#[test]
+fn with_a_certificate_it_is_https() {
+    let (cert, key) = (pem("cert.pem"), pem("key.pem"));
+    let site = Site::start(&["--tls-cert", &cert, "--tls-key", &key]);
+    let url = format!("https://localhost:{}/health", site.http.port());
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "20", "--cacert", &pem("ca.pem"), "--noproxy", "*", &url])
+        .output()
+        .expect("this test needs curl: run .ci/install");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.stdout, b"{\"status\":\"ok\"}", "{stderr}");
+    // In the clear: no word of HTTP.
+    let plain = std::panic::catch_unwind(|| site.get("/health"));
+    assert!(plain.is_err());
+}

@@ -1,0 +1,270 @@
+//! Clients that are malformed, slow, many, deaf, or mean it.
+
+use crate::daemon::until;
+use crate::site::{Site, ask_on, to_end};
+use rstest::rstest;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+/// As in the program.
+const CONNECTIONS: usize = 64;
+
+/// A status, or 0 where the connection may also just end.
+#[rstest]
+#[case::garbage(b"\0\xff\0\xff\r\n\r\n", 400)]
+#[case::lock_protocol(b"l\nk\n0\n", 400)]
+#[case::tls_hello(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400)]
+#[case::http_2(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0)]
+#[case::no_version(b"GET /health\r\n\r\n", 400)]
+#[case::other_version(b"GET /health HTTP/3.0\r\nHost: localhost\r\n\r\n", 0)]
+#[case::blank_in_target(b"GET /he alth HTTP/1.1\r\nHost: localhost\r\n\r\n", 400)]
+#[case::header_without_colon(b"GET /health HTTP/1.1\r\nHost localhost\r\n\r\n", 400)]
+#[case::blank_in_header_name(b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n", 400)]
+#[case::nul_in_header(b"GET /health HTTP/1.1\r\nHost: local\0host\r\n\r\n", 400)]
+#[case::bad_length(b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400)]
+#[case::two_lengths(
+    b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    400
+)]
+#[case::unknown_coding(
+    b"GET /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: nonsense\r\n\r\n",
+    400
+)]
+#[case::connect(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 404)]
+#[case::star(b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404)]
+fn malformed_requests(#[case] bytes: &[u8], #[case] want: u16) {
+    let site = Site::start(&[]);
+    let mut stream = site.connect();
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let answer = String::from_utf8(to_end(stream)).unwrap();
+    let status = answer.split(' ').nth(1).map_or(0, |word| word.parse().unwrap());
+    assert!(status == want || want == 0 && status != 200, "{answer}");
+    assert_eq!(site.get("/health").status, 200);
+}
+
+#[rstest]
+#[case::length("Content-Length: 4\r\n", "body", 413)]
+#[case::great_length("Content-Length: 99999999999\r\n", "body", 413)]
+#[case::chunks("Transfer-Encoding: chunked\r\n", "4\r\nbody\r\n0\r\n\r\n", 413)]
+#[case::expected("Content-Length: 4\r\nExpect: 100-continue\r\n", "", 413)]
+#[case::both("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n", 0)]
+#[case::none("Content-Length: 0\r\n", "", 200)]
+fn a_body_is_refused(#[case] headers: &str, #[case] body: &str, #[case] want: u16) {
+    let site = Site::start(&[]);
+    let second = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let request =
+        format!("GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}{second}");
+    let mut stream = site.connect();
+    stream.write_all(request.as_bytes()).unwrap();
+    let answers = String::from_utf8(to_end(stream)).unwrap();
+    let count = answers.matches("HTTP/1.1 ").count();
+    if want == 200 {
+        assert_eq!(count, 2, "{answers}");
+    } else {
+        // What follows is not taken for a request.
+        assert_eq!(count, 1, "{answers}");
+        assert!(!answers.contains("{\"status\":\"ok\"}"), "{answers}");
+    }
+    assert!(want == 0 || answers.starts_with(&format!("HTTP/1.1 {want} ")), "{answers}");
+}
+
+#[rstest]
+#[case::one_long("X: ", 20_000, 431)]
+#[case::endless("X: ", 5_000_000, 431)]
+#[case::just_fits("X: ", 15_000, 200)]
+fn the_head_is_bounded(#[case] header: &str, #[case] length: usize, #[case] want: u16) {
+    let site = Site::start(&[]);
+    let before = site.daemon.status_kib("VmRSS:");
+    let filler = "x".repeat(length);
+    let head = format!(
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}{filler}\r\n\r\n"
+    );
+    let mut stream = site.connect();
+    let sent = stream.write_all(head.as_bytes());
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    // Who goes on sending may find the connection reset before the answer is read.
+    let is_cut = sent.is_err() || read.is_err();
+    let wanted = answer.starts_with(&format!("HTTP/1.1 {want} "));
+    assert!(wanted || (want != 200 && is_cut && answer.is_empty()), "{answer}");
+    assert!(site.daemon.status_kib("VmRSS:") < before + 2048);
+    assert_eq!(site.get("/health").status, 200);
+}
+
+#[test]
+fn the_number_of_headers_is_bounded() {
+    let site = Site::start(&[]);
+    let ask = |count: usize| site.ask("GET", "/health", &"X: y\r\n".repeat(count)).status;
+    assert_eq!((ask(60), ask(100)), (200, 431));
+}
+
+/// Waits for the end of a connection and says how long it took.
+fn lifetime(mut stream: TcpStream, start: Instant) -> Duration {
+    stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(err) if err.kind() == ErrorKind::ConnectionReset => {}
+        Err(err) => panic!("the connection does not end: {err}"),
+    }
+    start.elapsed()
+}
+
+/// Silence, an unfinished head, a head byte by byte, silence after an answer, and an answer that
+/// nobody takes: all of them end after the ten seconds of the manual, and no earlier.
+#[test]
+fn slow_clients_are_let_go_in_time() {
+    let site = Site::start(&["--max-locks", "40000"]);
+    let _holder = site.hold((0..40_000).map(|key| format!("key-{}{key}", "x".repeat(200))));
+    let before = site.daemon.status_kib("VmRSS:");
+    let start = Instant::now();
+    let silent = site.connect();
+    let mut unfinished = site.connect();
+    unfinished.write_all(b"GET /health HTTP/1.1\r\nHost: loc").unwrap();
+    let mut kept = site.connect();
+    kept.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut deaf = site.connect();
+    deaf.write_all(b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut dripping = site.connect();
+    let drips = std::thread::spawn(move || {
+        let mut drops =
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ".iter().chain([b'x'; 100].iter());
+        // The pause is what makes such a client.
+        while start.elapsed() < Duration::from_secs(30)
+            && drops.next().is_some_and(|drop| dripping.write_all(&[*drop]).is_ok())
+        {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        start.elapsed()
+    });
+    // The deaf one's answer is ten megabytes; it is not kept for it.
+    assert!(site.daemon.status_kib("VmRSS:") < before + 4096);
+    for (name, stream) in [("silent", silent), ("unfinished", unfinished), ("kept", kept)] {
+        let time = lifetime(stream, start);
+        assert!(
+            time >= Duration::from_secs(9) && time < Duration::from_secs(25),
+            "{name}: {time:?}"
+        );
+    }
+    let time = drips.join().unwrap();
+    assert!(time < Duration::from_secs(25), "dripping: {time:?}");
+    until("the deaf one is let go", || {
+        site.get("/metrics").text().contains("\ndflockd_http_connections 1\n")
+    });
+    let mut rest = Vec::new();
+    let _ = deaf.read_to_end(&mut rest);
+    assert!(rest.len() < 9_000_000, "it got all: {}", rest.len());
+    assert!(site.daemon.status_kib("VmRSS:") < before + 4096);
+}
+
+/// Half-open connections without end push out each other: who asks gets an answer, the locks are
+/// served, and nothing piles up.
+#[test]
+fn a_flood_of_half_open_connections_keeps_nobody_out() {
+    let site = Site::start(&[]);
+    let mut locks = site.daemon.talk();
+    assert_eq!(locks.ask("ping", "_", "_"), "ok");
+    let files = site.daemon.open_files();
+    let mut flood = Vec::new();
+    for round in 0..10 {
+        for place in 0..100 {
+            let mut stream = site.connect();
+            if place % 2 == 0 {
+                let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ");
+            }
+            flood.push(stream);
+        }
+        assert_eq!(site.get("/health").status, 200, "round {round}");
+        assert_eq!(locks.ask("ping", "_", "_"), "ok", "round {round}");
+        until("descriptors are given back", || site.daemon.open_files() <= files + CONNECTIONS + 1);
+    }
+    let metrics = site.get("/metrics");
+    let pushed = metrics
+        .text()
+        .lines()
+        .find_map(|line| line.strip_prefix("dflockd_http_connections_pushed_out_total "));
+    assert!(pushed.unwrap().parse::<usize>().unwrap() >= 1000 - CONNECTIONS);
+    drop(flood);
+    until("all are gone", || {
+        site.get("/metrics").text().contains("\ndflockd_http_connections 1\n")
+    });
+    until("no descriptor is left", || site.daemon.open_files() <= files + 1);
+}
+
+/// Who asks again and again keeps his connection while silent ones come and go.
+#[test]
+fn a_connection_in_use_is_not_pushed_out() {
+    let site = Site::start(&[]);
+    let mut used = site.connect();
+    let mut flood = Vec::new();
+    for _ in 0..10 {
+        flood.extend((0..CONNECTIONS / 2).map(|_| site.connect()));
+        let all = format!("\ndflockd_http_connections_accepted_total {}\n", flood.len() + 1);
+        until("all have come in", || {
+            let answer = ask_on(&mut used, "/metrics").expect("it is still there");
+            answer.text().contains(&all)
+        });
+    }
+    // ... and one that does not ask any more has to go.
+    flood.extend((0..CONNECTIONS).map(|_| site.connect()));
+    assert!(lifetime(used, Instant::now()) < Duration::from_secs(9));
+}
+
+#[test]
+fn requests_sent_ahead_are_answered_in_order() {
+    let site = Site::start(&[]);
+    let mut stream = site.connect();
+    let request =
+        |path: &str, end: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{end}\r\n");
+    let all = request("/health", "")
+        + &request("/ready", "")
+        + &request("/nowhere", "Connection: close\r\n");
+    stream.write_all(all.as_bytes()).unwrap();
+    let text = String::from_utf8(to_end(stream)).unwrap();
+    let bodies = ["{\"status\":\"ok\"}", "{\"status\":\"ready\"}", "{\"error\":\"not_found\"}"];
+    let places: Vec<usize> = bodies.iter().map(|body| text.find(body).expect(body)).collect();
+    assert!(places.is_sorted(), "{text}");
+}
+
+/// `printf ... | nc -N`
+#[test]
+fn a_client_that_ended_its_side_is_answered() {
+    let site = Site::start(&[]);
+    for path in ["/health", "/v1/holders"] {
+        let mut stream = site.connect();
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert!(to_end(stream).starts_with(b"HTTP/1.0 200 "));
+    }
+}
+
+/// Everybody looks at a great table at once, and the locks go on.
+#[test]
+fn locks_are_served_while_many_look_at_a_great_table() {
+    let site = Site::start(&["--max-locks", "200000"]);
+    let _holder = site.hold((0..100_000).map(|key| format!("key-{key}")));
+    let mut locks = site.daemon.talk();
+    let token = locks.take("mine", "0 600");
+    let mut lookers: Vec<TcpStream> = (0..32).map(|_| site.connect()).collect();
+    for (place, looker) in lookers.iter_mut().enumerate() {
+        let path =
+            ["/v1/holders?limit=1000", "/v1/holders?key=99", "/v1/stats", "/metrics"][place % 4];
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        looker.write_all(head.as_bytes()).unwrap();
+    }
+    // Between the first answer and the last: a whole queue would come before these otherwise.
+    let mut served = 0;
+    let readers: Vec<_> =
+        lookers.into_iter().map(|looker| std::thread::spawn(|| to_end(looker).len())).collect();
+    while !readers.iter().all(std::thread::JoinHandle::is_finished) {
+        assert_eq!(locks.ask("n", "mine", &token), "ok 33");
+        served += 1;
+    }
+    for reader in readers {
+        assert!(reader.join().unwrap() > 1000);
+    }
+    assert!(served > 100, "{served} requests while they looked");
+}

@@ -1,0 +1,162 @@
+//! A `dflockd` with its HTTP side, and a client that sends bytes as they are.
+
+use crate::daemon::{Daemon, PATIENCE, Talker};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) struct Site {
+    pub(crate) daemon: Daemon,
+    pub(crate) http: SocketAddr,
+}
+
+/// The HTTP port cannot be 0, which means none. So: one below those the system gives out by
+/// itself, and free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(20_000 + next % 12_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// One answer, whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    fn parse(bytes: &[u8]) -> Self {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        let end = end.unwrap_or_else(|| panic!("no head: {:?}", String::from_utf8_lossy(bytes)));
+        let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut answer = Self { status, head, body: bytes[end + 4..].to_vec() };
+        if answer.header("transfer-encoding") == Some("chunked") && !answer.body.is_empty() {
+            answer.body = unchunked(&answer.body);
+        }
+        answer
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        fields.into_iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+fn unchunked(mut rest: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|two| two == b"\r\n").expect("a chunk's length");
+        let length = std::str::from_utf8(&rest[..end]).unwrap();
+        let length = usize::from_str_radix(length, 16).unwrap();
+        if length == 0 {
+            return body;
+        }
+        body.extend_from_slice(&rest[end + 2..end + 2 + length]);
+        rest = &rest[end + 4 + length..];
+    }
+}
+
+impl Site {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let port = free_port().to_string();
+        let daemon = Daemon::start(&[&["--http-port", &port], arguments].concat());
+        let line = daemon.logged("msg=\"HTTP listening\"");
+        let mut http: SocketAddr = line.split("addr=").nth(1).unwrap().trim().parse().unwrap();
+        if http.ip().is_unspecified() {
+            http.set_ip([127, 0, 0, 1].into());
+        }
+        Self { daemon, http }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.http)
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.http).expect("connect");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends bytes and reads to the end of the connection; nothing when no answer came.
+    pub(crate) fn say(&self, bytes: &[u8]) -> Option<Answer> {
+        let mut stream = self.connect();
+        // A server that refuses early may close before all is sent.
+        let _ = stream.write_all(bytes);
+        let answer = to_end(stream);
+        (!answer.is_empty()).then(|| Answer::parse(&answer))
+    }
+
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &str) -> Answer {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
+        );
+        self.say(head.as_bytes()).expect("an answer")
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, "")
+    }
+
+    pub(crate) fn holders(&self) -> Value {
+        self.get("/v1/holders").json()
+    }
+
+    /// Many keys by one connection, each with a long lease.
+    pub(crate) fn hold(&self, names: impl Iterator<Item = String>) -> Talker {
+        let names: Vec<String> = names.collect();
+        let mut talker = self.daemon.talk();
+        for names in names.chunks(500) {
+            let frames: String = names.iter().map(|name| format!("l\n{name}\n0 3600\n")).collect();
+            talker.say(frames.as_bytes());
+            for _ in names {
+                assert!(talker.line().starts_with("ok "));
+            }
+        }
+        talker
+    }
+}
+
+/// One request and its answer on a connection that stays.
+pub(crate) fn ask_on(stream: &mut TcpStream, path: &str) -> std::io::Result<Answer> {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        bytes.push(byte[0]);
+    }
+    let mut answer = Answer::parse(&bytes);
+    answer.body = vec![0; answer.header("content-length").unwrap().parse().unwrap()];
+    stream.read_exact(&mut answer.body)?;
+    Ok(answer)
+}
+
+/// What comes until the end of the connection.
+pub(crate) fn to_end(mut stream: TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(err) if err.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(err) => panic!("the connection does not end: {err}"),
+    }
+    bytes
+}
