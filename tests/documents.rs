@@ -33,7 +33,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 fn every_line_of_the_threat_table_has_its_test() {
     let sources = sources();
     let document = fs::read_to_string(root().join("SECURITY.md")).unwrap();
-    let lines = document.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| threat |");
+    let lines = document.lines().filter(is_row);
     let mut counted = 0;
     for line in lines {
         let tests = line.trim_end_matches(" |").rsplit(" | ").next().unwrap();
