@@ -13,6 +13,9 @@ mod program;
 #[path = "client/ask.rs"]
 mod ask;
 #[cfg(test)]
+#[path = "client/documents.rs"]
+mod documents;
+#[cfg(test)]
 #[path = "client/loss.rs"]
 mod loss;
 #[cfg(test)]

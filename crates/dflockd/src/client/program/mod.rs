@@ -20,6 +20,12 @@ use std::process::ExitCode;
 /// Exit code for arguments that cannot be read (sysexits.h, EX_USAGE).
 const USAGE: u8 = 64;
 
+/// What can be said on the command line, for manuals and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
 /// Runs the program with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -58,11 +64,11 @@ fn show(error: &clap::Error) -> u8 {
 }
 
 fn perform(arguments: Arguments) -> Result<u8, Failure> {
-    let Arguments { reach, json, command } = arguments;
-    match command {
+    let Arguments { reach, json, command: wanted } = arguments;
+    match wanted {
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "dflock", &mut script);
+            clap_complete::generate(shell, &mut command(), "dflock", &mut script);
             print(&script)?;
             Ok(0)
         }
@@ -72,7 +78,7 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
         | Command::Release(_)
         | Command::Renew(_)
         | Command::Stats
-        | Command::Ping => with_runtime(converse(command, &reach, json)),
+        | Command::Ping => with_runtime(converse(wanted, &reach, json)),
     }
 }
 

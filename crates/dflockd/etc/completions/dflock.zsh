@@ -1,0 +1,364 @@
+#compdef dflock
+
+autoload -U is-at-least
+
+_dflock() {
+    typeset -A opt_args
+    typeset -a _arguments_options
+    local ret=1
+
+    if is-at-least 5.2; then
+        _arguments_options=(-s -S -C)
+    else
+        _arguments_options=(-s -C)
+    fi
+
+    local context curcontext="$curcontext" state line
+    _arguments "${_arguments_options[@]}" : \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+":: :_dflock_commands" \
+"*::: :->dflock" \
+&& ret=0
+    case $state in
+    (dflock)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:dflock-command-$line[1]:"
+        case $line[1] in
+            (run)
+_arguments "${_arguments_options[@]}" : \
+'-t+[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
+'--timeout=[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
+'--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
+'--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
+'--grace=[Seconds between TERM and KILL when the lease is lost; at most a third of the lease counts, so that the command is gone before the lease ends]:S:_default' \
+'-E+[Exit code for busy and timed out, to tell them from the command'\''s own]:N:_default' \
+'--busy-exit-code=[Exit code for busy and timed out, to tell them from the command'\''s own]:N:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':key -- The name of the lock\: 1 to 256 bytes without blanks:_default' \
+'*::command -- The command and its arguments:_default' \
+&& ret=0
+;;
+(acquire)
+_arguments "${_arguments_options[@]}" : \
+'-t+[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
+'--timeout=[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
+'--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
+'--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--hold[Keep the lock, renewing it, until standard input ends or a signal comes]' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':key -- The name of the lock\: 1 to 256 bytes without blanks:_default' \
+&& ret=0
+;;
+(release)
+_arguments "${_arguments_options[@]}" : \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':key -- The name of the lock:_default' \
+':token -- What acquire printed:_default' \
+&& ret=0
+;;
+(renew)
+_arguments "${_arguments_options[@]}" : \
+'--ttl=[Length of the lease from now in seconds, instead of the server'\''s default]:S:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':key -- The name of the lock:_default' \
+':token -- What acquire printed:_default' \
+&& ret=0
+;;
+(stats)
+_arguments "${_arguments_options[@]}" : \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(ping)
+_arguments "${_arguments_options[@]}" : \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(bench)
+_arguments "${_arguments_options[@]}" : \
+'-c+[Simultaneous connections]:N:_default' \
+'--connections=[Simultaneous connections]:N:_default' \
+'-d+[Seconds to measure]:S:_default' \
+'--duration=[Seconds to measure]:S:_default' \
+'(-d --duration)-n+[Stop after this many pairs instead]:N:_default' \
+'(-d --duration)--pairs=[Stop after this many pairs instead]:N:_default' \
+'-k+[Keys shared by all connections; not given\: each its own, so that nobody waits]:N:_default' \
+'--keys=[Keys shared by all connections; not given\: each its own, so that nobody waits]:N:_default' \
+'--depth=[Pairs under way at once on a connection; more than 1 only with own keys]:N:_default' \
+'--limit=[Semaphores of this many slots; 1\: locks]:N:_default' \
+'-t+[Seconds an acquire may wait]:S:_default' \
+'--timeout=[Seconds an acquire may wait]:S:_default' \
+'--ttl=[Length of the leases in seconds]:S:_default' \
+'--warm-up=[Milliseconds of load before measuring starts]:MS:_default' \
+'--prefix=[What the keys begin with]:TEXT:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(completions)
+_arguments "${_arguments_options[@]}" : \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':shell -- For which shell:(bash elvish fish powershell zsh)' \
+&& ret=0
+;;
+(help)
+_arguments "${_arguments_options[@]}" : \
+":: :_dflock__subcmd__help_commands" \
+"*::: :->help" \
+&& ret=0
+
+    case $state in
+    (help)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:dflock-help-command-$line[1]:"
+        case $line[1] in
+            (run)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(acquire)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(release)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(renew)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(stats)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(ping)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(bench)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(completions)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(help)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+;;
+        esac
+    ;;
+esac
+}
+
+(( $+functions[_dflock_commands] )) ||
+_dflock_commands() {
+    local commands; commands=(
+'run:Hold a lock while a command runs' \
+'acquire:Take a lock and print its token' \
+'release:Release by token' \
+'renew:Start the lease over by token' \
+'stats:Show who holds what' \
+'ping:Ask every server whether it is there' \
+'bench:Load a server and measure it' \
+'completions:Print a completion script' \
+'help:Print this message or the help of the given subcommand(s)' \
+    )
+    _describe -t commands 'dflock commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__acquire_commands] )) ||
+_dflock__subcmd__acquire_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock acquire commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__bench_commands] )) ||
+_dflock__subcmd__bench_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock bench commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__completions_commands] )) ||
+_dflock__subcmd__completions_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock completions commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help_commands] )) ||
+_dflock__subcmd__help_commands() {
+    local commands; commands=(
+'run:Hold a lock while a command runs' \
+'acquire:Take a lock and print its token' \
+'release:Release by token' \
+'renew:Start the lease over by token' \
+'stats:Show who holds what' \
+'ping:Ask every server whether it is there' \
+'bench:Load a server and measure it' \
+'completions:Print a completion script' \
+'help:Print this message or the help of the given subcommand(s)' \
+    )
+    _describe -t commands 'dflock help commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help__subcmd__acquire_commands] )) ||
+_dflock__subcmd__help__subcmd__acquire_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help acquire commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help__subcmd__bench_commands] )) ||
+_dflock__subcmd__help__subcmd__bench_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help bench commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help__subcmd__completions_commands] )) ||
+_dflock__subcmd__help__subcmd__completions_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help completions commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help__subcmd__help_commands] )) ||
+_dflock__subcmd__help__subcmd__help_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help help commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help__subcmd__ping_commands] )) ||
+_dflock__subcmd__help__subcmd__ping_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help ping commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help__subcmd__release_commands] )) ||
+_dflock__subcmd__help__subcmd__release_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help release commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help__subcmd__renew_commands] )) ||
+_dflock__subcmd__help__subcmd__renew_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help renew commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help__subcmd__run_commands] )) ||
+_dflock__subcmd__help__subcmd__run_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help run commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help__subcmd__stats_commands] )) ||
+_dflock__subcmd__help__subcmd__stats_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help stats commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__ping_commands] )) ||
+_dflock__subcmd__ping_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock ping commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__release_commands] )) ||
+_dflock__subcmd__release_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock release commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__renew_commands] )) ||
+_dflock__subcmd__renew_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock renew commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__run_commands] )) ||
+_dflock__subcmd__run_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock run commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__stats_commands] )) ||
+_dflock__subcmd__stats_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock stats commands' commands "$@"
+}
+
+if [ "$funcstack[1]" = "_dflock" ]; then
+    _dflock "$@"
+else
+    compdef _dflock dflock
+fi
