@@ -1,5 +1,7 @@
 //! The short commands: each asks once, and says what came of it.
 
+use std::path::Path;
+
 use answer::Value;
 use clap_complete::{Shell, generate};
 use lockfile::Pid;
@@ -11,13 +13,14 @@ use super::outcome::{Failure, Kind, exit};
 use super::output::Output;
 use super::report::{self, Row, Service, in_the_way, table};
 use crate::device::name::DeviceName;
+use crate::device::node::follow;
 use crate::lock::who::Holder;
 use crate::lock::{Outcome, Request};
 
 pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(asked)?);
     match broker.lock(&request) {
-        Ok(Outcome::Done) => Ok(done(&request, output)),
+        Ok(Outcome::Done) => Ok(locked(&request, output)),
         Ok(Outcome::Busy) => Err(busy(&request, Kind::Busy)),
         Ok(Outcome::Denied) => Err(denied(&broker, &request)),
         Err(trouble) => Err(unreachable(&request, trouble)),
@@ -37,7 +40,7 @@ pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8
 pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
     let waited = broker.wait(&request, asked.timeout, None);
-    taken(waited, &broker, &request).map(|()| done(&request, output))
+    taken(waited, &broker, &request).map(|()| locked(&request, output))
 }
 
 /// What came of waiting, as a failure unless the lock was taken.
@@ -74,6 +77,16 @@ fn request(asked: &Asked) -> Result<Request, Failure> {
     let pid = asked.pid.or_else(caller);
     let pid = pid.ok_or_else(|| Failure::system("whoever called lfp is not to be seen: use --pid"));
     Ok(Request { device: asked.device.clone(), pid: pid? })
+}
+
+/// A lock for a device that is not there is a lock: it may be plugged in later. But most often
+/// the name was misspelt.
+fn locked(request: &Request, output: &Output) -> u8 {
+    let trail = follow(Path::new("/dev"), &request.device);
+    if trail.is_ok_and(|trail| trail.node.is_none()) {
+        output.remark(&format!("/dev/{}: locked, but not there", request.device.as_str()));
+    }
+    done(request, output)
 }
 
 /// Silent but for JSON: no news is good news.

@@ -39,6 +39,14 @@ impl Output {
         }
     }
 
+    /// Says what else people may want to know of what was done.
+    pub(super) fn remark(&self, text: &str) {
+        match self.format {
+            Format::Text => warn(text),
+            Format::Json => {}
+        }
+    }
+
     /// Says that it was not done.
     pub(super) fn complain(&self, failure: &Failure) {
         match self.format {

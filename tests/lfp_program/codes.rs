@@ -189,6 +189,22 @@ fn a_shell_locks_for_itself() {
     bench.assert_free();
 }
 
+/// It may be plugged in later; but most often the name was misspelt.
+#[rstest]
+#[case::missing("--direct lock ttyU0", "lfp: /dev/ttyU0: locked, but not there\ncode 0\n")]
+#[case::missing_in_json(
+    "--direct --json lock --pid 1 ttyU0",
+    "{\"outcome\":\"done\",\"device\":\"/dev/ttyU0\",\"pid\":1}\ncode 0\n"
+)]
+#[case::there("--direct wait ttyW0", "code 0\n")]
+#[case::behind_a_link("--direct lock modemW", "code 0\n")]
+fn a_port_that_is_not_there_is_remarked_on(#[case] words: &str, #[case] told: &str) {
+    let bench = Bench::open();
+    assert_eq!(bench.shell(User::Root, "ln -s ttyW0 /dev/modemW").code(), 0);
+    let end = bench.shell(User::Root, &format!("/run/test/lfp {words}; echo code $?"));
+    assert_eq!(end.output(), told, "{end}");
+}
+
 #[rstest]
 #[case("list")]
 #[case("--json list")]

@@ -231,7 +231,11 @@ fn the_service_is_started_again_while_somebody_waits() {
     let holder = bench.holder(User::Bob);
     let words = ["run", "--timeout", LONG, PORT, "--", "sh", "-c", "exit 6"];
     let mut lfp = bench.lfp(User::Alice, &words).spawn();
-    bench.waiting_child(&lfp);
+    // It has asked, and waits for the answer (proc_pid_wchan(5)).
+    let place = format!("/proc/{}/wchan", lfp.pid());
+    bench.wait_for("lfp in the line", || {
+        bench.sandbox.read(&place).is_some_and(|place| place.starts_with(b"poll"))
+    });
     service.kill();
     let _service = bench.listen(User::Lfpd);
     assert!(lfp.runs(), "{}", lfp.output());
