@@ -47,7 +47,9 @@ fn semats_1_has_every_option_and_no_other() {
 #[test]
 fn the_readme_knows_only_real_options() {
     let manual = options(&document("man/sema.1"));
-    let readme = options(&document("README.md"));
+    let readme = document("README.md");
+    let ours: Vec<&str> = readme.lines().filter(|line| !line.contains("cargo ")).collect();
+    let readme = options(&ours.join("\n"));
     assert!(readme.len() >= 5);
     for option in readme {
         assert!(manual.contains(&option), "{option}");

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use answer::{Value, print};
 use clap::CommandFactory;
@@ -103,15 +104,26 @@ fn acquire(words: &Acquire) -> Result<Outcome, Error> {
     // name a dead process, not whoever inherits the orphan.
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     let holder = semaphore.named_holder(holder.pid)?;
+    let guard = wait_for(&semaphore, taking.tag.as_deref(), &holder, patience.timeout)?;
+    Ok(acquired(lock, guard))
+}
+
+/// Waits for the lock. A signal ends the wait, and one that came as the lock was taken gives it
+/// back.
+pub(crate) fn wait_for(
+    semaphore: &Semaphore,
+    tag: Option<&str>,
+    holder: &Holder,
+    timeout: Option<Duration>,
+) -> Result<Guard, Error> {
     let signals = catch_signals()?;
-    let patience = Patience { timeout: patience.timeout, alarm: Some(&signals) };
-    let tag = taking.tag.as_deref();
+    let patience = Patience { timeout, alarm: Some(&signals) };
     let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience)?;
     if let Some(signal) = signals.ring() {
         guard.release()?;
         return Err(Error::Interrupted { signal });
     }
-    Ok(acquired(lock, guard))
+    Ok(guard)
 }
 
 pub(crate) fn catch_signals() -> Result<Signals, Error> {

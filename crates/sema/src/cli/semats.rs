@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use answer::{Value, print};
-use handover::Signals;
 use lockfile::Pid;
 
 use super::outcome::{Failure, exit, info_members, lines};
@@ -17,9 +16,8 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::guard::{Guard, Releaser};
 use crate::record::{Holder, LockInfo, integer};
-use crate::semaphore::{Patience, Semaphore, SlotStatus};
+use crate::semaphore::{Semaphore, SlotStatus};
 use crate::stale::StaleRule;
-use crate::watch::Alarm;
 
 const USAGE: &str = "\
 Usage: semats <command> [options]
@@ -261,7 +259,10 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
                 semaphore.try_acquire_as(request.tag.as_deref(), &mut || Ok(own.clone()))?;
             Ok(acquired(guard))
         }
-        Command::Acquire => acquire(request, semaphore, &own),
+        Command::Acquire => {
+            let tag = request.tag.as_deref();
+            actions::wait_for(semaphore, tag, &own, request.timeout).map(acquired)
+        }
         Command::Release => {
             handover::hold_off();
             let releaser = if request.force { Releaser::Anyone } else { Releaser::Holder(&own) };
@@ -274,18 +275,6 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
             Ok(vec![("cleaned", Value::Bool(swept.locks + swept.temporaries > 0))])
         }
     }
-}
-
-fn acquire(request: &Request, semaphore: &Semaphore, own: &Holder) -> Result<Members, Error> {
-    let signals: Signals = actions::catch_signals()?;
-    let patience = Patience { timeout: request.timeout, alarm: Some(&signals) };
-    let tag = request.tag.as_deref();
-    let guard = semaphore.acquire_as(tag, &mut || Ok(own.clone()), &patience)?;
-    if let Some(signal) = signals.ring() {
-        guard.release()?;
-        return Err(Error::Interrupted { signal });
-    }
-    Ok(acquired(guard))
 }
 
 fn acquired(guard: Guard) -> Members {
