@@ -8,16 +8,18 @@
 //!              ─▶ gate     pure: Host and Authorization headers
 //!              ─▶ query    pure: what to show of the holders
 //!              ─▶ metrics, holders   pure: numbers → text
+//!              ─▶ pace     how much of the thread all of them may have
 //!              ─▶ reply    the one place where answers get their headers
 //! ```
 //!
 //! It runs in the lock server's thread, so nothing here may work long without letting others be
-//! served: great tables are looked over and written in pieces.
+//! served: great tables are looked over and written in pieces, at a bounded pace.
 
 mod door;
 mod gate;
 mod holders;
 mod metrics;
+mod pace;
 mod query;
 mod reply;
 mod route;

@@ -3,6 +3,7 @@
 //! The page may run the one script of this server and nothing else; no answer may be kept, framed,
 //! or taken for another type.
 
+use super::pace::Pace;
 use crate::engine::{Progress, StatsCursor};
 use crate::server::Handle;
 use hyper::Response;
@@ -15,6 +16,7 @@ use hyper::http::StatusCode;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Why a request got nothing.
@@ -91,19 +93,33 @@ pub(super) fn page(body: impl Into<Bytes>) -> Response<ReplyBody> {
 }
 
 /// The body of `stats`, however long.
-pub(super) fn stats(handle: &Handle) -> Response<ReplyBody> {
-    let mut cursor = StatsCursor::default();
-    let mut first = String::new();
-    let body = match handle.stats_piece(&mut cursor, &mut first) {
-        Progress::Done => ReplyBody::Whole(first.into()),
-        Progress::More => ReplyBody::Pieces(Box::new(Pieces {
+pub(super) async fn stats(handle: &Handle, pace: &Arc<Pace>) -> Response<ReplyBody> {
+    let (first, cursor) = next_piece(handle, pace, StatsCursor::default()).await;
+    let body = match cursor {
+        None => ReplyBody::Whole(first),
+        Some(cursor) => ReplyBody::Pieces(Box::new(Pieces {
             handle: handle.clone(),
-            cursor: Some(cursor),
-            next: first,
-            pause: None,
+            pace: Arc::clone(pace),
+            first,
+            next: Next::From(cursor),
         })),
     };
     build(StatusCode::OK, JSON, body)
+}
+
+/// The next piece, and from where the one after it goes on.
+async fn next_piece(
+    handle: &Handle,
+    pace: &Pace,
+    mut cursor: StatsCursor,
+) -> (Bytes, Option<StatsCursor>) {
+    let mut piece = String::new();
+    let progress = pace.step(|| handle.stats_piece(&mut cursor, &mut piece)).await;
+    let rest = match progress {
+        Progress::Done => None,
+        Progress::More => Some(cursor),
+    };
+    (piece.into(), rest)
 }
 
 pub(super) fn fault(fault: Fault) -> Response<ReplyBody> {
@@ -152,28 +168,42 @@ pub(super) enum ReplyBody {
     Pieces(Box<Pieces>),
 }
 
-/// A `stats` body in pieces. Others are served between them: the next one is made when the last
-/// has been taken, and not in the same turn.
+/// A `stats` body in pieces: the next one is made when the last has been taken.
 pub(super) struct Pieces {
     handle: Handle,
-    /// Nothing when the body is written to its end.
-    cursor: Option<StatsCursor>,
-    next: String,
-    pause: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    pace: Arc<Pace>,
+    first: Bytes,
+    next: Next,
+}
+
+enum Next {
+    From(StatsCursor),
+    Coming(Pin<Box<dyn Future<Output = (Bytes, Option<StatsCursor>)> + Send>>),
+    Nothing,
 }
 
 impl Pieces {
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<String>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if !self.first.is_empty() {
+            return Poll::Ready(Some(std::mem::take(&mut self.first)));
+        }
         loop {
-            if !self.next.is_empty() {
-                return Poll::Ready(Some(std::mem::take(&mut self.next)));
-            }
-            let Some(cursor) = &mut self.cursor else { return Poll::Ready(None) };
-            let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
-            ready!(pause.as_mut().poll(cx));
-            self.pause = None;
-            if self.handle.stats_piece(cursor, &mut self.next) == Progress::Done {
-                self.cursor = None;
+            match &mut self.next {
+                Next::From(cursor) => {
+                    let (handle, pace) = (self.handle.clone(), Arc::clone(&self.pace));
+                    let cursor = *cursor;
+                    let coming = async move { next_piece(&handle, &pace, cursor).await };
+                    self.next = Next::Coming(Box::pin(coming));
+                }
+                Next::Coming(coming) => {
+                    let (piece, rest) = ready!(coming.as_mut().poll(cx));
+                    self.next = rest.map_or(Next::Nothing, Next::From);
+                    // A piece of the search through others' sections may be empty.
+                    if !piece.is_empty() {
+                        return Poll::Ready(Some(piece));
+                    }
+                }
+                Next::Nothing => return Poll::Ready(None),
             }
         }
     }
@@ -189,7 +219,7 @@ impl Body for ReplyBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let piece = match &mut *self {
             Self::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
-            Self::Pieces(pieces) => ready!(pieces.poll_piece(cx)).map(Bytes::from),
+            Self::Pieces(pieces) => ready!(pieces.poll_piece(cx)),
         };
         Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
     }

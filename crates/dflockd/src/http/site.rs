@@ -2,11 +2,13 @@
 //! numbers.
 
 use super::gate::{self, Reach};
+use super::pace::Pace;
 use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
 use super::route::{self, Access, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
-use crate::server::{AuthToken, Handle};
+use crate::engine::Progress;
+use crate::server::{AuthToken, Handle, Search};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
@@ -30,8 +32,7 @@ pub(super) struct Site {
     pub(super) auth: Option<AuthToken>,
     pub(super) reach: Reach,
     pub(super) seats: Arc<Seats>,
-    /// One at a time looks the table over, however many ask.
-    looking: tokio::sync::Mutex<()>,
+    pace: Arc<Pace>,
     accepted: AtomicU64,
     answers: [AtomicU64; STATUSES.len()],
 }
@@ -44,8 +45,8 @@ impl Site {
         seats: Arc<Seats>,
     ) -> Self {
         let answers = STATUSES.map(|_| AtomicU64::new(0));
-        let looking = tokio::sync::Mutex::new(());
-        Self { handle, auth, reach, seats, looking, accepted: AtomicU64::new(0), answers }
+        let pace = Arc::new(Pace::new());
+        Self { handle, auth, reach, seats, pace, accepted: AtomicU64::new(0), answers }
     }
 
     pub(super) fn count_connection(&self) {
@@ -101,7 +102,7 @@ impl Site {
                 reply::whole(StatusCode::SERVICE_UNAVAILABLE, JSON, "{\"status\":\"draining\"}")
             }
             Route::Ready => reply::whole(OK, JSON, "{\"status\":\"ready\"}"),
-            Route::Stats => reply::stats(&self.handle),
+            Route::Stats => reply::stats(&self.handle, &self.pace).await,
             Route::Holders => self.holders(query).await,
             Route::Metrics => reply::whole(OK, metrics::CONTENT_TYPE, self.metrics()),
         }
@@ -119,10 +120,10 @@ impl Site {
             Ok(wanted) => wanted,
             Err(fault) => return reply::fault(fault),
         };
-        let looking = self.looking.lock().await;
-        let roster = self.handle.roster(&wanted).await;
-        drop(looking);
-        reply::whole(StatusCode::OK, JSON, holders::body(&self.handle.numbers(), &roster))
+        let mut search = Search::new(&wanted);
+        while self.pace.step(|| self.handle.search(&mut search)).await == Progress::More {}
+        let body = holders::body(&self.handle.numbers(), &search.found());
+        reply::whole(StatusCode::OK, JSON, body)
     }
 
     fn metrics(&self) -> String {

@@ -17,7 +17,7 @@ mod transport;
 pub use self::core::Tallies;
 pub use fence_file::FenceFile;
 pub use listener::Listener;
-pub use roster::{Addresses, Roster, Wanted};
+pub use roster::{Addresses, Roster, Search, Wanted};
 pub use settings::{AuthToken, Settings};
 pub use tls::Tls;
 

@@ -1,13 +1,13 @@
 //! The roster for people: who holds what, since when, and who waits. Looks at the table in small
-//! steps and lets others be served between them, so that nobody's request waits for somebody's
-//! curiosity.
+//! steps, between which the caller lets others be served, so that nobody's request waits for
+//! somebody's curiosity.
 
 use super::Handle;
 use crate::engine::{KeyView, Party, Progress};
+use memchr::memmem::Finder;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::IpAddr;
-use tokio::task::yield_now;
 
 /// Places of the table looked at in one step: some 10 to 50 microseconds.
 const PLACES_PER_STEP: u32 = 512;
@@ -25,7 +25,8 @@ pub struct Wanted {
     pub parties: usize,
 }
 
-/// Some keys in use, those with the longest queues first.
+/// Some keys in use, those with the longest queues first. Not a picture of one moment when the
+/// table is large.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     /// The keys shown.
@@ -44,56 +45,91 @@ pub struct Addresses {
     pub waiting: Vec<Option<IpAddr>>,
 }
 
-/// The `most` keys with the longest queues seen so far; of equal ones the first.
-struct Picked {
-    most: usize,
-    heap: BinaryHeap<Reverse<(u32, Reverse<u32>)>>,
+/// A search for what is wanted: [`Handle::search`] until it is done, then [`Search::found`].
+#[derive(Debug)]
+pub struct Search {
+    finder: Finder<'static>,
+    most_keys: usize,
+    most_parties: usize,
+    stage: Stage,
+    roster: Roster,
 }
 
+#[derive(Debug)]
+enum Stage {
+    /// The places from this one on are still to be looked at.
+    Looking(u32, Picked),
+    /// These places are still to be shown.
+    Showing(std::vec::IntoIter<u32>),
+}
+
+/// The keys with the longest queues so far; of equal ones the first.
+#[derive(Debug, Default)]
+struct Picked(BinaryHeap<Reverse<(u32, Reverse<u32>)>>);
+
 impl Picked {
-    fn note(&mut self, place: u32, waiters: u32) {
-        self.heap.push(Reverse((waiters, Reverse(place))));
-        if self.heap.len() > self.most {
-            self.heap.pop();
+    fn note(&mut self, most: usize, place: u32, waiters: u32) {
+        self.0.push(Reverse((waiters, Reverse(place))));
+        if self.0.len() > most {
+            self.0.pop();
         }
     }
 
-    fn places(self) -> impl Iterator<Item = u32> {
-        self.heap.into_sorted_vec().into_iter().map(|Reverse((_, Reverse(place)))| place)
+    fn places(self) -> Vec<u32> {
+        let sorted = self.0.into_sorted_vec();
+        sorted.into_iter().map(|Reverse((_, Reverse(place)))| place).collect()
+    }
+}
+
+impl Search {
+    /// Nothing is looked at yet.
+    #[must_use]
+    pub fn new(wanted: &Wanted) -> Self {
+        Self {
+            finder: Finder::new(&wanted.part).into_owned(),
+            most_keys: wanted.keys,
+            most_parties: wanted.parties,
+            stage: Stage::Looking(0, Picked::default()),
+            roster: Roster::default(),
+        }
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn found(self) -> Roster {
+        self.roster
     }
 }
 
 impl Handle {
-    /// What is wanted, in use now. Not a picture of one moment when the table is large.
-    pub async fn roster(&self, wanted: &Wanted) -> Roster {
-        let finder = memchr::memmem::Finder::new(&wanted.part);
-        let is_wanted = |name: &[u8]| wanted.part.is_empty() || finder.find(name).is_some();
-        let mut picked = Picked { most: wanted.keys, heap: BinaryHeap::new() };
-        let mut roster = Roster::default();
-        let mut cursor = 0;
-        loop {
-            let note = |place, name: &[u8], waiters| {
-                if is_wanted(name) {
-                    roster.matching += 1;
-                    picked.note(place, waiters);
+    /// One small step of a search.
+    pub fn search(&self, search: &mut Search) -> Progress {
+        let Search { finder, most_keys, most_parties, stage, roster } = search;
+        match stage {
+            Stage::Looking(cursor, picked) => {
+                let note = |place, name: &[u8], waiters| {
+                    if finder.find(name).is_some() {
+                        roster.matching += 1;
+                        picked.note(*most_keys, place, waiters);
+                    }
+                };
+                let progress = self.0.core().engine.look_over(cursor, PLACES_PER_STEP, note);
+                if progress == Progress::Done {
+                    let places = std::mem::take(picked).places();
+                    *stage = Stage::Showing(places.into_iter());
                 }
-            };
-            let progress = self.0.core().engine.look_over(&mut cursor, PLACES_PER_STEP, note);
-            if progress == Progress::Done {
-                break;
+                Progress::More
             }
-            yield_now().await;
-        }
-        for (count, place) in picked.places().enumerate() {
-            if count % VIEWS_PER_STEP == VIEWS_PER_STEP - 1 {
-                yield_now().await;
+            Stage::Showing(places) => {
+                for place in places.by_ref().take(VIEWS_PER_STEP) {
+                    let view = self.view(place, *most_parties);
+                    // Another key may have come to this place meanwhile.
+                    let is_wanted = |name: &[u8]| finder.find(name).is_some();
+                    roster.keys.extend(view.filter(|(view, _)| is_wanted(&view.name)));
+                }
+                if places.as_slice().is_empty() { Progress::Done } else { Progress::More }
             }
-            // Another key may have come to this place meanwhile.
-            roster
-                .keys
-                .extend(self.view(place, wanted.parties).filter(|(view, _)| is_wanted(&view.name)));
         }
-        roster
     }
 
     fn view(&self, place: u32, most_parties: usize) -> Option<(KeyView, Addresses)> {
@@ -114,9 +150,6 @@ mod tests {
     use super::*;
     use crate::engine::{Caps, Key, Limit, Request, Seconds, Verdict};
     use crate::server::{Server, Settings};
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
 
     /// A server nobody runs, with these keys held by one connection and one waiter for the last.
     fn server_with(names: impl Iterator<Item = String>) -> Server {
@@ -140,17 +173,15 @@ mod tests {
         server
     }
 
-    /// The roster, and how often others could be served before it was there.
+    /// The roster, and how many steps it took.
     fn roster(server: &Server, wanted: &Wanted) -> (Roster, usize) {
         let handle = server.handle();
-        let mut future = pin!(handle.roster(wanted));
-        let mut turns = 0;
-        loop {
-            match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(roster) => return (roster, turns),
-                Poll::Pending => turns += 1,
-            }
+        let mut search = Search::new(wanted);
+        let mut steps = 1;
+        while handle.search(&mut search) == Progress::More {
+            steps += 1;
         }
+        (search.found(), steps)
     }
 
     fn wanted(part: &str, keys: usize) -> Wanted {
@@ -162,9 +193,12 @@ mod tests {
     fn a_great_table_is_looked_over_in_small_steps() {
         const KEYS: usize = 100_000;
         let server = server_with((0..KEYS).map(|key| format!("key-{key}")));
-        let (all, turns) = roster(&server, &wanted("", 200));
+        let (all, steps) = roster(&server, &wanted("", 200));
         assert_eq!((all.matching, all.keys.len()), (KEYS, 200));
-        assert!(turns >= KEYS / PLACES_PER_STEP as usize, "{turns}");
+        assert_eq!(
+            steps,
+            KEYS.div_ceil(PLACES_PER_STEP as usize) + 200_usize.div_ceil(VIEWS_PER_STEP)
+        );
         // The longest queue first, though it is the last in the table.
         assert_eq!(all.keys[0].0.name, b"key-99999");
         assert_eq!(all.keys[1].0.name, b"key-0");

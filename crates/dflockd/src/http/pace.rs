@@ -1,0 +1,91 @@
+//! How much of the lock server's time the curious may have. Everything here that looks at the
+//! table of keys does so in small steps, through one gate for all connections: one step at a time,
+//! and after each the thread belongs to the locks four times as long. However many ask, they get
+//! a fifth of the thread at most.
+
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until};
+
+/// Time that passes for each time spent, the spending included.
+const SHARE: u32 = 5;
+/// Ahead of the pace by this much before it is waited for: what a timer can measure.
+const BURST: Duration = Duration::from_millis(1);
+
+/// The gate.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// When what was spent is made up for.
+    even: Mutex<Instant>,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self { even: Mutex::new(Instant::now()) }
+    }
+
+    /// Does one small step when its time has come, and lets others be served after it.
+    pub(super) async fn step<T>(&self, step: impl FnOnce() -> T) -> T {
+        let mut even = self.even.lock().await;
+        if *even > Instant::now() + BURST {
+            sleep_until(*even).await;
+        }
+        let start = Instant::now();
+        let result = step();
+        let rest = start.elapsed().saturating_mul(SHARE);
+        *even = (*even).max(start).checked_add(rest).unwrap_or(start);
+        drop(even);
+        yield_now().await;
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().build().unwrap().block_on(test)
+    }
+
+    /// A step of at least so much time.
+    fn spend(time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {}
+    }
+
+    #[test]
+    fn many_together_get_no_more_than_their_share() {
+        const STEP: Duration = Duration::from_millis(2);
+        const STEPS: u32 = 20;
+        let start = Instant::now();
+        run(async {
+            let pace = Arc::new(Pace::new());
+            let tasks: Vec<_> = (0..STEPS)
+                .map(|_| {
+                    let pace = Arc::clone(&pace);
+                    tokio::spawn(async move { pace.step(|| spend(STEP)).await })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        // The last one need not wait for what follows it.
+        assert!(start.elapsed() >= STEP * SHARE * (STEPS - 1), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn a_small_step_does_not_wait() {
+        run(async {
+            let pace = Pace::new();
+            assert_eq!(pace.step(|| 7).await, 7);
+            let even = *pace.even.lock().await;
+            // A few microseconds are owed, and a millisecond may be.
+            assert!(even < Instant::now() + BURST);
+        });
+    }
+}
