@@ -1,16 +1,16 @@
 //! Debian's Chromium, driven over WebDriver (W3C) by plain HTTP: chromedriver is its server.
 
-use crate::daemon::until;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A page may take its time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
 const ADVICE: &str = "this test needs chromium and chromium-driver: run .ci/install";
 const CHROMIUM: &str = "/usr/bin/chromium";
 const FLAGS: [&str; 12] = [
@@ -114,14 +114,13 @@ impl Browser {
 
     /// Waits until the page says so.
     pub(crate) fn until(&self, script: &str, want: &Value) {
-        let mut last = Value::Null;
-        let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            until(script, || {
-                last = self.run(script);
-                last == *want
-            });
-        }));
-        assert!(waited.is_ok(), "{script} is {last}, not {want}");
+        let deadline = Instant::now() + PATIENCE;
+        let mut last = self.run(script);
+        while last != *want {
+            assert!(Instant::now() < deadline, "{script} is {last}, not {want}");
+            std::thread::sleep(PAUSE);
+            last = self.run(script);
+        }
     }
 
     /// Types into what has the focus or, with a selector, into that.

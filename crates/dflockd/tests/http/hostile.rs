@@ -44,6 +44,36 @@ fn malformed_requests(#[case] bytes: &[u8], #[case] want: u16) {
     assert_eq!(site.get("/health").status, 200);
 }
 
+/// A good request cut at every byte, and with every bit turned: an answer or the end, at once, and
+/// the server goes on.
+#[test]
+fn requests_cut_and_turned() {
+    const GOOD: &[u8] = b"GET /v1/holders?key=a%2Fb&limit=7 HTTP/1.1\r\nHost: localhost\r\n\
+        Authorization: Bearer x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let site = Site::start(&[]);
+    let status = |bytes: &[u8]| {
+        let mut stream = site.connect();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let answer = String::from_utf8(to_end(stream)).unwrap();
+        answer.split(' ').nth(1).map_or(0, |word| word.parse::<u16>().unwrap())
+    };
+    assert_eq!(status(GOOD), 200);
+    let mut seen = std::collections::BTreeSet::new();
+    for place in 0..GOOD.len() {
+        seen.insert(status(&GOOD[..place]));
+        for bit in 0..8 {
+            let mut turned = GOOD.to_vec();
+            turned[place] ^= 1 << bit;
+            seen.insert(status(&turned));
+        }
+    }
+    let known = [0, 200, 400, 404, 405, 413, 421, 431, 505];
+    assert!(seen.iter().all(|status| known.contains(status)), "{seen:?}");
+    assert!(seen.len() > 5, "{seen:?}");
+    assert_eq!(site.get("/health").status, 200);
+}
+
 #[rstest]
 #[case::length("Content-Length: 4\r\n", "body", 413)]
 #[case::great_length("Content-Length: 99999999999\r\n", "body", 413)]
