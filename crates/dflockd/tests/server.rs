@@ -8,6 +8,9 @@ mod daemon;
 mod transcript;
 
 #[cfg(test)]
+#[path = "server/clients.rs"]
+mod clients;
+#[cfg(test)]
 #[path = "server/expiry.rs"]
 mod expiry;
 #[cfg(test)]
