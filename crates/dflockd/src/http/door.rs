@@ -22,7 +22,7 @@ use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Connections at once; see [`Seats`].
+/// Connections at once; for a further one the most silent one has to go.
 pub const MAX_CONNECTIONS: usize = 64;
 /// For the TLS handshake, for one request's head, and for silence between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
