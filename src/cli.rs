@@ -24,6 +24,10 @@ use crate::serve::address::{self, Address, Listener};
 use crate::serve::listen::{self, Settings, Stay};
 use crate::serve::{Service, stdio};
 
+/// Where records are kept, and what the greeting says, unless an option says otherwise.
+const STATE_DIR: &str = "/run/lfpd";
+const BANNER_VERSION: &str = "rxtx-1.5-9";
+
 /// Serves the Lock File Protocol: one client on standard input and output, as inetd starts it, or
 /// many where it listens.
 ///
@@ -44,7 +48,7 @@ struct Options {
     os: Option<&'static System>,
 
     /// Keep the start times of lock holders here
-    #[arg(long, value_name = "DIR", default_value = "/run/lfpd")]
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
 
     /// Close a connection that has asked nothing for so many seconds
@@ -68,7 +72,7 @@ struct Options {
     max_per_user: u64,
 
     /// What the greeting calls the version
-    #[arg(long, value_name = "TEXT", default_value = "rxtx-1.5-9", value_parser = version)]
+    #[arg(long, value_name = "TEXT", default_value = BANNER_VERSION, value_parser = version)]
     banner_version: Version,
 
     /// Let any client name any process, as the original server did
@@ -93,7 +97,14 @@ pub fn command() -> clap::Command {
 /// Runs the program to its end. The arguments are with the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let descriptors = stdio::make_safe();
-    match Options::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // A super-server starts us without arguments for each connection, and what there is to be
+    // parsed costs nothing then.
+    let parsed = match (arguments.as_slice(), Options::unspoken()) {
+        ([] | [_], Some(options)) => Ok(options),
+        _ => Options::try_parse_from(arguments),
+    };
+    match parsed {
         Ok(options) => options.serve(descriptors),
         Err(error) if descriptors.lead_to_a_client() => {
             let destination = Destination::Syslog(Facility::LOG_DAEMON);
@@ -113,6 +124,24 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 impl Options {
+    /// What they are when nothing is said.
+    fn unspoken() -> Option<Self> {
+        Some(Self {
+            lock_dir: None,
+            search_dir: Vec::new(),
+            os: None,
+            state_dir: PathBuf::from(STATE_DIR),
+            idle_timeout: IDLE_TIMEOUT.as_secs(),
+            listen: Vec::new(),
+            max_connections: CONNECTIONS as u64,
+            max_per_user: CONNECTIONS_PER_USER as u64,
+            banner_version: Version::parse(BANNER_VERSION)?,
+            trust_pid: false,
+            log_level: Severity::Info,
+            log_facility: Facility::LOG_DAEMON,
+        })
+    }
+
     fn serve(self, descriptors: stdio::Descriptors) -> ExitCode {
         journal::catch_panics(self.log_facility, descriptors.standard_error);
         let journal = Journal::new(Destination::Syslog(self.log_facility), self.log_level);
@@ -137,6 +166,9 @@ impl Options {
         let served = match opened {
             Ok(()) if listeners.is_empty() => {
                 stdio::serve(&mut service, descriptors, idle_timeout);
+                service.settle();
+                // The kernel closes everything at once, and faster.
+                std::mem::forget(service);
                 return ExitCode::SUCCESS;
             }
             Ok(()) => listen::serve(&mut service, listeners, settings)
@@ -204,4 +236,16 @@ fn version(text: &str) -> Result<Version, String> {
 
 fn facility(name: &str) -> Result<Facility, String> {
     Facility::from_str(name).map_err(|()| "no such syslog facility".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saying_nothing_is_parsed_as_nothing_said() {
+        let parsed = Options::try_parse_from(["lfpd"]).unwrap();
+        let unspoken = Options::unspoken().unwrap();
+        assert_eq!(format!("{parsed:?}"), format!("{unspoken:?}"));
+    }
 }
