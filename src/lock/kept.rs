@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::time::SystemTime;
 
 use lockfile::process::{Liveness, liveness};
 use lockfile::{Found, Identity, Name, Pid, Published};
@@ -31,8 +30,6 @@ pub(super) struct Kept {
 struct Held {
     pid: Pid,
     published: Published,
-    /// When it was written: one that was written again is another one.
-    written: SystemTime,
 }
 
 impl Kept {
@@ -66,8 +63,7 @@ impl Kept {
         }
         // Somebody who holds it already is breaking or looking at it, and needs no help from us.
         if flock(&published.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let Some(written) = written(&published.file) else { return };
-            self.files.insert(name.clone(), Held { pid, published, written });
+            self.files.insert(name.clone(), Held { pid, published });
             if self.fresh.last() != Some(&pid) {
                 self.fresh.push(pid);
             }
@@ -88,9 +84,9 @@ impl Kept {
             let ours = judged.owner() == nix::unistd::geteuid().as_raw()
                 && judged.mode() & 0o777 == mode
                 && judged.content() == form(pid);
-            let identity = judged.identity();
+            let (identity, modified) = (judged.identity(), judged.modified());
             if let Some(file) = ours.then(|| open(own, &name, identity)).flatten() {
-                self.hold(&name, pid, Published { file, identity });
+                self.hold(&name, pid, Published { file, identity, modified });
             }
         }
     }
@@ -114,7 +110,8 @@ impl Kept {
     pub(super) fn take(&mut self, name: &Name, pid: Pid) -> Option<Published> {
         self.files.get(name).filter(|held| held.pid == pid)?;
         let held = self.files.remove(name)?;
-        (written(&held.published.file) == Some(held.written)).then_some(held.published)
+        let written = held.published.file.metadata().and_then(|data| data.modified()).ok();
+        (written == Some(held.published.modified)).then_some(held.published)
     }
 
     /// Lets go of everything of a process that is gone.
@@ -131,10 +128,6 @@ impl Kept {
     pub(super) fn take_fresh(&mut self) -> Vec<Pid> {
         std::mem::take(&mut self.fresh)
     }
-}
-
-fn written(file: &File) -> Option<SystemTime> {
-    file.metadata().and_then(|data| data.modified()).ok()
 }
 
 fn open(place: &Place, name: &Name, identity: Identity) -> Option<File> {

@@ -1,13 +1,14 @@
 //! A lock file in the making: complete under a private name before it gets the lock's name.
 
 use std::fs::File;
+use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FileStat, Mode};
 
 use crate::directory::Directory;
 use crate::error::{Error, Step};
-use crate::found::Identity;
+use crate::found::{Identity, modified};
 use crate::name::Name;
 use crate::process::Pid;
 use crate::sys::{self, Rename};
@@ -44,6 +45,8 @@ pub struct Published {
     pub file: File,
     /// Which file it is.
     pub identity: Identity,
+    /// When it was written, by the file system's clock.
+    pub modified: SystemTime,
 }
 
 /// A private name that removes itself, unless told that it is no longer its own.
@@ -61,6 +64,7 @@ pub(crate) struct Draft<'d> {
     pub(crate) private: PrivateName<'d>,
     pub(crate) file: File,
     pub(crate) identity: Identity,
+    modified: SystemTime,
 }
 
 /// How a draft came by the lock's name.
@@ -75,8 +79,6 @@ pub(crate) enum Given {
     /// This file system can do neither; nothing was changed.
     Unsupported,
 }
-
-const OWNER_ONLY: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
 impl<'d> PrivateName<'d> {
     pub(crate) fn fresh(directory: &'d Directory, prefix: &str) -> Result<Self, Errno> {
@@ -119,11 +121,11 @@ impl<'d> Draft<'d> {
     /// Writes the claim to a temporary file, complete and with its final mode.
     pub(crate) fn new(directory: &'d Directory, claim: &Claim<'_>) -> Result<Self, Errno> {
         let mut private = PrivateName::fresh(directory, claim.prefix)?;
-        let file = sys::create(directory, private.as_str(), OWNER_ONLY)?;
+        let file = sys::create(directory, private.as_str(), mode(claim))?;
         private.keep_clean();
-        fill(&file, claim)?;
-        let identity = Identity::of(&sys::stat_open(&file)?);
-        Ok(Self { private, file, identity })
+        let stat = fill(&file, claim)?;
+        let (identity, modified) = (Identity::of(&stat), modified(&stat));
+        Ok(Self { private, file, identity, modified })
     }
 
     /// Gives the file the lock's name, if that is free: in one step where the file system can
@@ -172,7 +174,7 @@ impl<'d> Draft<'d> {
     /// that fails does not, and neither does a file that still has a name besides its private
     /// one: a forced release has moved it aside for a moment and puts it back.
     pub(crate) fn published(self, name: &Name, given: Given) -> Option<Published> {
-        let Self { private, file, identity } = self;
+        let Self { private, file, identity, modified } = self;
         let seen = private.directory.identity_of(name.as_str());
         let is_nameless = |links| match given {
             Given::Linked => links < 2,
@@ -180,18 +182,27 @@ impl<'d> Draft<'d> {
         };
         let lost = seen.is_ok_and(|seen| seen != Some(identity))
             && sys::stat_open(&file).is_ok_and(|stat| is_nameless(stat.st_nlink));
-        (!lost).then_some(Published { file, identity })
+        (!lost).then_some(Published { file, identity, modified })
     }
 }
 
-/// Writes a claim into a new file.
-pub(crate) fn fill(file: &File, claim: &Claim<'_>) -> Result<(), Errno> {
+/// Writes a claim into a new file, and tells what the system says of it then.
+fn fill(file: &File, claim: &Claim<'_>) -> Result<FileStat, Errno> {
     sys::write_all(file, claim.content)?;
-    sys::set_mode(file, Mode::from_bits_truncate(claim.mode & 0o777))?;
-    match claim.durability {
-        Durability::Memory => Ok(()),
-        Durability::Disk => sys::sync(file),
+    let stat = sys::stat_open(file)?;
+    // The umask, or a default ACL, may have taken bits away.
+    if stat.st_mode & 0o777 != mode(claim).bits() {
+        sys::set_mode(file, mode(claim))?;
     }
+    match claim.durability {
+        Durability::Memory => {}
+        Durability::Disk => sys::sync(file)?,
+    }
+    Ok(stat)
+}
+
+fn mode(claim: &Claim<'_>) -> Mode {
+    Mode::from_bits_truncate(claim.mode & 0o777)
 }
 
 /// The last resort where a file can be neither renamed without replacing nor linked: exclusive
@@ -202,14 +213,16 @@ pub(crate) fn create_in_place(
     name: &Name,
     claim: &Claim<'_>,
 ) -> Result<Option<Published>, Errno> {
-    let file = match sys::create(directory, name.as_str(), OWNER_ONLY) {
+    let file = match sys::create(directory, name.as_str(), mode(claim)) {
         Ok(file) => file,
         Err(Errno::EEXIST) => return Ok(None),
         Err(errno) => return Err(errno),
     };
-    let filled = fill(&file, claim).and_then(|()| sys::stat_open(&file));
-    match filled {
-        Ok(stat) => Ok(Some(Published { file, identity: Identity::of(&stat) })),
+    match fill(&file, claim) {
+        Ok(stat) => {
+            let (identity, modified) = (Identity::of(&stat), modified(&stat));
+            Ok(Some(Published { file, identity, modified }))
+        }
         Err(errno) => {
             // Half a lock must not stay, and another's must not go.
             let own = sys::stat_open(&file).map(|stat| Identity::of(&stat)).ok();

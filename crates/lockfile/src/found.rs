@@ -1,6 +1,7 @@
 //! What a name leads to, judged by the open descriptor and never by the name.
 
 use std::fs::File;
+use std::io;
 use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
@@ -99,6 +100,15 @@ impl Judged {
             return Ok(false);
         }
         Ok(read_limited(&self.file, facts.limit, facts.size)? == facts.content)
+    }
+
+    /// A second descriptor of the same opening, for who wants the last close, which takes a while
+    /// for a file without a name, at another time. A `flock(2)` on the file lasts as long.
+    ///
+    /// # Errors
+    /// When there are no more descriptors.
+    pub fn try_clone(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
 
     /// What the file says, up to the limit it was read with.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 
@@ -95,11 +95,20 @@ pub fn start_time(pid: Pid) -> Option<u64> {
     if !numbers_are_ours() {
         return None;
     }
-    // One line of a few hundred bytes: with room and a bound it is read in one piece.
-    let mut stat = Vec::with_capacity(STAT_BYTES);
-    let limit = u64::try_from(STAT_BYTES).ok()?;
-    File::open(format!("/proc/{pid}/stat")).ok()?.take(limit).read_to_end(&mut stat).ok()?;
-    start_time_in(&stat)
+    let mut buffer = [0; STAT_BYTES];
+    start_time_in(read_once(&format!("/proc/{pid}/stat"), &mut buffer)?)
+}
+
+/// Reads a file of the kernel's that is shorter than the buffer: it says all in one piece.
+fn read_once<'b>(path: &str, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+    let mut file = File::open(path).ok()?;
+    loop {
+        match file.read(buffer) {
+            Ok(length) => return buffer.get(..length),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
 }
 
 /// Whether `/proc` counts processes as this process does. In a new pid namespace it may still be
@@ -113,6 +122,9 @@ fn numbers_are_ours() -> bool {
 
 /// More than the longest `/proc/PID/stat`: 52 numbers and a name of 64 bytes at most.
 const STAT_BYTES: usize = 2048;
+
+/// More than a boot id with its newline.
+const BOOT_ID_BYTES: usize = 64;
 
 /// The command name in field 2 may hold blanks and parentheses, so fields are counted from its
 /// last closing one.
@@ -131,8 +143,10 @@ fn number<N: FromStr>(text: &str) -> Option<N> {
 /// The kernel's random name for the current boot, 36 characters. `None` without `/proc`.
 #[must_use]
 pub fn boot_id() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim_end().to_owned()).filter(|id| !id.is_empty())
+    let mut buffer = [0; BOOT_ID_BYTES];
+    let text = read_once("/proc/sys/kernel/random/boot_id", &mut buffer)?;
+    let id = std::str::from_utf8(text).ok()?.trim_end();
+    Some(id.to_owned()).filter(|id| !id.is_empty())
 }
 
 /// The caller's pid namespace, as the inode number of `/proc/self/ns/pid`. `None` without it.

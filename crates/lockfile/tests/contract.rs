@@ -344,11 +344,12 @@ fn a_stand_in_is_not_passed_while_it_is_held_and_is_a_lock_when_it_is_not() {
 #[test]
 fn a_daemon_that_holds_its_own_lock_keeps_breakers_off_and_withdraws() {
     let (scratch, directory) = scratch();
-    let Published { file, identity } = publish(&directory, b"mine");
+    let Published { file, identity, modified } = publish(&directory, b"mine");
     let held = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e).unwrap();
     let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
     assert!(matches!(breaking, Breaking::Contended));
-    let published = Published { file: held.unlock().map_err(|(_, e)| e).unwrap(), identity };
+    let file = held.unlock().map_err(|(_, e)| e).unwrap();
+    let published = Published { file, identity, modified };
     assert!(matches!(
         directory.withdraw(&name(), published).unwrap(),
         Withdrawal::Done(Removal::Removed)
