@@ -73,9 +73,15 @@ impl Journal {
         Self { threshold, sink }
     }
 
+    /// Whether a line of this severity would be written.
+    #[must_use]
+    pub fn wants(&self, severity: Severity) -> bool {
+        severity <= self.threshold && !matches!(self.sink, Sink::Off)
+    }
+
     /// Writes one line, cleaned and cut. Formats nothing when nobody will read it.
     pub fn record(&mut self, severity: Severity, line: &dyn Display) {
-        if severity > self.threshold || matches!(self.sink, Sink::Off) {
+        if !self.wants(severity) {
             return;
         }
         if let Sink::Resting(facility, until) = self.sink {

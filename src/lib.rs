@@ -13,3 +13,4 @@ pub mod lock;
 pub mod peer;
 pub mod protocol;
 pub mod serve;
+pub mod stamp;

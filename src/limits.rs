@@ -41,6 +41,10 @@ pub const JOURNAL_REST: Duration = Duration::from_secs(30);
 /// What is read of `/proc/net/tcp` and `/proc/net/tcp6` each, in bytes.
 pub const PROC_NET_BYTES: u64 = 64 << 20;
 
+/// How long what no client need wait for is put off, while there may be more to do for clients:
+/// closing files, records in the state directory, the journal.
+pub const SETTLE_AFTER: Duration = Duration::from_millis(10);
+
 /// The longest time a WAIT may name, in seconds: one day.
 pub const WAIT_MAX_SECS: u32 = 86_400;
 

@@ -7,7 +7,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use lfpd::device::name::DeviceName;
 use lfpd::device::os::{SYSTEMS, by_name};
@@ -671,4 +671,127 @@ fn holders_are_shown_under_every_scheme() {
     let files = all.iter().filter(|h| h.scheme.file().is_some()).count();
     assert_eq!(files, 4);
     assert!(all.iter().all(|h| ["ttyS0", "modem"].contains(&h.device.as_str())), "{all:?}");
+}
+
+/// A machine on which one service has seen all there is to be seen, and noted it.
+fn machine_that_was_seen() -> (Machine, Places) {
+    let machine = Machine::new();
+    let places = Places {
+        system: by_name("linux").unwrap(),
+        dev_dir: machine.path("dev"),
+        lock_dir: machine.path("lock"),
+        search_dirs: vec![machine.path("other"), machine.path("gone/below")],
+        state_dir: machine.path("state"),
+        udev_dir: machine.path("udev"),
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        Table::new(places.clone()).prepare();
+        let note = fs::read_link(machine.path("state/seen")).unwrap_or_default();
+        let note = note.to_string_lossy().into_owned();
+        // Nothing is noted of a directory that has changed within the last second.
+        if ["lockless ", "absent ", "dev ", "modem"].iter().all(|word| note.contains(word)) {
+            return (machine, places);
+        }
+        assert!(Instant::now() < deadline, "{note}");
+    }
+}
+
+/// What a service of one session does.
+fn lock_after_a_look(places: &Places, device: &str) -> Outcome {
+    let mut table = Table::new(places.clone());
+    table.prepare();
+    table.lock(&request(device, own())).outcome
+}
+
+#[rstest]
+#[case::a_lock_in_a_directory_that_had_none("other", "LCK..ttyS1")]
+#[case::a_lock_in_a_directory_that_was_missing("gone/below", "LCK..ttyS1")]
+#[case::a_lock_under_a_name_that_was_no_link("lock", "LCK..new")]
+fn what_an_earlier_service_has_seen_hides_nothing_new(#[case] dir: &str, #[case] name: &str) {
+    let (machine, places) = machine_that_was_seen();
+    fs::create_dir_all(machine.path(dir)).unwrap();
+    fs::write(machine.path(dir).join(name), decimal(own())).unwrap();
+    if name == "LCK..new" {
+        symlink("ttyS1", machine.path("dev/new")).unwrap();
+    }
+    assert_eq!(lock_after_a_look(&places, "ttyS1"), Outcome::Busy);
+}
+
+#[test]
+fn what_an_earlier_service_has_seen_is_used() {
+    let (machine, places) = machine_that_was_seen();
+    let note = fs::read_link(machine.path("state/seen")).unwrap();
+    assert_eq!(lock_after_a_look(&places, "modem"), Outcome::Done);
+    assert_eq!(machine.names(), ["LCK..modem", "LCK..ttyS0"]);
+    // Nothing was new, so nothing was noted.
+    assert_eq!(fs::read_link(machine.path("state/seen")).unwrap(), note);
+}
+
+#[rstest]
+#[case::words("locks are for the weak")]
+#[case::another_directory("lockless 1:2:3:4\nabsent 1:2:3:4\t/\t/tmp\ndev 1:2:3:4\n")]
+fn a_planted_note_hides_nothing(#[case] note: &str) {
+    let machine = Machine::new();
+    symlink(note, machine.path("state/seen")).unwrap();
+    let holder = Holder::new();
+    fs::write(machine.path("other/LCK..ttyS1"), decimal(holder.pid())).unwrap();
+    let mut table = machine.table();
+    table.prepare();
+    assert_eq!(table.lock(&request("ttyS1", own())).outcome, Outcome::Busy);
+    assert_eq!(table.lock(&request("modem", own())).outcome, Outcome::Done);
+    assert_eq!(machine.names(), ["LCK..modem", "LCK..ttyS0"]);
+}
+
+#[test]
+fn a_lock_that_is_soon_released_leaves_no_record() {
+    let machine = Machine::new();
+    let records = || {
+        let mut names = listing(&machine.path("state"));
+        names.retain(|name| name != "seen");
+        names
+    };
+    let mut table = machine.table();
+    for settled in [false, true] {
+        assert_eq!(table.lock(&request("modem", own())).outcome, Outcome::Done);
+        assert_eq!(records(), [""; 0]);
+        if settled {
+            assert!(table.is_unsettled());
+            table.settle();
+            assert_eq!(records(), ["LCK..modem", "LCK..ttyS0"]);
+        }
+        // Whatever was recorded, the names it was written under are known.
+        fs::remove_file(machine.path("dev/modem")).unwrap();
+        assert_eq!(table.unlock(&request("ttyS0", own())).outcome, Outcome::Done);
+        assert_eq!(machine.names(), [""; 0]);
+        table.settle();
+        assert_eq!(records(), [""; 0]);
+        assert!(!table.is_unsettled());
+        symlink("ttyS0", machine.path("dev/modem")).unwrap();
+    }
+    assert_eq!(table.lock(&request("ttyS1", own())).outcome, Outcome::Done);
+    drop(table);
+    assert_eq!(records(), ["LCK..ttyS1"]);
+}
+
+#[test]
+fn a_late_record_does_not_replace_that_of_the_next_lock() {
+    let machine = Machine::new();
+    let mut late = machine.table();
+    assert_eq!(late.lock(&request("ttyS1", own())).outcome, Outcome::Done);
+    let first = fs::metadata(machine.lock_file("LCK..ttyS1")).unwrap().modified().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        // File systems keep time in steps.
+        assert_eq!(machine.unlock("ttyS1", own()), Outcome::Done);
+        assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
+        let next = fs::metadata(machine.lock_file("LCK..ttyS1")).unwrap().modified().unwrap();
+        if next > first {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the clock stands still");
+    }
+    let record = fs::read_link(machine.path("state/LCK..ttyS1")).unwrap();
+    late.settle();
+    assert_eq!(fs::read_link(machine.path("state/LCK..ttyS1")).unwrap(), record);
 }

@@ -5,66 +5,83 @@
 //! until `/dev` changes.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use nix::dir::{Dir, Type};
 use nix::fcntl::OFlag;
-use nix::sys::stat::{Mode, fstat};
+use nix::sys::stat::{Mode, fstat, stat};
 
 use super::name::DeviceName;
 use super::node::{Trail, follow};
+use crate::stamp::Stamp;
 
 /// As many links as are remembered; more are left out.
 const LINKS: usize = 256;
 
-/// A directory that changed less than this before it was read may change again without its time
-/// of change moving: file systems keep time in steps of a few milliseconds.
-const SETTLED: Duration = Duration::from_secs(1);
-
 /// The links of one device directory, as last read.
 #[derive(Debug, Default)]
 pub struct Links {
-    read: Option<(SystemTime, Vec<Link>)>,
+    known: Option<Known>,
+    /// What was read while the directory was changing: good for once.
+    unsettled: Vec<Link>,
 }
 
-/// A link, and what it says at its end.
-#[derive(Clone, Debug)]
-struct Link {
-    name: String,
-    target: String,
+/// The links of a directory in one state of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Which directory, in which state.
+    pub stamp: Stamp,
+    /// All its links.
+    pub links: Vec<Link>,
 }
+
+/// The name of a link, and what it says.
+pub type Link = (String, String);
 
 impl Links {
+    /// What is known of the directory's links, for another service to [`Links::believe`].
+    #[must_use]
+    pub fn known(&self) -> Option<&Known> {
+        self.known.as_ref()
+    }
+
+    /// Takes over what another service has read. It counts for the same directory in the same
+    /// state only.
+    pub fn believe(&mut self, known: Known) {
+        self.known.get_or_insert(known);
+    }
+
     /// The names of all links that lead to the real node at the end of the trail, in one hop or
     /// several, relative to `dev_dir`.
     pub fn to(&mut self, dev_dir: &Path, trail: &Trail, now: SystemTime) -> Vec<String> {
         self.refresh(dev_dir, now);
-        let links = self.read.as_ref().map(|(_, links)| links.as_slice()).unwrap_or_default();
+        let links = self.known.as_ref().map_or(&self.unsettled, |known| &known.links);
         let mut wanted = vec![base(trail.real()).to_owned()];
         let mut found: Vec<String> = Vec::new();
         // Each round finds the links to those of the round before.
         while let Some(target) = wanted.pop() {
-            for link in links.iter().filter(|link| base(&link.target) == target) {
-                if !found.contains(&link.name) && leads(dev_dir, &link.name, trail) {
-                    found.push(link.name.clone());
-                    wanted.push(link.name.clone());
+            for (name, _) in links.iter().filter(|(_, end)| base(end) == target) {
+                if !found.contains(name) && leads(dev_dir, name, trail) {
+                    found.push(name.clone());
+                    wanted.push(name.clone());
                 }
             }
         }
         found
     }
 
-    fn refresh(&mut self, dev_dir: &Path, now: SystemTime) {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        if let (Some((changed, _)), Ok(metadata)) = (&self.read, std::fs::metadata(dev_dir)) {
-            if metadata.modified().is_ok_and(|modified| modified == *changed) {
+    /// Reads the links again if the directory has changed since, or just before, the last time.
+    pub fn refresh(&mut self, dev_dir: &Path, now: SystemTime) {
+        if let (Some(known), Ok(stat)) = (&self.known, stat(dev_dir)) {
+            if Stamp::of(&stat) == Some(known.stamp) {
                 return;
             }
         }
-        self.read = None;
+        *self = Self::default();
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let Ok(mut dir) = Dir::open(dev_dir, flags, Mode::empty()) else { return };
         // Before the reading, so that what changes meanwhile is noticed the next time.
-        let changed = fstat(&dir).ok().and_then(|stat| modified(&stat));
+        let stamp = fstat(&dir).ok().and_then(|stat| Stamp::of(&stat));
         let mut links = Vec::new();
         for entry in dir.iter().flatten() {
             if entry.file_type() != Some(Type::Symlink) || links.len() == LINKS {
@@ -73,19 +90,14 @@ impl Links {
             let Ok(name) = entry.file_name().to_str() else { continue };
             let target = std::fs::read_link(dev_dir.join(name)).unwrap_or_default();
             let Some(target) = target.to_str().map(str::to_owned) else { continue };
-            links.push(Link { name: name.to_owned(), target });
+            links.push((name.to_owned(), target));
         }
-        let settled = |changed| now.duration_since(changed).is_ok_and(|age| age >= SETTLED);
         // One that has not settled is read again the next time.
-        let changed = changed.filter(|changed| settled(*changed));
-        self.read = Some((changed.unwrap_or(SystemTime::UNIX_EPOCH), links));
+        match stamp.filter(|stamp| stamp.is_settled(now)) {
+            Some(stamp) => self.known = Some(Known { stamp, links }),
+            None => self.unsettled = links,
+        }
     }
-}
-
-fn modified(stat: &nix::sys::stat::FileStat) -> Option<SystemTime> {
-    let seconds = u64::try_from(stat.st_mtime).ok()?;
-    let nanoseconds = u32::try_from(stat.st_mtime_nsec).ok()?;
-    Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds))
 }
 
 fn leads(dev_dir: &Path, link: &str, trail: &Trail) -> bool {
@@ -142,7 +154,7 @@ mod tests {
         let dev = tempfile::tempdir().unwrap();
         let path = dev.path();
         fs::write(path.join("ttyS0"), "").unwrap();
-        let later = SystemTime::now() + 2 * SETTLED;
+        let later = SystemTime::now() + 2 * crate::stamp::SETTLED;
         let mut links = Links::default();
         assert_eq!(links.to(path, &trail(path, "ttyS0"), later), [""; 0]);
         symlink("ttyS0", path.join("modem")).unwrap();

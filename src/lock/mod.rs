@@ -8,6 +8,7 @@ pub mod form;
 mod kept;
 pub mod places;
 pub mod record;
+pub mod seen;
 pub mod state;
 pub mod table;
 pub mod who;

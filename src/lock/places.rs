@@ -4,21 +4,22 @@
 //! file is not searched again until it changes, so that a machine with every known directory
 //! costs no more than one with two.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use lockfile::{Directory, Identity, Name};
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat, lstat, stat};
 
-/// A directory that changed less than this before it was looked at may change again without its
-/// time of change moving: file systems keep time in steps of a few milliseconds.
-const SETTLED: Duration = Duration::from_secs(1);
+use crate::stamp::Stamp;
 
 /// The beginnings of every lock file name that is ever looked for.
 const LOCK_BEGINNINGS: [&str; 3] = ["LCK.", "LK.", "lk.."];
 
-/// A directory with more files than this is not read through; it is asked for each name.
+/// A directory of more bytes or files than this is not read through; it is asked for each name.
+const SMALL: i64 = 4096;
 const FEW: usize = 128;
 
 /// As many entries of a directory are read through, and as many locks found in it, when all are
@@ -33,6 +34,46 @@ pub struct Open {
     pub own: Place,
     /// Where other programs may have left locks.
     pub others: Vec<Place>,
+    absent: Vec<Absence>,
+}
+
+/// A directory that is missing as long as the nearest one above it stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absence {
+    /// The directory.
+    pub path: PathBuf,
+    /// The nearest one above it that exists.
+    pub ancestor: PathBuf,
+    /// The state of that one when it was looked at.
+    pub stamp: Stamp,
+}
+
+/// Directories above those that are searched, each looked at once.
+#[derive(Debug, Default)]
+struct Ancestors {
+    stamps: Vec<(PathBuf, Option<Stamp>)>,
+}
+
+impl Ancestors {
+    fn stamp(&mut self, path: &Path) -> Option<Stamp> {
+        if let Some((_, stamp)) = self.stamps.iter().find(|(known, _)| known == path) {
+            return *stamp;
+        }
+        let stamp = stat(path).ok().and_then(|stat| Stamp::of(&stat));
+        self.stamps.push((path.to_owned(), stamp));
+        stamp
+    }
+
+    /// Whatever was made since the path was found missing has changed the ancestor by now; so the
+    /// path is looked at again, behind the ancestor.
+    fn absence(&mut self, path: &Path) -> Option<Absence> {
+        let above = path.ancestors().skip(1);
+        let (ancestor, stamp) =
+            above.into_iter().find_map(|above| Some((above, self.stamp(above)?)))?;
+        let first = path.ancestors().find(|below| below.parent() == Some(ancestor))?;
+        let is_missing = lstat(first) == Err(Errno::ENOENT);
+        is_missing.then(|| Absence { path: path.to_owned(), ancestor: ancestor.to_owned(), stamp })
+    }
 }
 
 /// One open lock directory.
@@ -42,8 +83,14 @@ pub struct Place {
     pub directory: Directory,
     /// The name it was opened by, for the journal and for people.
     pub path: PathBuf,
-    /// The time of its last change when it held nothing that looks like a lock.
-    lockless_since: Option<SystemTime>,
+    looked: Option<Look>,
+}
+
+/// What was seen in a directory that had settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    stamp: Stamp,
+    is_lockless: bool,
 }
 
 impl Open {
@@ -51,25 +98,53 @@ impl Open {
     ///
     /// # Errors
     /// When the directory to write cannot be opened. The others are optional.
-    pub fn all(own: &Path, others: &[PathBuf]) -> Result<Self, lockfile::Error> {
+    ///
+    /// `seen` tells which were missing when another service looked.
+    pub fn all(own: &Path, others: &[PathBuf], seen: &[Absence]) -> Result<Self, lockfile::Error> {
         let own = Place::open(own)?;
         let mut known: Vec<Identity> = vec![own.directory.identity()];
         let mut places = Vec::new();
+        let mut ancestors = Ancestors::default();
+        let mut absent = Vec::new();
         for path in others {
-            let Ok(place) = Place::open(path) else { continue };
-            if !known.contains(&place.directory.identity()) {
-                known.push(place.directory.identity());
-                places.push(place);
+            if let Some(absence) = seen.iter().find(|absence| absence.path == *path) {
+                if ancestors.stamp(&absence.ancestor) == Some(absence.stamp) {
+                    absent.push(absence.clone());
+                    continue;
+                }
+            }
+            match Place::open(path) {
+                Ok(place) if known.contains(&place.directory.identity()) => {}
+                Ok(place) => {
+                    known.push(place.directory.identity());
+                    places.push(place);
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    absent.extend(ancestors.absence(path));
+                }
+                Err(_) => {}
             }
         }
-        Ok(Self { own, others: places })
+        Ok(Self { own, others: places, absent })
+    }
+
+    /// The directories that are missing, as far as others need not look for them again.
+    #[must_use]
+    pub fn absent(&self, now: SystemTime) -> Vec<Absence> {
+        self.absent.iter().filter(|absence| absence.stamp.is_settled(now)).cloned().collect()
+    }
+
+    /// The directories to be searched that are known to hold no locks, each in its state then.
+    pub fn lockless(&self) -> impl Iterator<Item = Stamp> {
+        let looks = self.others.iter().filter_map(|place| place.looked);
+        looks.filter(|look| look.is_lockless).map(|look| look.stamp)
     }
 }
 
 impl Place {
     fn open(path: &Path) -> Result<Self, lockfile::Error> {
         let directory = Directory::open(path)?;
-        Ok(Self { directory, path: path.to_owned(), lockless_since: None })
+        Ok(Self { directory, path: path.to_owned(), looked: None })
     }
 
     /// Whether everybody may put files there, as into `/tmp`.
@@ -85,22 +160,19 @@ impl Place {
     }
 
     /// Whether it surely holds no lock file at all, so that no name needs to be looked for.
-    pub fn is_lockless(&mut self, now: SystemTime) -> bool {
-        let Some(changed) = self.changed() else { return false };
-        if self.lockless_since == Some(changed) {
-            return true;
+    ///
+    /// `seen` are such directories that another service has seen.
+    pub fn is_lockless(&mut self, seen: &[Stamp], now: SystemTime) -> bool {
+        let Ok(stat) = fstat(&self.directory) else { return false };
+        let Some(stamp) = Stamp::of(&stat) else { return false };
+        if let Some(look) = self.looked.filter(|look| look.stamp == stamp) {
+            return look.is_lockless;
         }
-        let settled = now.duration_since(changed).is_ok_and(|age| age >= SETTLED);
-        let lockless = settled && self.holds_no_lock();
-        self.lockless_since = lockless.then_some(changed);
-        lockless
-    }
-
-    fn changed(&self) -> Option<SystemTime> {
-        let stat = nix::sys::stat::fstat(&self.directory).ok()?;
-        let seconds = u64::try_from(stat.st_mtime).ok()?;
-        let nanoseconds = u32::try_from(stat.st_mtime_nsec).ok()?;
-        Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds))
+        let settled = stamp.is_settled(now);
+        let is_lockless =
+            seen.contains(&stamp) || (settled && stat.st_size <= SMALL && self.holds_no_lock());
+        self.looked = settled.then_some(Look { stamp, is_lockless });
+        is_lockless
     }
 
     fn holds_no_lock(&self) -> bool {
@@ -140,6 +212,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::stamp::SETTLED;
 
     fn later() -> SystemTime {
         SystemTime::now() + 2 * SETTLED
@@ -154,7 +227,7 @@ mod tests {
         let other = root.path().join("other");
         std::fs::create_dir(&other).unwrap();
         let gone = root.path().join("gone");
-        let open = Open::all(&own, &[alias, other.clone(), gone, other.clone()]).unwrap();
+        let open = Open::all(&own, &[alias, other.clone(), gone, other.clone()], &[]).unwrap();
         let paths: Vec<_> = open.others.iter().map(|place| place.path.clone()).collect();
         assert_eq!(paths, [other]);
     }
@@ -163,10 +236,10 @@ mod tests {
     fn an_empty_directory_is_lockless_until_it_changes() {
         let root = tempfile::tempdir().unwrap();
         let mut place = Place::open(root.path()).unwrap();
-        assert!(place.is_lockless(later()));
-        assert!(place.is_lockless(later()));
+        assert!(place.is_lockless(&[], later()));
+        assert!(place.is_lockless(&[], later()));
         std::fs::write(root.path().join("LCK..ttyS0"), "x").unwrap();
-        assert!(!place.is_lockless(later()));
+        assert!(!place.is_lockless(&[], later()));
     }
 
     #[test]
@@ -174,8 +247,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut place = Place::open(root.path()).unwrap();
         std::fs::write(root.path().join("x"), "x").unwrap();
-        assert!(!place.is_lockless(SystemTime::now()));
-        assert!(place.is_lockless(later()));
+        assert!(!place.is_lockless(&[], SystemTime::now()));
+        assert!(place.is_lockless(&[], later()));
     }
 
     #[test]
@@ -202,6 +275,6 @@ mod tests {
             std::fs::write(root.path().join(format!("x{number}")), "").unwrap();
         }
         let mut place = Place::open(root.path()).unwrap();
-        assert!(!place.is_lockless(later()));
+        assert!(!place.is_lockless(&[], later()));
     }
 }

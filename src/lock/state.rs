@@ -20,6 +20,11 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::UnlinkatFlags;
 
+use super::seen::Seen;
+
+/// The name of the note about what was seen: no lock file is called like this.
+const SEEN: &str = "seen";
+
 /// The state directory, or the lack of one: then no pid is ever thought to be reused.
 #[derive(Debug)]
 pub struct State {
@@ -150,6 +155,21 @@ impl State {
         Self { starts: Starts::Remembered(None), ..self }
     }
 
+    /// What an earlier service has seen.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        let read = |handle| nix::fcntl::readlinkat(handle, SEEN).ok();
+        let text = self.handle.as_ref().and_then(read);
+        text.and_then(|text| text.to_str().map(Seen::from_text)).unwrap_or_default()
+    }
+
+    /// Notes it for the next service. Where this fails, that has to look for itself.
+    pub fn note(&self, seen: &Seen) {
+        let (Some(handle), Some(text)) = (&self.handle, seen.to_text()) else { return };
+        let _ = nix::unistd::unlinkat(handle, SEEN, UnlinkatFlags::NoRemoveDir);
+        let _ = nix::unistd::symlinkat(text.as_str(), handle, SEEN);
+    }
+
     /// Remembers a new lock under the name of each of its files: when its holder started, and all
     /// the names. Without a state directory, or without `/proc`, this does nothing.
     ///
@@ -170,6 +190,9 @@ impl State {
             let written = nanoseconds(*at);
             let text = Memory { pid, start, here, file, written, names }.to_text();
             match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
+                // Another process was faster: our lock is broken or released by now.
+                Err(Errno::EEXIST) if memory(handle, name).is_some_and(|m| m.written > written) => {
+                }
                 Err(Errno::EEXIST) => {
                     nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
                     nix::unistd::symlinkat(text.as_str(), handle, name.as_str())?;
@@ -196,8 +219,7 @@ impl State {
     }
 
     fn memory(&self, name: &Name) -> Option<Memory> {
-        let text = nix::fcntl::readlinkat(self.handle.as_ref()?, name.as_str()).ok()?;
-        Memory::from_text(text.to_str()?)
+        memory(self.handle.as_ref()?, name)
     }
 
     /// Asks whether the process `pid`, as it is now, is the one that took the lock in `file`.
@@ -227,6 +249,11 @@ impl State {
             nix::unistd::faccessat(handle, ".", access, AtFlags::AT_EACCESS).is_ok()
         })
     }
+}
+
+fn memory(directory: &OwnedFd, name: &Name) -> Option<Memory> {
+    let text = nix::fcntl::readlinkat(directory, name.as_str()).ok()?;
+    Memory::from_text(text.to_str()?)
 }
 
 /// Where we are is read once, and only when it is needed.

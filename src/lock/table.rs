@@ -3,6 +3,7 @@
 //! Nothing here knows the protocol. No lock is ever taken for itself and none given up by itself:
 //! a lock belongs to the process that asked, until it lets go or is gone.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +17,7 @@ use super::form::{Forms, forms};
 use super::kept::Kept;
 use super::places::{Open, Place};
 use super::record::{self, READ_LIMIT};
+use super::seen::Seen;
 use super::state::{Remembered, State, Written};
 use super::who::{self, Holder, Scheme, Standing};
 use super::{Answer, Event, Outcome, Request, Weight, flock};
@@ -67,10 +69,28 @@ pub struct Table {
     open: Option<Open>,
     state: Option<State>,
     links: Links,
+    seen: Seen,
     kept: Kept,
     blocker: Option<Pid>,
     journal: Vec<Event>,
     said_unseen: bool,
+    unrecorded: Vec<Unrecorded>,
+    /// Files that have no name any more: the last close of one takes as long as two requests for
+    /// the next one.
+    spent: Vec<File>,
+}
+
+/// A lock that was taken, and of which no record is kept yet.
+#[derive(Debug)]
+struct Unrecorded {
+    pid: Pid,
+    files: Vec<Written>,
+}
+
+impl Unrecorded {
+    fn is_named(&self, name: &Name) -> bool {
+        self.files.iter().any(|file| file.name == *name)
+    }
 }
 
 /// What can be told of a device before a lock directory is looked at.
@@ -119,10 +139,66 @@ impl Table {
             open: None,
             state: None,
             links: Links::default(),
+            seen: Seen::default(),
             kept: Kept::default(),
             blocker: None,
             journal: Vec::new(),
             said_unseen: false,
+            unrecorded: Vec::new(),
+            spent: Vec::new(),
+        }
+    }
+
+    /// Does beforehand what a request will need, and what can be done without knowing which: for
+    /// a time in which there is nothing else to do. What fails shows in the answers.
+    pub fn prepare(&mut self) {
+        self.seen = self.state().seen();
+        if let Some(known) = self.seen.links.clone() {
+            self.links.believe(known);
+        }
+        if self.open.is_none() {
+            let Places { lock_dir, search_dirs, .. } = &self.places;
+            self.open = Open::all(lock_dir, search_dirs, &self.seen.absent).ok();
+        }
+        let now = SystemTime::now();
+        for place in self.open.iter_mut().flat_map(|open| &mut open.others) {
+            place.is_lockless(&self.seen.lockless, now);
+        }
+        self.links.refresh(&self.places.dev_dir, now);
+    }
+
+    /// Whether there is anything to [`Table::settle`].
+    #[must_use]
+    pub fn is_unsettled(&self) -> bool {
+        !self.unrecorded.is_empty() || !self.spent.is_empty()
+    }
+
+    /// Does what no client need wait for, and tells what happened. Do it when there is time for
+    /// it, but soon: a lock that is released before leaves no record, and needs none, while one
+    /// that outlives this process does. Dropping the table does it as well.
+    pub fn settle(&mut self) -> Vec<Event> {
+        self.spent.clear();
+        for Unrecorded { pid, files } in std::mem::take(&mut self.unrecorded) {
+            if let Err(errno) = self.state().remember(pid, &files) {
+                let text = format!("start of pid {pid} is not recorded: {}", errno.desc());
+                self.say(Weight::Warning, text);
+            }
+        }
+        self.tell_what_was_seen();
+        std::mem::take(&mut self.journal)
+    }
+
+    /// Saves the next service of one session some looking; a daemon needs no help.
+    fn tell_what_was_seen(&mut self) {
+        let Some(open) = self.open.as_ref().filter(|_| !self.kept.is_wanted()) else { return };
+        let seen = Seen {
+            lockless: open.lockless().collect(),
+            absent: open.absent(SystemTime::now()),
+            links: self.links.known().cloned(),
+        };
+        if seen.says_more_than(&self.seen) {
+            self.state().note(&seen);
+            self.seen = seen;
         }
     }
 
@@ -310,7 +386,7 @@ impl Table {
             .and_then(|()| self.take_written(&open.own, &forms, request));
         self.open = Some(open);
         let published = taken?;
-        self.remember(&forms, request.pid, &published);
+        self.remember_later(&forms, request.pid, &published);
         for (name, published) in forms.written.iter().zip(published) {
             self.kept.keep(name, request.pid, published);
         }
@@ -355,7 +431,8 @@ impl Table {
         if let Some(open) = self.open.take() {
             return Ok(open);
         }
-        Open::all(&self.places.lock_dir, &self.places.search_dirs).map_err(|error| {
+        let Places { lock_dir, search_dirs, .. } = &self.places;
+        Open::all(lock_dir, search_dirs, &self.seen.absent).map_err(|error| {
             self.say(Weight::Warning, format!("no lock can be written: {error}"));
             Outcome::Denied
         })
@@ -427,11 +504,11 @@ impl Table {
             self.clear(&open.own, name, now)?;
         }
         for place in &mut open.others {
-            if place.is_lockless(now) {
+            if place.is_lockless(&self.seen.lockless, now) {
                 continue;
             }
             for name in forms.written.iter().chain(&forms.searched) {
-                if !place.is_open_to_all() || self.is_credible(place, name) {
+                if !place.is_open_to_all() || self.may_be_a_lock(place, name) {
                     self.clear(place, name, now)?;
                 }
             }
@@ -442,9 +519,9 @@ impl Table {
     /// Whether something in a directory that is only searched, and open to everybody (`/tmp`, where
     /// Qt programs leave locks), is more than a claim: a lock of root's, or of the process that it
     /// names. Otherwise anybody could block any port for ever without a process of his own.
-    fn is_credible(&mut self, place: &Place, name: &Name) -> bool {
+    fn may_be_a_lock(&mut self, place: &Place, name: &Name) -> bool {
         let owner = match place.directory.read(name, READ_LIMIT) {
-            Ok(Found::Nothing) => return true,
+            Ok(Found::Nothing) => return false,
             Ok(Found::File(judged)) => {
                 let pid = record::parse(judged.content()).ok().map(|record| record.pid);
                 let gone = pid.is_some_and(|pid| liveness(pid) == Liveness::Gone);
@@ -570,33 +647,25 @@ impl Table {
     }
 
     /// Without a record the lock is good; only a reused pid would go unnoticed, and names that
-    /// nothing leads to any more would stay when it is released.
-    fn remember(&mut self, forms: &Forms, pid: Pid, published: &[Published]) {
-        let files = forms.written.iter().zip(published).filter_map(|(name, published)| {
-            let at = published.file.metadata().and_then(|data| data.modified()).ok()?;
-            Some(Written { name: name.clone(), file: published.identity, at })
+    /// nothing leads to any more would stay when it is released. So it can wait.
+    fn remember_later(&mut self, forms: &Forms, pid: Pid, published: &[Published]) {
+        let files = forms.written.iter().zip(published).map(|(name, published)| {
+            let Published { identity, modified, .. } = published;
+            Written { name: name.clone(), file: *identity, at: *modified }
         });
-        let files: Vec<Written> = files.collect();
-        if let Err(errno) = self.state().remember(pid, &files) {
-            let text = format!("start of pid {pid} is not recorded: {}", errno.desc());
-            self.say(Weight::Warning, text);
-        }
+        self.unrecorded.push(Unrecorded { pid, files: files.collect() });
     }
 
     fn try_unlock(&mut self, request: &Request) -> Result<Outcome, Stop> {
         let (trail, mut forms) = self.names(request)?;
         let mut open = self.open()?;
-        if let Some(name) = forms.written.first() {
-            for name in self.state().names(name, request.pid) {
-                forms.write_too(name);
-            }
+        for name in self.names_written(&forms, request.pid) {
+            forms.write_too(name);
         }
         let tally = self.release_all(&mut open, &forms, request.pid);
         self.open = Some(open);
         if tally.removed > 0 {
-            for name in &forms.written {
-                self.state().forget(name);
-            }
+            self.forget(&forms.written);
         }
         let (device, pid) = (trail.real(), request.pid);
         Ok(if tally.own > 0 || (tally.removed > 0 && tally.busy == 0) {
@@ -610,6 +679,26 @@ impl Table {
         })
     }
 
+    /// Under which names this pid's lock of the device was written.
+    fn names_written(&mut self, forms: &Forms, pid: Pid) -> Vec<Name> {
+        let Some(name) = forms.written.first() else { return Vec::new() };
+        let lock = self.unrecorded.iter().rfind(|lock| lock.pid == pid && lock.is_named(name));
+        match lock {
+            Some(lock) => lock.files.iter().map(|file| file.name.clone()).collect(),
+            None => self.state().names(name, pid),
+        }
+    }
+
+    fn forget(&mut self, names: &[Name]) {
+        let locks = std::mem::take(&mut self.unrecorded);
+        let (gone, unrecorded): (Vec<_>, Vec<_>) =
+            locks.into_iter().partition(|lock| names.iter().any(|name| lock.is_named(name)));
+        self.unrecorded = unrecorded;
+        for name in names.iter().filter(|name| !gone.iter().any(|lock| lock.is_named(name))) {
+            self.state().forget(name);
+        }
+    }
+
     fn release_all(&mut self, open: &mut Open, forms: &Forms, pid: Pid) -> Tally {
         let now = SystemTime::now();
         let mut tally = Tally::default();
@@ -621,7 +710,7 @@ impl Table {
             }
         }
         for place in &mut open.others {
-            if place.is_lockless(now) {
+            if place.is_lockless(&self.seen.lockless, now) {
                 continue;
             }
             for name in forms.written.iter().chain(&forms.searched) {
@@ -635,6 +724,7 @@ impl Table {
     /// again. Where that does not work, it is let go of, to be released like any other.
     fn withdraw(&mut self, own: &Place, name: &Name, pid: Pid, tally: &mut Tally) -> bool {
         let Some(published) = self.kept.take(name, pid) else { return false };
+        self.spent.extend(published.file.try_clone());
         let removed = matches!(
             own.directory.withdraw(name, published),
             Ok(Withdrawal::Done(Removal::Removed))
@@ -677,18 +767,22 @@ impl Table {
             // dead one's lock may be just being broken, however long that takes on a busy
             // machine, and then it is the breaker's.
             let living = own && liveness(pid) == Liveness::Alive;
+            let spent = judged.try_clone();
             let removal = if living && patience.is_over() {
                 place.directory.release(name, judged, TEMPORARY).map(Some)
             } else {
                 place.directory.try_release(name, judged)
             };
+            if matches!(removal, Ok(Some(Removal::Removed))) {
+                tally.removed += 1;
+                tally.own += usize::from(own);
+                self.spent.extend(spent);
+                return;
+            }
+            // With the descriptor goes the `flock(2)`, if there is one.
+            drop(spent);
             match removal {
-                Ok(Some(Removal::Removed)) => {
-                    tally.removed += 1;
-                    tally.own += usize::from(own);
-                    return;
-                }
-                Ok(Some(Removal::Changed)) => {}
+                Ok(Some(Removal::Removed | Removal::Changed)) => {}
                 Ok(None) if patience.is_at_its_end() && !living => {
                     tally.busy += 1;
                     return;
@@ -765,6 +859,12 @@ impl Table {
         let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
         self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
         Outcome::Busy
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 

@@ -27,7 +27,8 @@ use crate::device::name::DeviceName;
 use crate::journal::Severity;
 use crate::limits::{
     ACCEPT_PAUSE, ACCEPTED, ATTEMPTED, CROWDED, KEPT_FILES, LISTEN_BACKLOG, OWN_DESCRIPTORS,
-    REOPEN_EVERY, SKIPPING_PAUSE, SLICE, SURVEY_SHARE, SWEEP_EVERY, TURN_BYTES, WATCHED_PROCESSES,
+    REOPEN_EVERY, SETTLE_AFTER, SKIPPING_PAUSE, SLICE, SURVEY_SHARE, SWEEP_EVERY, TURN_BYTES,
+    WATCHED_PROCESSES,
 };
 use crate::protocol::queue::WaiterId;
 
@@ -136,6 +137,7 @@ struct Daemon<'s> {
     changes: Option<Changes>,
     accept_after: Option<Instant>,
     next_sweep: Option<Instant>,
+    settle_by: Option<Instant>,
     reopened: Instant,
     quiet_since: Instant,
     turned_away: u64,
@@ -195,6 +197,7 @@ impl<'s> Daemon<'s> {
             changes: None,
             accept_after: None,
             next_sweep: None,
+            settle_by: None,
             reopened: now,
             quiet_since: now,
             turned_away: 0,
@@ -225,6 +228,7 @@ impl<'s> Daemon<'s> {
             self.try_waiters();
             self.survey();
             self.sweep(now);
+            self.settle(now);
             if self.ending || self.is_no_longer_needed(now) {
                 self.drain();
                 return Ok(());
@@ -251,6 +255,7 @@ impl<'s> Daemon<'s> {
             end,
             self.accept_after,
             self.next_sweep,
+            self.settle_by,
             self.service.waiting.queue.next_moment(),
         ];
         let Some(moment) = moments.into_iter().flatten().min() else { return EpollTimeout::NONE };
@@ -259,6 +264,19 @@ impl<'s> Daemon<'s> {
         let up = left.saturating_add(Duration::from_micros(999));
         let up = Duration::from_millis(u64::try_from(up.as_millis()).unwrap_or(u64::MAX));
         EpollTimeout::try_from(up).unwrap_or(EpollTimeout::MAX)
+    }
+
+    /// Under a load without end, it is done every [`SETTLE_AFTER`] all the same.
+    fn settle(&mut self, now: Instant) {
+        if !self.service.is_unsettled() {
+            return;
+        }
+        let by =
+            *self.settle_by.get_or_insert_with(|| now.checked_add(SETTLE_AFTER).unwrap_or(now));
+        if now >= by {
+            self.service.settle();
+            self.settle_by = None;
+        }
     }
 
     fn happened(&mut self, number: u64, flags: EpollFlags, is_crowded: bool, now: Instant) {

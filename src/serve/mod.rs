@@ -12,6 +12,7 @@ pub mod stdio;
 mod waiting;
 mod waking;
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,8 @@ pub struct Service {
     rule: Rule,
     table: Table,
     journal: Journal,
+    /// What the journal is still to be told.
+    untold: Vec<(Severity, String)>,
     inquiry: Inquiry,
     waiting: Waiting,
 }
@@ -71,7 +74,34 @@ impl Service {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let identity = Identity::new(host.as_encoded_bytes(), version);
         let (inquiry, waiting) = (Inquiry::default(), Waiting::default());
-        Self { identity, rule, table, journal, inquiry, waiting }
+        Self { identity, rule, table, journal, untold: Vec::new(), inquiry, waiting }
+    }
+
+    /// Does beforehand what most requests need, while a client reads its greeting.
+    pub fn prepare(&mut self) {
+        self.table.prepare();
+    }
+
+    /// Whether there is anything to [`Service::settle`].
+    #[must_use]
+    pub fn is_unsettled(&self) -> bool {
+        !self.untold.is_empty() || self.table.is_unsettled()
+    }
+
+    /// Does what no client need wait for: records and the journal. To be called when there is
+    /// nothing else to do, or [`crate::limits::SETTLE_AFTER`] after it became necessary.
+    pub fn settle(&mut self) {
+        let events = self.table.settle();
+        self.untold.extend(events.into_iter().map(|event| (event.weight.into(), event.text)));
+        for (severity, line) in std::mem::take(&mut self.untold) {
+            self.journal.record(severity, &line);
+        }
+    }
+
+    fn tell(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
+        if self.journal.wants(severity) {
+            self.untold.push((severity, line.to_string()));
+        }
     }
 
     /// Looks at a new connection, before anything is said on it.
@@ -90,8 +120,7 @@ impl Service {
         let session = match &peer {
             Ok(_) => Session::admit(self.identity.clone()),
             Err(stranger) => {
-                let line = format_args!("connection refused: {stranger}");
-                self.journal.record(Severity::Warning, &line);
+                self.tell(Severity::Warning, format_args!("connection refused: {stranger}"));
                 Session::refuse(self.identity.clone())
             }
         };
@@ -100,6 +129,7 @@ impl Service {
 
     /// Tells the journal why nothing can be served.
     pub fn complain(&mut self, complaint: &str) {
+        self.settle();
         self.journal.record(Severity::Error, &complaint);
     }
 
@@ -236,7 +266,7 @@ impl Service {
         }
         let device = device.as_str();
         let line = format_args!("{peer}: refused to name process {pid} for {device}: {verdict}");
-        self.journal.record(Severity::Notice, &line);
+        self.tell(Severity::Notice, line);
         Standing::MayNot
     }
 
@@ -244,11 +274,16 @@ impl Service {
     fn told(&mut self, peer: &Result<Peer, Stranger>, answer: Answer) -> Outcome {
         if let Ok(peer) = peer {
             for event in answer.events {
-                let line = format_args!("{peer}: {}", event.text);
-                self.journal.record(event.weight.into(), &line);
+                self.tell(event.weight.into(), format_args!("{peer}: {}", event.text));
             }
         }
         answer.outcome
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 

@@ -15,7 +15,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, umask};
 
 use super::{Client, Need, Service};
 use crate::journal::StandardError;
-use crate::limits::READ_BYTES;
+use crate::limits::{READ_BYTES, SETTLE_AFTER};
 
 /// The three descriptors, made safe.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +141,7 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
     };
     let mut buffer = [0; READ_BYTES];
     let mut arrived: &[u8] = &[];
+    let mut prepared = false;
     loop {
         match service.attend(&mut client, &mut arrived) {
             Need::Send(line) => connection.send(line.as_bytes()),
@@ -148,10 +149,15 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
             Need::Survey(device) => service.survey(&mut client, device.as_ref()),
             // With one client there is nobody to wait among, and WAIT is not offered.
             Need::Patience => return,
-            Need::Receive => match connection.receive(&mut client, &mut buffer) {
-                Some(bytes) => arrived = bytes,
-                None => return,
-            },
+            Need::Receive => {
+                if !std::mem::replace(&mut prepared, true) {
+                    service.prepare();
+                }
+                match connection.receive(service, &mut client, &mut buffer) {
+                    Some(bytes) => arrived = bytes,
+                    None => return,
+                }
+            }
         }
     }
 }
@@ -167,9 +173,24 @@ struct Connection {
 
 impl Connection {
     /// Brings what arrives next; nothing when the session was dismissed; `None` at the end.
-    fn receive<'b>(&self, client: &mut Client, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+    fn receive<'b>(
+        &self,
+        service: &mut Service,
+        client: &mut Client,
+        buffer: &'b mut [u8],
+    ) -> Option<&'b [u8]> {
         loop {
-            if wait(input(), PollFlags::POLLIN, self.deadline) == Wait::TooLong {
+            let mut waited = Wait::TooLong;
+            if service.is_unsettled() {
+                waited = wait(input(), PollFlags::POLLIN, deadline_after(SETTLE_AFTER));
+                if waited == Wait::TooLong {
+                    service.settle();
+                }
+            }
+            if waited == Wait::TooLong {
+                waited = wait(input(), PollFlags::POLLIN, self.deadline);
+            }
+            if waited == Wait::TooLong {
                 client.dismiss();
                 return Some(&[]);
             }

@@ -1,0 +1,104 @@
+//! Which directory it was, and in which state: what was seen in it holds as long as both are the
+//! same. Opens and reads nothing.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::stat::FileStat;
+
+/// A directory that changed less than this before it was looked at may change again without its
+/// time of change moving: file systems keep time in steps of a few milliseconds.
+pub const SETTLED: Duration = Duration::from_secs(1);
+
+/// A directory as it was at one time: its device and inode number, and the time of its last
+/// change (`st_ctime`, which nobody can set).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    seconds: u64,
+    nanoseconds: u32,
+}
+
+impl Stamp {
+    /// What `stat(2)` has just told of it; `None` for one that changed before 1970.
+    #[must_use]
+    pub fn of(stat: &FileStat) -> Option<Self> {
+        let seconds = u64::try_from(stat.st_ctime).ok()?;
+        let nanoseconds = u32::try_from(stat.st_ctime_nsec).ok()?;
+        Some(Self { device: stat.st_dev, inode: stat.st_ino, seconds, nanoseconds })
+    }
+
+    /// Whether it would be another one by now, had the directory changed after it was looked at.
+    #[must_use]
+    pub fn is_settled(&self, now: SystemTime) -> bool {
+        let changed = UNIX_EPOCH.checked_add(Duration::new(self.seconds, self.nanoseconds));
+        let age = changed.and_then(|changed| now.duration_since(changed).ok());
+        age.is_some_and(|age| age >= SETTLED)
+    }
+
+    /// Reads what [`Display`](fmt::Display) writes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(':');
+        let device = numbers.next()?.parse().ok()?;
+        let inode = numbers.next()?.parse().ok()?;
+        let seconds = numbers.next()?.parse().ok()?;
+        let nanoseconds = numbers.next()?.parse().ok().filter(|number| *number < 1_000_000_000)?;
+        numbers.next().is_none().then_some(Self { device, inode, seconds, nanoseconds })
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, inode, seconds, nanoseconds } = self;
+        write!(f, "{device}:{inode}:{seconds}:{nanoseconds}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const STAMP: Stamp = Stamp { device: 5, inode: 6, seconds: 1000, nanoseconds: 7 };
+
+    #[test]
+    fn it_survives_being_written() {
+        assert_eq!(Stamp::parse(&STAMP.to_string()), Some(STAMP));
+    }
+
+    #[rstest]
+    #[case::empty("")]
+    #[case::short("5:6:1000")]
+    #[case::long("5:6:1000:7:8")]
+    #[case::negative("5:6:-1000:7")]
+    #[case::two_seconds_of_nanoseconds("5:6:1000:2000000000")]
+    fn other_text_is_none(#[case] text: &str) {
+        assert_eq!(Stamp::parse(text), None);
+    }
+
+    #[rstest]
+    #[case::just_before(Duration::new(1001, 6), false)]
+    #[case::just_then(Duration::new(1001, 7), true)]
+    #[case::in_the_future(Duration::new(999, 0), false)]
+    fn it_settles(#[case] now: Duration, #[case] settled: bool) {
+        assert_eq!(STAMP.is_settled(UNIX_EPOCH + now), settled);
+    }
+
+    #[test]
+    fn every_change_makes_it_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let stamp = || Stamp::of(&nix::sys::stat::stat(dir.path()).unwrap());
+        let first = stamp();
+        let other = tempfile::tempdir().unwrap();
+        assert_ne!(Stamp::of(&nix::sys::stat::stat(other.path()).unwrap()), first);
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while stamp() == first {
+            assert!(std::time::Instant::now() < deadline, "the clock stands still");
+            std::fs::write(dir.path().join("x"), "").unwrap();
+            std::fs::remove_file(dir.path().join("x")).unwrap();
+        }
+    }
+}
