@@ -8,11 +8,14 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use handover::{Signals, Standby, exit, take_over};
+use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -63,7 +66,7 @@ fn hold(command: &[OsString], until: Option<&Path>) -> u8 {
 
 type Test = fn(&Scratch);
 
-const TESTS: [(&str, Test); 15] = [
+const TESTS: [(&str, Test); 16] = [
     ("the_exit_code_passes", the_exit_code_passes),
     ("what_cannot_run_is_126_or_127", what_cannot_run_is_126_or_127),
     ("the_command_is_the_process_that_stood_by", the_command_is_the_process_that_stood_by),
@@ -73,6 +76,7 @@ const TESTS: [(&str, Test); 15] = [
     ("a_signal_may_end_it", a_signal_may_end_it),
     ("a_stop_is_no_end", a_stop_is_no_end),
     ("a_terminals_signal_comes_once", a_terminals_signal_comes_once),
+    ("a_job_is_stopped_and_goes_on_as_a_whole", a_job_is_stopped_and_goes_on_as_a_whole),
     ("what_was_ignored_stays_ignored", what_was_ignored_stays_ignored),
     ("a_caller_that_ignores_children_learns_the_code", ignored_children),
     ("a_signal_ends_the_wait", a_signal_ends_the_wait),
@@ -257,17 +261,19 @@ fn a_signal_may_end_it(scratch: &Scratch) {
     assert_eq!(end(wrapper).0, 143);
 }
 
+/// Whether a process is in this state (proc_pid_stat(5)).
+fn state(pid: Pid, letter: char) -> Option<()> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.contains(&format!(") {letter} ")).then_some(())
+}
+
 /// Both are news of a child (SIGCHLD).
 fn a_stop_is_no_end(scratch: &Scratch) {
     let script = "echo $$ >ready; while [ ! -e go ]; do sleep 0.02; done; exit 5";
     let wrapper = scratch.ours(&["hold", "sh", "-c", script]).spawn().unwrap();
     let command = Pid::from_raw(scratch.wait_for("ready").trim().parse().unwrap());
-    let is_stopped = || {
-        let stat = fs::read_to_string(format!("/proc/{command}/stat")).unwrap();
-        stat.contains(") T ").then_some(())
-    };
     kill(command, Signal::SIGSTOP).unwrap();
-    until("a stopped command", is_stopped);
+    until("a stopped command", || state(command, 'T'));
     kill(command, Signal::SIGCONT).unwrap();
     fs::write(scratch.at("go"), "").unwrap();
     assert_eq!(end(wrapper).0, 5);
@@ -281,9 +287,42 @@ fn a_terminals_signal_comes_once(scratch: &Scratch) {
     let mut child =
         command.stdin(Stdio::piped()).spawn().expect("script(1) is in the package bsdutils");
     scratch.wait_for("ready");
-    std::io::Write::write_all(child.stdin.as_mut().unwrap(), &[3]).unwrap();
+    child.stdin.as_mut().unwrap().write_all(&[3]).unwrap();
     let ran = end(child);
     assert_eq!(fs::read_to_string(scratch.at("heard")).unwrap(), "heard\n", "{ran:?}");
+}
+
+/// A shell with job control: Ctrl-Z, and `fg`.
+fn a_job_is_stopped_and_goes_on_as_a_whole(scratch: &Scratch) {
+    let words = ["-qefc", "exec bash --norc --noprofile -i", "/dev/null"];
+    let mut shell = scratch
+        .command("script", &words)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("script(1) is in the package bsdutils");
+    let mut keys = shell.stdin.take().unwrap();
+    let mut type_in = |text: &str| keys.write_all(text.as_bytes()).unwrap();
+    type_in(
+        // It starts nothing: who waits for a child to begin (vfork(2)) does not stop.
+        "mkfifo go; \"$SELF\" hold sh -c 'echo $PPID $$ >both; read x <go; exit 5'\n",
+    );
+    let both = scratch.wait_for("both");
+    let mut both = both.split_whitespace().map(|pid| Pid::from_raw(pid.parse().unwrap()));
+    let (wrapper, command) = (both.next().unwrap(), both.next().unwrap());
+    type_in("\x1a");
+    until("a stopped command", || state(command, 'T'));
+    until("a stopped wrapper", || state(wrapper, 'T'));
+    type_in("fg\n");
+    // Without waiting for a reader: none may come (fifo(7)).
+    let mut fifo = fs::File::options();
+    fifo.write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+    let mut go = until("a reader", || fifo.open(scratch.at("go")).ok());
+    go.write_all(b"\n").unwrap();
+    type_in("echo $? >code\n");
+    assert_eq!(scratch.wait_for("code"), "5\n");
+    type_in("exit 0\n");
+    drop(keys);
+    assert_eq!(end(shell).0, 0);
 }
 
 fn what_was_ignored_stays_ignored(scratch: &Scratch) {
