@@ -79,6 +79,12 @@ pub const LINE_TIME: Duration = Duration::from_secs(30);
 /// Lock files that a daemon keeps open.
 pub const KEPT_FILES: usize = 256;
 
+/// Of these, those of names without a device: anybody can invent names.
+pub const KEPT_WITHOUT_DEVICE: usize = KEPT_FILES / 2;
+
+/// With so many lock files in the lock directory, no name without a device is locked any more.
+pub const LOCKS_FOR_INVENTED: usize = 1024;
+
 /// Processes whose end a daemon waits for.
 pub const WATCHED_PROCESSES: usize = 512;
 

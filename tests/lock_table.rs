@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lfpd::device::name::DeviceName;
 use lfpd::device::os::{SYSTEMS, by_name};
+use lfpd::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, LOCKS_FOR_INVENTED};
 use lfpd::lock::table::{Places, Table};
 use lfpd::lock::{Answer, Outcome, Request};
 use lockfile::Pid;
@@ -794,4 +795,51 @@ fn a_late_record_does_not_replace_that_of_the_next_lock() {
     let record = fs::read_link(machine.path("state/LCK..ttyS1")).unwrap();
     late.settle();
     assert_eq!(fs::read_link(machine.path("state/LCK..ttyS1")).unwrap(), record);
+}
+
+/// A machine with the devices of this one.
+fn machine_with_devices() -> (Machine, Table) {
+    let machine = Machine::new();
+    let table = Table::new(Places {
+        system: by_name("linux").unwrap(),
+        dev_dir: PathBuf::from("/dev"),
+        lock_dir: machine.path("lock"),
+        search_dirs: Vec::new(),
+        state_dir: machine.path("state"),
+        udev_dir: machine.path("udev"),
+    });
+    (machine, table)
+}
+
+#[test]
+fn invented_names_leave_room_for_devices() {
+    let (machine, mut table) = machine_with_devices();
+    for number in 1..LOCKS_FOR_INVENTED {
+        fs::write(machine.lock_file(&format!("LCK..x{number}")), decimal(own())).unwrap();
+    }
+    assert_eq!(table.lock(&request("invented1", own())).outcome, Outcome::Done);
+    let answer = table.lock(&request("invented2", own()));
+    assert_eq!(answer.outcome, Outcome::Denied);
+    assert!(answer.events.iter().any(|event| event.text.contains("full of locks")));
+    assert_eq!(table.lock(&request("null", own())).outcome, Outcome::Done);
+    assert_eq!(table.unlock(&request("invented1", own())).outcome, Outcome::Done);
+    assert_eq!(table.unlock(&request("null", own())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("invented2", own())).outcome, Outcome::Done);
+}
+
+#[test]
+fn invented_names_are_kept_in_half_the_room() {
+    let (machine, mut table) = machine_with_devices();
+    table.keep_open(KEPT_FILES);
+    let is_kept = |name: &str| {
+        let file = File::open(machine.lock_file(&format!("LCK..{name}"))).unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err()
+    };
+    for number in 0..=KEPT_WITHOUT_DEVICE {
+        let device = format!("x{number}");
+        assert_eq!(table.lock(&request(&device, own())).outcome, Outcome::Done);
+        assert_eq!(is_kept(&device), number < KEPT_WITHOUT_DEVICE);
+    }
+    assert_eq!(table.lock(&request("null", own())).outcome, Outcome::Done);
+    assert!(is_kept("null"));
 }

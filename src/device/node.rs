@@ -72,6 +72,12 @@ impl Trail {
         self.names.iter().rev().chain(&self.links).map(String::as_str)
     }
 
+    /// Whether there is a device at its end. Anybody can make a plain file below `/dev/shm`.
+    #[must_use]
+    pub fn is_device(&self) -> bool {
+        self.node.is_some_and(|node| node.device.is_some())
+    }
+
     /// The name of the real node, relative to `/dev`.
     #[must_use]
     pub fn real(&self) -> &str {

@@ -49,15 +49,16 @@ impl Kept {
         self.files.values().any(|held| held.pid == pid)
     }
 
-    /// Keeps a lock that was just written. A lock for nobody is not kept: it is stale already.
-    pub(super) fn keep(&mut self, name: &Name, pid: Pid, published: Published) {
+    /// Keeps a lock that was just written, if there are fewer than `room` yet. A lock for nobody
+    /// is not kept: it is stale already.
+    pub(super) fn keep(&mut self, name: &Name, pid: Pid, published: Published, room: usize) {
         if self.is_wanted() {
-            self.hold(name, pid, published);
+            self.hold(name, pid, published, room);
         }
     }
 
-    fn hold(&mut self, name: &Name, pid: Pid, published: Published) {
-        let room = self.files.len() < self.limit || self.files.contains_key(name);
+    fn hold(&mut self, name: &Name, pid: Pid, published: Published, room: usize) {
+        let room = self.files.len() < self.limit.min(room) || self.files.contains_key(name);
         if !room || liveness(pid) == Liveness::Gone {
             return;
         }
@@ -86,7 +87,7 @@ impl Kept {
                 && judged.content() == form(pid);
             let (identity, modified) = (judged.identity(), judged.modified());
             if let Some(file) = ours.then(|| open(own, &name, identity)).flatten() {
-                self.hold(&name, pid, Published { file, identity, modified });
+                self.hold(&name, pid, Published { file, identity, modified }, self.limit);
             }
         }
     }

@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, fstat, lstat, stat};
 
+use crate::limits::LOCKS_FOR_INVENTED;
 use crate::stamp::Stamp;
 
 /// The beginnings of every lock file name that is ever looked for.
@@ -25,7 +26,11 @@ const FEW: usize = 128;
 /// As many entries of a directory are read through, and as many locks found in it, when all are
 /// asked for: anybody may fill `/tmp`.
 const LISTED: usize = 65_536;
-const LOCKS_LISTED: usize = 1024;
+const LOCKS_LISTED: usize = LOCKS_FOR_INVENTED;
+
+/// A directory with fewer bytes than this surely holds fewer locks than are listed: a file takes
+/// 20 bytes of a directory on tmpfs, and more elsewhere.
+const UNCROWDED: i64 = 16 * 1024;
 
 /// The open lock directories.
 #[derive(Debug)]
@@ -184,6 +189,12 @@ impl Place {
         })
     }
 
+    /// Whether so many locks are in it that there is no room for invented names.
+    pub(super) fn is_crowded(&self) -> bool {
+        let small = fstat(&self.directory).is_ok_and(|stat| stat.st_size < UNCROWDED);
+        !small && self.lock_names().len() >= LOCKS_FOR_INVENTED
+    }
+
     /// The files whose names are those of locks, in no order, up to a bound.
     pub(super) fn lock_names(&self) -> Vec<Name> {
         let Some(mut listing) = self.listing() else { return Vec::new() };
@@ -266,6 +277,13 @@ mod tests {
             std::fs::write(root.path().join(format!("LCK..x{number}")), "").unwrap();
         }
         assert_eq!(place.lock_names().len(), LOCKS_LISTED);
+        assert!(place.is_crowded());
+        std::fs::remove_file(root.path().join("LCK..x0")).unwrap();
+        assert!(place.is_crowded());
+        for number in 1..=4 {
+            std::fs::remove_file(root.path().join(format!("LCK..x{number}"))).unwrap();
+        }
+        assert!(!place.is_crowded());
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::device::links::Links;
 use crate::device::name::DeviceName;
 use crate::device::node::{Astray, Trail, follow};
 use crate::device::udev;
+use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE};
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
 /// it (FreeBSD's `uu_lock`, efax, and everybody who creates the file first and fills it then).
@@ -381,14 +382,16 @@ impl Table {
         self.kept.let_go(&forms.written, None);
         let mut open = self.open()?;
         let taken = self
-            .refuse_flock(&trail, request.pid)
+            .refuse_invented(&trail, &open.own)
+            .and_then(|()| self.refuse_flock(&trail, request.pid))
             .and_then(|()| self.clear_searched(&mut open, &forms))
             .and_then(|()| self.take_written(&open.own, &forms, request));
         self.open = Some(open);
         let published = taken?;
         self.remember_later(&forms, request.pid, &published);
+        let room = if trail.is_device() { KEPT_FILES } else { KEPT_WITHOUT_DEVICE };
         for (name, published) in forms.written.iter().zip(published) {
-            self.kept.keep(name, request.pid, published);
+            self.kept.keep(name, request.pid, published, room);
         }
         self.say(Weight::Info, format!("locked {} for pid {}", trail.real(), request.pid));
         Ok(())
@@ -449,6 +452,18 @@ impl Table {
             }
             if lives_long { state.remembering_starts() } else { state }
         })
+    }
+
+    /// A device that is not there may be locked, as one that was unplugged is unlocked; but not
+    /// without end, for anybody can invent names.
+    fn refuse_invented(&mut self, trail: &Trail, own: &Place) -> Result<(), Stop> {
+        if trail.is_device() || !own.is_crowded() {
+            return Ok(());
+        }
+        let (device, dir) = (trail.real(), own.path.display());
+        let text = format!("refused {device}: there is no such device, and {dir} is full of locks");
+        self.say(Weight::Notice, text);
+        Err(Outcome::Denied)
     }
 
     /// Programs that lock the open port leave no file; the kernel's list shows them.
