@@ -1,7 +1,7 @@
-//! What connections and held keys cost the lock server: memory, and the rate of short visits.
+//! What connections and held keys cost the lock server in memory, and how fast keys come and go.
 //!
-//! Resident memory is what the process owns; the kernel's socket buffers are not in it. A short
-//! visit is connect, one request, close. Its rate must not depend on how many keys are held.
+//! Resident memory is what the process owns; the kernel's socket buffers are not in it. For the rate
+//! of short visits beside held keys see `connect`.
 
 #[path = "server/mod.rs"]
 mod server;
@@ -10,16 +10,15 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use server::Server;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::net::TcpStream;
+use std::time::Instant;
 use std::{fs, io};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const IDLE_CONNECTIONS: [usize; 2] = [1_000, 10_000];
-const HELD_KEYS: [usize; 4] = [0, 10_000, 100_000, 1_000_000];
+const HELD_KEYS: [usize; 3] = [10_000, 100_000, 1_000_000];
 const KEYS_PER_BATCH: usize = 1_000;
-const VISITS: u32 = 3_000;
 
 fn main() -> Outcome<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -51,7 +50,6 @@ fn keys() -> Outcome<()> {
     let server = Server::dflockd()?;
     let start = resident_bytes(&server)?;
     let mut holder = BufReader::new(TcpStream::connect(server.address)?);
-    let mut base = 0.0;
     let mut held = 0;
     for count in HELD_KEYS {
         let began = Instant::now();
@@ -61,32 +59,26 @@ fn keys() -> Outcome<()> {
             held += KEYS_PER_BATCH;
         }
         let took = began.elapsed();
-        let rate = visits_per_second(server.address)?;
-        if count == 0 {
-            base = rate;
-            println!("no key held: {rate:.0} visits/s");
-            continue;
-        }
         let each = resident_bytes(&server)?.saturating_sub(start) / count as u64;
         println!(
-            "{count} keys held: {each} bytes each [< 300], {rate:.0} visits/s, {:.2} of those with \
-             no key [~1]; taken at {:.0} keys/s",
-            rate / base,
+            "{count} keys held: {each} bytes each [< 300], taken at {:.0} keys/s",
             made as f64 / took.as_secs_f64(),
         );
     }
     time_to_free(&server, holder)
 }
 
-/// Closes the connection that holds everything and waits until its last key is free.
+/// Closes the connection that holds everything and waits until its first and its last key are free,
+/// in whatever order they are freed.
 fn time_to_free(server: &Server, holder: BufReader<TcpStream>) -> Outcome<()> {
     let mut next = BufReader::new(TcpStream::connect(server.address)?);
     let last = HELD_KEYS.iter().max().map_or(0, |count| count - 1);
     let began = Instant::now();
     drop(holder);
-    write!(next.get_mut(), "l\nheld/{last}\n60 60\n")?;
+    write!(next.get_mut(), "l\nheld/{last}\n60 60\nl\nheld/0\n60 60\n")?;
     expect_line(&mut next, "ok ")?;
-    println!("holder of all keys gone: its last key is free after {:.0?}", began.elapsed());
+    expect_line(&mut next, "ok ")?;
+    println!("holder of all keys gone: first and last key are free after {:.0?}", began.elapsed());
     Ok(())
 }
 
@@ -103,16 +95,6 @@ fn expect_line(reader: &mut BufReader<TcpStream>, start: &str) -> Outcome<()> {
     if line.starts_with(start) { Ok(()) } else { Err(format!("answer {line:?}").into()) }
 }
 
-fn visits_per_second(address: SocketAddr) -> Outcome<f64> {
-    let began = Instant::now();
-    for _ in 0..VISITS {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        ping(&mut stream)?;
-    }
-    Ok(f64::from(VISITS) / began.elapsed().as_secs_f64())
-}
-
 fn ping(stream: &mut TcpStream) -> Outcome<()> {
     stream.write_all(b"ping\n_\n_\n")?;
     let mut answer = [0; 3];
@@ -122,7 +104,7 @@ fn ping(stream: &mut TcpStream) -> Outcome<()> {
 
 /// Resident memory from /proc/PID/status.
 fn resident_bytes(server: &Server) -> io::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{}/status", server.pid()))?;
+    let text = fs::read_to_string(format!("/proc/{}/status", server.child.id()))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("no VmRSS line"))

@@ -70,9 +70,9 @@ fn load(server: &Server, connections: u32, length: Duration) -> Result<Measured,
     plan.connections = connections;
     plan.length = Length::Time(length);
     plan.warm_up = WARM_UP;
-    let before = cpu_time(server.pid())?;
+    let before = cpu_time(server.child.id())?;
     let report: Report = dflockd::load::run(&plan)?;
-    let cpu = cpu_time(server.pid())?.saturating_sub(before);
+    let cpu = cpu_time(server.child.id())?.saturating_sub(before);
     if !report.refusals.is_empty() || report.closed > 0 || report.overlaps > 0 {
         return Err(format!("the server did not behave:\n{report}").into());
     }

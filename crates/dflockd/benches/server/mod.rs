@@ -38,11 +38,6 @@ impl Server {
         }
         Ok(server)
     }
-
-    /// The process to ask the kernel about.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
 }
 
 impl Drop for Server {
