@@ -35,10 +35,7 @@ fn token(dflock: &Running) -> String {
 fn assert_stopped(dflock: Running, command: Pid, why: &str) {
     let end = dflock.end();
     assert_eq!(end.code, 74, "{end:?}");
-    assert!(
-        end.stderr.contains("lease lost, command stopped: ") && end.stderr.contains(why),
-        "{end:?}"
-    );
+    assert!(end.stderr.contains("lease lost: ") && end.stderr.contains(why), "{end:?}");
     assert!(!lives(command));
 }
 

@@ -65,7 +65,8 @@ fn nobody_is_there(#[case] words: &[&str]) {
 fn a_silent_server_is_not_waited_for_for_ever() {
     let server = stranger(None);
     let end = run(&mut bare(&["ping", "--server", &server, "--patience", "1"]));
-    assert_eq!((end.code, &*end.stderr), (69, "dflock: the server does not answer\n"));
+    let said = format!("dflock: {server}: the server does not answer\n");
+    assert_eq!((end.code, end.stderr), (69, said));
 }
 
 #[test]
@@ -188,6 +189,21 @@ fn every_server_is_asked_for_ping_and_stats() {
         let rows: serde_json::Value = serde_json::from_str(&end.stdout).unwrap();
         assert_eq!(rows.as_array().unwrap().len(), 2, "{end:?}");
     }
+}
+
+/// One that is not there keeps nobody from hearing of the others.
+#[rstest]
+fn one_of_several_is_not_there(#[values("ping", "stats")] word: &str) {
+    let daemon = Daemon::start(&[]);
+    let mute = stranger(Some(b"hello\n"));
+    let list = format!("127.0.0.1:1,{},{mute}", daemon.address);
+    let end = run(&mut bare(&[word, "--server", &list]));
+    assert_eq!(end.code, 76, "{end:?}");
+    assert!(end.stdout.starts_with(&format!("{}: ", daemon.address)), "{end:?}");
+    let complaints: Vec<&str> = end.stderr.lines().collect();
+    let [absent, strange] = complaints.as_slice() else { panic!("{end:?}") };
+    assert!(absent.starts_with("dflock: cannot connect to 127.0.0.1:1: "), "{end:?}");
+    assert_eq!(*strange, format!("dflock: {mute}: not a dflockd answer: hello"));
 }
 
 #[rstest]

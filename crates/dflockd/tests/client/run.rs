@@ -7,7 +7,7 @@ use rstest::rstest;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 #[rstest]
 #[case::fine("exit 0", 0)]
@@ -162,6 +162,42 @@ fn a_signal_ends_the_wait(#[case] signal: Signal) {
     assert_eq!(holder.ask("r", "k", &token), "ok");
 }
 
+/// The first process of a container, whom signals do not kill by themselves.
+#[test]
+fn a_signal_ends_the_wait_of_a_first_process() {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    holder.take("k", "0");
+    let mut container = Command::new("unshare");
+    container.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    container.args([env!("CARGO_BIN_EXE_dflock"), "run", "k", "--", "echo", "it ran"]);
+    container.env("DFLOCK_SERVERS", daemon.address.to_string()).stdin(Stdio::null());
+    let container = start(&mut container);
+    daemon.until_stats("\"waiters\":1");
+    let children = format!("/proc/{0}/task/{0}/children", container.pid());
+    let first = fs::read_to_string(children).unwrap().trim().parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(first), Signal::SIGTERM).unwrap();
+    let end = container.end();
+    assert_eq!((end.code, &*end.stdout), (128 + 15, ""), "{end:?}");
+    daemon.until_stats("\"waiters\":0");
+}
+
+/// A server whose machine is gone says nothing; the kernel is told to ask for it.
+#[test]
+fn who_waits_has_the_kernel_ask_for_the_server() {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    holder.take("k", "0");
+    let waiting = start(&mut dflock(&daemon, &["run", "k", "--", "true"]));
+    daemon.until_stats("\"waiters\":1");
+    let table =
+        run(Command::new("ss").args(["-tnopH", "dport", "=", &daemon.address.port().to_string()]));
+    let own = format!("pid={},", waiting.pid());
+    let line = table.stdout.lines().find(|line| line.contains(&own));
+    let line = line.unwrap_or_else(|| panic!("ss (package iproute2) shows no {own}: {table:?}"));
+    assert!(line.contains("timer:(keepalive,"), "{line}");
+}
+
 #[rstest]
 #[case::busy(&["--timeout", "0"], 1, "dflock: held by somebody else\n")]
 #[case::timed_out(&["--timeout", "1"], 75, "dflock: timed out waiting\n")]
@@ -269,7 +305,7 @@ fn the_command_does_not_outlive_a_killed_dflock() {
 #[test]
 fn the_code_arrives_although_children_are_ignored() {
     let daemon = Daemon::start(&[]);
-    let mut bash = std::process::Command::new("env");
+    let mut bash = Command::new("env");
     bash.env_clear().env("PATH", crate::program::PATH);
     bash.env("DFLOCK_SERVERS", daemon.address.to_string()).stdin(Stdio::null());
     bash.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_dflock")]);

@@ -3,8 +3,8 @@
 use super::args::{Acquire, Bench, Claimed, Held, Reach, Renew};
 use super::outcome::Failure;
 use super::signals::{ENDING, Signals};
-use super::{print, print_all, reach};
-use crate::client::{Claim, Client, ClientError, Connection, Grant, Key, Lease, Refusal, Token};
+use super::{complain, print, print_all, reach};
+use crate::client::{Claim, Client, ClientError, Grant, Key, Lease, Refusal, ServerAddress, Token};
 use crate::load::{Keys, Length, Plan};
 use serde_json::{Value, json};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -130,32 +130,64 @@ fn unknown_word(error: ClientError) -> ClientError {
     error
 }
 
+/// What the servers that answered said, and what was wrong with the last of the others, whose
+/// predecessors have been complained of.
+struct Answers<T> {
+    rows: Vec<(String, T)>,
+    failure: Option<Failure>,
+}
+
+impl<T> Answers<T> {
+    fn new() -> Self {
+        Self { rows: Vec::new(), failure: None }
+    }
+
+    fn add(&mut self, server: &ServerAddress, answer: Result<T, ClientError>, json: bool) {
+        match answer {
+            Ok(answer) => self.rows.push((server.to_string(), answer)),
+            Err(error) => {
+                let failure = Failure::Asked(server.clone(), unknown_word(error));
+                if let Some(earlier) = self.failure.replace(failure) {
+                    complain(&earlier, json);
+                }
+            }
+        }
+    }
+
+    fn show(self, text: &str) -> Result<(), Failure> {
+        if !self.rows.is_empty() {
+            print(text.as_bytes())?;
+        }
+        self.failure.map_or(Ok(()), Err)
+    }
+}
+
 pub(super) async fn ping(client: &Client, json: bool) -> Result<(), Failure> {
-    let mut answers = Vec::new();
+    let mut answers = Answers::new();
     for server in client.servers() {
         let began = Instant::now();
-        client.connect_to(server).await?.ping().await.map_err(unknown_word)?;
-        let millis = began.elapsed().as_secs_f64() * 1e3;
-        answers.push((server.to_string(), millis));
+        let pong = async { client.connect_to(server).await?.ping().await };
+        let pong = pong.await.map(|()| began.elapsed().as_secs_f64() * 1e3);
+        answers.add(server, pong, json);
     }
     let text = if json {
-        let rows = answers.iter().map(|(server, ms)| json!({ "server": server, "ms": ms }));
+        let rows = answers.rows.iter().map(|(server, ms)| json!({ "server": server, "ms": ms }));
         format!("{}\n", Value::from_iter(rows))
     } else {
-        answers.iter().map(|(server, ms)| format!("{server}: ok, {ms:.1} ms\n")).collect()
+        answers.rows.iter().map(|(server, ms)| format!("{server}: ok, {ms:.1} ms\n")).collect()
     };
-    print(text.as_bytes())
+    answers.show(&text)
 }
 
 pub(super) async fn stats(client: &Client, json: bool) -> Result<(), Failure> {
-    let mut bodies = Vec::new();
+    let mut answers = Answers::new();
     for server in client.servers() {
-        let mut connection: Connection = client.connect_to(server).await?;
-        let body = connection.stats().await.map_err(unknown_word)?;
-        bodies.push((server.to_string(), body));
+        let body = async { client.connect_to(server).await?.stats().await };
+        answers.add(server, body.await, json);
     }
-    let text = match (&*bodies, json) {
-        ([(_, body)], true) => format!("{body}\n"),
+    let is_alone = client.servers().len() == 1;
+    let text = match (&*answers.rows, json) {
+        ([(_, body)], true) if is_alone => format!("{body}\n"),
         (several, true) => {
             let rows = several.iter().map(|(server, body)| {
                 let body: Value = serde_json::from_str(body).unwrap_or(Value::Null);
@@ -165,7 +197,7 @@ pub(super) async fn stats(client: &Client, json: bool) -> Result<(), Failure> {
         }
         (several, false) => several.iter().map(|(server, body)| table(server, body)).collect(),
     };
-    print(text.as_bytes())
+    answers.show(&text)
 }
 
 /// The figures of one server for people. Keys are shown without control characters.
@@ -226,9 +258,7 @@ pub(super) fn bench(bench: &Bench, reach: &Reach, json: bool) -> Result<u8, Fail
     Ok(u8::from(report.overlaps > 0))
 }
 
-fn load_failure(
-    server: &crate::client::ServerAddress,
-) -> impl FnOnce(crate::load::LoadError) -> Failure {
+fn load_failure(server: &ServerAddress) -> impl FnOnce(crate::load::LoadError) -> Failure {
     use crate::load::LoadError;
     let server = server.clone();
     move |error| match error {

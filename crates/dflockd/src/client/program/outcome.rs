@@ -1,6 +1,6 @@
 //! How a `dflock` command can end: one closed list, one table to exit codes and words.
 
-use crate::client::{ClientError, Loss, Refusal};
+use crate::client::{ClientError, Loss, Refusal, ServerAddress};
 use std::fmt;
 use std::io;
 
@@ -23,40 +23,21 @@ pub(super) enum Failure {
     System(&'static str, io::Error),
     /// Whatever the client library reports.
     Client(ClientError),
+    /// The same of one of several servers that were asked.
+    Asked(ServerAddress, ClientError),
 }
 
 impl Failure {
     /// See the table in `dflock --help` and dflock(1).
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Busy | Self::Client(ClientError::Refused(Refusal::Error)) => 1,
-            Self::Usage(_)
-            | Self::Client(
-                ClientError::Term(_)
-                | ClientError::NoServer
-                | ClientError::Refused(Refusal::LimitMismatch),
-            ) => 64,
-            Self::Client(
-                ClientError::Connect { .. }
-                | ClientError::Broken(_)
-                | ClientError::Silent
-                | ClientError::Refused(
-                    Refusal::MaxLocks
-                    | Refusal::MaxWaiters
-                    | Refusal::NotEnqueued
-                    | Refusal::AlreadyEnqueued
-                    | Refusal::LeaseExpired
-                    | Refusal::Draining,
-                ),
-            ) => 69,
+            Self::Busy => 1,
+            Self::Usage(_) => 64,
             Self::System(..) => 71,
             Self::Lost(_) => 74,
             Self::TimedOut => 75,
-            Self::Client(ClientError::Strange(_)) => 76,
-            Self::Client(ClientError::Refused(Refusal::Auth)) => 77,
-            Self::Settings(_) | Self::ReleasedOnDisconnect | Self::Client(ClientError::Tls(_)) => {
-                78
-            }
+            Self::Settings(_) | Self::ReleasedOnDisconnect => 78,
+            Self::Client(error) | Self::Asked(_, error) => client_code(error),
         }
     }
 
@@ -70,8 +51,31 @@ impl Failure {
             Self::Usage(_) => "usage",
             Self::Settings(_) => "settings",
             Self::System(..) => "system",
-            Self::Client(error) => client_word(error),
+            Self::Client(error) | Self::Asked(_, error) => client_word(error),
         }
+    }
+}
+
+fn client_code(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Refused(Refusal::Error) => 1,
+        ClientError::Term(_)
+        | ClientError::NoServer
+        | ClientError::Refused(Refusal::LimitMismatch) => 64,
+        ClientError::Connect { .. }
+        | ClientError::Broken(_)
+        | ClientError::Silent
+        | ClientError::Refused(
+            Refusal::MaxLocks
+            | Refusal::MaxWaiters
+            | Refusal::NotEnqueued
+            | Refusal::AlreadyEnqueued
+            | Refusal::LeaseExpired
+            | Refusal::Draining,
+        ) => 69,
+        ClientError::Strange(_) => 76,
+        ClientError::Refused(Refusal::Auth) => 77,
+        ClientError::Tls(_) => 78,
     }
 }
 
@@ -91,7 +95,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Busy => f.write_str("held by somebody else"),
             Self::TimedOut => f.write_str("timed out waiting"),
-            Self::Lost(loss) => write!(f, "lease lost, command stopped: {loss}"),
+            Self::Lost(loss) => write!(f, "lease lost: {loss}"),
             Self::ReleasedOnDisconnect => f.write_str(
                 "the server released the lock when this connection closed; use `dflock run` or \
                  --hold, or a server with --auto-release-on-disconnect=false",
@@ -101,7 +105,11 @@ impl fmt::Display for Failure {
             Self::Client(ClientError::Refused(Refusal::Error)) => {
                 f.write_str("the token does not hold this key")
             }
-            Self::Client(error) => error.fmt(f),
+            // These name their server themselves.
+            Self::Client(error) | Self::Asked(_, error @ ClientError::Connect { .. }) => {
+                error.fmt(f)
+            }
+            Self::Asked(server, error) => write!(f, "{server}: {error}"),
         }
     }
 }

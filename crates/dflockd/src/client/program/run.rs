@@ -5,11 +5,12 @@ use super::ask;
 use super::child::{Change, Child};
 use super::complain;
 use super::outcome::Failure;
-use super::signals::Signals;
+use super::signals::{ENDING, Signals};
 use super::terminal::{Terminal, in_pipeline};
 use crate::client::{Client, Lease, Loss};
 use nix::sys::signal::{Signal, raise};
 use std::ffi::OsString;
+use std::future::pending;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
@@ -47,10 +48,11 @@ pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Fai
     // Until the lock is ours, signals end this process as they end any other, and the place in
     // the line with it.
     let claim = ask::claim(&run.claimed, &client)?;
-    let lease = match claim.acquire(ask::timeout_s(&run.claimed)).await? {
-        Some(lease) => lease,
-        None => return not_granted(run, json),
+    let lease = tokio::select! {
+        lease = claim.acquire(ask::timeout_s(&run.claimed)) => lease?,
+        code = told_to_end_as_process_1() => return code,
     };
+    let Some(lease) = lease else { return not_granted(run, json) };
     let signals = match Signals::catch(&HEARD) {
         Ok(signals) => signals,
         Err(error) => return give_up(lease, Failure::System("signals", error)).await,
@@ -63,6 +65,16 @@ pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Fai
         }
         Err(failure) => give_up(lease, failure).await,
     }
+}
+
+/// The first process of a container does not die of signals by itself (pid_namespaces(7)).
+async fn told_to_end_as_process_1() -> Result<u8, Failure> {
+    if std::process::id() != 1 {
+        return pending().await;
+    }
+    let mut signals = Signals::catch(&ENDING).map_err(|error| Failure::System("signals", error))?;
+    let signal = signals.next().await;
+    Ok(u8::try_from(128 + signal as i32).unwrap_or(128))
 }
 
 /// Nothing was started: what went wrong matters more than whether the release went well.
