@@ -7,6 +7,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
 
 const JSON: &str = "application/json";
 
@@ -107,6 +109,26 @@ fn hosts(#[case] host: &str, #[case] want: &str) {
     let site = Site::start(&["--http-host", host]);
     assert!(site.http.to_string().contains(want));
     assert_eq!(site.get("/health").json(), json!({"status": "ok"}));
+}
+
+/// The service manager's socket is for locks; HTTP has its own port beside it.
+#[test]
+fn beside_a_socket_of_the_service_manager() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let port = free_port();
+    let script = format!(
+        "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec {} --port 1 --http-port {port}",
+        env!("CARGO_BIN_EXE_dflockd")
+    );
+    let mut command = Command::new("/bin/sh");
+    command.env_clear().args(["-c", &script]).stdin(Stdio::from(OwnedFd::from(listener)));
+    let daemon = Daemon::run(&mut command);
+    assert_eq!(daemon.address, address);
+    daemon.logged("msg=\"HTTP listening\"");
+    let site = Site { daemon, http: ([127, 0, 0, 1], port).into() };
+    let _holder = site.hold(["k".to_owned()].into_iter());
+    assert_eq!(site.holders()["keys"][0]["key"], "k");
 }
 
 /// Times differ from moment to moment; the rest must not.
