@@ -42,43 +42,43 @@ pub struct Open {
     absent: Vec<Absence>,
 }
 
-/// A directory that is missing as long as the nearest one above it stays as it is.
+/// Directories that are missing as long as the nearest one above them stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absence {
-    /// The directory.
-    pub path: PathBuf,
-    /// The nearest one above it that exists.
-    pub ancestor: PathBuf,
+    /// The nearest directory above that exists.
+    pub ancestor: String,
     /// The state of that one when it was looked at.
     pub stamp: Stamp,
+    /// The directories.
+    pub paths: Vec<String>,
 }
 
-/// Directories above those that are searched, each looked at once.
-#[derive(Debug, Default)]
-struct Ancestors {
-    stamps: Vec<(PathBuf, Option<Stamp>)>,
-}
-
-impl Ancestors {
-    fn stamp(&mut self, path: &Path) -> Option<Stamp> {
-        if let Some((_, stamp)) = self.stamps.iter().find(|(known, _)| known == path) {
-            return *stamp;
-        }
-        let stamp = stat(path).ok().and_then(|stat| Stamp::of(&stat));
-        self.stamps.push((path.to_owned(), stamp));
-        stamp
+impl Absence {
+    fn holds(&self) -> bool {
+        stamp_of(Path::new(&self.ancestor)) == Some(self.stamp)
     }
 
-    /// Whatever was made since the path was found missing has changed the ancestor by now; so the
-    /// path is looked at again, behind the ancestor.
-    fn absence(&mut self, path: &Path) -> Option<Absence> {
-        let above = path.ancestors().skip(1);
+    /// Adds a directory that was found missing. Whatever was made since has changed the ancestor
+    /// by now; so it is looked at again, behind the ancestor.
+    fn note(absences: &mut Vec<Self>, path: &Path, now: SystemTime) -> Option<()> {
+        let ancestors = path.ancestors().skip(1);
         let (ancestor, stamp) =
-            above.into_iter().find_map(|above| Some((above, self.stamp(above)?)))?;
+            ancestors.into_iter().find_map(|above| Some((above, stamp_of(above)?)))?;
         let first = path.ancestors().find(|below| below.parent() == Some(ancestor))?;
-        let is_missing = lstat(first) == Err(Errno::ENOENT);
-        is_missing.then(|| Absence { path: path.to_owned(), ancestor: ancestor.to_owned(), stamp })
+        if !stamp.is_settled(now) || lstat(first) != Err(Errno::ENOENT) {
+            return None;
+        }
+        let (ancestor, path) = (ancestor.to_str()?, path.to_str()?.to_owned());
+        match absences.iter_mut().find(|known| known.ancestor == ancestor && known.stamp == stamp) {
+            Some(known) => known.paths.push(path),
+            None => absences.push(Self { ancestor: ancestor.to_owned(), stamp, paths: vec![path] }),
+        }
+        Some(())
     }
+}
+
+fn stamp_of(directory: &Path) -> Option<Stamp> {
+    Stamp::of(&stat(directory).ok()?)
 }
 
 /// One open lock directory.
@@ -109,14 +109,14 @@ impl Open {
         let own = Place::open(own)?;
         let mut known: Vec<Identity> = vec![own.directory.identity()];
         let mut places = Vec::new();
-        let mut ancestors = Ancestors::default();
-        let mut absent = Vec::new();
+        let holding = seen.iter().filter(|absence| absence.holds());
+        let mut absent: Vec<Absence> = holding.cloned().collect();
+        let missing: Vec<String> =
+            absent.iter().flat_map(|absence| &absence.paths).cloned().collect();
+        let now = SystemTime::now();
         for path in others {
-            if let Some(absence) = seen.iter().find(|absence| absence.path == *path) {
-                if ancestors.stamp(&absence.ancestor) == Some(absence.stamp) {
-                    absent.push(absence.clone());
-                    continue;
-                }
+            if path.to_str().is_some_and(|path| missing.iter().any(|known| known == path)) {
+                continue;
             }
             match Place::open(path) {
                 Ok(place) if known.contains(&place.directory.identity()) => {}
@@ -125,7 +125,7 @@ impl Open {
                     places.push(place);
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    absent.extend(ancestors.absence(path));
+                    Absence::note(&mut absent, path, now);
                 }
                 Err(_) => {}
             }
@@ -135,8 +135,8 @@ impl Open {
 
     /// The directories that are missing, as far as others need not look for them again.
     #[must_use]
-    pub fn absent(&self, now: SystemTime) -> Vec<Absence> {
-        self.absent.iter().filter(|absence| absence.stamp.is_settled(now)).cloned().collect()
+    pub fn absent(&self) -> &[Absence] {
+        &self.absent
     }
 
     /// The directories to be searched that are known to hold no locks, each in its state then.

@@ -43,9 +43,12 @@ impl Seen {
         for stamp in self.lockless.iter().take(DIRECTORIES) {
             writeln!(text, "lockless {stamp}").ok()?;
         }
-        for Absence { path, ancestor, stamp } in self.absent.iter().take(DIRECTORIES) {
-            let (path, ancestor) = (word(path.to_str()?)?, word(ancestor.to_str()?)?);
-            writeln!(text, "absent {stamp}\t{ancestor}\t{path}").ok()?;
+        for Absence { ancestor, stamp, paths } in self.absent.iter().take(DIRECTORIES) {
+            write!(text, "absent {stamp}\t{}", word(ancestor)?).ok()?;
+            for path in paths {
+                write!(text, "\t{}", word(path)?).ok()?;
+            }
+            text.push('\n');
         }
         if let Some(known) = &self.links {
             writeln!(text, "dev {}", known.stamp).ok()?;
@@ -73,8 +76,9 @@ impl Seen {
                 "absent" if seen.absent.len() < DIRECTORIES => {
                     let mut words = rest.split('\t');
                     let stamp = Stamp::parse(words.next()?)?;
-                    let (ancestor, path) = (words.next()?.into(), words.next()?.into());
-                    seen.absent.push(Absence { path, ancestor, stamp });
+                    let ancestor = words.next()?.to_owned();
+                    let paths = words.map(str::to_owned).collect();
+                    seen.absent.push(Absence { ancestor, stamp, paths });
                 }
                 "dev" if seen.links.is_none() => {
                     seen.links = Some(Known { stamp: Stamp::parse(rest)?, links: Vec::new() });
@@ -105,8 +109,9 @@ mod tests {
         Stamp::parse(&format!("1:2:3:{number}")).unwrap()
     }
 
-    fn absence(path: &str) -> Absence {
-        Absence { path: path.into(), ancestor: "/etc".into(), stamp: stamp(5) }
+    fn absence(paths: &[&str]) -> Absence {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        Absence { ancestor: "/etc".into(), stamp: stamp(5), paths }
     }
 
     fn known(links: &[(&str, &str)]) -> Option<Known> {
@@ -117,11 +122,11 @@ mod tests {
     #[rstest]
     #[case::nothing(Seen::default())]
     #[case::directories(Seen { lockless: vec![stamp(1), stamp(2)], ..Seen::default() })]
-    #[case::absences(Seen { absent: vec![absence("/usr/spool/x y"), absence("/etc/locks")], ..Seen::default() })]
+    #[case::absences(Seen { absent: vec![absence(&["/usr/spool/x y", "/usr/spool"]), absence(&[])], ..Seen::default() })]
     #[case::no_links(Seen { links: known(&[]), ..Seen::default() })]
     #[case::links(Seen {
         lockless: vec![stamp(1)],
-        absent: vec![absence("/etc/locks")],
+        absent: vec![absence(&["/etc/locks"])],
         links: known(&[("fd", "/proc/self/fd"), ("my modem", "ttyS0"), ("empty", "")]),
     })]
     fn it_survives_being_written(#[case] seen: Seen) {
@@ -131,7 +136,7 @@ mod tests {
     #[rstest]
     #[case::unknown_word("lockless 1:2:3:4\nlocked 1:2:3:4\n")]
     #[case::no_stamp("lockless\n")]
-    #[case::no_path("absent 1:2:3:4\t/etc\n")]
+    #[case::no_ancestor("absent 1:2:3:4\n")]
     #[case::bad_stamp("lockless 1:2:3\n")]
     #[case::link_before_directory("link a\tb\ndev 1:2:3:4\n")]
     #[case::link_without_target("dev 1:2:3:4\nlink a\n")]

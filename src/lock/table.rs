@@ -194,7 +194,7 @@ impl Table {
         let Some(open) = self.open.as_ref().filter(|_| !self.kept.is_wanted()) else { return };
         let seen = Seen {
             lockless: open.lockless().collect(),
-            absent: open.absent(SystemTime::now()),
+            absent: open.absent().to_vec(),
             links: self.links.known().cloned(),
         };
         if seen.says_more_than(&self.seen) {
