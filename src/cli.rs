@@ -28,6 +28,9 @@ use crate::serve::{Service, stdio};
 const STATE_DIR: &str = "/run/lfpd";
 const BANNER_VERSION: &str = "rxtx-1.5-9";
 
+/// The exit code for help that could not be written (`EX_IOERR` in sysexits.h).
+const OUTPUT_FAILED: u8 = 74;
+
 /// Serves the Lock File Protocol: one client on standard input and output, as inetd starts it, or
 /// many where it listens.
 ///
@@ -116,9 +119,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             descriptors.explain(&error.to_string());
             ExitCode::from(2)
         }
-        Err(answer) => {
-            let _ = answer.print();
-            ExitCode::SUCCESS
+        Err(text) => {
+            let Err(error) = answer::print(&text.to_string()) else { return ExitCode::SUCCESS };
+            descriptors.explain(&format!("lfpd: standard output: {error}\n"));
+            ExitCode::from(OUTPUT_FAILED)
         }
     }
 }

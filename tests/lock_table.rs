@@ -843,3 +843,23 @@ fn invented_names_are_kept_in_half_the_room() {
     assert_eq!(table.lock(&request("null", own())).outcome, Outcome::Done);
     assert!(is_kept("null"));
 }
+
+#[rstest]
+#[case::where_locks_are_written("lock")]
+#[case::where_locks_are_searched("other")]
+fn records_are_kept_out_of_lock_directories(#[case] state_dir: &str) {
+    let (_machine, mut places) = machine_that_was_seen();
+    let state_dir = places.dev_dir.with_file_name(state_dir);
+    places.state_dir.clone_from(&state_dir);
+    let mut table = Table::new(places);
+    table.prepare();
+    let answer = table.lock(&request("modem", own()));
+    assert_eq!(answer.outcome, Outcome::Done);
+    assert!(answer.events.iter().any(|event| event.text.contains("is a directory of locks")));
+    table.settle();
+    let is_link = |name: &String| fs::symlink_metadata(state_dir.join(name)).unwrap().is_symlink();
+    assert_eq!(listing(&state_dir).iter().filter(|name| is_link(name)).count(), 0);
+    assert_eq!(table.lock(&request("modem", own())).outcome, Outcome::Busy);
+    assert_eq!(table.unlock(&request("modem", own())).outcome, Outcome::Done);
+    assert_eq!(listing(&state_dir), [""; 0]);
+}

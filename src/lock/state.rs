@@ -29,6 +29,7 @@ const SEEN: &str = "seen";
 #[derive(Debug)]
 pub struct State {
     handle: Option<OwnedFd>,
+    identity: Option<Identity>,
     everybodys: bool,
     here: Option<Here>,
     starts: Starts,
@@ -135,12 +136,24 @@ impl State {
     pub fn open(path: &Path) -> Self {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let handle = nix::fcntl::open(path, flags, Mode::empty()).ok();
-        let everybodys = handle.as_ref().is_some_and(|handle| {
-            let mode = fstat(handle).map(|stat| Mode::from_bits_truncate(stat.st_mode));
-            mode.is_ok_and(|mode| mode.contains(Mode::S_IWOTH))
-        });
+        let stat = handle.as_ref().and_then(|handle| fstat(handle).ok());
+        let everybodys =
+            stat.is_some_and(|stat| Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_IWOTH));
         let handle = handle.filter(|_| !everybodys);
-        Self { handle, everybodys, here: None, starts: Starts::Asked }
+        let identity = stat.map(|stat| Identity { device: stat.st_dev, inode: stat.st_ino });
+        Self { handle, identity, everybodys, ..Self::none() }
+    }
+
+    /// No state directory.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { handle: None, identity: None, everybodys: false, here: None, starts: Starts::Asked }
+    }
+
+    /// Which directory it is.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity
     }
 
     /// Whether there is a state directory, but one that everybody may write.

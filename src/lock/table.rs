@@ -157,9 +157,11 @@ impl Table {
         if let Some(known) = self.seen.links.clone() {
             self.links.believe(known);
         }
-        if self.open.is_none() {
-            let Places { lock_dir, search_dirs, .. } = &self.places;
-            self.open = Open::all(lock_dir, search_dirs, &self.seen.absent).ok();
+        let known = self.journal.len();
+        match self.open() {
+            Ok(open) => self.open = Some(open),
+            // It is said when it matters.
+            Err(_) => self.journal.truncate(known),
         }
         let now = SystemTime::now();
         for place in self.open.iter_mut().flat_map(|open| &mut open.others) {
@@ -435,10 +437,24 @@ impl Table {
             return Ok(open);
         }
         let Places { lock_dir, search_dirs, .. } = &self.places;
-        Open::all(lock_dir, search_dirs, &self.seen.absent).map_err(|error| {
+        let open = Open::all(lock_dir, search_dirs, &self.seen.absent).map_err(|error| {
             self.say(Weight::Warning, format!("no lock can be written: {error}"));
             Outcome::Denied
-        })
+        })?;
+        self.keep_records_apart(&open);
+        Ok(open)
+    }
+
+    /// A record has its lock's name: in a directory of locks one would take the other's place.
+    fn keep_records_apart(&mut self, open: &Open) {
+        let mut places = std::iter::once(&open.own).chain(&open.others);
+        let identity = self.state().identity();
+        if identity.is_some() && places.any(|place| Some(place.directory.identity()) == identity) {
+            let dir = self.places.state_dir.display();
+            let text = format!("no notes are kept in {dir}: it is a directory of locks");
+            self.say(Weight::Warning, text);
+            self.state = Some(State::none());
+        }
     }
 
     fn state(&mut self) -> &mut State {

@@ -225,3 +225,14 @@ fn a_full_disk_is_not_silent(#[case] words: &str) {
     let end = bench.shell(User::Alice, &line);
     assert_eq!(end.output(), "code 0\n", "{end}");
 }
+
+#[test]
+fn a_full_disk_is_told_by_the_service_too() {
+    let bench = Bench::open();
+    for word in ["--help", "--version"] {
+        let line = format!("/run/test/lfpd {word} >/dev/full; echo code $?");
+        let end = bench.shell(User::Alice, &line);
+        assert!(end.said("code 74"), "{end}");
+        assert!(end.said("lfpd: standard output: No space left on device"), "{end}");
+    }
+}
