@@ -77,7 +77,7 @@ _dflock() {
 
     case "${cmd}" in
         dflock)
-            opts="-s -h -V --server --auth-token-file --tls --tls-ca --tls-name --patience --json --help --version run acquire release renew stats ping bench completions help"
+            opts="-s -h -V --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help --version run acquire release renew stats ping bench completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -107,6 +107,10 @@ _dflock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --read-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -115,7 +119,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__acquire)
-            opts="-t -s -h --timeout --ttl --limit --hold --server --auth-token-file --tls --tls-ca --tls-name --patience --json --help"
+            opts="-t -s -h --timeout --ttl --limit --hold --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -161,6 +165,10 @@ _dflock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --read-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -169,7 +177,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__bench)
-            opts="-c -d -n -k -t -s -h --connections --duration --pairs --keys --depth --limit --timeout --ttl --warm-up --prefix --server --auth-token-file --tls --tls-ca --tls-name --patience --json --help"
+            opts="-c -d -n -k -t -s -h --connections --duration --pairs --keys --depth --limit --timeout --ttl --warm-up --prefix --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -259,6 +267,10 @@ _dflock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --read-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -267,7 +279,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__completions)
-            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --json --help bash elvish fish powershell zsh"
+            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -294,6 +306,10 @@ _dflock() {
                     return 0
                     ;;
                 --patience)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --read-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -445,7 +461,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__ping)
-            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --json --help"
+            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -472,6 +488,10 @@ _dflock() {
                     return 0
                     ;;
                 --patience)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --read-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -483,7 +503,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__release)
-            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --json --help"
+            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -513,6 +533,10 @@ _dflock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --read-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -521,7 +545,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__renew)
-            opts="-s -h --ttl --server --auth-token-file --tls --tls-ca --tls-name --patience --json --help"
+            opts="-s -h --ttl --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -555,6 +579,10 @@ _dflock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --read-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -563,7 +591,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__run)
-            opts="-t -E -s -h --timeout --ttl --limit --grace --busy-exit-code --server --auth-token-file --tls --tls-ca --tls-name --patience --json --help"
+            opts="-t -E -s -h --timeout --ttl --limit --grace --busy-exit-code --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -621,6 +649,10 @@ _dflock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --read-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -629,7 +661,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__stats)
-            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --json --help"
+            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -656,6 +688,10 @@ _dflock() {
                     return 0
                     ;;
                 --patience)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --read-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_dflock_global_optspecs
-    string join \n s/server= auth-token-file= tls tls-ca= tls-name= patience= json h/help V/version
+    string join \n s/server= auth-token-file= tls tls-ca= tls-name= patience= read-timeout= json h/help V/version
 end
 
 function __fish_dflock_needs_command
@@ -29,6 +29,7 @@ complete -c dflock -n "__fish_dflock_needs_command" -l auth-token-file -d 'File 
 complete -c dflock -n "__fish_dflock_needs_command" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_needs_command" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_needs_command" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_needs_command" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_needs_command" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_needs_command" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_needs_command" -s h -l help -d 'Print help'
@@ -45,13 +46,14 @@ complete -c dflock -n "__fish_dflock_needs_command" -f -a "help" -d 'Print this 
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s t -l timeout -d 'Seconds to wait in line. 0: do not wait. Not given: wait for ever' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l ttl -d 'Length of the lease in seconds, instead of the server\'s default' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l limit -d 'A semaphore of this many slots instead of a lock' -r
-complete -c dflock -n "__fish_dflock_using_subcommand run" -l grace -d 'Seconds between TERM and KILL when the lease is lost; at most a third of the lease counts, so that the command is gone before the lease ends' -r
+complete -c dflock -n "__fish_dflock_using_subcommand run" -l grace -d 'Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts, so that the command is gone before somebody else has the lock' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s E -l busy-exit-code -d 'Exit code for busy and timed out, to tell them from the command\'s own' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand run" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -63,6 +65,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l auth-token-fil
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l hold -d 'Keep the lock, renewing it, until standard input ends or a signal comes'
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l json -d 'Answer in JSON, one object on one line'
@@ -72,6 +75,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand release" -l auth-token-fil
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand release" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand release" -s h -l help -d 'Print help'
@@ -81,6 +85,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand renew" -l auth-token-file 
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand renew" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -s h -l help -d 'Print help'
@@ -89,6 +94,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand stats" -l auth-token-file 
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand stats" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -s h -l help -d 'Print help'
@@ -97,6 +103,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand ping" -l auth-token-file -
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand ping" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -s h -l help -d 'Print help'
@@ -115,6 +122,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand bench" -l auth-token-file 
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand bench" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -123,6 +131,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand completions" -l auth-token
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand completions" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -s h -l help -d 'Print help'

@@ -21,6 +21,7 @@ _dflock() {
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -42,7 +43,7 @@ _arguments "${_arguments_options[@]}" : \
 '--timeout=[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
 '--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
 '--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
-'--grace=[Seconds between TERM and KILL when the lease is lost; at most a third of the lease counts, so that the command is gone before the lease ends]:S:_default' \
+'--grace=[Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts, so that the command is gone before somebody else has the lock]:S:_default' \
 '-E+[Exit code for busy and timed out, to tell them from the command'\''s own]:N:_default' \
 '--busy-exit-code=[Exit code for busy and timed out, to tell them from the command'\''s own]:N:_default' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
@@ -51,6 +52,7 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -71,6 +73,7 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--hold[Keep the lock, renewing it, until standard input ends or a signal comes]' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
@@ -87,6 +90,7 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -104,6 +108,7 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -120,6 +125,7 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -134,6 +140,7 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -163,6 +170,7 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -177,6 +185,7 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \

@@ -4,7 +4,7 @@ use super::address::ServerAddress;
 use super::connection::Connection;
 use super::dialogue::{Grant, Place};
 use super::error::{ClientError, Refusal};
-use super::lease::{Beginning, Lease};
+use super::lease::{Beginning, Lease, RENEWALS_PER_LEASE};
 use super::settings::Settings;
 use super::shard::shard;
 use super::terms::{Key, Kind, TermError, Token};
@@ -280,7 +280,7 @@ async fn stay_in_line(
                 }
                 return;
             }
-            () = sleep(settings.keepalive) => {}
+            () = sleep(settings.read_timeout / RENEWALS_PER_LEASE) => {}
         }
         if connection.ping().await.is_err() {
             return;

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 /// Pause between two attempts to reach a server again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Renewals in one lease: two may fail before the end is near.
-const RENEWALS_PER_LEASE: u32 = 3;
+pub(super) const RENEWALS_PER_LEASE: u32 = 3;
 
 /// Why a lease is over although its holder did not release it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,7 @@ enum State {
 pub struct Lease {
     key: Key,
     grant: Grant,
+    renewal_interval: Duration,
     orders: mpsc::Sender<Order>,
     state: watch::Receiver<State>,
 }
@@ -78,20 +79,15 @@ impl Lease {
     /// Starts the keeper.
     pub(super) fn begin(beginning: Beginning) -> Self {
         let Beginning { settings, server, connection, key, kind, grant, asked_at } = beginning;
-        let until = asked_at + Duration::from_secs(grant.ttl_s.into());
+        let claim = Claimed { settings, server, key: key.clone(), kind, grant: grant.clone() };
+        let until = asked_at + claim.lasts(grant.ttl_s);
         let (orders, inbox) = mpsc::channel(1);
         let (sender, state) = watch::channel(State::Held { until });
-        let mut keeper = Keeper {
-            claim: Claimed { settings, server, key: key.clone(), kind, grant: grant.clone() },
-            connection,
-            inbox,
-            state: sender,
-            until,
-            renew_at: asked_at,
-        };
-        keeper.renew_at += keeper.claim.renewal_interval();
+        let renewal_interval = claim.renewal_interval();
+        let renew_at = asked_at + renewal_interval;
+        let keeper = Keeper { claim, connection, inbox, state: sender, until, renew_at };
         tokio::spawn(keeper.keep());
-        Self { key, grant, orders, state }
+        Self { key, grant, renewal_interval, orders, state }
     }
 
     /// The key that is held.
@@ -118,7 +114,13 @@ impl Lease {
         self.grant.ttl_s
     }
 
-    /// Until when the lease lasts if no further renewal succeeds; nothing once it is lost.
+    /// The pause between two renewals: a third of the time for which a renewal is sure to hold.
+    #[must_use]
+    pub fn renewal_interval(&self) -> Duration {
+        self.renewal_interval
+    }
+
+    /// Until when the lease is sure if no further renewal succeeds; nothing once it is lost.
     #[must_use]
     pub fn held_until(&self) -> Option<std::time::Instant> {
         match *self.state.borrow() {
@@ -176,9 +178,14 @@ struct Claimed {
 }
 
 impl Claimed {
+    /// How long a lease of so many seconds is sure: a server that hears nothing may give it away
+    /// before its end.
+    fn lasts(&self, ttl_s: u32) -> Duration {
+        Duration::from_secs(ttl_s.into()).min(self.settings.read_timeout)
+    }
+
     fn renewal_interval(&self) -> Duration {
-        let lease = Duration::from_secs(self.grant.ttl_s.into());
-        (lease / RENEWALS_PER_LEASE).min(self.settings.keepalive)
+        self.lasts(self.grant.ttl_s) / RENEWALS_PER_LEASE
     }
 }
 
@@ -218,13 +225,12 @@ impl Keeper {
 
     /// When the holder must be told that the lease ends.
     fn last_moment(&self) -> Instant {
-        let lease = Duration::from_secs(self.claim.grant.ttl_s.into());
-        let margin = self.claim.settings.margin.min(lease / RENEWALS_PER_LEASE);
+        let margin = self.claim.settings.margin.min(self.claim.renewal_interval());
         self.until.checked_sub(margin).unwrap_or(self.until)
     }
 
-    /// Asks on the connection that holds the lease. While that connection stands, the server has
-    /// no reason to give the lease away before its end, so the answer is awaited until then.
+    /// Asks on the connection that holds the lease. As long as the server may still hear of us
+    /// there, it has no reason to give the lease away, so the answer is awaited until then.
     async fn renew(&mut self) -> Result<(), Loss> {
         let asked_at = Instant::now();
         let end = self.last_moment();
@@ -271,7 +277,7 @@ impl Keeper {
     }
 
     fn renewed(&mut self, asked_at: Instant, ttl_s: u32) {
-        self.until = asked_at + Duration::from_secs(ttl_s.into());
+        self.until = asked_at + self.claim.lasts(ttl_s);
         self.renew_at = asked_at + self.claim.renewal_interval();
         self.state.send_replace(State::Held { until: self.until });
     }

@@ -29,7 +29,8 @@
 //! keeper of a [`Lease`] reaches the server again at once and asks, by renewing, whether the token
 //! still holds. The answer decides: it goes on, or the holder is told [`Loss::NotHeld`]. If no
 //! answer comes within [`Settings::reclaim`], the lease counts as lost ([`Loss::Unreachable`]).
-//! A connection that stands but stays silent is waited for until the lease ends, and no longer.
+//! A connection that stands but stays silent is waited for until the lease ends, or until the server
+//! would hang up on a client it has not heard of ([`Settings::read_timeout`]), and no longer.
 //!
 //! No lease protects against a holder that stops for longer than its lease (a paused machine, a
 //! blocked runtime): it may wake and write before it learns that the lease is over. Storage that

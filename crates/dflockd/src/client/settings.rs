@@ -18,16 +18,18 @@ pub struct Settings {
     pub connect_limit: Duration,
     /// How long an answer may take beyond the time the request itself allows. 10 s.
     pub answer_limit: Duration,
-    /// The longest silence on a connection that holds or waits: renewals and pings come at least
-    /// this often, so that the server's read timeout (23 s unless changed) is never met. 10 s.
-    pub keepalive: Duration,
+    /// The server's read timeout: how long it lets a connection be silent before it closes it, and,
+    /// with auto-release on, gives away what the connection held, however long the lease. 23 s, as
+    /// servers have it unless told otherwise. Renewals and pings come three times in it; and when a
+    /// network swallows them, the lease counts as over when it has passed.
+    pub read_timeout: Duration,
     /// After a broken connection: how long to try to reach the server again with the token before
     /// the lease counts as lost, though never beyond its end. 1 s. A server with auto-release on
     /// (the default) gives the lock away when the connection breaks, so every moment of trying is
     /// a moment in which somebody else may hold it; where auto-release is off, longer is safe.
     pub reclaim: Duration,
     /// How long before the end of a lease that could not be renewed the holder is told; at most a
-    /// third of the lease counts. Zero.
+    /// third of the lease, or of the read timeout, counts. Zero.
     pub margin: Duration,
 }
 
@@ -39,7 +41,7 @@ impl Default for Settings {
             tls: None,
             connect_limit: Duration::from_secs(10),
             answer_limit: Duration::from_secs(10),
-            keepalive: Duration::from_secs(10),
+            read_timeout: Duration::from_secs(23),
             reclaim: Duration::from_secs(1),
             margin: Duration::ZERO,
         }

@@ -2,10 +2,14 @@
 //! anybody else can have the lock.
 
 use crate::daemon::{Daemon, program, until};
-use crate::program::{LONG, Running, assert_free, dflock, lives, run, start};
+use crate::program::{LONG, Running, assert_free, bare, dflock, lives, run, start};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use rstest::rstest;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A command that says its pid and token, and ends only when it must: TERM does not move it.
 fn stubborn() -> String {
@@ -124,6 +128,85 @@ fn the_server_stands_still(#[case] wakes_early: bool) {
         daemon.signal(Signal::SIGCONT);
         assert!(waiter.line().starts_with("ok "));
     }
+}
+
+/// A wire to a server that can be cut without either end noticing.
+struct Wire {
+    address: String,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Wire {
+    fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_cut);
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let far = TcpStream::connect(server).unwrap();
+                carry(near.try_clone().unwrap(), far.try_clone().unwrap(), Arc::clone(&seen));
+                carry(far, near, Arc::clone(&seen));
+            }
+        });
+        Self { address, is_cut }
+    }
+
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Carries bytes and their end one way, until the wire is cut: then nothing, not even the end.
+fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(length @ 1..) = from.read(&mut piece) {
+            if !is_cut.load(Ordering::SeqCst) && to.write_all(&piece[..length]).is_err() {
+                break;
+            }
+        }
+        if is_cut.load(Ordering::SeqCst) {
+            // Whoever is at the other end must not learn that this one is gone.
+            std::mem::forget(to);
+        } else {
+            let _ = to.shutdown(Shutdown::Write);
+        }
+    });
+}
+
+/// A network that swallows everything. The server hears nothing, closes the connection when its read
+/// timeout is over, and gives the lock away although the lease would last: the command is gone by
+/// then.
+#[test]
+fn the_network_is_gone() {
+    let daemon = Daemon::start(&["--read-timeout", "4"]);
+    let wire = Wire::to(daemon.address);
+    let script = dawdling();
+    let words = ["run", "k", "--ttl", LONG, "--read-timeout", "4", "--", "sh", "-c", &script];
+    let dflock = start(bare(&words).env("DFLOCK_SERVERS", &wire.address));
+    let command = dflock.command();
+    let mut waiter = daemon.talk();
+    waiter.say(b"l\nk\n1000\n");
+    daemon.until_stats("\"waiters\":1");
+    wire.cut();
+    assert!(waiter.line().starts_with("ok "));
+    assert!(!lives(command), "two have the lock");
+    assert_stopped(dflock, command, UNREACHABLE);
+}
+
+/// A server that hangs up on the idle sooner than others: who knows it is never idle for so long.
+#[test]
+fn an_impatient_server() {
+    let daemon = Daemon::start(&["--read-timeout", "1"]);
+    let words = ["run", "k", "--read-timeout", "1", "--", "sh", "-c", "echo in; read x; exit 6"];
+    let mut dflock = start(dflock(&daemon, &words).stdin(std::process::Stdio::piped()));
+    dflock.lines(1);
+    let mut waiter = daemon.talk();
+    // For longer than the server lets anybody be silent.
+    assert_eq!(waiter.ask("l", "k", "3"), "timeout");
+    dflock.end_input();
+    assert_eq!(dflock.end().code, 6);
 }
 
 /// Whoever stops dflock itself for longer than the lease finds the command stopped afterwards.

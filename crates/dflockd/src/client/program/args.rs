@@ -67,6 +67,10 @@ pub(super) struct Reach {
     #[arg(long, value_name = "S", global = true, default_value = "10",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(super) patience: u32,
+    /// The servers' --read-timeout: one that hears nothing for so long gives the lock away.
+    #[arg(long, value_name = "S", global = true, default_value = "23",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) read_timeout: u32,
 }
 
 #[derive(Subcommand, Debug)]
@@ -124,8 +128,8 @@ pub(super) struct Claimed {
 pub(super) struct Run {
     #[command(flatten)]
     pub(super) claimed: Claimed,
-    /// Seconds between TERM and KILL when the lease is lost; at most a third of the lease counts,
-    /// so that the command is gone before the lease ends.
+    /// Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of
+    /// --read-timeout, counts, so that the command is gone before somebody else has the lock.
     #[arg(long, value_name = "S", default_value = "5")]
     pub(super) grace: u32,
     /// Exit code for busy and timed out, to tell them from the command's own.

@@ -24,6 +24,7 @@ pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {
         tls: tls(reach)?,
         connect_limit: patience,
         answer_limit: patience,
+        read_timeout: Duration::from_secs(reach.read_timeout.into()),
         ..Settings::default()
     })
 }

@@ -29,7 +29,7 @@ const HEARD: [Signal; 9] = [
 /// How often an emptying process group is looked at while it is being stopped.
 const STOP_POLL: Duration = Duration::from_millis(10);
 /// What KILL may take, so that the command is gone when the lease ends and not a little later.
-const KILL_TIME: Duration = Duration::from_millis(100);
+const KILL_TIME: Duration = Duration::from_millis(200);
 /// After KILL only the kernel is waited for.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
@@ -38,10 +38,9 @@ pub(super) fn margin(run: &Run) -> Duration {
     Duration::from_secs(run.grace.into()) + KILL_TIME
 }
 
-/// As much of the margin as the lease has room for (see `Settings::margin`), less the time to die.
+/// As much of the margin as there is room for (see `Settings::margin`), less the time to die.
 fn grace(run: &Run, lease: &Lease) -> Duration {
-    let third = Duration::from_secs(lease.ttl_s().into()) / 3;
-    margin(run).min(third).saturating_sub(KILL_TIME)
+    margin(run).min(lease.renewal_interval()).saturating_sub(KILL_TIME)
 }
 
 pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Failure> {
