@@ -60,12 +60,26 @@ impl Absence {
 
     /// Adds a directory that was found missing. Whatever was made since has changed the ancestor
     /// by now; so it is looked at again, behind the ancestor.
-    fn note(absences: &mut Vec<Self>, path: &Path, now: SystemTime) -> Option<()> {
+    ///
+    /// Nothing can be noted behind a directory that has just changed; such are `restless`.
+    fn note(
+        absences: &mut Vec<Self>,
+        restless: &mut Vec<PathBuf>,
+        path: &Path,
+        now: SystemTime,
+    ) -> Option<()> {
+        if restless.iter().any(|above| path.parent() == Some(above)) {
+            return None;
+        }
         let ancestors = path.ancestors().skip(1);
         let (ancestor, stamp) =
             ancestors.into_iter().find_map(|above| Some((above, stamp_of(above)?)))?;
+        if !stamp.is_settled(now) {
+            restless.push(ancestor.to_owned());
+            return None;
+        }
         let first = path.ancestors().find(|below| below.parent() == Some(ancestor))?;
-        if !stamp.is_settled(now) || lstat(first) != Err(Errno::ENOENT) {
+        if lstat(first) != Err(Errno::ENOENT) {
             return None;
         }
         let (ancestor, path) = (ancestor.to_str()?, path.to_str()?.to_owned());
@@ -114,6 +128,7 @@ impl Open {
         let missing: Vec<String> =
             absent.iter().flat_map(|absence| &absence.paths).cloned().collect();
         let now = SystemTime::now();
+        let mut restless = Vec::new();
         for path in others {
             if path.to_str().is_some_and(|path| missing.iter().any(|known| known == path)) {
                 continue;
@@ -125,7 +140,7 @@ impl Open {
                     places.push(place);
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    Absence::note(&mut absent, path, now);
+                    Absence::note(&mut absent, &mut restless, path, now);
                 }
                 Err(_) => {}
             }
