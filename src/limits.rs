@@ -45,6 +45,13 @@ pub const PROC_NET_BYTES: u64 = 64 << 20;
 /// closing files, records in the state directory, the journal.
 pub const SETTLE_AFTER: Duration = Duration::from_millis(10);
 
+/// Pieces of such work that are put off at one time; what is more, clients wait for. Each may be an
+/// open file, so this is far less than [`OWN_DESCRIPTORS`].
+pub const PUT_OFF: usize = 16;
+
+/// How often a session of one client opens the lock directories anew: others may be there by now.
+pub const SESSION_REOPEN_EVERY: Duration = Duration::from_secs(1);
+
 /// The longest time a WAIT may name, in seconds: one day.
 pub const WAIT_MAX_SECS: u32 = 86_400;
 

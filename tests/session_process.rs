@@ -5,13 +5,14 @@
 mod conversation;
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use conversation::{GONE, Ground, Wire, copy, ended, locked, on_tcp, own, tcp, transcript};
+use lfpd::limits::OWN_DESCRIPTORS;
 use nix::libc::linger;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -500,4 +501,82 @@ fn the_banner_version_is_selectable() {
     let greeting =
         format!("220 {} Lock File Server (Version my own 7) ready\r\n", conversation::host());
     assert_eq!(wire.receive(), greeting);
+}
+
+/// However much is said without a pause, what no client waits for is put off in small amounts.
+#[test]
+fn a_flood_of_locks_needs_few_descriptors_and_little_memory() {
+    const PAIRS: usize = 10_000;
+    let ground = Ground::new();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_read_timeout(Some(LIMIT)).unwrap();
+    ours.set_write_timeout(Some(LIMIT)).unwrap();
+    let child = ground.command().stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
+    drop(theirs);
+    let hear = ours.try_clone().unwrap();
+    let answers =
+        std::thread::spawn(move || BufReader::new(hear).lines().map_while(Result::ok).count());
+    let pair = format!("lock x {GONE}\nunlock x {GONE}\n");
+    let (mut open, process) = (0, format!("/proc/{}", child.id()));
+    for _ in 0..PAIRS / 100 {
+        (&ours).write_all(pair.repeat(100).as_bytes()).unwrap();
+        open = open.max(fs::read_dir(format!("{process}/fd")).unwrap().count());
+    }
+    let status = fs::read_to_string(format!("{process}/status")).unwrap();
+    ours.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(answers.join().unwrap(), 1 + 2 * PAIRS);
+    assert_eq!(ended(child).code(), Some(0));
+    assert!(open < OWN_DESCRIPTORS, "{open} descriptors");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib < 16 * 1024, "peak memory {kib} KiB");
+}
+
+/// A client that never pauses, and one that takes no answers, get no work put off for ever.
+#[rstest]
+#[case::never_pausing(true)]
+#[case::not_reading(false)]
+fn a_lock_is_recorded_soon_whatever_its_client_does(#[case] reads: bool) {
+    let ground = Ground::new();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut child = ground.command().stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
+    drop(theirs);
+    let talk = ours.try_clone().unwrap();
+    let talking = std::thread::spawn(move || {
+        let _ = (&talk).write_all(format!("lock ttyS1 {}\n", own()).as_bytes());
+        while (&talk).write_all(&b"noop\n".repeat(100)).is_ok() {}
+    });
+    let hear = ours.try_clone().unwrap();
+    let hearing = std::thread::spawn(move || {
+        while reads && (&hear).read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}
+    });
+    let recorded = until(LIMIT, || fs::read_link(ground.path("state/LCK..ttyS1")).ok());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    ours.shutdown(std::net::Shutdown::Both).unwrap();
+    talking.join().unwrap();
+    hearing.join().unwrap();
+    assert!(recorded.is_some());
+}
+
+/// A session may last: a directory that came after its beginning is searched as well.
+#[test]
+fn a_directory_that_came_during_the_session_is_searched() {
+    let ground = Ground::new();
+    fs::remove_dir(ground.path("other")).unwrap();
+    let wire = ground.start();
+    wire.receive();
+    assert!(wire.send(format!("lock ttyS2 {}\n", own()).as_bytes()));
+    assert_eq!(wire.receive(), "200 Command okay.\r\n");
+    fs::create_dir(ground.path("other")).unwrap();
+    let busy = until(LIMIT, || {
+        fs::write(ground.path("other/LCK..ttyS1"), format!("{:>10}\n", own())).unwrap();
+        assert!(wire.send(format!("lock ttyS1 {}\n", own()).as_bytes()));
+        let answer = wire.receive();
+        assert!(wire.send(format!("unlock ttyS1 {}\n", own()).as_bytes()));
+        wire.receive();
+        answer.starts_with("450").then_some(())
+    });
+    assert!(busy.is_some());
+    wire.finish();
 }

@@ -199,7 +199,9 @@ impl Files {
         self.told(answer)
     }
 
-    fn told(&mut self, answer: crate::lock::Answer) -> Outcome {
+    fn told(&mut self, mut answer: crate::lock::Answer) -> Outcome {
+        // The command that runs under the lock may do so for days.
+        answer.events.extend(self.table.settle());
         let weighty = |weight| matches!(weight, Weight::Notice | Weight::Warning);
         self.reasons = answer
             .events

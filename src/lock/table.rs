@@ -25,7 +25,7 @@ use crate::device::links::Links;
 use crate::device::name::DeviceName;
 use crate::device::node::{Astray, Trail, follow};
 use crate::device::udev;
-use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE};
+use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, PUT_OFF};
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
 /// it (FreeBSD's `uu_lock`, efax, and everybody who creates the file first and fills it then).
@@ -174,6 +174,12 @@ impl Table {
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
         !self.unrecorded.is_empty() || !self.spent.is_empty()
+    }
+
+    /// How much there is to settle.
+    #[must_use]
+    pub fn put_off(&self) -> usize {
+        self.unrecorded.len().saturating_add(self.spent.len())
     }
 
     /// Does what no client need wait for, and tells what happened. Do it when there is time for
@@ -755,11 +761,15 @@ impl Table {
     /// again. Where that does not work, it is let go of, to be released like any other.
     fn withdraw(&mut self, own: &Place, name: &Name, pid: Pid, tally: &mut Tally) -> bool {
         let Some(published) = self.kept.take(name, pid) else { return false };
-        self.spent.extend(published.file.try_clone());
+        let spent = published.file.try_clone();
         let removed = matches!(
             own.directory.withdraw(name, published),
             Ok(Withdrawal::Done(Removal::Removed))
         );
+        // One that is still there must not keep our `flock(2)`: it is released in another way.
+        if removed {
+            self.put_off_closing(spent);
+        }
         tally.removed += usize::from(removed);
         tally.own += usize::from(removed);
         removed
@@ -807,7 +817,7 @@ impl Table {
             if matches!(removal, Ok(Some(Removal::Removed))) {
                 tally.removed += 1;
                 tally.own += usize::from(own);
-                self.spent.extend(spent);
+                self.put_off_closing(spent);
                 return;
             }
             // With the descriptor goes the `flock(2)`, if there is one.
@@ -825,6 +835,12 @@ impl Table {
                     return;
                 }
             }
+        }
+    }
+
+    fn put_off_closing(&mut self, spent: std::io::Result<File>) {
+        if self.spent.len() < PUT_OFF {
+            self.spent.extend(spent);
         }
     }
 

@@ -269,6 +269,7 @@ impl<'s> Daemon<'s> {
     /// Under a load without end, it is done every [`SETTLE_AFTER`] all the same.
     fn settle(&mut self, now: Instant) {
         if !self.service.is_unsettled() {
+            self.settle_by = None;
             return;
         }
         let by =
@@ -694,6 +695,7 @@ impl<'s> Daemon<'s> {
             }
             self.end(token);
         }
+        self.service.settle();
         let line = format_args!("ends");
         self.service.journal.record(Severity::Info, &line);
     }

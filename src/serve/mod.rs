@@ -20,6 +20,7 @@ use lockfile::Pid;
 
 use crate::device::name::DeviceName;
 use crate::journal::{Journal, Severity};
+use crate::limits::PUT_OFF;
 use crate::lock::table::Table;
 use crate::lock::{Answer, Outcome, Request};
 use crate::peer::{Inquiry, Peer, Rule, Stranger, Verdict};
@@ -88,6 +89,18 @@ impl Service {
         !self.untold.is_empty() || self.table.is_unsettled()
     }
 
+    /// However much is asked, so much is put off and no more.
+    fn settle_if_much(&mut self) {
+        if self.untold.len().saturating_add(self.table.put_off()) >= PUT_OFF {
+            self.settle();
+        }
+    }
+
+    /// Opens all directories anew at the next request.
+    pub fn reopen(&mut self) {
+        self.table.reopen();
+    }
+
     /// Does what no client need wait for: records and the journal. To be called when there is
     /// nothing else to do, or [`crate::limits::SETTLE_AFTER`] after it became necessary.
     pub fn settle(&mut self) {
@@ -142,6 +155,7 @@ impl Service {
     /// are taken off the front of `input`.
     pub fn attend(&mut self, client: &mut Client, input: &mut &[u8]) -> Need {
         loop {
+            self.settle_if_much();
             match client.session.next(input) {
                 Step::Send(line) => return Need::Send(line),
                 Step::Receive => return Need::Receive,

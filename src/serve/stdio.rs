@@ -15,7 +15,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, umask};
 
 use super::{Client, Need, Service};
 use crate::journal::StandardError;
-use crate::limits::{READ_BYTES, SETTLE_AFTER};
+use crate::limits::{READ_BYTES, SESSION_REOPEN_EVERY, SETTLE_AFTER};
 
 /// The three descriptors, made safe.
 #[derive(Clone, Copy, Debug)]
@@ -138,13 +138,15 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
         line: Line::Up,
         idle_timeout,
         deadline: deadline_after(idle_timeout),
+        settle_by: None,
+        opened: Instant::now(),
     };
     let mut buffer = [0; READ_BYTES];
     let mut arrived: &[u8] = &[];
     let mut prepared = false;
     loop {
         match service.attend(&mut client, &mut arrived) {
-            Need::Send(line) => connection.send(line.as_bytes()),
+            Need::Send(line) => connection.send(service, line.as_bytes()),
             Need::Close => return,
             Need::Survey(device) => service.survey(&mut client, device.as_ref()),
             // With one client there is nobody to wait among, and WAIT is not offered.
@@ -169,12 +171,16 @@ struct Connection {
     /// When the client has been idle too long: counted from the last line it got an answer for,
     /// so that single bytes do not keep a session.
     deadline: Option<Instant>,
+    /// When what no client waits for must be done, whatever else there is to do.
+    settle_by: Option<Instant>,
+    /// When the lock directories were opened.
+    opened: Instant,
 }
 
 impl Connection {
     /// Brings what arrives next; nothing when the session was dismissed; `None` at the end.
     fn receive<'b>(
-        &self,
+        &mut self,
         service: &mut Service,
         client: &mut Client,
         buffer: &'b mut [u8],
@@ -182,10 +188,11 @@ impl Connection {
         loop {
             let mut waited = Wait::TooLong;
             if service.is_unsettled() {
-                waited = wait(input(), PollFlags::POLLIN, deadline_after(SETTLE_AFTER));
-                if waited == Wait::TooLong {
-                    service.settle();
-                }
+                self.settle_by = self.settle_by.or_else(|| deadline_after(SETTLE_AFTER));
+                waited = wait(input(), PollFlags::POLLIN, self.settle_by);
+            }
+            if waited == Wait::TooLong {
+                self.settle(service);
             }
             if waited == Wait::TooLong {
                 waited = wait(input(), PollFlags::POLLIN, self.deadline);
@@ -193,6 +200,10 @@ impl Connection {
             if waited == Wait::TooLong {
                 client.dismiss();
                 return Some(&[]);
+            }
+            if self.opened.elapsed() >= SESSION_REOPEN_EVERY {
+                service.reopen();
+                self.opened = Instant::now();
             }
             match nix::unistd::read(input(), buffer) {
                 Ok(0) => return None,
@@ -203,22 +214,34 @@ impl Connection {
         }
     }
 
-    fn send(&mut self, line: &[u8]) {
+    fn settle(&mut self, service: &mut Service) {
+        self.settle_by = None;
+        if service.is_unsettled() {
+            service.settle();
+        }
+    }
+
+    fn send(&mut self, service: &mut Service, line: &[u8]) {
         if self.line == Line::Up {
-            self.line = self.write_all(line);
+            self.line = self.write_all(service, line);
         }
         self.deadline = deadline_after(self.idle_timeout);
     }
 
     /// One write as a rule; a client that does not read is waited for as long as one that does
-    /// not write.
-    fn write_all(&self, mut rest: &[u8]) -> Line {
+    /// not write. The journal does not wait for it.
+    fn write_all(&mut self, service: &mut Service, mut rest: &[u8]) -> Line {
         let deadline = deadline_after(self.idle_timeout);
+        if self.output == Kind::Other {
+            // This write may wait.
+            self.settle(service);
+        }
         while !rest.is_empty() {
             match self.write(rest) {
                 Ok(length) => rest = rest.get(length..).unwrap_or_default(),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
+                    self.settle(service);
                     if wait(output(), PollFlags::POLLOUT, deadline) == Wait::TooLong {
                         return Line::Down;
                     }
