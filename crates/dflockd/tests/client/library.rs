@@ -1,0 +1,240 @@
+//! The client library under `dflock`, against the real server: leases, places in the line, and what
+//! dropping them does.
+
+use crate::daemon::Daemon;
+use crate::program::assert_free;
+use dflockd::client::{
+    Client, ClientError, Entry, Key, Lease, Loss, Refusal, ServerAddress, Settings, TermError,
+    Ticket,
+};
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+fn settings(daemon: &Daemon) -> Settings {
+    let server = daemon.address.to_string().parse().unwrap();
+    Settings { servers: vec![server], ..Settings::default() }
+}
+
+fn client(daemon: &Daemon) -> Client {
+    Client::new(settings(daemon)).unwrap()
+}
+
+fn turn<T>(story: impl Future<Output = T>) -> T {
+    let limited = async { tokio::time::timeout(crate::daemon::PATIENCE, story).await };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(limited).expect("it ends in time")
+}
+
+fn acquired(entry: Entry) -> Lease {
+    match entry {
+        Entry::Acquired(lease) => lease,
+        Entry::Queued(_) => panic!("queued"),
+    }
+}
+
+fn queued(entry: Entry) -> Ticket {
+    match entry {
+        Entry::Queued(ticket) => ticket,
+        Entry::Acquired(lease) => panic!("acquired {lease:?}"),
+    }
+}
+
+fn refusal<T>(outcome: Result<T, ClientError>) -> Option<Refusal> {
+    match outcome {
+        Err(ClientError::Refused(refusal)) => Some(refusal),
+        _ => None,
+    }
+}
+
+/// Asks until the server has nothing, from within the runtime.
+async fn until_free(daemon: &Daemon) {
+    loop {
+        let body = {
+            let server = daemon.address.to_string().parse().unwrap();
+            let mut connection = client(daemon).connect_to(&server).await.unwrap();
+            connection.stats().await.unwrap()
+        };
+        if body.contains("\"locks\":[],\"semaphores\":[]") {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_lease_tells_about_itself() {
+    let daemon = Daemon::start(&[]);
+    turn(async {
+        let client = client(&daemon);
+        let before = Instant::now();
+        let lock = client.lock("k").unwrap().ttl_s(20).unwrap();
+        let lease = lock.try_acquire().await.unwrap().unwrap();
+        assert_eq!((lease.key().as_bytes(), lease.ttl_s(), lease.loss()), (&b"k"[..], 20, None));
+        let until = lease.held_until().unwrap();
+        assert!(
+            until >= before + Duration::from_secs(20)
+                && until <= Instant::now() + Duration::from_secs(20)
+        );
+        let fence = lease.fence().unwrap();
+        assert!(lock.try_acquire().await.unwrap().is_none());
+        assert!(!format!("{lease:?}").contains(lease.token().as_str()), "the token is shown");
+        lease.release().await.unwrap();
+        let next = lock.try_acquire().await.unwrap().unwrap();
+        assert!(next.fence().unwrap() > fence);
+        next.release().await.unwrap();
+    });
+    assert_free(&daemon);
+}
+
+#[test]
+fn a_lease_that_is_dropped_is_released() {
+    // Were it only closed, the lock would stay.
+    let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
+    turn(async {
+        let lease = client(&daemon).lock("k").unwrap().acquire(0).await.unwrap().unwrap();
+        drop(lease);
+        until_free(&daemon).await;
+    });
+}
+
+#[test]
+fn who_gives_up_waiting_leaves_the_line() {
+    let daemon = Daemon::start(&[]);
+    turn(async {
+        let client = client(&daemon);
+        let lock = client.lock("k").unwrap();
+        let lease = lock.acquire(0).await.unwrap().unwrap();
+        let patience = Duration::from_millis(200);
+        assert!(tokio::time::timeout(patience, lock.acquire(1000)).await.is_err());
+        daemon.until_stats("\"waiters\":0");
+        assert!(lock.acquire(1).await.unwrap().is_none(), "timed out");
+        lease.release().await.unwrap();
+        assert!(lock.acquire(0).await.unwrap().is_some(), "nobody is before us");
+    });
+}
+
+#[test]
+fn the_two_phases() {
+    let daemon = Daemon::start(&[]);
+    turn(async {
+        let client = client(&daemon);
+        let lock = client.lock("k").unwrap();
+        let first = acquired(lock.enqueue().await.unwrap());
+        let second = queued(lock.enqueue().await.unwrap());
+        let third = queued(lock.enqueue().await.unwrap());
+        daemon.until_stats("\"waiters\":2");
+        assert!(second.wait(0).await.unwrap().is_none());
+        daemon.until_stats("\"waiters\":1");
+        first.release().await.unwrap();
+        let third = third.wait(5).await.unwrap().unwrap();
+        drop(queued(lock.enqueue().await.unwrap()));
+        while !daemon.stats().contains("\"waiters\":0") {
+            tokio::task::yield_now().await;
+        }
+        third.release().await.unwrap();
+    });
+    assert_free(&daemon);
+}
+
+/// Whose turn came and went before he asked is told so, and holds nothing.
+#[test]
+fn a_turn_that_was_missed() {
+    let daemon = Daemon::start(&[]);
+    turn(async {
+        let client = client(&daemon);
+        let lock = client.lock("k").unwrap().ttl_s(1).unwrap();
+        let first = acquired(lock.enqueue().await.unwrap());
+        let second = queued(lock.enqueue().await.unwrap());
+        first.release().await.unwrap();
+        until_free(&daemon).await;
+        assert_eq!(refusal(second.wait(5).await), Some(Refusal::LeaseExpired));
+    });
+}
+
+/// A place in the line is kept although the server hangs up on the silent.
+#[test]
+fn a_place_is_kept_awake() {
+    let daemon = Daemon::start(&["--read-timeout", "1"]);
+    turn(async {
+        let mut settings = settings(&daemon);
+        settings.read_timeout = Duration::from_secs(1);
+        let client = Client::new(settings).unwrap();
+        let lock = client.lock("k").unwrap();
+        let first = acquired(lock.enqueue().await.unwrap());
+        let second = queued(lock.enqueue().await.unwrap());
+        assert!(lock.acquire(3).await.unwrap().is_none(), "longer than the read timeout");
+        assert_eq!(first.loss(), None);
+        first.release().await.unwrap();
+        second.wait(5).await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn slots() {
+    let daemon = Daemon::start(&[]);
+    turn(async {
+        let client = client(&daemon);
+        let pool = client.semaphore("pool", 2).unwrap();
+        let (a, b) =
+            (pool.acquire(0).await.unwrap().unwrap(), pool.acquire(0).await.unwrap().unwrap());
+        assert!(pool.try_acquire().await.unwrap().is_none());
+        let other = client.semaphore("pool", 3).unwrap();
+        assert_eq!(refusal(other.try_acquire().await), Some(Refusal::LimitMismatch));
+        assert_eq!(
+            refusal(client.lock("pool").unwrap().enqueue().await),
+            Some(Refusal::LimitMismatch)
+        );
+        a.release().await.unwrap();
+        assert!(pool.try_acquire().await.unwrap().is_some());
+        b.release().await.unwrap();
+    });
+}
+
+/// Somebody who knows the token releases it: the holder is told, and has nothing to release.
+#[test]
+fn a_loss_is_told() {
+    let daemon = Daemon::start(&[]);
+    turn(async {
+        let client = client(&daemon);
+        let lock = client.lock("k").unwrap().ttl_s(1).unwrap();
+        let mut lease = lock.acquire(0).await.unwrap().unwrap();
+        assert_eq!(lock.renew(lease.token()).await.unwrap(), 1);
+        lock.release(lease.token()).await.unwrap();
+        assert_eq!(lease.lost().await, Loss::NotHeld);
+        assert_eq!((lease.loss(), lease.held_until()), (Some(Loss::NotHeld), None));
+        assert_eq!(refusal(lock.renew(lease.token()).await), Some(Refusal::Error));
+        assert_eq!(refusal(lease.release().await), Some(Refusal::Error));
+    });
+}
+
+/// A holder that blocks its thread renews nothing; it finds out as soon as it looks again.
+#[test]
+fn who_blocks_the_runtime_loses() {
+    let daemon = Daemon::start(&[]);
+    turn(async {
+        let mut lease =
+            client(&daemon).lock("k").unwrap().ttl_s(1).unwrap().acquire(0).await.unwrap().unwrap();
+        assert_free(&daemon);
+        lease.lost().await;
+        assert!(lease.held_until().is_none());
+    });
+}
+
+#[test]
+fn what_no_server_takes_is_not_sent() {
+    let nowhere: ServerAddress = "127.0.0.1:1".parse().unwrap();
+    let settings = Settings { servers: vec![nowhere.clone()], ..Settings::default() };
+    let client = Client::new(settings).unwrap();
+    let term = |error: ClientError| {
+        let ClientError::Term(term) = error else { panic!("{error}") };
+        term
+    };
+    assert_eq!(term(client.lock("").err().unwrap()), TermError::KeyEmpty);
+    assert_eq!(term(client.lock("a b").err().unwrap()), TermError::KeyBlank);
+    assert_eq!(term(client.semaphore("k", 0).err().unwrap()), TermError::Limit);
+    assert_eq!(term(client.lock("k").unwrap().ttl_s(0).err().unwrap()), TermError::Ttl);
+    assert_eq!(*client.server_of(&Key::new("k").unwrap()).unwrap(), nowhere);
+    let unreachable = turn(client.lock("k").unwrap().acquire(0)).err().unwrap();
+    assert!(matches!(unreachable, ClientError::Connect { server, .. } if server == nowhere));
+    let none = Settings { servers: Vec::new(), ..Settings::default() };
+    assert!(matches!(Client::new(none).err(), Some(ClientError::NoServer)));
+}
