@@ -4,6 +4,7 @@
 //! file is not searched again until it changes, so that a machine with every known directory
 //! costs no more than one with two.
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -103,6 +104,8 @@ pub struct Place {
     /// The name it was opened by, for the journal and for people.
     pub path: PathBuf,
     looked: Option<Look>,
+    /// For so many more invented names there is room without another count.
+    room: Cell<usize>,
 }
 
 /// What was seen in a directory that had settled.
@@ -164,7 +167,7 @@ impl Open {
 impl Place {
     fn open(path: &Path) -> Result<Self, lockfile::Error> {
         let directory = Directory::open(path)?;
-        Ok(Self { directory, path: path.to_owned(), looked: None })
+        Ok(Self { directory, path: path.to_owned(), looked: None, room: Cell::new(0) })
     }
 
     /// Whether everybody may put files there, as into `/tmp`.
@@ -206,8 +209,16 @@ impl Place {
 
     /// Whether so many locks are in it that there is no room for invented names.
     pub(super) fn is_crowded(&self) -> bool {
+        // Counted anew when as many questions have been asked as there was room.
+        if let Some(room) = self.room.get().checked_sub(1) {
+            self.room.set(room);
+            return false;
+        }
         let small = fstat(&self.directory).is_ok_and(|stat| stat.st_size < UNCROWDED);
-        !small && self.lock_names().len() >= LOCKS_FOR_INVENTED
+        let locks = if small { 0 } else { self.lock_names().len() };
+        let room = LOCKS_FOR_INVENTED.saturating_sub(locks);
+        self.room.set(room.saturating_sub(1));
+        room == 0
     }
 
     /// The files whose names are those of locks, in no order, up to a bound.
@@ -293,12 +304,14 @@ mod tests {
         }
         assert_eq!(place.lock_names().len(), LOCKS_LISTED);
         assert!(place.is_crowded());
-        std::fs::remove_file(root.path().join("LCK..x0")).unwrap();
-        assert!(place.is_crowded());
-        for number in 1..=4 {
+        for number in 0..7 {
             std::fs::remove_file(root.path().join(format!("LCK..x{number}"))).unwrap();
         }
-        assert!(!place.is_crowded());
+        for number in 0..3 {
+            assert!(!place.is_crowded());
+            std::fs::write(root.path().join(format!("LCK..y{number}")), "").unwrap();
+        }
+        assert!(place.is_crowded());
     }
 
     #[test]
