@@ -863,3 +863,31 @@ fn records_are_kept_out_of_lock_directories(#[case] state_dir: &str) {
     assert_eq!(table.unlock(&request("modem", own())).outcome, Outcome::Done);
     assert_eq!(listing(&state_dir), [""; 0]);
 }
+
+/// One service takes a lock, another releases it before the first has come to record it.
+#[test]
+fn a_lock_that_another_service_released_leaves_no_record() {
+    let machine = Machine::new();
+    let mut first = machine.table();
+    assert_eq!(first.lock(&request("modem", own())).outcome, Outcome::Done);
+    assert_eq!(machine.unlock("modem", own()), Outcome::Done);
+    first.settle();
+    assert_eq!(listing(&machine.path("state")), [""; 0]);
+
+    // The same where another lock stands in its place by now.
+    assert_eq!(first.lock(&request("ttyS1", own())).outcome, Outcome::Done);
+    fs::remove_file(machine.lock_file("LCK..ttyS1")).unwrap();
+    fs::write(machine.lock_file("LCK..ttyS1"), decimal(own())).unwrap();
+    first.settle();
+    assert_eq!(listing(&machine.path("state")), [""; 0]);
+}
+
+/// What is only searched, and cleared away as stale, may have been a lock of ours.
+#[test]
+fn a_stale_lock_goes_with_its_record() {
+    let machine = Machine::new();
+    assert_eq!(machine.lock("cua1", dead()), Outcome::Done);
+    assert_eq!(listing(&machine.path("state")), ["LCK..cua1"]);
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
+    assert_eq!(listing(&machine.path("state")), ["LCK..ttyS1"]);
+}

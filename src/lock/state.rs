@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockfile::process::{Liveness, liveness};
 use lockfile::{Identity, Name, Pid, process};
@@ -24,6 +24,9 @@ use super::seen::Seen;
 
 /// The name of the note about what was seen: no lock file is called like this.
 const SEEN: &str = "seen";
+
+/// A record is written so late at most, however slow the machine is.
+const LATEST: Duration = Duration::from_secs(60);
 
 /// The state directory, or the lack of one: then no pid is ever thought to be reused.
 #[derive(Debug)]
@@ -183,28 +186,44 @@ impl State {
         let _ = nix::unistd::symlinkat(text.as_str(), handle, SEEN);
     }
 
-    /// Remembers a new lock under the name of each of its files: when its holder started, and all
+    /// Remembers a lock under the name of each of its files: when its holder started, and all
     /// the names. Without a state directory, or without `/proc`, this does nothing.
+    ///
+    /// `then` tells whether there was such a process when the lock was taken: one that came since
+    /// is not its holder. `stands` tells whether a file is still there: others may have released
+    /// the lock meanwhile, and would leave the record of it for ever.
     ///
     /// # Errors
     /// When the record cannot be written; the lock is good all the same.
-    pub fn remember(&mut self, pid: Pid, files: &[Written]) -> Result<(), Errno> {
-        let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here)) else {
+    pub fn remember(
+        &mut self,
+        pid: Pid,
+        then: Liveness,
+        files: &[Written],
+        stands: impl Fn(&Written) -> bool,
+    ) -> Result<(), Errno> {
+        let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here).cloned()) else {
             return Ok(());
         };
-        let start = self.starts.of(pid);
-        if start.is_none() && liveness(pid) == Liveness::Alive {
+        let start = match then {
+            Liveness::Gone => None,
+            Liveness::Alive => self.starts.of(pid),
+        };
+        if start.is_none() && then == Liveness::Alive && liveness(pid) == Liveness::Alive {
             // It lives, and we may not see since when: nothing to tell a later one from it.
             return Ok(());
         }
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
-        for Written { name, file, at } in files {
+        for lock in files {
+            let Written { name, file, at } = lock;
             let (here, names, file) = (here.clone(), names.clone(), *file);
             let written = nanoseconds(*at);
-            let text = Memory { pid, start, here, file, written, names }.to_text();
+            let memory = Memory { pid, start, here, file, written, names };
+            let text = memory.to_text();
             match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
                 // Another process was faster: our lock is broken or released by now.
-                Err(Errno::EEXIST) if memory(handle, name).is_some_and(|m| m.written > written) => {
+                Err(Errno::EEXIST) if known(handle, name).is_some_and(|it| it.follows(&memory)) => {
+                    continue;
                 }
                 Err(Errno::EEXIST) => {
                     nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
@@ -212,8 +231,19 @@ impl State {
                 }
                 outcome => outcome?,
             }
+            // In this order: who releases the lock after our look removes the record, too.
+            if !stands(lock) {
+                self.forget_lock(name, file);
+            }
         }
         Ok(())
+    }
+
+    /// Forgets a lock file that is gone, unless the record is about another one.
+    pub fn forget_lock(&self, name: &Name, file: Identity) {
+        if self.memory(name).is_some_and(|memory| memory.file == file) {
+            self.forget(name);
+        }
     }
 
     /// Forgets a lock file that is gone.
@@ -232,7 +262,7 @@ impl State {
     }
 
     fn memory(&self, name: &Name) -> Option<Memory> {
-        memory(self.handle.as_ref()?, name)
+        known(self.handle.as_ref()?, name)
     }
 
     /// Asks whether the process `pid`, as it is now, is the one that took the lock in `file`.
@@ -264,7 +294,7 @@ impl State {
     }
 }
 
-fn memory(directory: &OwnedFd, name: &Name) -> Option<Memory> {
+fn known(directory: &OwnedFd, name: &Name) -> Option<Memory> {
     let text = nix::fcntl::readlinkat(directory, name.as_str()).ok()?;
     Memory::from_text(text.to_str()?)
 }
@@ -298,6 +328,13 @@ fn nanoseconds(time: SystemTime) -> u128 {
 }
 
 impl Memory {
+    /// Whether it is about a lock that was taken after the other's. One from far in the future was
+    /// left when the clock was set back.
+    fn follows(&self, other: &Self) -> bool {
+        let lead = self.written.checked_sub(other.written);
+        lead.is_some_and(|lead| lead > 0 && lead < LATEST.as_nanos())
+    }
+
     fn to_text(&self) -> String {
         let Self { pid, start, here, file, written, names } = self;
         let Identity { device, inode } = file;
@@ -334,7 +371,6 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
-    use std::time::Duration;
 
     use rstest::rstest;
 
@@ -400,8 +436,8 @@ mod tests {
         let pid = Pid::this();
         let other_name = Name::new("LCK..modem").unwrap();
         let files = [&name, &other_name].map(|name| Written { name: name.clone(), file, at: then });
-        state.remember(pid, &files).unwrap();
-        state.remember(pid, &files).unwrap();
+        state.remember(pid, Liveness::Alive, &files, |_| true).unwrap();
+        state.remember(pid, Liveness::Alive, &files, |_| true).unwrap();
         assert_eq!(state.names(&name, pid), [name.clone(), other_name.clone()]);
         assert_eq!(state.names(&other_name, pid), [name.clone(), other_name]);
         assert_eq!(state.recall(&name, pid, file, then), Remembered::Same);
@@ -419,13 +455,47 @@ mod tests {
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();
-        let mut memory = memory(None);
-        memory.pid = Pid::this();
-        memory.file = file;
-        memory.written = nanoseconds(then);
-        memory.here = here(&mut None).unwrap().clone();
-        std::os::unix::fs::symlink(memory.to_text(), dir.path().join(name.as_str())).unwrap();
+        let files = [Written { name: name.clone(), file, at: then }];
+        // This very process came after the lock was taken, and before it was recorded.
+        state.remember(Pid::this(), Liveness::Gone, &files, |_| true).unwrap();
         assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Reused);
+    }
+
+    #[rstest]
+    #[case::just_before(Duration::from_nanos(1), true)]
+    #[case::long_before(LATEST, true)]
+    #[case::just_after(Duration::from_nanos(1), false)]
+    #[case::in_the_future_before_the_clock_was_set_back(LATEST, false)]
+    fn only_a_lock_taken_since_keeps_its_record(#[case] distance: Duration, #[case] before: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = State::open(dir.path());
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let (file, now) = (Identity { device: 1, inode: 2 }, SystemTime::now());
+        let known = if before { now - distance } else { now + distance };
+        for (inode, at) in [(3, known), (2, now)] {
+            let file = Identity { inode, ..file };
+            let files = [Written { name: name.clone(), file, at }];
+            state.remember(Pid::this(), Liveness::Alive, &files, |_| true).unwrap();
+        }
+        let replaced = before || distance >= LATEST;
+        let expected = if replaced { Remembered::Same } else { Remembered::Nothing };
+        assert_eq!(state.recall(&name, Pid::this(), file, now), expected);
+    }
+
+    #[test]
+    fn a_lock_that_is_gone_leaves_no_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = State::open(dir.path());
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
+        let files = [Written { name: name.clone(), file, at }];
+        state.remember(Pid::this(), Liveness::Alive, &files, |_| false).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        state.remember(Pid::this(), Liveness::Alive, &files, |_| true).unwrap();
+        state.forget_lock(&name, Identity { inode: 3, ..file });
+        assert_eq!(state.recall(&name, Pid::this(), file, at), Remembered::Same);
+        state.forget_lock(&name, file);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
@@ -448,7 +518,8 @@ mod tests {
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, then) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at: then }];
-        State::open(dir.path()).remember(Pid::this(), &files).unwrap();
+        let mut state = State::open(dir.path());
+        state.remember(Pid::this(), Liveness::Alive, &files, |_| true).unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
         let mut state = State::open(dir.path());
         assert!(state.is_everybodys() && !state.is_open());
@@ -466,7 +537,7 @@ mod tests {
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();
         let files = [Written { name: name.clone(), file, at: then }];
-        assert_eq!(state.remember(Pid::this(), &files), Ok(()));
+        assert_eq!(state.remember(Pid::this(), Liveness::Alive, &files, |_| true), Ok(()));
         assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Nothing);
         assert!(!state.is_open());
     }

@@ -5,13 +5,16 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockfile::process::{self, Liveness, liveness};
 use lockfile::{
-    Breaking, Claim, Durability, Found, Judged, Name, Obstacle, Pid, Publication, Published,
-    Removal, Withdrawal,
+    Breaking, Claim, Durability, Found, Identity, Judged, Name, Obstacle, Pid, Publication,
+    Published, Removal, Withdrawal,
 };
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
+use nix::sys::stat::fstatat;
 
 use super::form::{Forms, forms};
 use super::kept::Kept;
@@ -85,6 +88,8 @@ pub struct Table {
 #[derive(Debug)]
 struct Unrecorded {
     pid: Pid,
+    /// Whether there was such a process.
+    then: Liveness,
     files: Vec<Written>,
 }
 
@@ -187,14 +192,25 @@ impl Table {
     /// that outlives this process does. Dropping the table does it as well.
     pub fn settle(&mut self) -> Vec<Event> {
         self.spent.clear();
-        for Unrecorded { pid, files } in std::mem::take(&mut self.unrecorded) {
-            if let Err(errno) = self.state().remember(pid, &files) {
+        self.record();
+        self.tell_what_was_seen();
+        std::mem::take(&mut self.journal)
+    }
+
+    fn record(&mut self) {
+        if self.unrecorded.is_empty() {
+            return;
+        }
+        let open = self.open().ok();
+        for Unrecorded { pid, then, files } in std::mem::take(&mut self.unrecorded) {
+            let stands =
+                |lock: &Written| open.as_ref().is_none_or(|open| is_there(&open.own, lock));
+            if let Err(errno) = self.state().remember(pid, then, &files, stands) {
                 let text = format!("start of pid {pid} is not recorded: {}", errno.desc());
                 self.say(Weight::Warning, text);
             }
         }
-        self.tell_what_was_seen();
-        std::mem::take(&mut self.journal)
+        self.open = open;
     }
 
     /// Saves the next service of one session some looking; a daemon needs no help.
@@ -253,6 +269,8 @@ impl Table {
 
     /// Opens all directories anew at the next request: some may have come, or been replaced.
     pub fn reopen(&mut self) {
+        // Whether these locks are still there is seen in the directory where they were written.
+        self.record();
         self.open = None;
         self.state = None;
     }
@@ -386,6 +404,7 @@ impl Table {
 
     fn try_lock(&mut self, request: &Request) -> Result<(), Stop> {
         self.blocker = None;
+        let holder = liveness(request.pid);
         let (trail, forms) = self.names(request)?;
         self.kept.let_go(&forms.written, None);
         let mut open = self.open()?;
@@ -396,7 +415,7 @@ impl Table {
             .and_then(|()| self.take_written(&open.own, &forms, request));
         self.open = Some(open);
         let published = taken?;
-        self.remember_later(&forms, request.pid, &published);
+        self.remember_later(&forms, (request.pid, holder), &published);
         let room = if trail.is_device() { KEPT_FILES } else { KEPT_WITHOUT_DEVICE };
         for (name, published) in forms.written.iter().zip(published) {
             self.kept.keep(name, request.pid, published, room);
@@ -603,8 +622,10 @@ impl Table {
         judged: Judged,
         stale: Stale,
     ) -> Option<Removal> {
+        let file = judged.identity();
         match place.directory.try_release(name, judged) {
             Ok(Some(Removal::Removed)) => {
+                self.state().forget_lock(name, file);
                 self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
                 Some(Removal::Removed)
             }
@@ -685,12 +706,17 @@ impl Table {
 
     /// Without a record the lock is good; only a reused pid would go unnoticed, and names that
     /// nothing leads to any more would stay when it is released. So it can wait.
-    fn remember_later(&mut self, forms: &Forms, pid: Pid, published: &[Published]) {
+    fn remember_later(
+        &mut self,
+        forms: &Forms,
+        (pid, then): (Pid, Liveness),
+        published: &[Published],
+    ) {
         let files = forms.written.iter().zip(published).map(|(name, published)| {
             let Published { identity, modified, .. } = published;
             Written { name: name.clone(), file: *identity, at: *modified }
         });
-        self.unrecorded.push(Unrecorded { pid, files: files.collect() });
+        self.unrecorded.push(Unrecorded { pid, then, files: files.collect() });
     }
 
     fn try_unlock(&mut self, request: &Request) -> Result<Outcome, Stop> {
@@ -906,6 +932,19 @@ impl Table {
         let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
         self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
         Outcome::Busy
+    }
+}
+
+/// Whether a lock that was written is there still.
+fn is_there(place: &Place, lock: &Written) -> bool {
+    match fstatat(&place.directory, lock.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) => {
+            let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or_default();
+            let since = u64::try_from(stat.st_mtime).map(|secs| Duration::new(secs, nanoseconds));
+            lock.file == Identity { device: stat.st_dev, inode: stat.st_ino }
+                && since.is_ok_and(|since| UNIX_EPOCH.checked_add(since) == Some(lock.at))
+        }
+        Err(errno) => errno != Errno::ENOENT,
     }
 }
 
