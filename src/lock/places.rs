@@ -29,9 +29,13 @@ const FEW: usize = 128;
 const LISTED: usize = 65_536;
 const LOCKS_LISTED: usize = LOCKS_FOR_INVENTED;
 
-/// A directory with fewer bytes than this surely holds fewer locks than are listed: a file takes
-/// 20 bytes of a directory on tmpfs, and more elsewhere.
-const UNCROWDED: i64 = 16 * 1024;
+/// A directory with fewer bytes than this surely has room: a file takes 20 bytes of a directory on
+/// tmpfs, twice its name on btrfs, and one on ZFS.
+const UNCROWDED: i64 = 512;
+
+/// A directory with more files than this, whatever they are, has no room, and is read no further:
+/// anybody may fill one that is open to all, and ask again and again.
+const CROWD: usize = 4096;
 
 /// The open lock directories.
 #[derive(Debug)]
@@ -215,10 +219,25 @@ impl Place {
             return false;
         }
         let small = fstat(&self.directory).is_ok_and(|stat| stat.st_size < UNCROWDED);
-        let locks = if small { 0 } else { self.lock_names().len() };
+        let locks = if small { 0 } else { self.count_locks() };
         let room = LOCKS_FOR_INVENTED.saturating_sub(locks);
         self.room.set(room.saturating_sub(1));
         room == 0
+    }
+
+    /// How many locks are in it, as far as that is of interest.
+    fn count_locks(&self) -> usize {
+        let Some(mut listing) = self.listing() else { return 0 };
+        let (mut files, mut locks) = (0_usize, 0_usize);
+        for entry in listing.iter().flatten() {
+            files = files.saturating_add(1);
+            let is_lock = looks_like_a_lock(entry.file_name().to_bytes());
+            locks = locks.saturating_add(usize::from(is_lock));
+            if files > CROWD || locks >= LOCKS_FOR_INVENTED {
+                return LOCKS_FOR_INVENTED;
+            }
+        }
+        locks
     }
 
     /// The files whose names are those of locks, in no order, up to a bound.
@@ -312,6 +331,18 @@ mod tests {
             std::fs::write(root.path().join(format!("LCK..y{number}")), "").unwrap();
         }
         assert!(place.is_crowded());
+    }
+
+    #[test]
+    fn a_directory_full_of_anything_is_not_read_to_its_end() {
+        let root = tempfile::tempdir().unwrap();
+        // Every listing has `.` and `..` besides.
+        for number in 2..CROWD {
+            std::fs::write(root.path().join(format!("x{number}")), "").unwrap();
+        }
+        assert!(!Place::open(root.path()).unwrap().is_crowded());
+        std::fs::write(root.path().join("x"), "").unwrap();
+        assert!(Place::open(root.path()).unwrap().is_crowded());
     }
 
     #[test]
