@@ -13,9 +13,10 @@ use lfpd::device::name::DeviceName;
 use lfpd::device::os::{SYSTEMS, by_name};
 use lfpd::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, LOCKS_FOR_INVENTED};
 use lfpd::lock::table::{Places, Table};
-use lfpd::lock::{Answer, Outcome, Request};
+use lfpd::lock::{Answer, Outcome, Request, Weight};
 use lockfile::Pid;
 use rstest::rstest;
+use testbed::{LIMIT, until};
 
 /// A private machine: `/dev` with a node and links to it, a lock directory and another one.
 struct Machine {
@@ -51,14 +52,7 @@ impl Machine {
     }
 
     fn table(&self) -> Table {
-        Table::new(Places {
-            system: by_name(self.os).unwrap(),
-            dev_dir: self.path("dev"),
-            lock_dir: self.path("lock"),
-            search_dirs: vec![self.path("other")],
-            state_dir: self.path("state"),
-            udev_dir: self.path("udev"),
-        })
+        Table::new(places_of(self))
     }
 
     fn lock(&self, device: &str, pid: i32) -> Outcome {
@@ -71,6 +65,17 @@ impl Machine {
 
     fn names(&self) -> Vec<String> {
         listing(&self.path("lock"))
+    }
+}
+
+fn places_of(machine: &Machine) -> Places {
+    Places {
+        system: by_name(machine.os).unwrap(),
+        dev_dir: machine.path("dev"),
+        lock_dir: machine.path("lock"),
+        search_dirs: vec![machine.path("other")],
+        state_dir: machine.path("state"),
+        udev_dir: machine.path("udev"),
     }
 }
 
@@ -677,25 +682,18 @@ fn holders_are_shown_under_every_scheme() {
 /// A machine on which one service has seen all there is to be seen, and noted it.
 fn machine_that_was_seen() -> (Machine, Places) {
     let machine = Machine::new();
-    let places = Places {
-        system: by_name("linux").unwrap(),
-        dev_dir: machine.path("dev"),
-        lock_dir: machine.path("lock"),
-        search_dirs: vec![machine.path("other"), machine.path("gone/below")],
-        state_dir: machine.path("state"),
-        udev_dir: machine.path("udev"),
-    };
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
+    let search_dirs = vec![machine.path("other"), machine.path("gone/below")];
+    let places = Places { search_dirs, ..places_of(&machine) };
+    let mut note = String::new();
+    let complete = until(LIMIT, || {
         Table::new(places.clone()).prepare();
-        let note = fs::read_link(machine.path("state/seen")).unwrap_or_default();
-        let note = note.to_string_lossy().into_owned();
-        // Nothing is noted of a directory that has changed within the last second.
-        if ["lockless ", "absent ", "dev ", "modem"].iter().all(|word| note.contains(word)) {
-            return (machine, places);
-        }
-        assert!(Instant::now() < deadline, "{note}");
-    }
+        note = fs::read_link(machine.path("state/seen")).unwrap_or_default().display().to_string();
+        // Nothing is noted of a directory that has changed within the last seconds.
+        let words = ["lockless ", "absent ", "dev ", "modem"];
+        words.iter().all(|word| note.contains(word)).then_some(())
+    });
+    assert!(complete.is_some(), "{note}");
+    (machine, places)
 }
 
 /// What a service of one session does.
@@ -890,4 +888,47 @@ fn a_stale_lock_goes_with_its_record() {
     assert_eq!(listing(&machine.path("state")), ["LCK..cua1"]);
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
     assert_eq!(listing(&machine.path("state")), ["LCK..ttyS1"]);
+}
+
+/// Where the lock directory is open to all, anybody can make a link in it by the name of a
+/// directory that is searched.
+#[test]
+fn a_link_to_the_records_does_not_turn_them_off() {
+    let machine = Machine::new();
+    symlink(machine.path("state"), machine.path("lock/modem")).unwrap();
+    let places = Places { search_dirs: vec![machine.path("lock/modem")], ..places_of(&machine) };
+    let answer = Table::new(places).lock(&request("ttyS1", own()));
+    assert_eq!(answer.outcome, Outcome::Done);
+    assert!(answer.events.iter().all(|event| event.weight == Weight::Info), "{answer:?}");
+    assert_eq!(listing(&machine.path("state")), ["LCK..ttyS1"]);
+}
+
+/// A note could say that there is nothing to be seen where there is; only our own is read.
+#[rstest]
+#[case::ours(0, 0o755, true)]
+#[case::another_users(65534, 0o755, false)]
+#[case::a_groups(0, 0o775, false)]
+fn only_our_own_note_is_believed(#[case] owner: u32, #[case] mode: u32, #[case] believed: bool) {
+    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
+    let (machine, places) = machine_that_was_seen();
+    let note = fs::read_link(machine.path("state/seen")).unwrap();
+    let lie = note.to_str().unwrap().replace("link modem", "link mouse");
+    fs::remove_file(machine.path("state/seen")).unwrap();
+    symlink(lie, machine.path("state/seen")).unwrap();
+    fs::set_permissions(machine.path("state"), Permissions::from_mode(mode)).unwrap();
+    std::os::unix::fs::chown(machine.path("state"), Some(owner), None).unwrap();
+    assert_eq!(lock_after_a_look(&places, "ttyS0"), Outcome::Done);
+    assert_eq!(machine.names().contains(&"LCK..modem".to_owned()), !believed);
+}
+
+/// Those who only look leave nothing.
+#[test]
+fn looking_leaves_no_note() {
+    let (machine, places) = machine_that_was_seen();
+    fs::remove_file(machine.path("state/seen")).unwrap();
+    let mut table = Table::new(places);
+    table.holders(&DeviceName::parse(b"modem").unwrap());
+    table.all_holders();
+    drop(table);
+    assert_eq!(listing(&machine.path("state")), [""; 0]);
 }

@@ -34,6 +34,8 @@ pub struct State {
     handle: Option<OwnedFd>,
     identity: Option<Identity>,
     everybodys: bool,
+    /// Only we, or root, put anything there.
+    ours: bool,
     here: Option<Here>,
     starts: Starts,
 }
@@ -144,13 +146,25 @@ impl State {
             stat.is_some_and(|stat| Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_IWOTH));
         let handle = handle.filter(|_| !everybodys);
         let identity = stat.map(|stat| Identity { device: stat.st_dev, inode: stat.st_ino });
-        Self { handle, identity, everybodys, ..Self::none() }
+        let ours = stat.is_some_and(|stat| {
+            let owners = [0, nix::unistd::geteuid().as_raw()];
+            owners.contains(&stat.st_uid)
+                && !Mode::from_bits_truncate(stat.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
+        });
+        Self { handle, identity, everybodys, ours, ..Self::none() }
     }
 
     /// No state directory.
     #[must_use]
     pub fn none() -> Self {
-        Self { handle: None, identity: None, everybodys: false, here: None, starts: Starts::Asked }
+        Self {
+            handle: None,
+            identity: None,
+            everybodys: false,
+            ours: false,
+            here: None,
+            starts: Starts::Asked,
+        }
     }
 
     /// Which directory it is.
@@ -171,9 +185,13 @@ impl State {
         Self { starts: Starts::Remembered(None), ..self }
     }
 
-    /// What an earlier service has seen.
+    /// What an earlier service has seen. Unlike a record, it fits no file to the letter; so it is
+    /// believed only where nobody but us and root can have written it.
     #[must_use]
     pub fn seen(&self) -> Seen {
+        if !self.ours {
+            return Seen::default();
+        }
         let read = |handle| nix::fcntl::readlinkat(handle, SEEN).ok();
         let text = self.handle.as_ref().and_then(read);
         text.and_then(|text| text.to_str().map(Seen::from_text)).unwrap_or_default()
@@ -181,7 +199,8 @@ impl State {
 
     /// Notes it for the next service. Where this fails, that has to look for itself.
     pub fn note(&self, seen: &Seen) {
-        let (Some(handle), Some(text)) = (&self.handle, seen.to_text()) else { return };
+        let handle = self.handle.as_ref().filter(|_| self.ours);
+        let (Some(handle), Some(text)) = (handle, seen.to_text()) else { return };
         let _ = nix::unistd::unlinkat(handle, SEEN, UnlinkatFlags::NoRemoveDir);
         let _ = nix::unistd::symlinkat(text.as_str(), handle, SEEN);
     }

@@ -29,6 +29,7 @@ use crate::device::name::DeviceName;
 use crate::device::node::{Astray, Trail, follow};
 use crate::device::udev;
 use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, PUT_OFF};
+use crate::stamp::Stamp;
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
 /// it (FreeBSD's `uu_lock`, efax, and everybody who creates the file first and fills it then).
@@ -73,7 +74,8 @@ pub struct Table {
     open: Option<Open>,
     state: Option<State>,
     links: Links,
-    seen: Seen,
+    /// What an earlier service has seen, where that is of use: not for those who only look.
+    seen: Option<Seen>,
     kept: Kept,
     blocker: Option<Pid>,
     journal: Vec<Event>,
@@ -145,7 +147,7 @@ impl Table {
             open: None,
             state: None,
             links: Links::default(),
-            seen: Seen::default(),
+            seen: None,
             kept: Kept::default(),
             blocker: None,
             journal: Vec::new(),
@@ -158,10 +160,11 @@ impl Table {
     /// Does beforehand what a request will need, and what can be done without knowing which: for
     /// a time in which there is nothing else to do. What fails shows in the answers.
     pub fn prepare(&mut self) {
-        self.seen = self.state().seen();
-        if let Some(known) = self.seen.links.clone() {
+        let seen = self.state().seen();
+        if let Some(known) = seen.links.clone() {
             self.links.believe(known);
         }
+        self.seen = Some(seen);
         let known = self.journal.len();
         match self.open() {
             Ok(open) => self.open = Some(open),
@@ -170,7 +173,7 @@ impl Table {
         }
         let now = SystemTime::now();
         for place in self.open.iter_mut().flat_map(|open| &mut open.others) {
-            place.is_lockless(&self.seen.lockless, now);
+            place.is_lockless(lockless(&self.seen), now);
         }
         self.links.refresh(&self.places.dev_dir, now);
     }
@@ -213,17 +216,17 @@ impl Table {
         self.open = open;
     }
 
-    /// Saves the next service of one session some looking; a daemon needs no help.
+    /// Saves the next service of one session some looking.
     fn tell_what_was_seen(&mut self) {
-        let Some(open) = self.open.as_ref().filter(|_| !self.kept.is_wanted()) else { return };
+        let (Some(open), Some(known)) = (&self.open, &self.seen) else { return };
         let seen = Seen {
             lockless: open.lockless().collect(),
             absent: open.absent().to_vec(),
             links: self.links.known().cloned(),
         };
-        if seen.says_more_than(&self.seen) {
+        if seen.says_more_than(known) {
             self.state().note(&seen);
-            self.seen = seen;
+            self.seen = Some(seen);
         }
     }
 
@@ -462,18 +465,25 @@ impl Table {
             return Ok(open);
         }
         let Places { lock_dir, search_dirs, .. } = &self.places;
-        let open = Open::all(lock_dir, search_dirs, &self.seen.absent).map_err(|error| {
+        let absent = self.seen.as_ref().map_or(&[][..], |seen| &seen.absent);
+        let mut open = Open::all(lock_dir, search_dirs, absent).map_err(|error| {
             self.say(Weight::Warning, format!("no lock can be written: {error}"));
             Outcome::Denied
         })?;
-        self.keep_records_apart(&open);
+        self.keep_records_apart(&mut open);
         Ok(open)
     }
 
     /// A record has its lock's name: in a directory of locks one would take the other's place.
-    fn keep_records_apart(&mut self, open: &Open) {
-        let mut places = std::iter::once(&open.own).chain(&open.others);
+    ///
+    /// A link to the records is nothing of the administrator's: where the lock directory is open to
+    /// all, anybody may make one by the name of a directory that is searched below it.
+    fn keep_records_apart(&mut self, open: &mut Open) {
         let identity = self.state().identity();
+        open.others.retain(|place| {
+            Some(place.directory.identity()) != identity || !place.path.is_symlink()
+        });
+        let mut places = std::iter::once(&open.own).chain(&open.others);
         if identity.is_some() && places.any(|place| Some(place.directory.identity()) == identity) {
             let dir = self.places.state_dir.display();
             let text = format!("no notes are kept in {dir}: it is a directory of locks");
@@ -560,7 +570,7 @@ impl Table {
             self.clear(&open.own, name, now)?;
         }
         for place in &mut open.others {
-            if place.is_lockless(&self.seen.lockless, now) {
+            if place.is_lockless(lockless(&self.seen), now) {
                 continue;
             }
             for name in forms.written.iter().chain(&forms.searched) {
@@ -773,7 +783,7 @@ impl Table {
             }
         }
         for place in &mut open.others {
-            if place.is_lockless(&self.seen.lockless, now) {
+            if place.is_lockless(lockless(&self.seen), now) {
                 continue;
             }
             for name in forms.written.iter().chain(&forms.searched) {
@@ -933,6 +943,10 @@ impl Table {
         self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
         Outcome::Busy
     }
+}
+
+fn lockless(seen: &Option<Seen>) -> &[Stamp] {
+    seen.as_ref().map_or(&[], |seen| &seen.lockless)
 }
 
 /// Whether a lock that was written is there still.
