@@ -825,21 +825,41 @@ fn invented_names_leave_room_for_devices() {
     assert_eq!(table.lock(&request("invented2", own())).outcome, Outcome::Done);
 }
 
+/// Whether a daemon holds flock on a lock file.
+fn is_kept(machine: &Machine, name: &str) -> bool {
+    let file = File::open(machine.lock_file(name)).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
 #[test]
 fn invented_names_are_kept_in_half_the_room() {
     let (machine, mut table) = machine_with_devices();
     table.keep_open(KEPT_FILES);
-    let is_kept = |name: &str| {
-        let file = File::open(machine.lock_file(&format!("LCK..{name}"))).unwrap();
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err()
-    };
     for number in 0..=KEPT_WITHOUT_DEVICE {
         let device = format!("x{number}");
         assert_eq!(table.lock(&request(&device, own())).outcome, Outcome::Done);
-        assert_eq!(is_kept(&device), number < KEPT_WITHOUT_DEVICE);
+        let name = format!("LCK..{device}");
+        assert_eq!(is_kept(&machine, &name), number < KEPT_WITHOUT_DEVICE);
     }
     assert_eq!(table.lock(&request("null", own())).outcome, Outcome::Done);
-    assert!(is_kept("null"));
+    assert!(is_kept(&machine, "LCK..null"));
+}
+
+/// Neither by what an earlier daemon has left.
+#[test]
+fn a_daemon_that_comes_after_keeps_room_for_devices() {
+    let (machine, mut table) = machine_with_devices();
+    for number in 0..KEPT_FILES + KEPT_WITHOUT_DEVICE {
+        let file = machine.lock_file(&format!("LCK..x{number}"));
+        fs::write(&file, decimal(own())).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o444)).unwrap();
+    }
+    table.keep_open(KEPT_FILES);
+    assert_eq!(table.lock(&request("null", own())).outcome, Outcome::Done);
+    let names = listing(&machine.path("lock"));
+    let kept = names.iter().filter(|name| is_kept(&machine, name)).count();
+    assert_eq!(kept, KEPT_WITHOUT_DEVICE + 1);
+    assert!(is_kept(&machine, "LCK..null"));
 }
 
 #[rstest]

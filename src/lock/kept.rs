@@ -72,8 +72,14 @@ impl Kept {
     }
 
     /// Keeps the locks that an earlier daemon of this user has written: files of ours, of our
-    /// mode and form, whose holder lives.
-    pub(super) fn find(&mut self, own: &Place, mode: u32, form: impl Fn(Pid) -> Vec<u8>) {
+    /// mode and form, whose holder lives; each among as many as there is `room` for it.
+    pub(super) fn find(
+        &mut self,
+        own: &Place,
+        mode: u32,
+        form: impl Fn(Pid) -> Vec<u8>,
+        room: impl Fn(&Name) -> usize,
+    ) {
         if !self.is_wanted() {
             return;
         }
@@ -87,7 +93,8 @@ impl Kept {
                 && judged.content() == form(pid);
             let (identity, modified) = (judged.identity(), judged.modified());
             if let Some(file) = ours.then(|| open(own, &name, identity)).flatten() {
-                self.hold(&name, pid, Published { file, identity, modified }, self.limit);
+                let room = room(&name);
+                self.hold(&name, pid, Published { file, identity, modified }, room);
             }
         }
     }

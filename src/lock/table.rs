@@ -4,7 +4,7 @@
 //! a lock belongs to the process that asked, until it lets go or is gone.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockfile::process::{self, Liveness, liveness};
@@ -237,7 +237,9 @@ impl Table {
         self.kept = Kept::up_to(limit);
         if let Ok(open) = self.open() {
             let content = self.places.system.content;
-            self.kept.find(&open.own, LOCK_MODE, |pid| record::write(content, pid));
+            let dev_dir = &self.places.dev_dir;
+            let room = |name: &Name| room(trail_of(dev_dir, name).as_ref());
+            self.kept.find(&open.own, LOCK_MODE, |pid| record::write(content, pid), room);
             self.open = Some(open);
         }
         self.journal.clear();
@@ -419,7 +421,7 @@ impl Table {
         self.open = Some(open);
         let published = taken?;
         self.remember_later(&forms, (request.pid, holder), &published);
-        let room = if trail.is_device() { KEPT_FILES } else { KEPT_WITHOUT_DEVICE };
+        let room = room(Some(&trail));
         for (name, published) in forms.written.iter().zip(published) {
             self.kept.keep(name, request.pid, published, room);
         }
@@ -943,6 +945,17 @@ impl Table {
         self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
         Outcome::Busy
     }
+}
+
+/// Up to how many lock files another one is kept open, by what it is the lock of.
+fn room(trail: Option<&Trail>) -> usize {
+    trail.filter(|trail| trail.is_device()).map_or(KEPT_WITHOUT_DEVICE, |_| KEPT_FILES)
+}
+
+/// Where the device leads that a lock file is named after.
+fn trail_of(dev_dir: &Path, name: &Name) -> Option<Trail> {
+    let device = DeviceName::parse(who::device_of(name.as_str(), &[])?.as_bytes()).ok()?;
+    follow(dev_dir, &device).ok()
 }
 
 fn lockless(seen: &Option<Seen>) -> &[Stamp] {
