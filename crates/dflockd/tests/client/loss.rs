@@ -2,12 +2,14 @@
 //! anybody else can have the lock.
 
 use crate::daemon::{Daemon, program, until};
-use crate::program::{LONG, Running, assert_free, bare, dflock, lives, run, start};
+use crate::program::{LONG, PATH, Running, assert_free, bare, dflock, lives, run, start};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use rstest::rstest;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -195,12 +197,29 @@ fn the_network_is_gone() {
     assert_stopped(dflock, command, UNREACHABLE);
 }
 
+/// The wire itself is taken away, under both: the server finds out that the holder is silent, by its
+/// read timeout, and that the waiter is gone, by the kernel; and so do these of the server.
+#[test]
+fn the_machine_is_gone() {
+    let own = Path::new(env!("CARGO_BIN_EXE_dflock")).parent().unwrap();
+    let output = Command::new("timeout")
+        .args(["--signal=KILL", "120", "unshare", "--net", "--pid", "--fork", "--kill-child"])
+        .args(["--mount-proc", "sh", "-c", include_str!("gone.sh")])
+        .env_clear()
+        .env("PATH", format!("{}:{PATH}:/usr/sbin:/sbin", own.display()))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "the lock is free\nnobody waits\nholder 74\nwaiter 69\n", "{output:?}");
+}
+
 /// A server that hangs up on the idle sooner than others: who knows it is never idle for so long.
 #[test]
 fn an_impatient_server() {
     let daemon = Daemon::start(&["--read-timeout", "1"]);
     let words = ["run", "k", "--read-timeout", "1", "--", "sh", "-c", "echo in; read x; exit 6"];
-    let mut dflock = start(dflock(&daemon, &words).stdin(std::process::Stdio::piped()));
+    let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     dflock.lines(1);
     let mut waiter = daemon.talk();
     // For longer than the server lets anybody be silent.
@@ -226,7 +245,7 @@ fn the_connection_breaks_and_the_lease_holds() {
     let daemon = Daemon::start(&["--auto-release-on-disconnect=false", "--read-timeout", "1"]);
     // Ten seconds between renewals: the server hangs up several times before the first.
     let words = ["run", "k", "--ttl", "3600", "--", "sh", "-c", "echo in; read x; exit 6"];
-    let mut dflock = start(dflock(&daemon, &words).stdin(std::process::Stdio::piped()));
+    let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     dflock.lines(1);
     let connections = || {
         let stats = daemon.stats();
