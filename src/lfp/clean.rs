@@ -185,6 +185,7 @@ mod tests {
             scheme: Scheme::Uucp(path.clone()),
             pid: judged.and_then(Pid::new),
             user: None,
+            owner: None,
             command: None,
             since: Some(written - earlier),
             standing: Standing::Stale,

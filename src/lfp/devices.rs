@@ -183,6 +183,7 @@ mod tests {
             scheme: Scheme::Uucp(PathBuf::from(format!("LCK..{device}"))),
             pid: Pid::new(pid),
             user: None,
+            owner: None,
             command: None,
             since: None,
             standing,

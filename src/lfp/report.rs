@@ -32,6 +32,8 @@ pub(super) struct Row {
     pid: Option<Pid>,
     uid: Option<u32>,
     user: Option<String>,
+    /// Whose the lock file is, where nobody tells whose the process is or was.
+    owner: Option<String>,
     command: Option<String>,
     since: Option<SystemTime>,
     age: Option<Duration>,
@@ -149,6 +151,10 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
             pid: holder.pid,
             uid: holder.user,
             user: holder.user.and_then(&mut name),
+            owner: holder
+                .owner
+                .filter(|_| holder.user.is_none())
+                .map(|uid| name(uid).unwrap_or_else(|| uid.to_string())),
             command: holder.command.as_deref().map(printable),
             since: holder.since,
             age: holder.since.and_then(|since| now.duration_since(since).ok()),
@@ -173,6 +179,9 @@ impl Row {
             text.extend([", since ", &since, " (", &age(time), ")"]);
         }
         text.extend([", by ", self.lock()]);
+        if let Some(owner) = &self.owner {
+            text.extend([" of ", owner]);
+        }
         text
     }
 
@@ -291,7 +300,7 @@ fn line(row: &Row, locks: &[&str]) -> [Cell; 8] {
     [
         Cell::plain(device_path(&row.device)),
         Cell::plain(or_dash(row.pid.map(|pid| pid.to_string()))),
-        Cell::plain(or_dash(row.user())),
+        Cell::plain(or_dash(row.user().or_else(|| Some(format!("({})", row.owner.as_ref()?))))),
         Cell::styled(row.standing.word(), style),
         Cell::plain(or_dash(row.since.and_then(timestamp))),
         Cell::plain(or_dash(row.age.map(age))),
@@ -315,6 +324,7 @@ mod tests {
             scheme,
             pid: pid.and_then(Pid::new),
             user: None,
+            owner: None,
             command: None,
             since: None,
             standing: Standing::Alive,

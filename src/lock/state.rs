@@ -98,6 +98,8 @@ pub struct Memory {
     /// When that process started, in clock ticks since boot; `None` when there was no such
     /// process, so that none that comes later is the holder.
     pub start: Option<u64>,
+    /// The user it ran as then; `None` when nobody told, or in a record of an older version.
+    pub uid: Option<u32>,
     /// Where both mean something.
     pub here: Here,
     /// The lock file this is about, and when it was written, in nanoseconds: another lock with
@@ -232,12 +234,13 @@ impl State {
             // It lives, and we may not see since when: nothing to tell a later one from it.
             return Ok(());
         }
+        let uid = start.and_then(|_| process::owner(pid));
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
         for lock in files {
             let Written { name, file, at } = lock;
             let (here, names, file) = (here.clone(), names.clone(), *file);
             let written = nanoseconds(*at);
-            let memory = Memory { pid, start, here, file, written, names };
+            let memory = Memory { pid, start, uid, here, file, written, names };
             let text = memory.to_text();
             match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
                 // Another process was faster: our lock is broken or released by now.
@@ -284,6 +287,24 @@ impl State {
         known(self.handle.as_ref()?, name)
     }
 
+    /// Who the holder of the lock in `file` was, as long as there is such a file.
+    #[must_use]
+    pub fn user(&self, name: &Name, pid: Pid, file: Identity, written: SystemTime) -> Option<u32> {
+        self.memory_of(name, pid, file, written)?.uid
+    }
+
+    fn memory_of(
+        &self,
+        name: &Name,
+        pid: Pid,
+        file: Identity,
+        written: SystemTime,
+    ) -> Option<Memory> {
+        self.memory(name).filter(|memory| {
+            memory.pid == pid && memory.file == file && memory.written == nanoseconds(written)
+        })
+    }
+
     /// Asks whether the process `pid`, as it is now, is the one that took the lock in `file`.
     pub fn recall(
         &mut self,
@@ -292,9 +313,7 @@ impl State {
         file: Identity,
         written: SystemTime,
     ) -> Remembered {
-        let Some(memory) = self.memory(name).filter(|memory| {
-            memory.pid == pid && memory.file == file && memory.written == nanoseconds(written)
-        }) else {
+        let Some(memory) = self.memory_of(name, pid, file, written) else {
             return Remembered::Nothing;
         };
         match here(&mut self.here) {
@@ -355,7 +374,8 @@ impl Memory {
     }
 
     fn to_text(&self) -> String {
-        let Self { pid, start, here, file, written, names } = self;
+        let Self { pid, start, uid, here, file, written, names } = self;
+        let uid = uid.map(|uid| format!("uid={uid} ")).unwrap_or_default();
         let Identity { device, inode } = file;
         let start = start.map_or_else(|| "-".to_owned(), |ticks| ticks.to_string());
         let Here { boot, namespace } = here;
@@ -363,12 +383,19 @@ impl Memory {
         // No file name holds a slash.
         let names = names.join("/");
         format!(
-            "pid={pid} start={start} boot={boot} pidns={namespace} \
+            "{uid}pid={pid} start={start} boot={boot} pidns={namespace} \
              file={device}:{inode}:{written} names={names}"
         )
     }
 
     fn from_text(text: &str) -> Option<Self> {
+        let (uid, text) = match text.strip_prefix("uid=") {
+            None => (None, text),
+            Some(rest) => {
+                let (uid, text) = rest.split_once(' ')?;
+                (Some(uid.parse().ok()?), text)
+            }
+        };
         let mut words = text.splitn(6, ' ');
         let mut field = |key: &str| words.next()?.strip_prefix(key);
         let pid = Pid::parse(field("pid=")?.as_bytes()).ok()?;
@@ -383,7 +410,7 @@ impl Memory {
         let written = file.next()?.parse().ok()?;
         let file = Identity { device, inode };
         let names = field("names=")?.split('/').map(Name::new).collect::<Option<_>>()?;
-        Some(Self { pid, start, here: Here { boot, namespace }, file, written, names })
+        Some(Self { pid, start, uid, here: Here { boot, namespace }, file, written, names })
     }
 }
 
@@ -399,6 +426,7 @@ mod tests {
         Memory {
             pid: Pid::new(77).unwrap(),
             start,
+            uid: start.map(|_| 1000),
             here: Here { boot: "b-1".to_owned(), namespace: 5 },
             file: Identity { device: 22, inode: 33 },
             written: 44,
@@ -433,8 +461,15 @@ mod tests {
         assert_eq!(Memory::from_text(&memory.to_text()), Some(memory));
     }
 
+    #[test]
+    fn records_of_older_versions_are_read() {
+        let text = "pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/LCK..b c";
+        assert_eq!(Memory::from_text(text), Some(Memory { uid: None, ..memory(Some(9)) }));
+    }
+
     #[rstest]
     #[case::empty("")]
+    #[case::no_user("uid=x pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
     #[case::other_order("start=9 pid=77 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
     #[case::no_number("pid=77 start=x boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
     #[case::pid_zero("pid=0 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]

@@ -376,6 +376,7 @@ impl Table {
             scheme,
             pid: None,
             user: None,
+            owner: None,
             command: None,
             since: None,
             standing: Standing::Unknown,
@@ -386,16 +387,21 @@ impl Table {
             Found::File(judged) => judged,
         };
         let record = record::parse(judged.content()).ok();
+        let (file, written) = (judged.identity(), judged.modified());
         holder.pid = record.as_ref().map(|record| record.pid);
-        holder.since = Some(judged.modified());
-        holder.user = holder.pid.and_then(process::owner).or(Some(judged.owner()));
-        let note = record.map(|record| record.note).filter(|note| !note.is_empty());
-        holder.command = holder.pid.and_then(who::command).or(note);
+        holder.since = Some(written);
+        holder.owner = Some(judged.owner());
         holder.standing = match self.sentence(judged, now, name) {
             Verdict::Busy(Busy::Held(_)) => Standing::Alive,
             Verdict::Stale(..) => Standing::Stale,
             Verdict::Busy(_) | Verdict::Free => Standing::Unknown,
         };
+        // Whoever has the number of one that is gone is not the holder.
+        let living = holder.pid.filter(|_| holder.standing == Standing::Alive);
+        let noted = holder.pid.and_then(|pid| self.state().user(name, pid, file, written));
+        holder.user = noted.or_else(|| living.and_then(process::owner));
+        let note = record.map(|record| record.note).filter(|note| !note.is_empty());
+        holder.command = living.and_then(who::command).or(note);
         Some(holder)
     }
 

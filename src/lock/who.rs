@@ -29,9 +29,11 @@ pub struct Holder {
     pub scheme: Scheme,
     /// The process, if one is named.
     pub pid: Option<Pid>,
-    /// The user the process belongs to, as a uid; of a process that is gone or hidden, the owner
-    /// of the lock file.
+    /// The user the process belongs to, as a uid; of one that is gone, as far as it was noted.
     pub user: Option<u32>,
+    /// The user the lock file belongs to, as a uid: often the holder, but not where a service
+    /// made it for him.
+    pub owner: Option<u32>,
     /// The command line of the process, cleaned and cut; without one, what the lock file says.
     pub command: Option<String>,
     /// When the lock file was written. The kernel does not tell when a flock was taken.
@@ -112,6 +114,7 @@ impl Holder {
             scheme: Scheme::Flock,
             pid: None,
             user: None,
+            owner: None,
             command: None,
             since: None,
             standing: Standing::Unknown,
@@ -132,6 +135,7 @@ impl Holder {
             scheme,
             pid: Some(pid),
             user: owner(pid),
+            owner: None,
             command: command(pid),
             since: None,
             standing: match liveness(pid) {

@@ -18,7 +18,7 @@
 //! | `scheme` | `uucp` or `svr4` (a lock file), `flock` (on the node), `open` (without any lock) |
 //! | `standing` | `alive`, `stale` (the next LOCK takes it), `unknown` (no pid can be read) |
 //! | `pid` | the process, in decimal |
-//! | `uid` | the user it runs as, in decimal; of a process that is gone, the lock file's owner |
+//! | `uid` | the user it runs as, or ran as, in decimal |
 //! | `since` | when the lock file was written, in seconds since 1970 |
 //! | `file` | the lock file's name, without its directory: no reply ever holds a path |
 //! | `user` | the name of `uid` |
@@ -172,6 +172,7 @@ mod tests {
             scheme: Scheme::Uucp(PathBuf::from("/run/lock/LCK..ttyUSB0")),
             pid: Pid::new(1234),
             user: Some(1000),
+            owner: None,
             command: Some("/usr/bin/minicom -D /dev/ttyUSB0".to_owned()),
             since: Some(UNIX_EPOCH + Duration::from_millis(1_763_700_000_999)),
             standing: Standing::Alive,

@@ -239,3 +239,35 @@ fn colours(#[case] settings: &[(&str, &str)], #[case] coloured: bool) {
     let piped = bench.lfp(User::Root, &["who", PORT]).run();
     assert!(!piped.said("\x1b"), "{piped}");
 }
+
+/// The service makes lock files for others: of one whose holder is gone, it has noted who that
+/// was. Of other lock files only the owner is known, which stands in parentheses.
+#[rstest]
+#[case::by_a_service_of_one_session(Bench::serve)]
+#[case::by_a_daemon(Bench::listen)]
+fn who_held_a_stale_lock(#[case] start: fn(&Bench, User) -> Process<'_>) {
+    let bench = Bench::open();
+    let service = start(&bench, User::Lfpd);
+    let holder = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let pid = holder.pid().to_string();
+    let taken = bench.lfp(User::Alice, &["lock", "--pid", &pid, PORT]).run();
+    assert_eq!(taken.code(), 0, "{taken}");
+    bench.wait_for("the record", || {
+        std::fs::symlink_metadata(bench.sandbox.path("/run/lfpd/LCK..ttyW0")).is_ok()
+    });
+    holder.kill();
+    let others = "printf '%10d\\n' 4000000 >/run/lock/LCK..ttyS9";
+    assert_eq!(bench.shell(User::Bob, others).code(), 0);
+    for route in [&["--direct"][..], &[]] {
+        let told = bench.lfp(User::Bob, &[route, &["list"]].concat()).run();
+        let columns = |line: usize| -> Vec<String> {
+            let line = told.output().lines().nth(line).unwrap_or_default();
+            line.split_whitespace().take(4).map(str::to_owned).collect()
+        };
+        assert_eq!(columns(1), ["/dev/ttyW0", &pid, "alice", "stale"], "{told}");
+        assert_eq!(columns(2), ["/dev/ttyS9", "4000000", "(bob)", "stale"], "{told}");
+        let told = bench.lfp(User::Bob, &[route, &["--json", "who", "ttyS9"]].concat()).run();
+        assert!(told.said("\"uid\":null,\"user\":null"), "{told}");
+    }
+    service.kill();
+}
