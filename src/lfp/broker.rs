@@ -190,6 +190,8 @@ fn supposed_reason(Request { device, pid }: &Request) -> Reason {
 
 impl Files {
     fn lock(&mut self, request: &Request) -> Outcome {
+        // Who waits asks again and again, and another directory may be there by now.
+        self.table.reopen();
         let answer = self.table.lock(request);
         self.told(answer)
     }
