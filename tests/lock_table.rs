@@ -900,6 +900,20 @@ fn a_lock_that_another_service_released_leaves_no_record() {
     assert_eq!(listing(&machine.path("state")), [""; 0]);
 }
 
+/// Anybody can leave a stale lock in `/tmp` and have it removed by UNLOCK; whoever has the port
+/// does not lose his record by that.
+#[test]
+fn the_record_of_a_lock_that_stands_stays() {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    assert_eq!(machine.lock("modem", holder.pid()), Outcome::Done);
+    let records = listing(&machine.path("state"));
+    fs::write(machine.path("other/LCK..ttyS0"), decimal(dead())).unwrap();
+    assert_eq!(machine.unlock("modem", own()), Outcome::Busy);
+    assert_eq!(listing(&machine.path("other")), [""; 0]);
+    assert_eq!(listing(&machine.path("state")), records);
+}
+
 /// What is only searched, and cleared away as stale, may have been a lock of ours.
 #[test]
 fn a_stale_lock_goes_with_its_record() {

@@ -746,7 +746,9 @@ impl Table {
         let tally = self.release_all(&mut open, &forms, request.pid);
         self.open = Some(open);
         if tally.removed > 0 {
-            self.forget(&forms.written);
+            let vacant: Vec<Name> =
+                forms.written.into_iter().filter(|name| !tally.standing.contains(name)).collect();
+            self.forget(&vacant);
         }
         let (device, pid) = (trail.real(), request.pid);
         Ok(if tally.own > 0 || (tally.removed > 0 && tally.busy == 0) {
@@ -787,7 +789,11 @@ impl Table {
         // In the reverse order of taking: whoever meets the first name still finds it held.
         for name in forms.written.iter().chain(&forms.searched).rev() {
             if !self.withdraw(&open.own, name, pid, &mut tally) {
+                let stood = (tally.busy, tally.failed);
                 self.release(&open.own, name, pid, now, &mut tally);
+                if stood != (tally.busy, tally.failed) {
+                    tally.standing.push(name.clone());
+                }
             }
         }
         for place in &mut open.others {
@@ -1013,6 +1019,8 @@ struct Tally {
     own: usize,
     busy: usize,
     failed: usize,
+    /// Those in our own directory that are still there: the records are about these.
+    standing: Vec<Name>,
 }
 
 impl std::fmt::Display for Busy {
