@@ -16,12 +16,14 @@
 //! Everything here panics when it cannot do its work: that is how a test fails.
 
 mod lfp;
+mod package;
 mod peers;
 mod process;
 mod sandbox;
 mod until;
 
 pub use lfp::{Lfp, Service};
+pub use package::Package;
 pub use peers::peer;
 pub use process::{Command, End, Process, User};
 pub use sandbox::{Layout, Sandbox};

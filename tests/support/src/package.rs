@@ -1,0 +1,136 @@
+//! A Debian package: built by `cargo deb`, and installed into a system of its own (this one's files,
+//! with everything that is written kept apart), to be looked at and started there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::peers::workspace;
+
+/// A package of the workspace that was built.
+#[derive(Debug)]
+pub struct Package {
+    file: PathBuf,
+}
+
+/// Makes a system of its own with a closed `/run/lock`, as newer systemd has it, and installs the
+/// package into it.
+const INSTALL: &str = r#"
+set -eu
+export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
+ip link set lo up
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$SCRATCH"
+cd "$SCRATCH"
+mkdir upper work root
+mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
+mount -t sysfs sysfs root/sys -o ro
+mount -t cgroup2 cgroup root/sys/fs/cgroup
+for place in run dev tmp; do mount -t tmpfs tmpfs root/$place; done
+mkdir -m 0755 root/run/lock
+for device in null/3 zero/5 full/7 random/8 urandom/9; do
+    mknod -m 666 root/dev/${device%/*} c 1 ${device#*/}
+done
+mknod -m 666 root/dev/tty c 5 0
+mknod -m 600 root/dev/ttyS0 c 4 64
+# The private /dev of a service is made after this one.
+mkdir root/dev/pts root/dev/shm
+mount -t devpts devpts root/dev/pts -o newinstance
+ln -s pts/ptmx root/dev/ptmx
+cp "$PACKAGE" root/package.deb
+inside() { unshare --pid --fork --kill-child --mount-proc="$SCRATCH/root/proc" chroot root "$@"; }
+inside dpkg --no-triggers --install /package.deb >install.log 2>&1 || { cat install.log; exit 99; }
+"#;
+
+/// Runs a script there as root.
+const RUN: &str = r#"inside sh -ec "$SCRIPT" 2>&1"#;
+
+/// Starts systemd there as process 1, with its sockets; runs the script when they listen; and ends.
+const BOOT: &str = r#"
+units=root/etc/systemd/system
+mkdir -p $units/basic.target.wants
+ln -sf /usr/lib/systemd/system/basic.target $units/default.target
+# Debian's own line opens the directory; this one in its place leaves it closed.
+mkdir -p root/etc/tmpfiles.d
+echo 'd /run/lock 0755 root root -' >root/etc/tmpfiles.d/debian.conf
+printf '%s\n' "$SCRIPT" >root/script
+cat >$units/script.service <<'UNIT'
+[Unit]
+Requires=sockets.target
+After=sockets.target
+[Service]
+Type=oneshot
+ExecStart=-/bin/sh -c 'exec sh -e /script >/script.log 2>&1'
+ExecStartPost=/bin/systemctl --force --no-block exit 0
+UNIT
+ln -sf ../script.service $units/basic.target.wants/
+container=docker inside /lib/systemd/systemd --log-target=null >/dev/null 2>&1 || true
+cat root/script.log
+"#;
+
+impl Package {
+    /// Builds the package of this name, a member of the workspace. `scratch` is the
+    /// `CARGO_TARGET_TMPDIR` of the test.
+    ///
+    /// # Panics
+    /// When it cannot be built.
+    #[must_use]
+    pub fn build(name: &str, scratch: &str) -> Self {
+        let scratch = Path::new(scratch);
+        let target = scratch.parent().expect("the target directory");
+        let file = scratch.join(format!("{name}.deb"));
+        let tools = workspace().join("target/tools/bin");
+        let path = std::env::var("PATH").expect("a PATH");
+        let built = Command::new(env!("CARGO"))
+            .args(["deb", "--locked", "--package", name, "--output"])
+            .arg(&file)
+            .current_dir(workspace())
+            .env("PATH", format!("{}:{path}", tools.display()))
+            .env("CARGO_TARGET_DIR", target)
+            .output()
+            .expect("cargo");
+        let said = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "is cargo-deb installed? run .ci/install\n{said}");
+        Self { file }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Installs it, as `/package.deb`, and runs a script there as root. Returns what that printed,
+    /// and the exit code.
+    ///
+    /// # Panics
+    /// When no system can be made.
+    #[must_use]
+    pub fn run(&self, script: &str) -> (String, Option<i32>) {
+        self.installed(RUN, script)
+    }
+
+    /// The same under systemd as process 1, when the sockets it has been told of listen.
+    ///
+    /// # Panics
+    /// When no system can be made.
+    #[must_use]
+    pub fn boot(&self, script: &str) -> (String, Option<i32>) {
+        self.installed(BOOT, script)
+    }
+
+    fn installed(&self, how: &str, script: &str) -> (String, Option<i32>) {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let output = Command::new("timeout")
+            .args(["--signal=KILL", "300", "unshare"])
+            .args(["--mount", "--net", "--ipc", "--uts", "--cgroup", "--pid", "--fork"])
+            .args(["--kill-child", "--mount-proc", "sh", "-c"])
+            .arg(format!("{INSTALL}{how}"))
+            .env("SCRATCH", scratch.path())
+            .env("PACKAGE", &self.file)
+            .env("SCRIPT", script)
+            .output()
+            .expect("unshare (package util-linux)");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (said + &String::from_utf8_lossy(&output.stderr), output.status.code())
+    }
+}
