@@ -24,9 +24,8 @@ use crate::serve::address::{self, Address, Listener};
 use crate::serve::listen::{self, Settings, Stay};
 use crate::serve::{Service, stdio};
 
-/// Where records are kept, and what the greeting says, unless an option says otherwise.
+/// Where records are kept unless an option says otherwise.
 const STATE_DIR: &str = "/run/lfpd";
-const BANNER_VERSION: &str = "rxtx-1.5-9";
 
 /// The exit code for help that could not be written (`EX_IOERR` in sysexits.h).
 const OUTPUT_FAILED: u8 = 74;
@@ -75,7 +74,7 @@ struct Options {
     max_per_user: u64,
 
     /// What the greeting calls the version
-    #[arg(long, value_name = "TEXT", default_value = BANNER_VERSION, value_parser = version)]
+    #[arg(long, value_name = "TEXT", default_value = Version::ORIGINAL, value_parser = version)]
     banner_version: Version,
 
     /// Let any client name any process, as the original server did
@@ -103,8 +102,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // A super-server starts us without arguments for each connection, and what there is to be
     // parsed costs nothing then.
-    let parsed = match (arguments.as_slice(), Options::unspoken()) {
-        ([] | [_], Some(options)) => Ok(options),
+    let parsed = match arguments.as_slice() {
+        [] | [_] => Ok(Options::unspoken()),
         _ => Options::try_parse_from(arguments),
     };
     match parsed {
@@ -129,8 +128,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 impl Options {
     /// What they are when nothing is said.
-    fn unspoken() -> Option<Self> {
-        Some(Self {
+    fn unspoken() -> Self {
+        Self {
             lock_dir: None,
             search_dir: Vec::new(),
             os: None,
@@ -139,11 +138,11 @@ impl Options {
             listen: Vec::new(),
             max_connections: CONNECTIONS as u64,
             max_per_user: CONNECTIONS_PER_USER as u64,
-            banner_version: Version::parse(BANNER_VERSION)?,
+            banner_version: Version::original(),
             trust_pid: false,
             log_level: Severity::Info,
             log_facility: Facility::LOG_DAEMON,
-        })
+        }
     }
 
     fn serve(self, descriptors: stdio::Descriptors) -> ExitCode {
@@ -249,7 +248,7 @@ mod tests {
     #[test]
     fn saying_nothing_is_parsed_as_nothing_said() {
         let parsed = Options::try_parse_from(["lfpd"]).unwrap();
-        let unspoken = Options::unspoken().unwrap();
+        let unspoken = Options::unspoken();
         assert_eq!(format!("{parsed:?}"), format!("{unspoken:?}"));
     }
 }

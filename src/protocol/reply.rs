@@ -51,9 +51,12 @@ pub struct Echo(String);
 
 impl Version {
     /// The only version a client has ever seen.
+    pub const ORIGINAL: &str = "rxtx-1.5-9";
+
+    /// [`Version::ORIGINAL`].
     #[must_use]
     pub fn original() -> Self {
-        Self("rxtx-1.5-9".to_owned())
+        Self(Self::ORIGINAL.to_owned())
     }
 
     /// `None` when it is empty, too long, or holds more than printable ASCII and blanks.
