@@ -63,6 +63,11 @@ impl Absence {
         stamp_of(Path::new(&self.ancestor)) == Some(self.stamp)
     }
 
+    /// As text: paths compare part by part, and there are many of these in each session.
+    fn names(&self, path: &Path) -> bool {
+        path.to_str().is_some_and(|path| self.paths.iter().any(|known| known == path))
+    }
+
     /// Adds a directory that was found missing. Whatever was made since has changed the ancestor
     /// by now; so it is looked at again, behind the ancestor.
     ///
@@ -122,22 +127,20 @@ struct Look {
 impl Open {
     /// Opens the directory to write, and of the others all that exist.
     ///
+    /// `seen` tells which were missing when another service looked.
+    ///
     /// # Errors
     /// When the directory to write cannot be opened. The others are optional.
-    ///
-    /// `seen` tells which were missing when another service looked.
     pub fn all(own: &Path, others: &[PathBuf], seen: &[Absence]) -> Result<Self, lockfile::Error> {
         let own = Place::open(own)?;
         let mut known: Vec<Identity> = vec![own.directory.identity()];
         let mut places = Vec::new();
-        let holding = seen.iter().filter(|absence| absence.holds());
-        let mut absent: Vec<Absence> = holding.cloned().collect();
-        let missing: Vec<String> =
-            absent.iter().flat_map(|absence| &absence.paths).cloned().collect();
+        let missing: Vec<&Absence> = seen.iter().filter(|absence| absence.holds()).collect();
+        let mut absent: Vec<Absence> = missing.iter().copied().cloned().collect();
         let now = SystemTime::now();
         let mut restless = Vec::new();
         for path in others {
-            if path.to_str().is_some_and(|path| missing.iter().any(|known| known == path)) {
+            if missing.iter().any(|absence| absence.names(path)) {
                 continue;
             }
             match Place::open(path) {

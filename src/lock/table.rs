@@ -181,7 +181,7 @@ impl Table {
     /// Whether there is anything to [`Table::settle`].
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
-        !self.unrecorded.is_empty() || !self.spent.is_empty()
+        self.put_off() > 0
     }
 
     /// How much there is to settle.
@@ -371,16 +371,7 @@ impl Table {
         now: SystemTime,
     ) -> Option<Holder> {
         let scheme = Scheme::of_file(place.path.join(name.as_str()));
-        let mut holder = Holder {
-            device: device.to_owned(),
-            scheme,
-            pid: None,
-            user: None,
-            owner: None,
-            command: None,
-            since: None,
-            standing: Standing::Unknown,
-        };
+        let mut holder = Holder::unknown(device, scheme);
         let judged = match place.directory.read(name, READ_LIMIT).ok()? {
             Found::Nothing => return None,
             Found::Obstacle(_) => return Some(holder),

@@ -107,18 +107,23 @@ impl Standing {
 }
 
 impl Holder {
-    /// Who took a flock. It is held even when its taker is gone: by whoever inherited it.
-    fn by_flock(device: &str, holder: flock::Holder) -> Self {
-        let mut shown = Self {
+    /// Somebody of whom nothing is known but what he holds.
+    pub(super) fn unknown(device: &str, scheme: Scheme) -> Self {
+        Self {
             device: device.to_owned(),
-            scheme: Scheme::Flock,
+            scheme,
             pid: None,
             user: None,
             owner: None,
             command: None,
             since: None,
             standing: Standing::Unknown,
-        };
+        }
+    }
+
+    /// Who took a flock. It is held even when its taker is gone: by whoever inherited it.
+    fn by_flock(device: &str, holder: flock::Holder) -> Self {
+        let mut shown = Self::unknown(device, Scheme::Flock);
         if let flock::Holder::Process(pid) = holder {
             shown = Self::process(device, Scheme::Flock, pid);
             if shown.standing == Standing::Stale {

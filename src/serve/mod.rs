@@ -86,12 +86,16 @@ impl Service {
     /// Whether there is anything to [`Service::settle`].
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
-        !self.untold.is_empty() || self.table.is_unsettled()
+        self.put_off() > 0
+    }
+
+    fn put_off(&self) -> usize {
+        self.untold.len().saturating_add(self.table.put_off())
     }
 
     /// However much is asked, so much is put off and no more.
     fn settle_if_much(&mut self) {
-        if self.untold.len().saturating_add(self.table.put_off()) >= PUT_OFF {
+        if self.put_off() >= PUT_OFF {
             self.settle();
         }
     }

@@ -193,8 +193,6 @@ impl Connection {
             }
             if waited == Wait::TooLong {
                 self.settle(service);
-            }
-            if waited == Wait::TooLong {
                 waited = wait(input(), PollFlags::POLLIN, self.deadline);
             }
             if waited == Wait::TooLong {
