@@ -16,9 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Before a wrong secret is answered, so that guessing is slow.
-const COOL_DOWN: Duration = Duration::from_millis(100);
-
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
@@ -59,7 +56,7 @@ impl Site {
         let mut response = match self.judge(&request, has_body) {
             Ok(route) => self.show(route, request.uri().query()).await,
             Err(Fault::Unauthorized) => {
-                tokio::time::sleep(COOL_DOWN).await;
+                tokio::time::sleep(Duration::from_micros(AuthToken::COOL_DOWN_MICROS)).await;
                 reply::fault(Fault::Unauthorized)
             }
             Err(fault) => reply::fault(fault),

@@ -7,6 +7,7 @@
 mod frames;
 
 use super::core::Shared;
+use super::settings::AuthToken;
 use super::transport::Transport;
 use crate::engine::{ConnId, Moment, Progress, Seconds, StatsCursor};
 use crate::wire::{self, Fault};
@@ -25,8 +26,6 @@ const REPLY_BYTES: usize = 16 * 1024;
 const READ_AHEAD_BYTES: usize = 4 * 1024;
 /// Turns of the loop before other connections get theirs.
 const ROUNDS: usize = 4;
-/// After `error_auth`.
-const COOL_DOWN_MICROS: u64 = 100_000;
 
 struct Scratch {
     input: Box<[u8]>,
@@ -260,7 +259,7 @@ impl Connection {
         let (now, settings) = (self.shared.now(), &self.shared.settings);
         let deadline = match self.phase {
             Phase::Serving | Phase::Skipping => now.after(settings.read_timeout),
-            Phase::CoolingDown => now.after_micros(COOL_DOWN_MICROS),
+            Phase::CoolingDown => now.after_micros(AuthToken::COOL_DOWN_MICROS),
             Phase::Waiting | Phase::Reporting(_) | Phase::Leaving => Moment::NEVER,
         };
         self.shared.core().set_deadline(self.id, deadline);

@@ -11,6 +11,10 @@ use subtle::ConstantTimeEq;
 pub struct AuthToken(Vec<u8>);
 
 impl AuthToken {
+    /// How long whoever shows a wrong one is kept, over whatever protocol, so that guessing is
+    /// slow: in microseconds.
+    pub const COOL_DOWN_MICROS: u64 = 100_000;
+
     /// `None` when empty or with a newline, which no request could contain.
     pub fn new(text: &[u8]) -> Option<Self> {
         (!text.is_empty() && !text.contains(&b'\n')).then(|| Self(text.to_vec()))
