@@ -1,11 +1,11 @@
 //! What must hold for any bytes at all: shared by the fuzz targets and by the ordinary test that
 //! replays their corpus. A violation panics.
 
-use lfpd::device::name::DeviceName;
 use lfpd::limits::{ECHO_CHARS, LINE_BYTES, REPLY_BYTES};
 use lfpd::protocol::command::{self, Command, Waiting};
 use lfpd::protocol::line::{Framer, Line};
 use lfpd::protocol::reply::{Echo, Identity, Reply, Version};
+use ttylock::device::name::DeviceName;
 
 fn lines<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Line> {
     let mut framer = Framer::new();

@@ -3,6 +3,7 @@
 //! Reads no file and no environment variable. Prints only where no client can see it.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -11,18 +12,18 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser, ValueEnum};
 use syslog::Facility;
 
-use crate::device::os::{self, System};
 use crate::journal::{self, Destination, Journal, Severity};
 use crate::limits::{
     CONNECTIONS, CONNECTIONS_MAX, CONNECTIONS_PER_USER, IDLE_TIMEOUT, IDLE_TIMEOUT_MAX_SECS,
     VERSION_CHARS,
 };
-use crate::lock::table::{Places, Table};
 use crate::peer::Rule;
 use crate::protocol::reply::Version;
 use crate::serve::address::{self, Address, Listener};
 use crate::serve::listen::{self, Settings, Stay};
 use crate::serve::{Service, stdio};
+use ttylock::device::os::{self, System};
+use ttylock::lock::table::{Places, Table};
 
 /// Where records are kept unless an option says otherwise.
 const STATE_DIR: &str = "/run/lfpd";
@@ -119,10 +120,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(2)
         }
         Err(text) => {
-            let Err(error) = answer::print(&text.to_string()) else { return ExitCode::SUCCESS };
+            let Err(error) = print(&text.to_string()) else { return ExitCode::SUCCESS };
             descriptors.explain(&format!("lfpd: standard output: {error}\n"));
             ExitCode::from(OUTPUT_FAILED)
         }
+    }
+}
+
+/// Writes help or version to standard output. A reader who has had enough (`| head`) is no failure.
+fn print(text: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome,
     }
 }
 

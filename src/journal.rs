@@ -13,7 +13,7 @@ use std::time::Instant;
 use syslog::{Facility, LogFormat, Logger, LoggerBackend};
 
 use crate::limits::{JOURNAL_CHARS, JOURNAL_REST, JOURNAL_WAIT};
-use crate::lock::Weight;
+use ttylock::lock::Weight;
 
 /// Where syslog listens. Source: syslog(3).
 const DEV_LOG: &str = "/dev/log";

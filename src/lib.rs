@@ -1,16 +1,12 @@
-//! The Lock File Protocol service and the client people type.
+//! The Lock File Protocol service.
 //!
 //! bytes → line → Command → Session → DeviceName → lock file names → lock files → Outcome →
-//! Reply → bytes. Every arrow makes the type narrower; nothing flows back.
+//! Reply → bytes. Every arrow makes the type narrower; nothing flows back. What a device is and
+//! how it is locked is in the crate `ttylock`; the other end of the protocol is in `lfp`.
 
 pub mod cli;
-pub mod client;
-pub mod device;
 pub mod journal;
-pub mod lfp;
 pub mod limits;
-pub mod lock;
 pub mod peer;
 pub mod protocol;
 pub mod serve;
-pub mod stamp;

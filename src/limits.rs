@@ -1,6 +1,6 @@
 //! Every limit of the service in one place; each is tested at, below and above.
 //!
-//! The longest device name is [`crate::device::name::NAME_BYTES`].
+//! The longest device name is [`ttylock::device::name::NAME_BYTES`].
 
 use std::time::Duration;
 
@@ -45,10 +45,6 @@ pub const PROC_NET_BYTES: u64 = 64 << 20;
 /// closing files, records in the state directory, the journal.
 pub const SETTLE_AFTER: Duration = Duration::from_millis(10);
 
-/// Pieces of such work that are put off at one time; what is more, clients wait for. Each may be an
-/// open file, so this is far less than [`OWN_DESCRIPTORS`].
-pub const PUT_OFF: usize = 16;
-
 /// How often a session of one client opens the lock directories anew: others may be there by now.
 pub const SESSION_REOPEN_EVERY: Duration = Duration::from_secs(1);
 
@@ -82,15 +78,6 @@ pub const LISTEN_BACKLOG: i32 = 4096;
 
 /// How long a line may take from its first byte to its end.
 pub const LINE_TIME: Duration = Duration::from_secs(30);
-
-/// Lock files that a daemon keeps open.
-pub const KEPT_FILES: usize = 256;
-
-/// Of these, those of names without a device: anybody can invent names.
-pub const KEPT_WITHOUT_DEVICE: usize = KEPT_FILES / 2;
-
-/// With so many lock files in the lock directory, no name without a device is locked any more.
-pub const LOCKS_FOR_INVENTED: usize = 1024;
 
 /// Processes whose end a daemon waits for.
 pub const WATCHED_PROCESSES: usize = 512;

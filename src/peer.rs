@@ -12,13 +12,13 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use lockfile::process::{self, Liveness, Pid};
 use nix::errno::Errno;
 use nix::sys::socket::{
     self, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, SockaddrLike,
     SockaddrStorage, sockopt,
 };
 use nix::unistd::Uid;
+use pidlockfile::process::{self, Liveness, Pid};
 
 use crate::limits::PROC_NET_BYTES;
 use sock_diag::Told;

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use lfpd::device::name::DeviceName;
-use lfpd::device::os::{SYSTEMS, by_name};
-use lfpd::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, LOCKS_FOR_INVENTED};
-use lfpd::lock::table::{Places, Table};
-use lfpd::lock::{Answer, Outcome, Request, Weight};
-use lockfile::Pid;
+use pidlockfile::Pid;
 use rstest::rstest;
 use testbed::{LIMIT, until};
+use ttylock::device::name::DeviceName;
+use ttylock::device::os::{SYSTEMS, by_name};
+use ttylock::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, LOCKS_FOR_INVENTED};
+use ttylock::lock::table::{Places, Table};
+use ttylock::lock::{Answer, Outcome, Request, Weight};
 
 /// A private machine: `/dev` with a node and links to it, a lock directory and another one.
 struct Machine {

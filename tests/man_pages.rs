@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lfpd::device::os;
 use rstest::rstest;
+use ttylock::device::os;
 
 fn page(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(name)
@@ -82,7 +82,7 @@ fn taken(command: &clap::Command) -> BTreeSet<String> {
 }
 
 #[rstest]
-#[case::lfp("lfp.1", lfpd::lfp::command(), &["-b", "-F"])]
+#[case::lfp("lfp.1", lfp::command::command(), &["-b", "-F"])]
 #[case::lfpd("lfpd.8", lfpd::cli::command(), &["--now"])]
 fn every_option_is_described(
     #[case] name: &str,
@@ -99,7 +99,7 @@ fn every_option_is_described(
 #[test]
 fn every_command_is_described() {
     let text = rendered("lfp.1");
-    for command in lfpd::lfp::command().get_subcommands().filter(|it| !it.is_hide_set()) {
+    for command in lfp::command::command().get_subcommands().filter(|it| !it.is_hide_set()) {
         assert!(text.contains(&format!(" {} ", command.get_name())), "{}", command.get_name());
     }
 }

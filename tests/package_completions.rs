@@ -4,22 +4,27 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use clap_complete::Shell;
 use rstest::rstest;
 
+/// With LFPD_UPDATE in the environment, the files are written anew instead.
 #[rstest]
 fn are_current(
     #[values("lfp", "lfpd")] program: &str,
-    #[values("bash", "zsh", "fish")] shell: &str,
+    #[values(Shell::Bash, Shell::Zsh, Shell::Fish)] shell: Shell,
 ) {
-    let name = format!("etc/completions/{program}.{shell}");
-    let kept = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&name)).unwrap();
-    let made = Command::new(env!("CARGO_BIN_EXE_lfp"))
-        .args(["completions", shell, "--program", program])
-        .output()
-        .unwrap();
-    assert!(made.status.success());
-    let advice = format!("cargo run --bin lfp -- completions {shell} --program {program} >{name}");
-    assert!(kept.as_bytes() == made.stdout, "the options have changed; now: {advice}");
+    let path = Path::new(ROOT).join(format!("etc/completions/{program}.{shell}"));
+    let mut command = match program {
+        "lfp" => lfp::command::command(),
+        _ => lfpd::cli::command(),
+    };
+    let mut made = Vec::new();
+    clap_complete::generate(shell, &mut command, program, &mut made);
+    if std::env::var_os("LFPD_UPDATE").is_some() {
+        fs::write(&path, &made).unwrap();
+    }
+    let advice = "the options have changed: LFPD_UPDATE=1 cargo test --test package_completions";
+    assert!(fs::read(&path).unwrap() == made, "{advice}");
 }
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");

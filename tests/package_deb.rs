@@ -43,7 +43,7 @@ fn workspace() -> &'static Path {
 /// The package, built once.
 fn package() -> &'static Package {
     static PACKAGE: OnceLock<Package> = OnceLock::new();
-    PACKAGE.get_or_init(|| Package::build("lfpd", env!("CARGO_TARGET_TMPDIR")))
+    PACKAGE.get_or_init(|| Package::build("lfpd", &["lfp"], env!("CARGO_TARGET_TMPDIR")))
 }
 
 #[test]

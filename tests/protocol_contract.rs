@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 use conversation::{GONE, TRANSCRIPTS, Transcript, host};
 use lfpd::limits::{ECHO_CHARS, HOST_CHARS, REPLY_BYTES, VERSION_CHARS};
-use lfpd::lock::Outcome;
 use lfpd::protocol::reply::{Echo, Identity, Reply, Version};
 use lfpd::protocol::session::{Session, Standing, Step};
 use proptest::prelude::*;
 use rstest::rstest;
+use ttylock::lock::Outcome;
 
 fn identity() -> Identity {
     Identity::new(host().as_bytes(), Version::original())

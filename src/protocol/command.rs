@@ -9,11 +9,11 @@
 //! NOOP, HELP, STAT and WAIT are additions to the protocol, in the manner of RFC 959; `status` says
 //! what STAT answers.
 
-use lockfile::process::{Pid, PidError};
+use pidlockfile::process::{Pid, PidError};
 
-use crate::device::name::{DeviceName, NotADevice};
 use crate::limits::WAIT_MAX_SECS;
-use crate::lock::Request;
+use ttylock::device::name::{DeviceName, NotADevice};
+use ttylock::lock::Request;
 
 /// A line that passed every check that needs nothing but the line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::limits::{LOOK_EVERY, LOOK_GAP};
-use crate::lock::{Outcome, Request};
+use ttylock::lock::{Outcome, Request};
 
 /// Names one waiter: unique in the life of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -228,11 +228,11 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use lockfile::Pid;
+    use pidlockfile::Pid;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::device::name::DeviceName;
+    use ttylock::device::name::DeviceName;
 
     fn request(pid: u64) -> Request {
         let device = DeviceName::parse(b"ttyS0").unwrap();

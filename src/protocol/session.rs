@@ -6,8 +6,8 @@ use super::command::{self, Command, Refusal, Waiting};
 use super::line::{Framer, Line};
 use super::reply::{Echo, Identity, Reply};
 use super::status::Report;
-use crate::device::name::DeviceName;
-use crate::lock::{Outcome, Request};
+use ttylock::device::name::DeviceName;
+use ttylock::lock::{Outcome, Request};
 
 /// One client's session.
 ///

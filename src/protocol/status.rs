@@ -33,7 +33,7 @@
 use std::time::UNIX_EPOCH;
 
 use crate::limits::{COMMAND_CHARS, REPLY_BYTES, STATUS_HOLDERS};
-use crate::lock::who::Holder;
+use ttylock::lock::who::Holder;
 
 /// Who holds one device, or all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,11 +160,11 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use lockfile::Pid;
+    use pidlockfile::Pid;
     use rstest::rstest;
 
     use super::*;
-    use crate::lock::who::{Scheme, Standing};
+    use ttylock::lock::who::{Scheme, Standing};
 
     fn holder() -> Holder {
         Holder {

@@ -10,8 +10,8 @@ use nix::sys::socket::{self, MsgFlags, Shutdown, sockopt};
 
 use super::crowd::Token;
 use super::{Client, Need, Service};
-use crate::device::name::DeviceName;
 use crate::limits::{LINE_TIME, TURN_COMMANDS};
+use ttylock::device::name::DeviceName;
 
 /// One connection.
 #[derive(Debug)]
@@ -249,13 +249,13 @@ mod tests {
     use syslog::Facility;
 
     use super::*;
-    use crate::device::os::native;
     use crate::journal::{Destination, Journal, Severity};
     use crate::limits::{LINE_BYTES, TURN_BYTES};
-    use crate::lock::table::{Places, Table};
     use crate::peer::Rule;
     use crate::protocol::queue::WaiterId;
     use crate::protocol::reply::Version;
+    use ttylock::device::os::native;
+    use ttylock::lock::table::{Places, Table};
 
     const IDLE: Duration = Duration::from_secs(300);
 

@@ -11,24 +11,25 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use lockfile::Pid;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use pidlockfile::Pid;
+
+use ttylock::device::name::DeviceName;
+use ttylock::limits::KEPT_FILES;
 
 use super::Service;
 use super::address::{Listener, Origin};
 use super::connection::{Connection, Phase, Turn, close};
 use super::crowd::{Admission, Crowd, Token};
 use super::waking::{Changes, Ends, Watch};
-use crate::device::name::DeviceName;
 use crate::journal::Severity;
 use crate::limits::{
-    ACCEPT_PAUSE, ACCEPTED, ATTEMPTED, CROWDED, KEPT_FILES, LISTEN_BACKLOG, OWN_DESCRIPTORS,
-    REOPEN_EVERY, SETTLE_AFTER, SKIPPING_PAUSE, SLICE, SURVEY_SHARE, SWEEP_EVERY, TURN_BYTES,
-    WATCHED_PROCESSES,
+    ACCEPT_PAUSE, ACCEPTED, ATTEMPTED, CROWDED, LISTEN_BACKLOG, OWN_DESCRIPTORS, REOPEN_EVERY,
+    SETTLE_AFTER, SKIPPING_PAUSE, SLICE, SURVEY_SHARE, SWEEP_EVERY, TURN_BYTES, WATCHED_PROCESSES,
 };
 use crate::protocol::queue::WaiterId;
 
@@ -533,7 +534,7 @@ impl<'s> Daemon<'s> {
                 continue;
             };
             let outcome = self.service.attempt(&mut connection.client, &attempt);
-            if outcome == crate::lock::Outcome::Busy {
+            if outcome == ttylock::lock::Outcome::Busy {
                 self.watch_blocker(&attempt.device);
             } else {
                 connection.phase = Phase::Open;

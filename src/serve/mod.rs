@@ -16,18 +16,18 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use lockfile::Pid;
+use pidlockfile::Pid;
 
-use crate::device::name::DeviceName;
 use crate::journal::{Journal, Severity};
-use crate::limits::PUT_OFF;
-use crate::lock::table::Table;
-use crate::lock::{Answer, Outcome, Request};
 use crate::peer::{Inquiry, Peer, Rule, Stranger, Verdict};
 use crate::protocol::queue::{Attempt, WaiterId};
 use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::{Session, Standing, Step};
 use crate::protocol::status::{Report, Scope};
+use ttylock::device::name::DeviceName;
+use ttylock::limits::PUT_OFF;
+use ttylock::lock::table::Table;
+use ttylock::lock::{Answer, Outcome, Request};
 use waiting::Waiting;
 use waking::Change;
 

@@ -5,12 +5,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockfile::Pid;
+use pidlockfile::Pid;
 
 use super::waking::Change;
-use crate::lock::table::Names;
-use crate::lock::{Outcome, Request};
 use crate::protocol::queue::{Attempt, Queue, WaiterId};
+use ttylock::lock::table::Names;
+use ttylock::lock::{Outcome, Request};
 
 /// The line, with what wakes it.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use lockfile::{Directory, Pid};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use pidlockfile::{Directory, Pid};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 /// Processes whose end shows as events of an epoll instance.

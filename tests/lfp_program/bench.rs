@@ -25,7 +25,7 @@ impl Bench {
         let sandbox = Sandbox::layout()
             .port("ttyW0")
             .lock_dir(mode, owner)
-            .bring("lfp", env!("CARGO_BIN_EXE_lfp"))
+            .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
             .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
             .enter();
         Self { sandbox }

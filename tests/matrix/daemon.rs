@@ -14,7 +14,7 @@ fn sandbox() -> Sandbox {
     let sandbox = Sandbox::layout()
         .port("ttyW0")
         .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
-        .bring("lfp", env!("CARGO_BIN_EXE_lfp"))
+        .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
         .enter();
     let made = sandbox.command("install").args(["-d", "-o", "uucp", "/run/lfpd"]).run();
     assert_eq!(made.code(), 0, "{made}");

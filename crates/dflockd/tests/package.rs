@@ -25,7 +25,7 @@ const FILES: &str = "\
 /// The package, built once.
 fn package() -> &'static Package {
     static PACKAGE: OnceLock<Package> = OnceLock::new();
-    PACKAGE.get_or_init(|| Package::build("dflockd", env!("CARGO_TARGET_TMPDIR")))
+    PACKAGE.get_or_init(|| Package::build("dflockd", &[], env!("CARGO_TARGET_TMPDIR")))
 }
 
 #[test]

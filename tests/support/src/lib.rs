@@ -19,6 +19,7 @@ mod lfp;
 mod package;
 mod peers;
 mod process;
+mod programs;
 mod sandbox;
 mod until;
 
@@ -26,5 +27,6 @@ pub use lfp::{Lfp, Service};
 pub use package::Package;
 pub use peers::peer;
 pub use process::{Command, End, Process, User};
+pub use programs::program;
 pub use sandbox::{Layout, Sandbox};
 pub use until::{LIMIT, until};

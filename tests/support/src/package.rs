@@ -68,18 +68,28 @@ cat root/script.log
 "#;
 
 impl Package {
-    /// Builds the package of this name, a member of the workspace. `scratch` is the
-    /// `CARGO_TARGET_TMPDIR` of the test.
+    /// Builds the package of this name, a member of the workspace. `others` are members whose
+    /// programs it has as well; `scratch` is the `CARGO_TARGET_TMPDIR` of the test.
     ///
     /// # Panics
     /// When it cannot be built.
     #[must_use]
-    pub fn build(name: &str, scratch: &str) -> Self {
+    pub fn build(name: &str, others: &[&str], scratch: &str) -> Self {
         let scratch = Path::new(scratch);
         let target = scratch.parent().expect("the target directory");
         let file = scratch.join(format!("{name}.deb"));
         let tools = workspace().join("target/tools/bin");
         let path = std::env::var("PATH").expect("a PATH");
+        if !others.is_empty() {
+            let built = Command::new(env!("CARGO"))
+                .args(["build", "--release", "--locked"])
+                .args(others.iter().flat_map(|name| ["--package", name]))
+                .current_dir(workspace())
+                .env("CARGO_TARGET_DIR", target)
+                .output()
+                .expect("cargo");
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        }
         let built = Command::new(env!("CARGO"))
             .args(["deb", "--locked", "--package", name, "--output"])
             .arg(&file)

@@ -1,0 +1,7 @@
+//! `semats`: the semaphores of `sema` behind another command line. See semats(1).
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    file_semaphore::cli::semats()
+}

@@ -1,0 +1,178 @@
+//! Sweeping: stale locks that nobody takes, and temporary files whose maker died. Never touches
+//! what a living process made.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::{Directory, Found, Judged, Name, Pid, Removal};
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::judge::{HeldStatus, Judge};
+use crate::limits::LONGEST_FILE;
+use crate::record::{LockInfo, integer};
+use crate::semaphore::Semaphore;
+use crate::stale::Standing;
+
+/// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
+/// takes that long.
+const FOREIGN_ORPHAN: Duration = Duration::from_secs(3600);
+
+/// A process that is younger than a file by this did not make it. Start times count hundredths of
+/// seconds, file times may lag; more than that is no matter of rounding.
+const YOUNGER_MAKER: Duration = Duration::from_secs(5);
+
+/// What was swept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Stale locks.
+    pub locks: usize,
+    /// Temporary files of dead makers.
+    pub temporaries: usize,
+}
+
+/// One lock of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The lock file's name in the directory.
+    pub name: String,
+    /// What it says, and what is known of its holder.
+    pub status: HeldStatus,
+}
+
+impl Semaphore {
+    /// Removes the semaphore's stale locks, and the temporary files beside them whose maker is
+    /// dead. Those of the living stay, whatever their age.
+    ///
+    /// # Errors
+    /// [`Error::System`]; a temporary file that cannot be removed is passed over.
+    pub fn clean(&self) -> Result<Swept, Error> {
+        let inner = &self.inner;
+        let mut swept = Swept::default();
+        for name in &inner.names {
+            let Found::File(judged) = inner.directory.read(name, LONGEST_FILE + 1)? else {
+                continue;
+            };
+            if inner.judge.judge(&judged).stale {
+                let removal = inner.directory.try_release(name, judged)?;
+                swept.locks += usize::from(removal == Some(Removal::Removed));
+            }
+        }
+        for name in inner.directory.names()? {
+            let maker = inner.names.iter().find_map(|lock| maker(name.as_str(), lock.as_str()));
+            if let Some(maker) = maker {
+                swept.temporaries += usize::from(self.sweep_one(&name, maker));
+            }
+        }
+        Ok(swept)
+    }
+
+    fn sweep_one(&self, name: &Name, maker: Pid) -> bool {
+        let directory = &self.inner.directory;
+        let Ok(Found::File(judged)) = directory.read(name, LONGEST_FILE + 1) else { return false };
+        let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
+        let orphan = is_gone(maker, age) && !self.is_foreign(&judged, age);
+        orphan && matches!(directory.try_release(name, judged), Ok(Some(Removal::Removed)))
+    }
+
+    /// Whether the maker's number means a process of another namespace, or may do so.
+    fn is_foreign(&self, judged: &Judged, age: Duration) -> bool {
+        let Ok(info) = LockInfo::parse(judged.content()) else { return false };
+        info.holder().standing(self.inner.judge.here()) == Standing::Elsewhere
+            && age < FOREIGN_ORPHAN
+    }
+}
+
+/// Whether the maker of a file of that age is gone: there is no such process, or only one that
+/// started after the file was written, so that the number was used again. Should a clock that
+/// jumped make a living maker look so, all that happens is that it makes its file again.
+fn is_gone(maker: Pid, file_age: Duration) -> bool {
+    if liveness(maker) == Liveness::Gone {
+        return true;
+    }
+    let process_age = pidlockfile::process::start_time(maker).and_then(crate::system::time_since);
+    process_age.is_some_and(|age| file_age > age.saturating_add(YOUNGER_MAKER))
+}
+
+/// The locks in a directory, sorted by name: every regular file whose content parses, except
+/// temporary ones.
+///
+/// # Errors
+/// [`Error::System`] when the directory cannot be read.
+pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, Error> {
+    let handle = Directory::open(directory.as_ref())?;
+    let mut names = handle.names()?;
+    names.retain(|name| !is_temporary(name.as_str()));
+    names.sort();
+    let judge = Judge::new(config);
+    let mut listed = Vec::new();
+    for name in names {
+        // A file that cannot be read now is no lock that could be shown.
+        let Ok(Found::File(judged)) = handle.read(&name, LONGEST_FILE + 1) else { continue };
+        let status = judge.judge(&judged);
+        if status.lock_info().is_some() {
+            listed.push(Listed { name: name.as_str().to_owned(), status });
+        }
+    }
+    Ok(listed)
+}
+
+/// Who made a temporary file of this lock: `LOCK.PID.RANDOM.tmp`.
+fn maker(name: &str, lock: &str) -> Option<Pid> {
+    made_by(name.strip_prefix(lock)?.strip_prefix('.')?)
+}
+
+/// The part behind the lock's name: `PID.RANDOM.tmp`, as both this crate and the original
+/// TypeScript tool write it.
+fn made_by(rest: &str) -> Option<Pid> {
+    let (pid, random) = rest.strip_suffix(".tmp")?.split_once('.')?;
+    let good =
+        (1..=64).contains(&random.len()) && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let number = integer(pid).filter(|_| good)?;
+    Pid::new(i64::try_from(number).ok()?)
+}
+
+fn is_temporary(name: &str) -> bool {
+    let mut parts = name.rsplitn(4, '.');
+    let (suffix, random, pid) = (parts.next(), parts.next(), parts.next());
+    match (suffix, random, pid, parts.next()) {
+        (Some("tmp"), Some(random), Some(pid), Some(_)) => {
+            made_by(&format!("{pid}.{random}.tmp")).is_some()
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::ours("a.lock.12.0123456789abcdef.tmp", Some(12))]
+    #[case::original_tool("a.lock.12.9f8e7d6c5b4a3f2e.tmp", Some(12))]
+    #[case::other_random("a.lock.12.x1Y2.tmp", Some(12))]
+    #[case::other_lock("b.lock.12.0123456789abcdef.tmp", None)]
+    #[case::longer_lock("a.lock.1.12.0123456789abcdef.tmp", None)]
+    #[case::no_pid("a.lock.x.0123456789abcdef.tmp", None)]
+    #[case::pid_zero("a.lock.0.0123456789abcdef.tmp", None)]
+    #[case::pid_too_large("a.lock.99999999999.0123456789abcdef.tmp", None)]
+    #[case::no_random("a.lock.12..tmp", None)]
+    #[case::no_suffix("a.lock.12.0123456789abcdef", None)]
+    #[case::the_lock("a.lock", None)]
+    fn only_temporary_files_of_the_lock_have_a_maker(#[case] name: &str, #[case] pid: Option<i64>) {
+        assert_eq!(maker(name, "a.lock"), pid.and_then(Pid::new));
+    }
+
+    #[rstest]
+    #[case::ours("a.lock.12.0123456789abcdef.tmp", true)]
+    #[case::of_a_slot("a.lock.2.12.0123456789abcdef.tmp", true)]
+    #[case::a_lock("a.lock", false)]
+    #[case::a_slot("a.lock.12", false)]
+    #[case::without_a_lock("12.0123456789abcdef.tmp", false)]
+    fn a_listing_leaves_temporary_files_out(#[case] name: &str, #[case] temporary: bool) {
+        assert_eq!(is_temporary(name), temporary);
+    }
+}

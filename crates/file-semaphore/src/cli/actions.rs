@@ -1,0 +1,246 @@
+//! What `sema` does: one request, one outcome, one exit code.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::CommandFactory;
+use pidlockfile::Pid;
+use wrapcmd::Signals;
+use wrapcmd::{Value, print};
+
+use super::arguments::{
+    self, Acquire, Arguments, Clean, Command, Completions, Form, HolderArguments, List, Lock,
+    Release, Run, Status, Taking, Wait,
+};
+use super::outcome::{Failure, Outcome, exit, printable};
+use super::{complain, run};
+use crate::error::Error;
+use crate::guard::{Guard, Releaser};
+use crate::record::Holder;
+use crate::semaphore::{Patience, Semaphore};
+use crate::watch::Alarm;
+
+/// Does what a command line says, reports, and tells the exit code.
+pub(crate) fn perform(words: Vec<OsString>) -> u8 {
+    match arguments::parse(words) {
+        Ok(command) => dispatch(command),
+        Err(error) if error.use_stderr() => {
+            // Where even the complaint cannot be written, the exit code says it.
+            let _ = error.print();
+            exit::USAGE
+        }
+        // Help, or the version.
+        Err(answer) => written("sema", print(&answer.render().to_string())),
+    }
+}
+
+fn dispatch(command: Command) -> u8 {
+    match command {
+        Command::Try(words) => {
+            wrapcmd::hold_off();
+            let outcome = try_acquire(&words.lock, words.holder, &words.taking);
+            report(&words.lock.path, words.lock.output.form(), outcome)
+        }
+        Command::Acquire(words) => {
+            let outcome = acquire(&words);
+            report(&words.lock.path, words.lock.output.form(), outcome)
+        }
+        Command::Release(words) => {
+            let lock = &words.lock;
+            if words.force && lock.config().slots.count() > 1 {
+                complain("sema: --force releases one file: name the slot, PATH.1 to PATH.N\n");
+                return exit::USAGE;
+            }
+            wrapcmd::hold_off();
+            report(&lock.path, lock.output.form(), release(&words))
+        }
+        Command::Status(Status { lock }) => {
+            let outcome = open(&lock).and_then(|semaphore| semaphore.status());
+            report(&lock.path, lock.output.form(), outcome.map(Outcome::Status))
+        }
+        Command::Wait(Wait { lock, patience }) => {
+            let patience = Patience { timeout: patience.timeout, alarm: None };
+            let outcome = open(&lock).and_then(|semaphore| semaphore.wait_with(&patience));
+            report(&lock.path, lock.output.form(), outcome.map(|()| Outcome::Free))
+        }
+        Command::List(List { directory, stale, output }) => {
+            let outcome = crate::cleaning::list(&directory, stale.config());
+            report(&directory, output.form(), outcome.map(Outcome::Listed))
+        }
+        Command::Clean(Clean { lock }) => {
+            let outcome = open(&lock).and_then(|semaphore| semaphore.clean());
+            report(&lock.path, lock.output.form(), outcome.map(Outcome::Cleaned))
+        }
+        Command::Run(Run { lock, patience, taking, command }) => {
+            match run::run(&lock, patience.timeout, &taking, &command) {
+                Ok(code) => code,
+                Err(error) => report_failure(&lock.path, lock.output.form(), &error),
+            }
+        }
+        Command::Completions(Completions { shell }) => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "sema", &mut text);
+            written("sema", print(&String::from_utf8_lossy(&text)))
+        }
+    }
+}
+
+fn open(lock: &Lock) -> Result<Semaphore, Error> {
+    Semaphore::with_config(&lock.path, lock.config())
+}
+
+fn try_acquire(lock: &Lock, holder: HolderArguments, taking: &Taking) -> Result<Outcome, Error> {
+    let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
+    let holder = semaphore.named_holder(holder.pid)?;
+    let guard = semaphore.try_acquire_as(taking.tag.as_deref(), &mut || Ok(holder.clone()))?;
+    Ok(acquired(lock, guard))
+}
+
+fn acquire(words: &Acquire) -> Result<Outcome, Error> {
+    let Acquire { lock, patience, holder, taking } = words;
+    // Who holds it is settled before the wait: should the caller die meanwhile, the lock will
+    // name a dead process, not whoever inherits the orphan.
+    let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
+    let holder = semaphore.named_holder(holder.pid)?;
+    let guard = wait_for(&semaphore, taking.tag.as_deref(), &holder, patience.timeout)?;
+    Ok(acquired(lock, guard))
+}
+
+/// Waits for the lock. A signal ends the wait, and one that came as the lock was taken gives it
+/// back.
+pub(crate) fn wait_for(
+    semaphore: &Semaphore,
+    tag: Option<&str>,
+    holder: &Holder,
+    timeout: Option<Duration>,
+) -> Result<Guard, Error> {
+    let signals = catch_signals()?;
+    let patience = Patience { timeout, alarm: Some(&signals) };
+    let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience)?;
+    if let Some(signal) = signals.ring() {
+        guard.release()?;
+        return Err(Error::Interrupted { signal });
+    }
+    Ok(guard)
+}
+
+pub(crate) fn catch_signals() -> Result<Signals, Error> {
+    Signals::catch().map_err(system)
+}
+
+/// A signal ends a wait, and so does the end of the process that stands by.
+impl Alarm for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        AsFd::as_fd(self)
+    }
+
+    fn ring(&self) -> Option<i32> {
+        self.ending().map(|signal| signal as i32)
+    }
+}
+
+/// An error of the few system calls that concern no file.
+pub(crate) fn system(errno: nix::errno::Errno) -> Error {
+    Error::Process { message: errno.desc() }
+}
+
+fn acquired(lock: &Lock, guard: Guard) -> Outcome {
+    let slot = (lock.config().slots.count() > 1).then(|| guard.slot());
+    Outcome::Acquired { info: guard.keep(), slot }
+}
+
+fn release(words: &Release) -> Result<Outcome, Error> {
+    let semaphore = open(&words.lock)?;
+    if words.force {
+        semaphore.release_for(Releaser::Anyone)?;
+    } else {
+        release_as_holder(&semaphore, words.holder.pid)?;
+    }
+    Ok(Outcome::Released)
+}
+
+/// The calling process is the holder, or this very process is: a shell often becomes the last
+/// command of a script or a subshell (execve(2)) instead of starting it.
+fn release_as_holder(semaphore: &Semaphore, named: Option<Pid>) -> Result<(), Error> {
+    let holder = semaphore.named_holder_or_number(named)?;
+    let denied = match semaphore.release_for(Releaser::Holder(&holder)) {
+        Err(error @ Error::NotHolder { .. }) if named.is_none() => error,
+        result => return result,
+    };
+    let own = semaphore.named_holder(Some(Pid::this()))?;
+    match semaphore.release_for(Releaser::Holder(&own)) {
+        Err(Error::NotHolder { .. }) => Err(denied),
+        result => result,
+    }
+}
+
+impl Semaphore {
+    /// The process named on the command line, or the calling one.
+    fn named_holder(&self, pid: Option<Pid>) -> Result<Holder, Error> {
+        let pid = pid.or_else(pidlockfile::process::parent).ok_or(Error::NoHolder { pid: 0 })?;
+        let holder = Holder::of(pid, self.inner.judge.here());
+        holder.ok_or(Error::NoHolder { pid: crate::system::number(pid) })
+    }
+
+    /// The same for releasing, where a process that has ended may be named as well.
+    fn named_holder_or_number(&self, pid: Option<Pid>) -> Result<Holder, Error> {
+        match self.named_holder(pid) {
+            Err(Error::NoHolder { pid }) if pid != 0 => Ok(Holder::bare(pid)),
+            other => other,
+        }
+    }
+}
+
+/// Tells what a command came to.
+fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> u8 {
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => return report_failure(path, form, &error),
+    };
+    let printed = match form {
+        Form::Quiet => Ok(()),
+        Form::Text => print(&outcome.text()),
+        Form::Json => print(&(outcome.json().compact() + "\n")),
+    };
+    let written = written("sema", printed);
+    match outcome {
+        // The deed counts: a lock that was taken must not be reported as a failure.
+        Outcome::Acquired { .. } | Outcome::Released => outcome.exit_code(),
+        Outcome::Free | Outcome::Status(_) | Outcome::Listed(_) | Outcome::Cleaned(_) => {
+            let code = outcome.exit_code();
+            if code == exit::DONE { written } else { code }
+        }
+    }
+}
+
+/// The exit code of an answer: a full disk, say, is not passed over in silence.
+pub(crate) fn written(program: &str, printed: std::io::Result<()>) -> u8 {
+    match printed {
+        Ok(()) => exit::DONE,
+        Err(error) => {
+            complain(&format!("{program}: standard output: {error}\n"));
+            exit::SYSTEM
+        }
+    }
+}
+
+fn report_failure(path: &Path, form: Form, error: &Error) -> u8 {
+    let failure = Failure { error };
+    let code = failure.exit_code();
+    match form {
+        Form::Quiet if code == exit::HELD => {}
+        Form::Text | Form::Quiet => complain(&failure.sentence(path)),
+        Form::Json => {
+            let value = Value::Object(failure.members());
+            written("sema", print(&(value.compact() + "\n")));
+        }
+    }
+    code
+}
+
+/// A message of `run` while the command has the standard output.
+pub(crate) fn warn(path: &Path, message: &str) {
+    complain(&(printable(&format!("sema: {}: {message}", path.display())) + "\n"));
+}

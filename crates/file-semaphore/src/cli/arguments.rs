@@ -1,0 +1,289 @@
+//! The command line of `sema`, from words to one request. Pure, but for clap's own help output.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::ValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use pidlockfile::Pid;
+
+use crate::config::{Config, Slots};
+use crate::limits::{LONGEST_SPAN_SECONDS, MODE, MODE_BITS, MOST_SLOTS, STALE_TIMEOUT};
+use crate::stale::StaleRule;
+
+/// File-based semaphores: at most one holder, or at most N, across programs and scripts.
+#[derive(Debug, Parser)]
+#[command(name = "sema", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Take it if it is free or stale
+    #[command(alias = "try-acquire")]
+    Try(Try),
+    /// Wait until it can be taken, and take it
+    Acquire(Acquire),
+    /// Let it go
+    Release(Release),
+    /// Show who holds it
+    Status(Status),
+    /// Wait until it is free or stale, without taking it
+    Wait(Wait),
+    /// Show all locks in a directory
+    List(List),
+    /// Remove it if it is stale, and temporary files of dead processes
+    Clean(Clean),
+    /// Hold it while a command runs
+    Run(Run),
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions(Completions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Try {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) holder: HolderArguments,
+    #[command(flatten)]
+    pub(crate) taking: Taking,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Acquire {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) holder: HolderArguments,
+    #[command(flatten)]
+    pub(crate) taking: Taking,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) holder: HolderArguments,
+    /// Release it whoever holds it
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Wait {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) stale: Stale,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Clean {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+    #[command(flatten)]
+    pub(crate) taking: Taking,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// bash, elvish, fish, powershell or zsh
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Reads a command line, the program's name first.
+///
+/// Setting up the whole grammar costs more than taking a lock, so the plainest lines are read
+/// without it ([`quick`]); every other line, every error and every help text is the grammar's.
+pub(crate) fn parse(words: Vec<OsString>) -> Result<Command, clap::Error> {
+    match quick::read(&words) {
+        Some(command) => Ok(command),
+        None => Arguments::try_parse_from(words).map(|arguments| arguments.command),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Lock {
+    /// The lock file; its directory must exist
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// How many may hold it at once; with more than one, slots are PATH.1 to PATH.N
+    #[arg(long, value_name = "N", default_value = "1", value_parser = ValueParser::new(slots))]
+    slots: Slots,
+    #[command(flatten)]
+    stale: Stale,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Stale {
+    /// What is older counts as old; 0: no lock is ever stale [default: 3600]
+    #[arg(long, value_name = "SECS", value_parser = ValueParser::new(seconds))]
+    stale: Option<Duration>,
+    /// When a lock is stale: its holder is dead, or it is old whoever lives
+    #[arg(long, value_name = "WHEN", default_value = "dead")]
+    stale_when: When,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum When {
+    Dead,
+    Age,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Output {
+    /// Print one JSON value
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but errors; the exit code tells
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// How to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Text,
+    Json,
+    Quiet,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Patience {
+    /// Give up after so long (fractions allowed); otherwise wait for ever
+    #[arg(long, value_name = "SECS", value_parser = ValueParser::new(seconds))]
+    pub(crate) timeout: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct HolderArguments {
+    /// The process that holds it, instead of the calling one
+    #[arg(long, value_name = "PID", value_parser = ValueParser::new(pid))]
+    pub(crate) pid: Option<Pid>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Taking {
+    /// What it is for, shown by status
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+    /// Permission bits of the lock file, octal
+    #[arg(long, default_value = "644", value_parser = ValueParser::new(mode))]
+    mode: u32,
+}
+
+impl Lock {
+    pub(crate) fn config(&self) -> Config {
+        Config { slots: self.slots, ..self.stale.config() }
+    }
+}
+
+impl Stale {
+    pub(crate) fn config(self) -> Config {
+        let stale_timeout =
+            Some(self.stale.unwrap_or(STALE_TIMEOUT)).filter(|time| !time.is_zero());
+        let stale_rule = match self.stale_when {
+            When::Dead => StaleRule::Dead,
+            When::Age => StaleRule::Age,
+        };
+        Config { stale_timeout, stale_rule, ..Config::default() }
+    }
+}
+
+impl Taking {
+    pub(crate) fn config(&self, base: Config) -> Config {
+        Config { mode: self.mode, ..base }
+    }
+}
+
+impl Output {
+    pub(crate) fn form(self) -> Form {
+        if self.quiet {
+            Form::Quiet
+        } else if self.json {
+            Form::Json
+        } else {
+            Form::Text
+        }
+    }
+}
+
+/// Decimal seconds with an optional fraction: `5`, `0.25`, `.5`. No sign, no exponent.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let refused = || "seconds are decimal digits, with a fraction if need be".to_owned();
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.len() + fraction.len() == 0 || !digits(whole) || !digits(fraction) {
+        return Err(refused());
+    }
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let whole: u64 = whole
+        .parse()
+        .ok()
+        .filter(|n| *n <= LONGEST_SPAN_SECONDS)
+        .ok_or_else(|| format!("at most {LONGEST_SPAN_SECONDS} seconds"))?;
+    // Nanoseconds: nine digits, cut or filled up.
+    let nanoseconds: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    Ok(Duration::new(whole, nanoseconds.parse().map_err(|_| refused())?))
+}
+
+fn slots(text: &str) -> Result<Slots, String> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let count = text.parse().ok().filter(|_| digits).and_then(Slots::new);
+    count.ok_or_else(|| format!("a number from 1 to {MOST_SLOTS}"))
+}
+
+fn pid(text: &str) -> Result<Pid, String> {
+    Pid::parse(text.as_bytes()).map_err(|_| "no process has such a number".to_owned())
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let bits = u32::from_str_radix(text, 8).ok().filter(|bits| digits && *bits & !MODE_BITS == 0);
+    bits.ok_or_else(|| format!("permission to read and write in octal, such as {MODE:o}"))
+}
+
+#[path = "quick.rs"]
+mod quick;
+
+#[cfg(test)]
+#[path = "arguments_tests.rs"]
+mod tests;

@@ -1,0 +1,169 @@
+//! Every outcome's words and exit code.
+
+use std::time::Duration;
+
+use rstest::rstest;
+
+use super::*;
+use crate::record::{Holder, ParseError, Tag};
+use crate::stale::Standing;
+
+fn info(tag: Option<&str>) -> LockInfo {
+    LockInfo::new(Holder::bare(12345), 1_735_420_800, tag.and_then(Tag::clean))
+}
+
+fn held(standing: Standing, stale: bool) -> HeldStatus {
+    let info = Some(Ok(info(Some("ts-process"))));
+    HeldStatus { info, standing: Some(standing), stale, age_seconds: 7 }
+}
+
+fn boxed() -> Option<Box<LockInfo>> {
+    Some(Box::new(info(None)))
+}
+
+#[test]
+fn status_is_as_the_documents_show_it() {
+    let outcome = Outcome::Status(vec![SlotStatus::Held(held(Standing::Alive, false))]);
+    let text = "locked: true\npid: 12345\ntimestamp: 1735420800\ntag: ts-process\n\
+                alive: true\nstale: false\nage: 7\n";
+    assert_eq!(outcome.text(), text);
+    let json = r#"{"locked":true,"pid":12345,"timestamp":1735420800,"tag":"ts-process","alive":true,"stale":false,"age":7}"#;
+    assert_eq!(outcome.json().compact(), json);
+    assert_eq!(outcome.exit_code(), 1);
+}
+
+#[test]
+fn a_free_lock() {
+    let outcome = Outcome::Status(vec![SlotStatus::Free]);
+    assert_eq!((outcome.text().as_str(), outcome.exit_code()), ("locked: false\n", 0));
+    assert_eq!(outcome.json().compact(), r#"{"locked":false}"#);
+}
+
+#[rstest]
+#[case::elsewhere(
+    held(Standing::Elsewhere, false),
+    "alive: unknown\nstale: false\n",
+    "\"alive\":null"
+)]
+#[case::dead(held(Standing::Dead, true), "alive: false\nstale: true\n", "\"alive\":false")]
+fn what_cannot_be_told_is_unknown(
+    #[case] held: HeldStatus,
+    #[case] text: &str,
+    #[case] json: &str,
+) {
+    let outcome = Outcome::Status(vec![SlotStatus::Held(held)]);
+    assert!(outcome.text().contains(text), "{}", outcome.text());
+    assert!(outcome.json().compact().contains(json));
+}
+
+#[test]
+fn a_lock_that_does_not_parse_is_shown_as_held() {
+    let info = Some(Err(ParseError::Blank));
+    let held = HeldStatus { info, standing: None, stale: false, age_seconds: 3 };
+    let outcome = Outcome::Status(vec![SlotStatus::Held(held)]);
+    let text = "locked: true\nalive: unknown\nstale: false\nage: 3\nproblem: the file is empty\n";
+    assert_eq!((outcome.text().as_str(), outcome.exit_code()), (text, 1));
+}
+
+#[test]
+fn what_is_no_lock_file_is_a_system_error() {
+    let outcome = Outcome::Status(vec![SlotStatus::Obstacle]);
+    assert_eq!(outcome.exit_code(), 3);
+    assert!(outcome.text().starts_with("locked: true\nproblem: "));
+}
+
+#[test]
+fn slots_are_counted() {
+    let taken = SlotStatus::Held(held(Standing::Alive, false));
+    let outcome = Outcome::Status(vec![SlotStatus::Free, taken.clone(), SlotStatus::Free]);
+    let text = "locked: false\nslots: 3\nheld: 1\nslot: 2\npid: 12345\n";
+    assert!(outcome.text().starts_with(text), "{}", outcome.text());
+    let json = r#"{"locked":false,"slots":3,"held":1,"holders":[{"slot":2,"pid":12345,"#;
+    assert!(outcome.json().compact().starts_with(json), "{}", outcome.json().compact());
+    assert_eq!(outcome.exit_code(), 0);
+    assert_eq!(Outcome::Status(vec![taken.clone(), taken]).exit_code(), 1);
+}
+
+#[rstest]
+#[case::acquired(
+    Outcome::Acquired { info: info(Some("t")), slot: None },
+    "status: acquired\npid: 12345\ntimestamp: 1735420800\ntag: t\n"
+)]
+#[case::acquired_a_slot(
+    Outcome::Acquired { info: info(None), slot: Some(2) },
+    "status: acquired\nslot: 2\npid: 12345\ntimestamp: 1735420800\n"
+)]
+#[case::released(Outcome::Released, "status: released\n")]
+#[case::free(Outcome::Free, "status: free\n")]
+#[case::cleaned(
+    Outcome::Cleaned(Swept { locks: 1, temporaries: 2 }),
+    "cleaned: true\nlocks: 1\ntemporaries: 2\n"
+)]
+#[case::nothing_to_clean(
+    Outcome::Cleaned(Swept::default()),
+    "cleaned: false\nlocks: 0\ntemporaries: 0\n"
+)]
+#[case::nothing_to_list(Outcome::Listed(vec![]), "")]
+fn done(#[case] outcome: Outcome, #[case] text: &str) {
+    assert_eq!((outcome.text().as_str(), outcome.exit_code()), (text, 0));
+}
+
+#[test]
+fn a_listing_is_a_line_a_lock() {
+    let lock = Listed { name: "a\n\u{9b}b".into(), status: held(Standing::Dead, true) };
+    let outcome = Outcome::Listed(vec![lock]);
+    assert_eq!(outcome.text(), "a  b\t12345\tdead\tstale\t7\tts-process\n");
+    let json = r#"[{"name":"a\n\u009bb","pid":12345,"#;
+    assert!(outcome.json().compact().starts_with(json), "{}", outcome.json().compact());
+}
+
+#[rstest]
+#[case::terminal_sequence("a\u{9b}2Jb", "a 2Jb")]
+#[case::new_line("a\nb", "a b")]
+#[case::unicode("é部", "é部")]
+fn output_moves_no_terminal(#[case] text: &str, #[case] printed: &str) {
+    assert_eq!(printable(text), printed);
+}
+
+fn invalid(problem: PathProblem) -> Error {
+    Error::InvalidPath { path: "p".into(), problem }
+}
+
+fn missing() -> Error {
+    let path = Path::new("/nonexistent-directory-of-a-test");
+    pidlockfile::Directory::open(path).map(drop).unwrap_err().into()
+}
+
+#[rstest]
+#[case::already_locked(Error::AlreadyLocked { holder: boxed() }, 1, "ALREADY_LOCKED")]
+#[case::timeout(Error::Timeout { waited: Duration::ZERO, holder: None }, 1, "TIMEOUT")]
+#[case::not_locked(Error::NotLocked, 1, "NOT_LOCKED")]
+#[case::not_holder(Error::NotHolder { holder: boxed() }, 1, "PERMISSION_DENIED")]
+#[case::empty_path(invalid(PathProblem::Empty), 2, "INVALID_PATH")]
+#[case::nul(invalid(PathProblem::Nul), 2, "PATH_TRAVERSAL")]
+#[case::traversal(invalid(PathProblem::Traversal), 2, "PATH_TRAVERSAL")]
+#[case::no_name(invalid(PathProblem::NoName), 2, "INVALID_PATH")]
+#[case::no_directory(invalid(PathProblem::NoDirectory), 3, "INVALID_PATH")]
+#[case::link_loop(invalid(PathProblem::LinkLoop), 3, "INVALID_PATH")]
+#[case::foreign_link(invalid(PathProblem::ForeignLink), 3, "PERMISSION_DENIED")]
+#[case::parse(Error::Parse { path: "p".into(), problem: ParseError::Blank }, 3, "PARSE_ERROR")]
+#[case::obstacle(Error::Obstacle { path: "p".into() }, 3, "IO_ERROR")]
+#[case::no_holder(Error::NoHolder { pid: 9 }, 2, "IO_ERROR")]
+#[case::interrupted(Error::Interrupted { signal: 15 }, 143, "IO_ERROR")]
+#[case::process(Error::Process { message: "m" }, 3, "IO_ERROR")]
+#[case::system(missing(), 3, "IO_ERROR")]
+fn failures(#[case] error: Error, #[case] code: u8, #[case] kind: &str) {
+    let failure = Failure { error: &error };
+    assert_eq!((failure.exit_code(), failure.kind()), (code, kind));
+    let text = lines(&failure.members());
+    assert!(text.starts_with(&format!("status: failed\ntype: {kind}\nmessage: ")), "{text}");
+}
+
+#[test]
+fn a_failure_names_the_holder() {
+    let error = Error::AlreadyLocked { holder: boxed() };
+    let text = lines(&Failure { error: &error }.members());
+    assert!(text.ends_with("holderPid: 12345\nlockedSince: 1735420800\n"), "{text}");
+    let sentence = Failure { error: &error }.sentence(Path::new("/run/a\n.lock"));
+    assert_eq!(sentence, "sema: /run/a .lock: held by process 12345\n");
+}

@@ -1,0 +1,198 @@
+//! Holding a semaphore. A guard removes only the very file it published, and only in the process
+//! that took it: a forked child that drops its copy releases nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pidlockfile::{Found, Name, Pid, Published, Removal, Withdrawal};
+
+use crate::error::Error;
+use crate::limits::LONGEST_FILE;
+use crate::record::{Holder, LockInfo};
+use crate::semaphore::{Inner, Semaphore};
+
+/// How often letting go is tried while another process is at the file, and the pause between.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A semaphore that is held, until this is released or dropped.
+///
+/// Dropping releases too, but cannot report a failure.
+#[must_use = "the semaphore is released when the guard is dropped"]
+#[derive(Debug)]
+pub struct Guard {
+    inner: Arc<Inner>,
+    slot: usize,
+    published: Option<Published>,
+    info: LockInfo,
+    taker: Pid,
+}
+
+impl Guard {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        slot: usize,
+        published: Published,
+        info: LockInfo,
+    ) -> Self {
+        Self { inner, slot, published: Some(published), info, taker: Pid::this() }
+    }
+
+    /// What the lock file says.
+    #[must_use]
+    pub fn info(&self) -> &LockInfo {
+        &self.info
+    }
+
+    /// Which slot of the semaphore is held, from 1.
+    #[must_use]
+    pub fn slot(&self) -> usize {
+        self.slot.saturating_add(1)
+    }
+
+    /// Lets the semaphore go.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`] or [`Error::NotHolder`] when somebody took it away in the meantime;
+    /// nothing was removed then. [`Error::System`].
+    pub fn release(mut self) -> Result<(), Error> {
+        self.let_go()
+    }
+
+    /// Leaves the semaphore held when the guard is gone: for programs that take it in the name
+    /// of another process.
+    pub fn keep(mut self) -> LockInfo {
+        self.published = None;
+        self.info.clone()
+    }
+
+    fn let_go(&mut self) -> Result<(), Error> {
+        let Some(published) = self.published.take() else { return Ok(()) };
+        let Some(name) = self.inner.names.get(self.slot) else { return Ok(()) };
+        self.inner.withdraw(name, published)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.taker == Pid::this() {
+            let _ = self.let_go();
+        }
+    }
+}
+
+/// Who may release a semaphore that was taken by another process or guard.
+#[derive(Clone, Copy, Debug)]
+pub enum Releaser<'a> {
+    /// Only the recorded holder: the same number, and nothing known that tells the two apart.
+    Holder(&'a Holder),
+    /// Anyone.
+    Anyone,
+}
+
+impl Semaphore {
+    /// Releases a slot that is recorded for the releaser (the first such slot), whoever took it
+    /// in its name.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`]; [`Error::NotHolder`] with a holder; [`Error::Parse`] when a file
+    /// does not say whose it is ([`Releaser::Anyone`] removes it all the same);
+    /// [`Error::Obstacle`]; [`Error::System`].
+    pub fn release_for(&self, releaser: Releaser<'_>) -> Result<(), Error> {
+        let mut worst = Error::NotLocked;
+        for name in &self.inner.names {
+            match self.release_slot(name, releaser) {
+                Err(Error::NotLocked) => {}
+                Err(error @ (Error::NotHolder { .. } | Error::Parse { .. })) => worst = error,
+                other => return other,
+            }
+        }
+        Err(worst)
+    }
+
+    fn release_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<(), Error> {
+        let inner = &self.inner;
+        for _ in 0..TRIES {
+            let judged = match inner.directory.read(name, LONGEST_FILE + 1)? {
+                Found::Nothing => return Err(Error::NotLocked),
+                Found::Obstacle(pidlockfile::Obstacle::Unreadable) => {
+                    return Err(Error::NotHolder { holder: None });
+                }
+                Found::Obstacle(_) => return Err(self.obstacle()),
+                Found::File(judged) => judged,
+            };
+            inner.check_releaser(name, judged.content(), releaser)?;
+            match inner.directory.try_release(name, judged)? {
+                Some(Removal::Removed) => return Ok(()),
+                Some(Removal::Changed) => {}
+                None => std::thread::sleep(PAUSE),
+            }
+        }
+        inner.release_past_a_flock(name, releaser)
+    }
+}
+
+impl Inner {
+    fn check_releaser(
+        &self,
+        name: &Name,
+        content: &[u8],
+        releaser: Releaser<'_>,
+    ) -> Result<(), Error> {
+        let Releaser::Holder(holder) = releaser else { return Ok(()) };
+        let info = LockInfo::parse(content).map_err(|problem| {
+            let path = self.place.directory.join(name.as_str());
+            Error::Parse { path, problem }
+        })?;
+        if info.holder().is_same_process(holder) {
+            return Ok(());
+        }
+        Err(Error::NotHolder { holder: Some(Box::new(info)) })
+    }
+
+    /// A breaker is at a file for milliseconds. One who holds flock(2) on it for longer is not
+    /// breaking it, and must not keep its owner from letting go.
+    fn release_past_a_flock(&self, name: &Name, releaser: Releaser<'_>) -> Result<(), Error> {
+        let Found::File(judged) = self.directory.read(name, LONGEST_FILE + 1)? else {
+            return Err(Error::NotLocked);
+        };
+        self.check_releaser(name, judged.content(), releaser)?;
+        match self.directory.release(name, judged, name.as_str())? {
+            Removal::Removed => Ok(()),
+            Removal::Changed => Err(Error::NotLocked),
+        }
+    }
+
+    fn withdraw(&self, name: &Name, mut published: Published) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            match self.directory.withdraw(name, published)? {
+                Withdrawal::Done(Removal::Removed) => return Ok(()),
+                Withdrawal::Done(Removal::Changed) => return Err(self.lost(name)),
+                Withdrawal::Contended(back) => {
+                    published = back;
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+        match self.directory.read(name, LONGEST_FILE + 1)? {
+            Found::File(judged) if judged.identity() == published.identity => {
+                match self.directory.release(name, judged, name.as_str())? {
+                    Removal::Removed => Ok(()),
+                    Removal::Changed => Err(self.lost(name)),
+                }
+            }
+            Found::File(_) | Found::Nothing | Found::Obstacle(_) => Err(self.lost(name)),
+        }
+    }
+
+    /// Somebody removed or replaced the lock while it was held.
+    fn lost(&self, name: &Name) -> Error {
+        match self.directory.read(name, LONGEST_FILE + 1) {
+            Ok(Found::File(judged)) => {
+                let holder = LockInfo::parse(judged.content()).ok().map(Box::new);
+                Error::NotHolder { holder }
+            }
+            Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => Error::NotLocked,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Judging a lock file that was read: its words, what is known of its holder, and whether it is
+//! stale. Joins the pure rule to the running system and changes nothing.
+
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use pidlockfile::Judged;
+
+use crate::config::Config;
+use crate::record::{LockInfo, ParseError};
+use crate::stale::{Here, Judgement, Standing};
+use crate::system::now_seconds;
+
+/// What is known of a lock that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldStatus {
+    /// What the file says. `None`: this process may not read it.
+    pub info: Option<Result<LockInfo, ParseError>>,
+    /// What is known of the holder, if the file says who it is.
+    pub standing: Option<Standing>,
+    /// Whether the next taker would break it, by this semaphore's configuration.
+    pub stale: bool,
+    /// How long it has been held by what the file says, else how old the file is; in seconds.
+    pub age_seconds: u64,
+}
+
+impl HeldStatus {
+    /// A lock file that may not be read: held, by whom nobody can say.
+    pub(crate) const UNREADABLE: Self =
+        Self { info: None, standing: None, stale: false, age_seconds: 0 };
+
+    /// What the file says, where it says anything.
+    #[must_use]
+    pub fn lock_info(&self) -> Option<&LockInfo> {
+        self.info.as_ref()?.as_ref().ok()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Judge {
+    judgement: Judgement,
+    here: OnceLock<Here>,
+}
+
+impl Judge {
+    pub(crate) fn new(config: Config) -> Self {
+        Self { judgement: config.judgement(), here: OnceLock::new() }
+    }
+
+    /// Where this process runs; looked up once.
+    pub(crate) fn here(&self) -> &Here {
+        self.here.get_or_init(Here::look)
+    }
+
+    pub(crate) fn judge(&self, judged: &Judged) -> HeldStatus {
+        match LockInfo::parse(judged.content()) {
+            Ok(info) => {
+                let now = now_seconds();
+                let standing = info.holder().standing(self.here());
+                let stale = self.judgement.is_stale(&info, standing, now);
+                let age_seconds = info.age_seconds(now);
+                HeldStatus { info: Some(Ok(info)), standing: Some(standing), stale, age_seconds }
+            }
+            Err(problem) => {
+                let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
+                let stale = self.judgement.is_unreadable_stale(age);
+                let age_seconds = age.as_secs();
+                HeldStatus { info: Some(Err(problem)), standing: None, stale, age_seconds }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Which file a semaphore's path means: what a path must not be, and where its links lead.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use pidlockfile::Name;
+
+use crate::error::Error;
+use crate::limits::MOST_LINKS;
+
+/// What is wrong with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PathProblem {
+    /// It is empty, or blank.
+    Empty,
+    /// It contains a NUL byte.
+    Nul,
+    /// It contains `..`.
+    Traversal,
+    /// It does not end with a file name, or with one that is too long or no text.
+    NoName,
+    /// Its parent directory does not exist.
+    NoDirectory,
+    /// Its symbolic links lead in a circle.
+    LinkLoop,
+    /// Its last part is a link that somebody else put into a directory open to everybody.
+    ForeignLink,
+}
+
+impl fmt::Display for PathProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "the path is empty",
+            Self::Nul => "the path contains a NUL byte",
+            Self::Traversal => "path traversal: the path contains \"..\"",
+            Self::NoName => "the path does not end with a usable file name",
+            Self::NoDirectory => "the parent directory does not exist",
+            Self::LinkLoop => "too many symbolic links",
+            Self::ForeignLink => "the path is somebody else's link in a directory open to all",
+        })
+    }
+}
+
+impl std::error::Error for PathProblem {}
+
+/// A lock's place: an existing directory (as far as was seen) and a name in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) directory: PathBuf,
+    pub(crate) name: Name,
+}
+
+/// Checks a path as it was given. Pure.
+pub(crate) fn check(path: &Path) -> Result<(), PathProblem> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        Err(PathProblem::Empty)
+    } else if bytes.contains(&0) {
+        Err(PathProblem::Nul)
+    } else if bytes.windows(2).any(|pair| pair == b"..") {
+        Err(PathProblem::Traversal)
+    } else {
+        Ok(())
+    }
+}
+
+/// Finds the place of a path: checked, and its last part followed while it is a symbolic link,
+/// also to a target that does not exist.
+pub(crate) fn resolve(path: &Path) -> Result<Place, Error> {
+    let invalid = |problem| Error::InvalidPath { path: path.to_owned(), problem };
+    check(path).map_err(invalid)?;
+    let mut place = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let (directory, name) = split(&place).ok_or_else(|| invalid(PathProblem::NoName))?;
+        // A look that fails says nothing: opening the directory will say what is wrong.
+        let Ok(link) = place.symlink_metadata() else { return plain(directory, name, invalid) };
+        if !link.is_symlink() {
+            return plain(directory, name, invalid);
+        }
+        let around = directory.metadata().map_err(|_| invalid(PathProblem::NoDirectory))?;
+        if !may_follow(&link, &around, nix::unistd::geteuid().as_raw()) {
+            return Err(invalid(PathProblem::ForeignLink));
+        }
+        let target = place.read_link().map_err(|_| invalid(PathProblem::NoName))?;
+        place = directory.join(target);
+    }
+    Err(invalid(PathProblem::LinkLoop))
+}
+
+fn plain(
+    directory: PathBuf,
+    name: &OsStr,
+    invalid: impl Fn(PathProblem) -> Error,
+) -> Result<Place, Error> {
+    let name = name.to_str().and_then(Name::new).ok_or_else(|| invalid(PathProblem::NoName))?;
+    if directory.is_dir() {
+        Ok(Place { directory, name })
+    } else {
+        Err(invalid(PathProblem::NoDirectory))
+    }
+}
+
+/// Directory and last part. A path that ends with a slash names a directory, not a lock.
+fn split(path: &Path) -> Option<(PathBuf, &OsStr)> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
+        return None;
+    }
+    let name = path.file_name()?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Some((directory.unwrap_or(Path::new(".")).to_owned(), name))
+}
+
+/// The kernel's own rule for links in directories like /tmp (`fs.protected_symlinks`, proc(5)):
+/// sticky and writable to all, a link there is followed only when it is the follower's or the
+/// directory owner's. Following it by hand must not be the way around.
+fn may_follow(link: &Metadata, around: &Metadata, follower: u32) -> bool {
+    const STICKY_AND_OPEN: u32 = 0o1002;
+    around.mode() & STICKY_AND_OPEN != STICKY_AND_OPEN
+        || link.uid() == follower
+        || link.uid() == around.uid()
+}
+
+#[cfg(test)]
+#[path = "path_tests.rs"]
+mod tests;

@@ -1,0 +1,405 @@
+//! The semaphore itself: joins the record, the stale rule and the lock file. It never removes a
+//! file that it did not read and judge a moment ago, and never waits while it holds anything.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pidlockfile::{
+    Breaking, Claim, Directory, Found, Name, Obstacle, Pid, Publication, Published, Step,
+};
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::judge::{HeldStatus, Judge};
+use crate::limits::{LONGEST_FILE, MODE_BITS, MOST_LOOKS};
+use crate::path::{self, PathProblem, Place};
+use crate::record::{Holder, LockInfo, Tag};
+use crate::system::now_seconds;
+use crate::watch::{Alarm, Instance, Watch, Woken};
+
+/// A file-based semaphore: at most one holder, or at most N, among all processes that use the
+/// same path, in whatever language they are written.
+///
+/// Opening it takes nothing. [`try_acquire`](Self::try_acquire) and [`acquire`](Self::acquire)
+/// give a [`Guard`]; the semaphore is held until that is released or dropped. It may be shared
+/// and cloned freely between threads: each guard is a holding of its own, and threads of one
+/// process exclude each other like processes.
+///
+/// ```
+/// use file_semaphore::{Error, Semaphore};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let scratch = tempfile::tempdir()?;
+/// # let path = scratch.path().join("deploy.lock");
+/// let semaphore = Semaphore::open(&path)?;
+///
+/// let guard = semaphore.try_acquire(Some("deploy v1.2.3"))?;
+/// match semaphore.try_acquire(None) {
+///     Err(Error::AlreadyLocked { holder: Some(info) }) => {
+///         assert_eq!(info.pid(), u64::from(std::process::id()));
+///         assert_eq!(info.tag(), Some("deploy v1.2.3"));
+///     }
+///     other => return Err(format!("two holders: {other:?}").into()),
+/// }
+/// guard.release()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) directory: Directory,
+    pub(crate) place: Place,
+    pub(crate) names: Vec<Name>,
+    pub(crate) config: Config,
+    pub(crate) judge: Judge,
+    own: Mutex<Option<Holder>>,
+    /// Of the waits that are over; one that is under way has taken it out.
+    instance: Mutex<Option<Instance>>,
+}
+
+/// One slot as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotStatus {
+    /// There is no lock file.
+    Free,
+    /// There is one.
+    Held(HeldStatus),
+    /// There is something that is no lock file and is never touched: a directory, a fifo, a
+    /// device, a link.
+    Obstacle,
+}
+
+/// Says who shall be recorded as the holder; asked only when the lock is about to be taken.
+pub(crate) type Claimant<'a> = &'a mut dyn FnMut() -> Result<Holder, Error>;
+
+/// How to wait for a semaphore.
+pub(crate) struct Patience<'a> {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) alarm: Option<&'a dyn Alarm>,
+}
+
+enum Attempt {
+    Taken(Guard),
+    Held(Option<Box<LockInfo>>),
+}
+
+enum Slot {
+    Taken(Published, LockInfo),
+    Held(Option<Box<LockInfo>>),
+}
+
+impl Semaphore {
+    /// Opens the semaphore at `path` with the default [`Config`].
+    ///
+    /// # Errors
+    /// As [`with_config`](Self::with_config).
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::with_config(path, Config::default())
+    }
+
+    /// Opens the semaphore at `path`. Symbolic links are followed to their target, which need
+    /// not exist; the parent directory must.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`]; [`Error::System`] when the directory cannot be opened.
+    pub fn with_config(path: impl AsRef<Path>, config: Config) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let place = path::resolve(path)?;
+        let names = slot_names(&place.name, config.slots.count()).ok_or_else(|| {
+            Error::InvalidPath { path: path.to_owned(), problem: PathProblem::NoName }
+        })?;
+        let directory = Directory::open(&place.directory)?;
+        let judge = Judge::new(config);
+        let (own, instance) = (Mutex::new(None), Mutex::new(None));
+        let inner = Inner { directory, place, names, config, judge, own, instance };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Takes the semaphore for this process if it is free or stale.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyLocked`] with the holder; [`Error::Obstacle`]; [`Error::System`], also
+    /// when a stale lock is somebody else's file in a directory where only its owner may remove
+    /// it.
+    pub fn try_acquire(&self, tag: Option<&str>) -> Result<Guard, Error> {
+        self.try_acquire_as(tag, &mut || self.inner.own_holder())
+    }
+
+    /// Waits until the semaphore can be taken for this process, at most the configured
+    /// [`acquire_timeout`](Config::acquire_timeout).
+    ///
+    /// A release wakes the waiters at once (inotify(7)); none is preferred.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; otherwise as [`try_acquire`](Self::try_acquire).
+    pub fn acquire(&self, tag: Option<&str>) -> Result<Guard, Error> {
+        let patience = Patience { timeout: self.inner.config.acquire_timeout, alarm: None };
+        self.acquire_as(tag, &mut || self.inner.own_holder(), &patience)
+    }
+
+    /// Waits until the semaphore could be taken (free, or stale), without taking it.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after the configured [`acquire_timeout`](Config::acquire_timeout).
+    pub fn wait(&self) -> Result<(), Error> {
+        self.wait_with(&Patience { timeout: self.inner.config.acquire_timeout, alarm: None })
+    }
+
+    /// Every slot as it is now, slot 1 first.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn status(&self) -> Result<Vec<SlotStatus>, Error> {
+        let inner = &self.inner;
+        inner.names.iter().map(|name| inner.slot_status(name)).collect()
+    }
+
+    pub(crate) fn try_acquire_as(
+        &self,
+        tag: Option<&str>,
+        claimant: Claimant<'_>,
+    ) -> Result<Guard, Error> {
+        match self.attempt(tag, claimant)? {
+            Attempt::Taken(guard) => Ok(guard),
+            Attempt::Held(holder) => Err(Error::AlreadyLocked { holder }),
+        }
+    }
+
+    pub(crate) fn acquire_as(
+        &self,
+        tag: Option<&str>,
+        claimant: Claimant<'_>,
+        patience: &Patience<'_>,
+    ) -> Result<Guard, Error> {
+        self.until(patience, || {
+            Ok(match self.attempt(tag, claimant)? {
+                Attempt::Taken(guard) => Ok(guard),
+                Attempt::Held(holder) => Err(holder),
+            })
+        })
+    }
+
+    pub(crate) fn wait_with(&self, patience: &Patience<'_>) -> Result<(), Error> {
+        self.until(patience, || {
+            let mut first = None;
+            for status in self.status()? {
+                match status {
+                    SlotStatus::Free => return Ok(Ok(())),
+                    SlotStatus::Held(held) if held.stale => return Ok(Ok(())),
+                    SlotStatus::Held(held) => {
+                        let info = held.lock_info().cloned().map(Box::new);
+                        first = first.or(info);
+                    }
+                    SlotStatus::Obstacle => return Err(self.obstacle()),
+                }
+            }
+            Ok(Err(first))
+        })
+    }
+
+    /// Looks, and while somebody holds on, waits and looks again.
+    fn until<T>(
+        &self,
+        patience: &Patience<'_>,
+        mut look: impl FnMut() -> Result<Result<T, Option<Box<LockInfo>>>, Error>,
+    ) -> Result<T, Error> {
+        let begin = Instant::now();
+        let mut watch = None;
+        let result = loop {
+            let holder = match look() {
+                Ok(Ok(result)) => break Ok(result),
+                Ok(Err(holder)) => holder,
+                Err(error) => break Err(error),
+            };
+            let waited = begin.elapsed();
+            let left = patience.timeout.map(|timeout| timeout.saturating_sub(waited));
+            if left == Some(Duration::ZERO) {
+                break Err(Error::Timeout { waited, holder });
+            }
+            // What happened before the watch began is found by one more look.
+            let Some(watch) = &watch else {
+                watch = Some(self.inner.start_watching());
+                continue;
+            };
+            if let Err(error) = self.sleep(watch, left, patience.alarm) {
+                break Err(error);
+            }
+        };
+        if let Some(watch) = watch {
+            *guarded(&self.inner.instance) = watch.stop();
+        }
+        result
+    }
+
+    /// Until the next look, at most `left`.
+    fn sleep(
+        &self,
+        watch: &Watch,
+        left: Option<Duration>,
+        alarm: Option<&dyn Alarm>,
+    ) -> Result<(), Error> {
+        let interval = self.inner.config.retry_interval;
+        let time = left.map_or(interval, |left| left.min(interval));
+        let rung = match watch.wait(&self.inner.names, time, alarm) {
+            Woken::Alarm => alarm.and_then(|alarm| alarm.ring()),
+            Woken::Change | Woken::Time => None,
+        };
+        rung.map_or(Ok(()), |signal| Err(Error::Interrupted { signal }))
+    }
+
+    fn attempt(&self, tag: Option<&str>, claimant: Claimant<'_>) -> Result<Attempt, Error> {
+        let mut first = None;
+        for (index, name) in self.inner.names.iter().enumerate() {
+            match self.inner.attempt_slot(name, tag, claimant)? {
+                Slot::Taken(published, info) => {
+                    let guard = Guard::new(Arc::clone(&self.inner), index, published, info);
+                    return Ok(Attempt::Taken(guard));
+                }
+                Slot::Held(holder) => first = first.or(holder),
+            }
+        }
+        Ok(Attempt::Held(first))
+    }
+
+    /// Where the lock file is, links followed; with several slots the name they begin with.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.inner.place.directory.join(self.inner.place.name.as_str())
+    }
+
+    pub(crate) fn obstacle(&self) -> Error {
+        Error::Obstacle { path: self.path() }
+    }
+}
+
+/// What a mutex of ours guards is whole at any time, also after a panic elsewhere.
+fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
+    fn start_watching(&self) -> Watch {
+        let kept = guarded(&self.instance).take();
+        Watch::on(&self.directory, kept.or_else(Instance::new))
+    }
+
+    /// This process as a holder. A fork changes the number, so that is checked every time.
+    fn own_holder(&self) -> Result<Holder, Error> {
+        let pid = Pid::this();
+        let number = crate::system::number(pid);
+        let mut own = guarded(&self.own);
+        if let Some(holder) = own.as_ref().filter(|holder| holder.pid() == number) {
+            return Ok(holder.clone());
+        }
+        let holder = Holder::of(pid, self.judge.here()).ok_or(Error::NoHolder { pid: number })?;
+        *own = Some(holder.clone());
+        Ok(holder)
+    }
+
+    /// Takes one slot if it is free or stale. Repeats itself only when the file changed between
+    /// the look and the deed, which is somebody else's progress.
+    fn attempt_slot(
+        &self,
+        name: &Name,
+        tag: Option<&str>,
+        claimant: Claimant<'_>,
+    ) -> Result<Slot, Error> {
+        for _ in 0..MOST_LOOKS {
+            match self.directory.read(name, LONGEST_FILE + 1)? {
+                Found::Nothing => {
+                    if let Some(taken) = self.publish(name, tag, claimant)? {
+                        return Ok(taken);
+                    }
+                }
+                Found::File(judged) => {
+                    let seen = self.judge.judge(&judged);
+                    let holder = seen.lock_info().cloned().map(Box::new);
+                    if !seen.stale {
+                        return Ok(Slot::Held(holder));
+                    }
+                    let info = self.claim(tag, claimant)?;
+                    let text = info.to_text();
+                    match self.directory.replace(name, judged, &self.words(name, &text))? {
+                        Breaking::Replaced(published) => return Ok(Slot::Taken(published, info)),
+                        Breaking::Changed => {}
+                        // Whoever is breaking it is about to hold it.
+                        Breaking::Contended => return Ok(Slot::Held(holder)),
+                    }
+                }
+                Found::Obstacle(Obstacle::Unreadable) => return Ok(Slot::Held(None)),
+                Found::Obstacle(Obstacle::Link | Obstacle::Directory | Obstacle::Special) => {
+                    let path = self.place.directory.join(name.as_str());
+                    return Err(Error::Obstacle { path });
+                }
+            }
+        }
+        Ok(Slot::Held(None))
+    }
+
+    fn publish(
+        &self,
+        name: &Name,
+        tag: Option<&str>,
+        claimant: Claimant<'_>,
+    ) -> Result<Option<Slot>, Error> {
+        let info = self.claim(tag, claimant)?;
+        let text = info.to_text();
+        match self.directory.publish(name, &self.words(name, &text)) {
+            Ok(Publication::Published(published)) => Ok(Some(Slot::Taken(published, info))),
+            Ok(Publication::AlreadyThere) => Ok(None),
+            // A cleaner in another pid namespace took our temporary file for an orphan.
+            Err(error) if error.step == Step::Publish && is_absent(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn claim(&self, tag: Option<&str>, claimant: Claimant<'_>) -> Result<LockInfo, Error> {
+        let tag = tag.and_then(|tag| Tag::clean_to(tag, self.config.longest_tag));
+        Ok(LockInfo::new(claimant()?, now_seconds(), tag))
+    }
+
+    fn words<'a>(&self, name: &'a Name, text: &'a str) -> Claim<'a> {
+        Claim {
+            content: text.as_bytes(),
+            mode: self.config.mode & MODE_BITS,
+            prefix: name.as_str(),
+            durability: self.config.durability,
+        }
+    }
+
+    pub(crate) fn slot_status(&self, name: &Name) -> Result<SlotStatus, Error> {
+        Ok(match self.directory.read(name, LONGEST_FILE + 1)? {
+            Found::Nothing => SlotStatus::Free,
+            Found::File(judged) => SlotStatus::Held(self.judge.judge(&judged)),
+            Found::Obstacle(Obstacle::Unreadable) => SlotStatus::Held(HeldStatus::UNREADABLE),
+            Found::Obstacle(Obstacle::Link | Obstacle::Directory | Obstacle::Special) => {
+                SlotStatus::Obstacle
+            }
+        })
+    }
+}
+
+fn is_absent(error: &pidlockfile::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
+}
+
+/// The lock files of a semaphore, with room for the temporary name beside each.
+fn slot_names(name: &Name, count: u32) -> Option<Vec<Name>> {
+    /// `.PID.RANDOM.tmp` with the longest pid.
+    const TEMPORARY_PART: usize = ".2147483647.0123456789abcdef.tmp".len();
+    let fits = |name: &Name| name.as_str().len() + TEMPORARY_PART <= Name::LONGEST;
+    if count == 1 {
+        return fits(name).then(|| vec![name.clone()]);
+    }
+    let slot = |number| Name::new(format!("{name}.{number}")).filter(fits);
+    (1..=count).map(slot).collect()
+}
+
+#[cfg(test)]
+#[path = "semaphore_tests.rs"]
+mod tests;

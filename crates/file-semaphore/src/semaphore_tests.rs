@@ -1,0 +1,402 @@
+//! The library against real files and threads.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rstest::rstest;
+
+use super::*;
+use crate::{Here, Releaser, Slots, StaleRule};
+
+/// A number no process has: above the largest the kernel gives out (proc(5), pid_max).
+const NOBODY: u64 = 4_194_305;
+
+fn scratch() -> (tempfile::TempDir, PathBuf) {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("a.lock");
+    (scratch, path)
+}
+
+fn quick(config: Config) -> Config {
+    Config { durability: pidlockfile::Durability::Memory, ..config }
+}
+
+fn open(path: &Path) -> Semaphore {
+    Semaphore::with_config(path, quick(Config::default())).unwrap()
+}
+
+fn slots(count: u32) -> Config {
+    quick(Config { slots: Slots::new(count).unwrap(), ..Config::default() })
+}
+
+fn here() -> Here {
+    Here::look()
+}
+
+fn files(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path.parent().unwrap()).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn is_send_sync_and_static() {
+    fn check<T: Send + Sync + 'static>() {}
+    check::<Semaphore>();
+    check::<Guard>();
+    check::<Error>();
+    check::<Config>();
+}
+
+#[test]
+fn the_file_says_who_since_when_and_what_for() {
+    let (_scratch, path) = scratch();
+    let guard = open(&path).try_acquire(Some("npm\nbuild")).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let info = LockInfo::parse(text.as_bytes()).unwrap();
+    assert_eq!(&info, guard.info());
+    assert_eq!(info.pid(), u64::from(std::process::id()));
+    assert_eq!(info.tag(), Some("npm build"));
+    assert!(info.age_seconds(now_seconds()) < 60);
+    assert_eq!(info.holder().standing(&here()), crate::Standing::Alive);
+    assert_eq!(files(&path), ["a.lock"], "no temporary file is left");
+}
+
+#[rstest]
+#[case::usual(0o644)]
+#[case::private(0o600)]
+#[case::open(0o666)]
+fn the_file_has_the_mode_that_was_asked_for(#[case] mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    let (_scratch, path) = scratch();
+    let config = quick(Config { mode, ..Config::default() });
+    let guard = Semaphore::with_config(&path, config).unwrap().try_acquire(None).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, mode);
+    guard.release().unwrap();
+}
+
+#[test]
+fn a_tag_is_cut_to_the_configured_length() {
+    let (_scratch, path) = scratch();
+    let config = quick(Config { longest_tag: 3, ..Config::default() });
+    let guard = Semaphore::with_config(&path, config).unwrap().try_acquire(Some("abcdef")).unwrap();
+    assert_eq!(guard.info().tag(), Some("abc"));
+}
+
+#[test]
+fn a_second_taker_is_told_who_holds_it() {
+    let (_scratch, path) = scratch();
+    let guard = open(&path).try_acquire(Some("first")).unwrap();
+    match open(&path).try_acquire(None) {
+        Err(Error::AlreadyLocked { holder: Some(info) }) => assert_eq!(&*info, guard.info()),
+        other => panic!("{other:?}"),
+    }
+    drop(guard);
+    assert_eq!(files(&path), Vec::<String>::new());
+    open(&path).try_acquire(None).unwrap().release().unwrap();
+}
+
+#[test]
+fn waiting_times_out_and_names_the_holder() {
+    let (_scratch, path) = scratch();
+    let _guard = open(&path).try_acquire(Some("first")).unwrap();
+    let timeout = Some(Duration::from_millis(30));
+    let config = quick(Config { acquire_timeout: timeout, ..Config::default() });
+    let semaphore = Semaphore::with_config(&path, config).unwrap();
+    match semaphore.acquire(None) {
+        Err(Error::Timeout { waited, holder: Some(info) }) => {
+            assert!(waited >= Duration::from_millis(30));
+            assert_eq!(info.tag(), Some("first"));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(semaphore.wait(), Err(Error::Timeout { .. })));
+    assert_eq!(files(&path), ["a.lock"], "a waiter leaves nothing");
+}
+
+#[test]
+fn a_release_wakes_a_waiter_before_its_next_look() {
+    let (_scratch, path) = scratch();
+    let guard = open(&path).try_acquire(None).unwrap();
+    let never = Duration::from_secs(3600);
+    let config = quick(Config { retry_interval: never, ..Config::default() });
+    let waiter = Semaphore::with_config(&path, config).unwrap();
+    let (taken, seen) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let held = waiter.acquire(None).unwrap();
+        taken.send(()).unwrap();
+        held.release().unwrap();
+    });
+    guard.release().unwrap();
+    seen.recv_timeout(Duration::from_secs(20)).expect("the waiter slept through the release");
+    thread.join().unwrap();
+}
+
+#[test]
+fn many_threads_one_inside() {
+    let (_scratch, path) = scratch();
+    let semaphore = open(&path);
+    let inside = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (semaphore, inside) = (semaphore.clone(), Arc::clone(&inside));
+            std::thread::spawn(move || {
+                for _ in 0..20 {
+                    let guard = semaphore.acquire(None).unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().unwrap();
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(files(&path), Vec::<String>::new());
+}
+
+#[test]
+fn three_slots_hold_three() {
+    let (_scratch, path) = scratch();
+    let semaphore = Semaphore::with_config(&path, slots(3)).unwrap();
+    let mut guards: Vec<_> = (0..3).map(|_| semaphore.try_acquire(None).unwrap()).collect();
+    assert_eq!(guards.iter().map(Guard::slot).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(files(&path), ["a.lock.1", "a.lock.2", "a.lock.3"]);
+    assert!(matches!(semaphore.try_acquire(None), Err(Error::AlreadyLocked { .. })));
+    drop(guards.remove(1));
+    assert_eq!(semaphore.try_acquire(None).unwrap().slot(), 2);
+}
+
+#[test]
+fn one_slot_is_the_path_itself() {
+    let (_scratch, path) = scratch();
+    let _guard = Semaphore::with_config(&path, slots(1)).unwrap().try_acquire(None).unwrap();
+    assert_eq!(files(&path), ["a.lock"]);
+}
+
+#[rstest]
+#[case::longest_that_fits(223, true)]
+#[case::one_over(224, false)]
+fn a_name_leaves_room_for_its_temporary_name(#[case] length: usize, #[case] good: bool) {
+    let (scratch, _) = scratch();
+    let path = scratch.path().join("x".repeat(length));
+    let opened = Semaphore::with_config(&path, quick(Config::default()));
+    assert_eq!(opened.is_ok(), good);
+    if let Ok(semaphore) = opened {
+        semaphore.try_acquire(None).unwrap().release().unwrap();
+    }
+}
+
+/// Files of the original tools and scripts: the default rule.
+#[rstest]
+#[case::fresh_and_gone(NOBODY, 0, false)]
+#[case::old_and_gone(NOBODY, 3700, true)]
+#[case::old_and_alive(std::process::id().into(), 3700, false)]
+#[case::old_and_not_permitted(1, 3700, false)]
+fn a_bare_lock(#[case] pid: u64, #[case] age: u64, #[case] stale: bool) {
+    let (_scratch, path) = scratch();
+    let words = format!("pid={pid}\ntimestamp={}\n", now_seconds() - age);
+    fs::write(&path, &words).unwrap();
+    assert_eq!(open(&path).try_acquire(None).is_ok(), stale);
+    assert!(stale || fs::read_to_string(&path).unwrap() == words);
+}
+
+#[rstest]
+#[case::alive_and_old(std::process::id().into(), 11, true)]
+#[case::alive_and_young(std::process::id().into(), 9, false)]
+#[case::gone_and_young(NOBODY, 9, false)]
+fn by_age_alone(#[case] pid: u64, #[case] age: u64, #[case] stale: bool) {
+    let (_scratch, path) = scratch();
+    fs::write(&path, format!("pid={pid}\ntimestamp={}\n", now_seconds() - age)).unwrap();
+    let timeout = Some(Duration::from_secs(10));
+    let config = Config { stale_rule: StaleRule::Age, stale_timeout: timeout, ..Config::default() };
+    let semaphore = Semaphore::with_config(&path, quick(config)).unwrap();
+    assert_eq!(semaphore.try_acquire(None).is_ok(), stale);
+}
+
+#[test]
+fn a_lock_of_another_boot_of_this_machine_is_broken_at_once() {
+    let (_scratch, path) = scratch();
+    let mut holder = Holder::of(Pid::this(), &here()).unwrap();
+    holder.boot = Some("00000000-0000-4000-8000-000000000000".into());
+    fs::write(&path, LockInfo::new(holder, now_seconds(), None).to_text()).unwrap();
+    open(&path).try_acquire(None).unwrap().release().unwrap();
+}
+
+#[rstest]
+#[case::empty("")]
+#[case::half_written("pid=12\n")]
+#[case::other_program("12345\n")]
+fn a_file_that_does_not_parse_is_held_by_nobody_knows_whom(#[case] words: &str) {
+    let (_scratch, path) = scratch();
+    fs::write(&path, words).unwrap();
+    let denied = open(&path).try_acquire(None);
+    assert!(matches!(denied, Err(Error::AlreadyLocked { holder: None })));
+    assert_eq!(fs::read_to_string(&path).unwrap(), words);
+    let status = open(&path).status().unwrap();
+    assert!(matches!(&status[..], [SlotStatus::Held(HeldStatus { info: Some(Err(_)), .. })]));
+}
+
+#[test]
+fn an_old_file_that_does_not_parse_goes_by_age_alone() {
+    let (_scratch, path) = scratch();
+    let file = fs::File::create(&path).unwrap();
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(3700)).unwrap();
+    assert!(open(&path).try_acquire(None).is_err());
+    let config = quick(Config { stale_rule: StaleRule::Age, ..Config::default() });
+    Semaphore::with_config(&path, config).unwrap().try_acquire(None).unwrap().release().unwrap();
+}
+
+#[test]
+fn a_directory_in_the_place_of_the_lock_is_an_error_and_stays() {
+    let (_scratch, path) = scratch();
+    fs::create_dir(&path).unwrap();
+    assert!(matches!(open(&path).try_acquire(None), Err(Error::Obstacle { .. })));
+    assert!(matches!(open(&path).release_for(Releaser::Anyone), Err(Error::Obstacle { .. })));
+    assert_eq!(open(&path).status().unwrap(), [SlotStatus::Obstacle]);
+    assert!(path.is_dir());
+}
+
+#[test]
+fn a_guard_whose_lock_was_taken_away_removes_nothing_and_says_so() {
+    let (_scratch, path) = scratch();
+    let guard = open(&path).try_acquire(None).unwrap();
+    open(&path).release_for(Releaser::Anyone).unwrap();
+    assert_eq!(guard.release(), Err(Error::NotLocked));
+
+    let guard = open(&path).try_acquire(None).unwrap();
+    open(&path).release_for(Releaser::Anyone).unwrap();
+    let successor = open(&path).try_acquire(Some("successor")).unwrap();
+    match guard.release() {
+        Err(Error::NotHolder { holder: Some(info) }) => assert_eq!(&*info, successor.info()),
+        other => panic!("{other:?}"),
+    }
+    assert!(path.exists());
+    successor.release().unwrap();
+}
+
+#[test]
+fn only_the_recorded_holder_releases() {
+    let (_scratch, path) = scratch();
+    let us = Holder::of(Pid::this(), &here()).unwrap();
+    let semaphore = open(&path);
+    assert_eq!(semaphore.release_for(Releaser::Holder(&us)), Err(Error::NotLocked));
+
+    semaphore.try_acquire(None).unwrap().keep();
+    let younger = Holder { start: us.start.map(|ticks| ticks + 1), ..us.clone() };
+    for stranger in [Holder::bare(NOBODY), younger] {
+        let denied = semaphore.release_for(Releaser::Holder(&stranger));
+        assert!(matches!(denied, Err(Error::NotHolder { holder: Some(_) })));
+        assert!(path.exists());
+    }
+    semaphore.release_for(Releaser::Holder(&us)).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_file_that_does_not_parse_is_released_by_force_alone() {
+    let (_scratch, path) = scratch();
+    fs::write(&path, "garbage").unwrap();
+    let us = Holder::of(Pid::this(), &here()).unwrap();
+    let denied = open(&path).release_for(Releaser::Holder(&us));
+    assert!(matches!(denied, Err(Error::Parse { .. })));
+    assert!(path.exists());
+    open(&path).release_for(Releaser::Anyone).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_stranger_who_holds_flock_on_the_file_cannot_keep_it_locked() {
+    let (_scratch, path) = scratch();
+    let guard = open(&path).try_acquire(None).unwrap();
+    let stranger = fs::File::open(&path).unwrap();
+    let _flock = nix::fcntl::Flock::lock(stranger, nix::fcntl::FlockArg::LockShared).unwrap();
+    guard.release().unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn cleaning_sweeps_the_stale_and_leaves_the_living() {
+    let (_scratch, path) = scratch();
+    let at = |name: &str| path.parent().unwrap().join(name);
+    let here = here();
+    let mut stranger = Holder::of(Pid::this(), &here).unwrap();
+    stranger.pidns = Some(1);
+    let stranger = LockInfo::new(stranger, now_seconds(), None).to_text();
+    let us = std::process::id();
+    let old = format!("pid={NOBODY}\ntimestamp=1\n");
+    fs::write(&path, &old).unwrap();
+    fs::write(at("other.lock"), &old).unwrap();
+    fs::write(at("a.lock.4194305.0123456789abcdef.tmp"), &old).unwrap();
+    fs::write(at("a.lock.4194305.0123456789abcdee.tmp"), "").unwrap();
+    fs::write(at("a.lock.4194305.0123456789abcded.tmp"), stranger).unwrap();
+    fs::write(at(&format!("a.lock.{us}.0123456789abcdef.tmp")), &old).unwrap();
+    fs::write(at("other.lock.4194305.0123456789abcdef.tmp"), &old).unwrap();
+
+    let swept = open(&path).clean().unwrap();
+    assert_eq!((swept.locks, swept.temporaries), (1, 2));
+    let mut left = vec![
+        "a.lock.4194305.0123456789abcded.tmp".to_owned(),
+        format!("a.lock.{us}.0123456789abcdef.tmp"),
+        "other.lock".to_owned(),
+        "other.lock.4194305.0123456789abcdef.tmp".to_owned(),
+    ];
+    left.sort();
+    assert_eq!(files(&path), left);
+}
+
+#[rstest]
+#[case::younger_than_its_maker(0, false)]
+#[case::older_than_who_has_the_number_now(7200, true)]
+fn a_temporary_file_of_a_number_used_again(#[case] age: u64, #[case] swept: bool) {
+    let (_scratch, path) = scratch();
+    let name = format!("a.lock.{}.0123456789abcdef.tmp", std::process::id());
+    let file = fs::File::create(path.with_file_name(name)).unwrap();
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(age)).unwrap();
+    assert_eq!(open(&path).clean().unwrap().temporaries, usize::from(swept));
+}
+
+#[test]
+fn cleaning_leaves_a_live_lock() {
+    let (_scratch, path) = scratch();
+    let guard = open(&path).try_acquire(None).unwrap();
+    assert_eq!(open(&path).clean().unwrap(), crate::Swept::default());
+    guard.release().unwrap();
+}
+
+#[test]
+fn a_listing_shows_locks_and_nothing_else() {
+    let (_scratch, path) = scratch();
+    let at = |name: &str| path.parent().unwrap().join(name);
+    let _guard = open(&path).try_acquire(Some("mine")).unwrap();
+    fs::write(at("stale"), format!("pid={NOBODY}\ntimestamp=1\n")).unwrap();
+    fs::write(at("notes.txt"), "hello\n").unwrap();
+    fs::write(at("a.lock.7.0123456789abcdef.tmp"), "pid=7\ntimestamp=1\n").unwrap();
+    fs::create_dir(at("sub")).unwrap();
+    let listed = crate::list(path.parent().unwrap(), Config::default()).unwrap();
+    let seen: Vec<_> = listed.iter().map(|lock| (lock.name.as_str(), lock.status.stale)).collect();
+    assert_eq!(seen, [("a.lock", false), ("stale", true)]);
+}
+
+#[test]
+fn a_directory_that_was_removed_is_an_error_and_no_endless_wait() {
+    let (scratch, path) = scratch();
+    let semaphore = open(&path);
+    drop(scratch);
+    assert!(matches!(semaphore.acquire(None), Err(Error::System(_))));
+}
+
+#[test]
+fn symbolic_links_to_one_target_are_one_lock() {
+    let (scratch, path) = scratch();
+    let alias = scratch.path().join("alias");
+    std::os::unix::fs::symlink("a.lock", &alias).unwrap();
+    let guard = open(&alias).try_acquire(None).unwrap();
+    assert!(path.is_file() && alias.is_symlink());
+    assert!(matches!(open(&path).try_acquire(None), Err(Error::AlreadyLocked { .. })));
+    guard.release().unwrap();
+    assert!(!path.exists() && alias.is_symlink());
+}

@@ -1,0 +1,227 @@
+//! Waiting until a lock may have become free. Never decides that it is: whoever wakes looks.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use pidlockfile::{Directory, Name};
+
+/// Something besides the lock that ends a wait, such as a signal.
+pub(crate) trait Alarm {
+    /// Becomes readable when it rings.
+    fn as_fd(&self) -> BorrowedFd<'_>;
+    /// Whether it rings, and by which signal. Does not wait.
+    fn ring(&self) -> Option<i32>;
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// One of the names was removed or replaced.
+    Change,
+    /// The time is over.
+    Time,
+    /// The alarm became readable.
+    Alarm,
+}
+
+/// An inotify(7) instance, kept between waits: closing one waits for the kernel to sweep up behind
+/// it, which takes longer than everything else between a release and the next holder.
+#[derive(Debug)]
+pub(crate) struct Instance(Inotify);
+
+impl Instance {
+    /// `None` where the kernel gives none: its number per user is limited.
+    pub(crate) fn new() -> Option<Self> {
+        Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok().map(Self)
+    }
+}
+
+/// A watch on a lock directory. Without an instance, or where the file system reports nothing,
+/// every wait simply lasts its time.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    watching: Option<(Inotify, WatchDescriptor)>,
+}
+
+impl Watch {
+    /// Starts watching. What happens from now on is not missed.
+    pub(crate) fn on(directory: &Directory, instance: Option<Instance>) -> Self {
+        // By descriptor: whatever happens to the path, the open directory is the one watched.
+        let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
+        let gone =
+            AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM | AddWatchFlags::IN_ONLYDIR;
+        let watching = instance.and_then(|Instance(inotify)| {
+            let watch = inotify.add_watch(path.as_str(), gone).ok()?;
+            Some((inotify, watch))
+        });
+        Self { watching }
+    }
+
+    /// Stops watching, so that nothing piles up in the instance until it is used again.
+    pub(crate) fn stop(self) -> Option<Instance> {
+        let (inotify, watch) = self.watching?;
+        inotify.rm_watch(watch).ok()?;
+        Some(Instance(inotify))
+    }
+
+    fn inotify(&self) -> Option<&Inotify> {
+        self.watching.as_ref().map(|(inotify, _)| inotify)
+    }
+
+    /// Waits until one of the names goes, the time is over, or the alarm rings.
+    pub(crate) fn wait(&self, names: &[Name], time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
+        let begin = Instant::now();
+        while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
+            match self.sleep(left, alarm) {
+                Some(Woken::Alarm) => return Woken::Alarm,
+                Some(Woken::Change) if self.concerns(names) => return Woken::Change,
+                Some(Woken::Change | Woken::Time) | None => {}
+            }
+        }
+        Woken::Time
+    }
+
+    /// One poll(2). `Change` means only that something happened in the directory.
+    fn sleep(&self, left: Duration, alarm: Option<&dyn Alarm>) -> Option<Woken> {
+        let mut places = Vec::with_capacity(2);
+        if let Some(alarm) = alarm {
+            places.push(PollFd::new(alarm.as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(inotify) = self.inotify() {
+            places.push(PollFd::new(inotify.as_fd(), PollFlags::POLLIN));
+        }
+        // Rounded up: a wait must not end early and then spin.
+        let milliseconds = left.as_micros().div_ceil(1000);
+        let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
+        if poll(&mut places, timeout).ok()? == 0 {
+            return Some(Woken::Time);
+        }
+        let readable = |place: &PollFd<'_>| place.revents().is_some_and(|r| !r.is_empty());
+        let rings = alarm.is_some() && places.first().is_some_and(readable);
+        Some(if rings { Woken::Alarm } else { Woken::Change })
+    }
+
+    /// Whether what happened in the directory concerns one of the names. Reads all of it.
+    fn concerns(&self, names: &[Name]) -> bool {
+        let Some(inotify) = self.inotify() else { return false };
+        let mut concerned = false;
+        loop {
+            match inotify.read_events() {
+                Ok(events) => {
+                    concerned |= events.iter().any(|event| {
+                        let lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
+                        lost || event.name.as_deref().is_some_and(|name| is_among(name, names))
+                    });
+                    if events.is_empty() || concerned {
+                        return concerned;
+                    }
+                }
+                Err(Errno::EINTR) => {}
+                // EAGAIN: read to the end. Another error must not make a spinning waiter.
+                Err(_) => return concerned,
+            }
+        }
+    }
+}
+
+fn is_among(name: &OsStr, names: &[Name]) -> bool {
+    names.iter().any(|ours| name == OsStr::new(ours.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    struct Bell(UnixStream);
+
+    impl Alarm for Bell {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            AsFd::as_fd(&self.0)
+        }
+        fn ring(&self) -> Option<i32> {
+            Some(1)
+        }
+    }
+
+    fn names(list: &[&str]) -> Vec<Name> {
+        list.iter().map(|name| Name::new(*name).unwrap()).collect()
+    }
+
+    fn scratch(files: &[&str]) -> (tempfile::TempDir, Directory) {
+        let scratch = tempfile::tempdir().unwrap();
+        for file in files {
+            std::fs::write(scratch.path().join(file), "").unwrap();
+        }
+        let directory = Directory::open(scratch.path()).unwrap();
+        (scratch, directory)
+    }
+
+    #[rstest]
+    #[case::removed(|dir: &std::path::Path| std::fs::remove_file(dir.join("b")).unwrap())]
+    #[case::renamed(|dir: &std::path::Path| std::fs::rename(dir.join("b"), dir.join("c")).unwrap())]
+    fn wakes_when_one_of_the_names_goes(#[case] happen: fn(&std::path::Path)) {
+        let (scratch, directory) = scratch(&["a", "b"]);
+        let watch = Watch::on(&directory, Instance::new());
+        happen(scratch.path());
+        let begin = Instant::now();
+        assert_eq!(watch.wait(&names(&["a", "b"]), LONG, None), Woken::Change);
+        assert!(begin.elapsed() < LONG);
+    }
+
+    #[test]
+    fn other_names_in_a_busy_directory_do_not_wake() {
+        let (scratch, directory) = scratch(&["a", "b"]);
+        let watch = Watch::on(&directory, Instance::new());
+        std::fs::remove_file(scratch.path().join("b")).unwrap();
+        let time = Duration::from_millis(30);
+        assert_eq!(watch.wait(&names(&["a"]), time, None), Woken::Time);
+    }
+
+    #[test]
+    fn an_alarm_wakes_before_a_change() {
+        let (scratch, directory) = scratch(&["a"]);
+        let watch = Watch::on(&directory, Instance::new());
+        let (near, far) = UnixStream::pair().unwrap();
+        drop(far);
+        std::fs::remove_file(scratch.path().join("a")).unwrap();
+        assert_eq!(watch.wait(&names(&["a"]), LONG, Some(&Bell(near))), Woken::Alarm);
+    }
+
+    #[test]
+    fn without_a_watch_a_wait_lasts_its_time() {
+        let watch = Watch { watching: None };
+        let time = Duration::from_millis(30);
+        let begin = Instant::now();
+        assert_eq!(watch.wait(&names(&["a"]), time, None), Woken::Time);
+        assert!(begin.elapsed() >= time);
+    }
+
+    #[test]
+    fn an_instance_serves_again_and_forgets_what_it_did_not_watch() {
+        let (scratch, directory) = scratch(&["a", "b"]);
+        let instance = Watch::on(&directory, Instance::new()).stop();
+        std::fs::remove_file(scratch.path().join("a")).unwrap();
+        let watch = Watch::on(&directory, instance);
+        let names = names(&["a", "b"]);
+        assert_eq!(watch.wait(&names, Duration::from_millis(30), None), Woken::Time);
+        std::fs::remove_file(scratch.path().join("b")).unwrap();
+        assert_eq!(watch.wait(&names, LONG, None), Woken::Change);
+    }
+
+    #[test]
+    fn no_time_at_all_does_not_wait() {
+        let (_scratch, directory) = scratch(&[]);
+        let watch = Watch::on(&directory, Instance::new());
+        assert_eq!(watch.wait(&names(&["a"]), Duration::ZERO, None), Woken::Time);
+    }
+}

@@ -1,0 +1,408 @@
+//! Two hundred real processes at one lock: the library, `sema`, `sema run`, `semats` and shells
+//! that create the file exclusively, with cleaners among them and SIGKILL at random points.
+//!
+//! Starts itself again in every part. What proves that nobody met another inside: everyone leaves
+//! a mark and counts the marks of the living, and a counter in a plain file, read and written
+//! without any lock of its own, loses no step.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test program")]
+#![expect(clippy::indexing_slicing, reason = "a test program")]
+
+mod scratch;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use file_semaphore::{Config, Durability, Semaphore, Slots};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+use scratch::{NOBODY, SEMA, SEMATS, Scratch};
+
+/// The test ends when so many were inside and so many were killed, or when the time is over.
+const ENOUGH_INSIDE: usize = 300;
+const ENOUGH_KILLED: usize = 60;
+const TIME: Duration = Duration::from_secs(40);
+/// Fewer would be no test.
+const AT_LEAST_INSIDE: usize = 100;
+
+fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    if let [_, part, way, directory, slots] = &words[..] {
+        if part == "part" {
+            return part_of(way, Path::new(directory), slots.parse().unwrap());
+        }
+    }
+    // What `cargo test` hands to every test program: the wish for a list, or a filter.
+    let filters: Vec<&String> = words.iter().skip(1).filter(|w| !w.starts_with('-')).collect();
+    let meant = filters.is_empty() || filters.iter().any(|word| "exclusion".contains(*word));
+    if !meant || words.iter().any(|word| word == "--list") {
+        return;
+    }
+    // Who was killed leaves orphans. A zombie counts as alive, and who adopts them else may take
+    // long to bury them; so they are ours.
+    nix::sys::prctl::set_child_subreaper(true).unwrap();
+    contend("one lock", 1, &LOCK);
+    contend("three slots", 3, &SLOTS);
+    println!("test result: ok");
+}
+
+/// How many processes of each kind: 200 together.
+const LOCK: [(&str, usize); 6] =
+    [("library", 60), ("sema", 40), ("run", 40), ("semats", 25), ("shell", 25), ("clean", 10)];
+const SLOTS: [(&str, usize); 5] =
+    [("library", 80), ("sema", 40), ("run", 40), ("shell", 30), ("clean", 10)];
+
+struct Member {
+    way: &'static str,
+    child: Child,
+}
+
+fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("inside")).unwrap();
+    fs::create_dir(scratch.at("locks")).unwrap();
+    scratch.write("counter", "0");
+    // They all begin at a stale lock (or three) and break it at once.
+    for name in lock_names(slots) {
+        scratch.write(&format!("locks/{name}"), format!("pid={NOBODY}\ntimestamp=1\n"));
+    }
+    let mut members: Vec<Member> = crowd
+        .iter()
+        .flat_map(|(way, count)| (0..*count).map(|_| *way))
+        .map(|way| start(&scratch, way, slots))
+        .collect();
+    assert_eq!(members.len(), 200);
+
+    let begin = Instant::now();
+    let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ u64::from(slots));
+    let mut killed = 0;
+    let mut rush: Option<usize> = None;
+    while begin.elapsed() < TIME {
+        assert!(!scratch.at("violation").exists(), "{}", scratch.read("violation"));
+        let inside = lines(&scratch.at("done"));
+        if inside >= ENOUGH_INSIDE && killed >= ENOUGH_KILLED {
+            break;
+        }
+        // One in a few times, after a little progress, whoever it is.
+        if rush.is_none_or(|before| inside > before) && killed < 3 * ENOUGH_KILLED {
+            rush = Some(inside);
+            let index = chance.below(members.len());
+            // The originals' locks name nobody who lives; killing their users would only leave
+            // locks that count as held for an hour, as documented.
+            if ["library", "sema", "run"].contains(&members[index].way) {
+                let lot = chance.below(3);
+                murder(&mut members[index], lot, &scratch);
+                killed += 1;
+                let way = members[index].way;
+                members[index] = start(&scratch, way, slots);
+            }
+        }
+        // A zombie counts as alive, so whoever was killed inside must be waited for.
+        for member in &mut members {
+            if let Some(ended) = member.child.try_wait().unwrap() {
+                assert_eq!(ended.signal(), Some(9), "{}: {ended}", member.way);
+                *member = start(&scratch, member.way, slots);
+            }
+        }
+        bury_orphans(&members);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    scratch.write("stop", "");
+    for mut member in members {
+        let ended = scratch::until("a part's end", || member.child.try_wait().unwrap());
+        assert!(ended.success() || ended.signal() == Some(9), "{}: {ended}", member.way);
+    }
+    judge(title, &scratch, slots, killed, begin.elapsed());
+}
+
+/// Waits for adopted children that have ended, and leaves the members to those who hold them.
+fn bury_orphans(members: &[Member]) {
+    let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
+    while let Ok(status) = waitid(Id::All, ended | WaitPidFlag::WNOWAIT) {
+        match status.pid() {
+            Some(pid) if members.iter().all(|member| scratch::pid_of(&member.child) != pid) => {
+                let _ = waitid(Id::Pid(pid), ended);
+            }
+            Some(_) | None => return,
+        }
+    }
+}
+
+/// The process alone, its whole group (with the `sema` it may have started), or whoever is
+/// inside in its name.
+fn murder(member: &mut Member, lot: usize, scratch: &Scratch) {
+    let pid = scratch::pid_of(&member.child);
+    match lot {
+        0 => kill(pid, Signal::SIGKILL).unwrap(),
+        1 => killpg(pid, Signal::SIGKILL).unwrap(),
+        _ => {
+            let marks = fs::read_dir(scratch.at("inside")).unwrap();
+            let inside = marks.filter_map(|mark| mark_of(&mark.ok()?.path()));
+            let safe = inside.filter(|mark| mark.may_be_killed).map(|mark| mark.pid);
+            if let Some(victim) = safe.last() {
+                let _ = kill(victim, Signal::SIGKILL);
+            }
+            killpg(pid, Signal::SIGKILL).unwrap();
+        }
+    }
+    member.child.wait().unwrap();
+}
+
+fn judge(title: &str, scratch: &Scratch, slots: u32, killed: usize, time: Duration) {
+    assert!(!scratch.at("violation").exists(), "{}", scratch.read("violation"));
+    let done = scratch.read("done");
+    let inside = done.lines().count();
+    println!("{title}: {inside} times inside, {killed} killed, {:.1} s", time.as_secs_f64());
+    assert!(inside >= AT_LEAST_INSIDE, "only {inside} got in");
+    assert!(killed >= ENOUGH_KILLED / 2, "only {killed} were killed");
+    if slots == 1 {
+        let mut steps: Vec<u64> = done.lines().map(|line| line.parse().unwrap()).collect();
+        steps.sort_unstable();
+        let count = steps.len();
+        steps.dedup();
+        assert_eq!(steps.len(), count, "a step of the counter was made twice: two were inside");
+    }
+    only_sweepable_is_left(scratch, slots);
+}
+
+fn only_sweepable_is_left(scratch: &Scratch, slots: u32) {
+    let count = slots.to_string();
+    let names = lock_names(slots);
+    for name in files(&scratch.at("locks")) {
+        let temporary = name.ends_with(".tmp") && names.iter().any(|lock| name.starts_with(lock));
+        assert!(temporary || names.contains(&name), "left behind: {name}");
+    }
+    // Orphaned `sema` processes may still be about to take a lock for a dead caller.
+    let begin = Instant::now();
+    loop {
+        bury_orphans(&[]);
+        let ran = scratch.sema(&["clean", "locks/a", "--slots", &count]);
+        assert_eq!(ran.code(), 0, "{ran:?}");
+        let left = files(&scratch.at("locks"));
+        if left.is_empty() {
+            return;
+        }
+        let words: Vec<_> =
+            left.iter().map(|name| fs::read_to_string(scratch.at("locks").join(name))).collect();
+        assert!(begin.elapsed() < scratch::LIMIT, "not swept: {left:?} {words:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn files(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn lock_names(slots: u32) -> Vec<String> {
+    if slots == 1 {
+        vec!["a".to_owned()]
+    } else {
+        (1..=slots).map(|slot| format!("a.{slot}")).collect()
+    }
+}
+
+fn lines(path: &Path) -> usize {
+    fs::read_to_string(path).map_or(0, |text| text.lines().count())
+}
+
+fn start(scratch: &Scratch, way: &'static str, slots: u32) -> Member {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["part", way]).arg(scratch.path()).arg(slots.to_string());
+    let child = command.process_group(0).stdin(Stdio::null()).spawn().unwrap();
+    Member { way, child }
+}
+
+/// A small generator of chance (xorshift): the same lots every time.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap() % limit
+    }
+}
+
+// The parts: each takes the lock in its own way until the file `stop` is there.
+
+fn part_of(way: &str, directory: &Path, slots: u32) {
+    if way == "once" {
+        return inside(directory, slots, true);
+    }
+    let begin = Instant::now();
+    while !directory.join("stop").exists() && begin.elapsed() < TIME * 2 {
+        match way {
+            "library" => library(directory, slots),
+            "sema" => sema_script(directory, slots),
+            "run" => sema_run(directory, slots),
+            "semats" => semats(directory),
+            "shell" => shell(directory, slots),
+            "clean" => clean(directory, slots),
+            _ => panic!("no such part: {way}"),
+        }
+    }
+}
+
+fn library(directory: &Path, slots: u32) {
+    let config = Config {
+        slots: Slots::new(slots).unwrap(),
+        acquire_timeout: Some(Duration::from_secs(1)),
+        durability: Durability::Memory,
+        ..Config::default()
+    };
+    let semaphore = Semaphore::with_config(directory.join("locks/a"), config).unwrap();
+    match semaphore.acquire(Some("library")) {
+        Ok(guard) => {
+            inside(directory, slots, true);
+            guard.release().expect("nobody may take a live lock away");
+        }
+        Err(file_semaphore::Error::Timeout { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn call(program: &str, directory: &Path, words: &[&str]) -> i32 {
+    let mut command = Command::new(program);
+    command.current_dir(directory).args(words).stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null()).status().unwrap().code().unwrap_or(-1)
+}
+
+fn sema_script(directory: &Path, slots: u32) {
+    let slots_word = slots.to_string();
+    let take = ["acquire", "locks/a", "--timeout", "1", "--tag", "sema", "--slots", &slots_word];
+    if call(SEMA, directory, &take) == 0 {
+        inside(directory, slots, true);
+        let released = call(SEMA, directory, &["release", "locks/a", "--slots", &slots_word]);
+        assert_eq!(released, 0, "nobody may take a live lock away");
+    }
+}
+
+fn sema_run(directory: &Path, slots: u32) {
+    let (us, slots) = (std::env::current_exe().unwrap(), slots.to_string());
+    let (us, here) = (us.to_str().unwrap(), directory.to_str().unwrap());
+    let words = [
+        "run",
+        "locks/a",
+        "--timeout",
+        "1",
+        "--slots",
+        &slots,
+        "--",
+        us,
+        "part",
+        "once",
+        here,
+        &slots,
+    ];
+    let code = call(SEMA, directory, &words);
+    assert!([0, 1, 137].contains(&code), "sema run: {code}");
+}
+
+fn semats(directory: &Path) {
+    if call(SEMATS, directory, &["acquire", "locks/a", "--timeout", "500"]) == 0 {
+        inside(directory, 1, false);
+        assert_eq!(call(SEMATS, directory, &["release", "-f", "locks/a"]), 0);
+    }
+}
+
+/// As a shell script of the first document's kind: exclusive creation, words, removal.
+fn shell(directory: &Path, slots: u32) {
+    let names = lock_names(slots);
+    let pick = usize::try_from(std::process::id()).unwrap() % names.len();
+    let take = format!(
+        "set -C; printf 'pid=%s\\ntimestamp=%s\\n' $PPID $(date +%s) >locks/{}",
+        names[pick]
+    );
+    if call("sh", directory, &["-c", &take]) == 0 {
+        inside(directory, slots, false);
+        fs::remove_file(directory.join("locks").join(&names[pick])).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(40));
+}
+
+fn clean(directory: &Path, slots: u32) {
+    let slots = slots.to_string();
+    call(SEMA, directory, &["clean", "locks/a", "--slots", &slots]);
+    call(SEMATS, directory, &["clean", "locks/a"]);
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+// Inside.
+
+struct Mark {
+    pid: Pid,
+    may_be_killed: bool,
+}
+
+/// A mark is named `PID.STARTTIME.MAYBEKILLED`.
+fn mark_of(path: &Path) -> Option<Mark> {
+    let name = path.file_name()?.to_str()?;
+    let mut parts = name.split('.');
+    let pid: i32 = parts.next()?.parse().ok()?;
+    let start: u64 = parts.next()?.parse().ok()?;
+    let may_be_killed = parts.next()? == "1";
+    let same =
+        pidlockfile::process::start_time(file_semaphore::Pid::new(pid.into())?) == Some(start);
+    let pid = Pid::from_raw(pid);
+    let lives = same && kill(pid, None) != Err(Errno::ESRCH) && !is_zombie(pid);
+    lives.then_some(Mark { pid, may_be_killed })
+}
+
+/// What is dead and not waited for yet does nothing inside: `sema run` lets the lock go before it
+/// waits for its command.
+fn is_zombie(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+}
+
+fn inside(directory: &Path, slots: u32, may_be_killed: bool) {
+    let us = file_semaphore::Pid::this();
+    let start = pidlockfile::process::start_time(us).unwrap();
+    let mark = directory.join(format!("inside/{us}.{start}.{}", u8::from(may_be_killed)));
+    fs::write(&mark, "").unwrap();
+    count_marks(directory, slots);
+    if slots == 1 {
+        step(directory);
+    } else {
+        append(&directory.join("done"), "1\n");
+    }
+    count_marks(directory, slots);
+    // Dead ones' marks stay: nobody may sweep another's.
+    fs::remove_file(&mark).unwrap();
+}
+
+fn count_marks(directory: &Path, slots: u32) {
+    let marks = fs::read_dir(directory.join("inside")).unwrap();
+    let living: Vec<PathBuf> = marks
+        .filter_map(|mark| mark.ok().map(|mark| mark.path()))
+        .filter(|path| mark_of(path).is_some())
+        .collect();
+    if living.len() > usize::try_from(slots).unwrap() {
+        append(&directory.join("violation"), &format!("inside at once: {living:?}\n"));
+    }
+}
+
+/// One step of the counter, in three acts that any second process inside would disturb. A killed
+/// one may leave a step undone, never one done twice.
+fn step(directory: &Path) {
+    let counter = directory.join("counter");
+    let next = fs::read_to_string(&counter).unwrap().parse::<u64>().unwrap() + 1;
+    std::thread::yield_now();
+    let fresh = directory.join(format!("counter.{}", std::process::id()));
+    fs::write(&fresh, next.to_string()).unwrap();
+    fs::rename(&fresh, &counter).unwrap();
+    append(&directory.join("done"), &format!("{next}\n"));
+}
+
+fn append(path: &Path, line: &str) {
+    let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+    file.write_all(line.as_bytes()).unwrap();
+}

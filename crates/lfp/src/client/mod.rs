@@ -1,0 +1,424 @@
+//! A client of the Lock File Protocol: what `lfp` itself uses, for programs in Rust.
+//!
+//! Blocking, one connection, the standard library's sockets. Every wait has a deadline, every
+//! reply a largest size. Never sends an extension unasked, and never retries by itself.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use lfp::client::{Address, Client};
+//! use ttylock::device::name::DeviceName;
+//! use ttylock::lock::Outcome;
+//! use pidlockfile::Pid;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = DeviceName::parse(b"/dev/ttyUSB0").map_err(|_| "not a device name")?;
+//! let mut client = Client::connect(&Address::default(), Duration::from_secs(5))?;
+//! match client.lock(&device, Pid::this())? {
+//!     Outcome::Done => println!("ours until we let go, or end"),
+//!     Outcome::Busy => println!("held: {:?}", client.status(Some(&device))?),
+//!     Outcome::Denied => println!("not ours to ask for"),
+//! }
+//! client.quit()?;
+//! # Ok(()) }
+//! ```
+
+mod address;
+mod reply;
+mod status;
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+use pidlockfile::Pid;
+
+pub use address::{Address, NotAnAddress, UNIX_SOCKET};
+pub use reply::{LINE_LIMIT, REPLY_LIMIT, Reply};
+
+use reply::Assembler;
+use ttylock::device::name::DeviceName;
+use ttylock::lock::Outcome;
+use ttylock::lock::who::Holder;
+
+/// How much is read at once, in bytes.
+const READ_BYTES: usize = 4096;
+
+/// A connection to a service that has greeted us.
+#[derive(Debug)]
+pub struct Client {
+    stream: Stream,
+    replies: Assembler,
+    patience: Duration,
+    greeting: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Error {
+    /// Nobody listens there, or we may not ask.
+    Unreachable(io::Error),
+    /// The reply did not come in time. Whether the request was obeyed is not known.
+    TimedOut,
+    /// The connection ended before the reply. Whether the request was obeyed is not known.
+    Closed,
+    /// The connection failed. Whether the request was obeyed is not known.
+    Broken(io::Error),
+    /// Whoever is there does not speak the protocol, or says more than [`REPLY_LIMIT`] bytes.
+    NotLfp,
+    /// 550 instead of a greeting: the service does not serve us.
+    Refused,
+    /// 421: the service is shutting down, or serves too many already.
+    Dismissed,
+    /// 202, 500 or 502: the service does not know this command.
+    Unsupported,
+    /// A code that is no answer to what was asked.
+    Unexpected(u16),
+}
+
+#[derive(Debug)]
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Client {
+    /// Connects and takes the greeting. Connecting, the greeting and every later exchange may
+    /// each take as long as `patience`.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when there is no connection; [`Error::Refused`] and
+    /// [`Error::Dismissed`] when the service says so instead of greeting; and as
+    /// [`Client::receive`].
+    pub fn connect(address: &Address, patience: Duration) -> Result<Self, Error> {
+        // The kernel takes a time of zero for none at all.
+        let patience = patience.max(Duration::from_millis(1));
+        let stream = match address {
+            Address::Unix(path) => connect_unix(path, patience).map(Stream::Unix),
+            Address::Tcp(address) => TcpStream::connect_timeout(address, patience).map(Stream::Tcp),
+        };
+        let stream = stream.map_err(Error::Unreachable)?;
+        stream.write_at_once();
+        let mut client =
+            Self { stream, replies: Assembler::default(), patience, greeting: String::new() };
+        let reply = client.receive(patience)?;
+        match reply.code {
+            220 => reply.text().clone_into(&mut client.greeting),
+            421 => return Err(Error::Dismissed),
+            550 => return Err(Error::Refused),
+            code => return Err(Error::Unexpected(code)),
+        }
+        Ok(client)
+    }
+
+    /// What the service said first, without the code: its host and its version.
+    #[must_use]
+    pub fn greeting(&self) -> &str {
+        &self.greeting
+    }
+
+    /// The user who listens at the other end of a Unix socket, as the kernel knows it from the
+    /// moment of listen(2) (unix(7), `SO_PEERCRED`); `None` over TCP, which does not tell. To be
+    /// asked where the path alone does not vouch for the service.
+    ///
+    /// # Errors
+    /// The kernel's, which a connected Unix socket gives no reason for.
+    pub fn listener(&self) -> io::Result<Option<u32>> {
+        match &self.stream {
+            Stream::Tcp(_) => Ok(None),
+            Stream::Unix(stream) => {
+                let peer = socket::getsockopt(stream, sockopt::PeerCredentials)?;
+                Ok(Some(peer.uid()))
+            }
+        }
+    }
+
+    /// Takes a device for a process. The lock stays until [`Client::unlock`], or until the
+    /// process is gone, whatever becomes of the connection.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn lock(&mut self, device: &DeviceName, pid: Pid) -> Result<Outcome, Error> {
+        outcome(&self.ask(&format!("LOCK {} {pid}", device.as_str()))?)
+    }
+
+    /// Releases a device for a process.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn unlock(&mut self, device: &DeviceName, pid: Pid) -> Result<Outcome, Error> {
+        outcome(&self.ask(&format!("UNLOCK {} {pid}", device.as_str()))?)
+    }
+
+    /// LOCK that waits its turn, for as many whole seconds at most. [`Outcome::Busy`]: the time
+    /// is up. An extension.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the service has no WAIT; and as [`Client::ask`].
+    pub fn wait(&mut self, device: &DeviceName, pid: Pid, seconds: u32) -> Result<Outcome, Error> {
+        self.begin_wait(device, pid, seconds)?;
+        let time = Duration::from_secs(seconds.into()).saturating_add(self.patience);
+        outcome(&self.receive(time)?)
+    }
+
+    /// The first half of [`Client::wait`], for those who have more to wait for: poll the
+    /// connection's descriptor, then call [`Client::finish_wait`]. To give up, drop the client:
+    /// the service takes no lock for a waiter who is gone.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub fn begin_wait(&mut self, device: &DeviceName, pid: Pid, seconds: u32) -> Result<(), Error> {
+        self.send(&format!("WAIT {} {pid} {seconds}", device.as_str()))
+    }
+
+    /// The second half.
+    ///
+    /// # Errors
+    /// As [`Client::wait`].
+    pub fn finish_wait(&mut self) -> Result<Outcome, Error> {
+        outcome(&self.receive(self.patience)?)
+    }
+
+    /// Who holds a device, or every device. An extension. The lock files are named without their
+    /// directories.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the service has no STAT; [`Error::NotLfp`] when the answer
+    /// makes no sense; and as [`Client::ask`].
+    pub fn status(&mut self, device: Option<&DeviceName>) -> Result<Vec<Holder>, Error> {
+        let reply = match device {
+            Some(device) => self.ask(&format!("STAT {}", device.as_str()))?,
+            None => self.ask("STAT")?,
+        };
+        match reply.code {
+            211..=213 => status::holders(&reply).ok_or(Error::NotLfp),
+            code => Err(refusal(code)),
+        }
+    }
+
+    /// The service's own words on what it can do. An extension.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the service has no HELP; and as [`Client::ask`].
+    pub fn help(&mut self) -> Result<Vec<String>, Error> {
+        let reply = self.ask("HELP")?;
+        match reply.code {
+            211 | 214 => Ok(reply.lines),
+            code => Err(refusal(code)),
+        }
+    }
+
+    /// Nothing, to see that the service is there. An extension.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the service has no NOOP; and as [`Client::ask`].
+    pub fn noop(&mut self) -> Result<(), Error> {
+        match self.ask("NOOP")?.code {
+            200 => Ok(()),
+            code => Err(refusal(code)),
+        }
+    }
+
+    /// Says goodbye and waits for the answer. Dropping the client is as good.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn quit(mut self) -> Result<(), Error> {
+        match self.ask("QUIT")?.code {
+            221 => Ok(()),
+            code => Err(refusal(code)),
+        }
+    }
+
+    /// Says one line and takes the reply, whatever it is but 421.
+    ///
+    /// # Errors
+    /// [`Error::Dismissed`] for 421; and as [`Client::send`] and [`Client::receive`].
+    pub fn ask(&mut self, line: &str) -> Result<Reply, Error> {
+        self.send(line)?;
+        let reply = self.receive(self.patience)?;
+        if reply.code == 421 { Err(Error::Dismissed) } else { Ok(reply) }
+    }
+
+    /// Says one line, in one write.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Closed`] and [`Error::Broken`].
+    pub fn send(&mut self, line: &str) -> Result<(), Error> {
+        self.stream.write_within(self.patience).map_err(Error::Broken)?;
+        self.stream.write_all(format!("{line}\r\n").as_bytes()).map_err(Error::of)
+    }
+
+    /// Takes one reply, of one line or of many.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after `time`, [`Error::Closed`], [`Error::Broken`], and
+    /// [`Error::NotLfp`] for what is no reply.
+    pub fn receive(&mut self, time: Duration) -> Result<Reply, Error> {
+        let deadline = Instant::now().checked_add(time);
+        loop {
+            if let Some(reply) = self.replies.next_reply().map_err(|_| Error::NotLfp)? {
+                return Ok(reply);
+            }
+            let mut buffer = [0; READ_BYTES];
+            let length = self.read(&mut buffer, deadline)?;
+            self.replies.push(buffer.get(..length).unwrap_or_default());
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8], deadline: Option<Instant>) -> Result<usize, Error> {
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(Error::TimedOut);
+            }
+            self.stream.read_within(left).map_err(Error::Broken)?;
+            match self.stream.read(buffer) {
+                Ok(0) => return Err(Error::Closed),
+                Ok(length) => return Ok(length),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::of(error)),
+            }
+        }
+    }
+}
+
+/// Readable when there may be a reply to receive.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+fn outcome(reply: &Reply) -> Result<Outcome, Error> {
+    match reply.code {
+        200 => Ok(Outcome::Done),
+        450 => Ok(Outcome::Busy),
+        550 => Ok(Outcome::Denied),
+        code => Err(refusal(code)),
+    }
+}
+
+fn refusal(code: u16) -> Error {
+    match code {
+        202 | 500 | 502 => Error::Unsupported,
+        421 => Error::Dismissed,
+        550 => Error::Refused,
+        code => Error::Unexpected(code),
+    }
+}
+
+/// A listener whose queue is full blocks connect(2) on a Unix socket for ever, unless the time
+/// for sending is limited beforehand (unix(7), socket(7)).
+fn connect_unix(path: &std::path::Path, patience: Duration) -> io::Result<UnixStream> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let fd = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let milliseconds = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
+    socket::setsockopt(&fd, sockopt::SendTimeout, &TimeVal::milliseconds(milliseconds))?;
+    socket::connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &UnixAddr::new(path)?)?;
+    Ok(UnixStream::from(fd))
+}
+
+impl Stream {
+    /// A request is one small write: it is not to wait for company. Only a matter of speed.
+    fn write_at_once(&self) {
+        if let Self::Tcp(stream) = self {
+            let _ = stream.set_nodelay(true);
+        }
+    }
+
+    fn read_within(&self, time: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_read_timeout(time),
+            Self::Tcp(stream) => stream.set_read_timeout(time),
+        }
+    }
+
+    fn write_within(&self, time: Duration) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_write_timeout(Some(time)),
+            Self::Tcp(stream) => stream.set_write_timeout(Some(time)),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream) => stream.read(buffer),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.write_all(bytes),
+            Self::Tcp(stream) => stream.write_all(bytes),
+        }
+    }
+}
+
+impl Error {
+    fn of(error: io::Error) -> Self {
+        let is = |kinds: &[io::ErrorKind]| kinds.contains(&error.kind());
+        if is(&[io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut]) {
+            Self::TimedOut
+        } else if is(&[io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset]) {
+            Self::Closed
+        } else {
+            Self::Broken(error)
+        }
+    }
+
+    /// Whether another try may succeed: the service is being restarted, or busy.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Closed | Self::Broken(_) | Self::Dismissed => true,
+            Self::TimedOut
+            | Self::NotLfp
+            | Self::Refused
+            | Self::Unsupported
+            | Self::Unexpected(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(error) => write!(f, "no connection: {error}"),
+            Self::TimedOut => f.write_str("no reply in time"),
+            Self::Closed => f.write_str("the connection ended before the reply"),
+            Self::Broken(error) => write!(f, "the connection failed: {error}"),
+            Self::NotLfp => f.write_str("what answers there is no lock file service"),
+            Self::Refused => f.write_str("the service does not serve us"),
+            Self::Dismissed => f.write_str("the service is shutting down or has too many clients"),
+            Self::Unsupported => f.write_str("the service does not know this command"),
+            Self::Unexpected(code) => write!(f, "an unexpected reply, code {code}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreachable(error) | Self::Broken(error) => Some(error),
+            Self::TimedOut
+            | Self::Closed
+            | Self::NotLfp
+            | Self::Refused
+            | Self::Dismissed
+            | Self::Unsupported
+            | Self::Unexpected(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! The answer to STAT, read. Text in, holders out. What it looks like:
+//! [`lfpd::protocol::status`].
+
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use pidlockfile::Pid;
+
+use super::Reply;
+use ttylock::lock::who::{Holder, Scheme, Standing};
+
+/// The holders of a reply; `None` when a line cannot be understood. Keys that are not known are
+/// passed over, and so are holders of a scheme that is not known.
+pub(super) fn holders(reply: &Reply) -> Option<Vec<Holder>> {
+    let between = reply.lines.len().saturating_sub(2);
+    let lines = reply.lines.iter().skip(1).take(between);
+    let holders: Option<Vec<_>> = lines.map(|line| Words::of(line).map(holder)).collect();
+    Some(holders?.into_iter().flatten().collect())
+}
+
+fn holder(words: Words) -> Option<Holder> {
+    let file = || PathBuf::from(words.value("file").unwrap_or_default());
+    let scheme = match words.value("scheme")? {
+        "uucp" => Scheme::Uucp(file()),
+        "svr4" => Scheme::Svr4(file()),
+        "flock" => Scheme::Flock,
+        "open" => Scheme::Open,
+        _ => return None,
+    };
+    let standing = match words.value("standing")? {
+        "alive" => Standing::Alive,
+        "stale" => Standing::Stale,
+        _ => Standing::Unknown,
+    };
+    let since = words.value("since").and_then(|seconds| seconds.parse().ok());
+    Some(Holder {
+        device: words.value("device").unwrap_or_default().to_owned(),
+        scheme,
+        pid: words.value("pid").and_then(|pid| Pid::parse(pid.as_bytes()).ok()),
+        user: words.value("uid").and_then(|uid| uid.parse().ok()),
+        owner: None,
+        command: words.value("command").map(str::to_owned),
+        since: since.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds))),
+        standing,
+    })
+}
+
+/// The `key=value` words of a line.
+struct Words(Vec<(String, String)>);
+
+impl Words {
+    /// `None` for a word without key, or a quote without end.
+    fn of(line: &str) -> Option<Self> {
+        let mut words = Vec::new();
+        let mut rest = line.trim_start_matches(' ');
+        while !rest.is_empty() {
+            let (key, after) = rest.split_once('=')?;
+            let (value, after) = match after.strip_prefix('"') {
+                Some(quoted) => unquoted(quoted)?,
+                None => {
+                    let end = after.find(' ').unwrap_or(after.len());
+                    let (value, after) = after.split_at_checked(end)?;
+                    (value.to_owned(), after)
+                }
+            };
+            words.push((key.to_owned(), value));
+            rest = after.trim_start_matches(' ');
+        }
+        Some(Self(words))
+    }
+
+    fn value(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+}
+
+/// The text up to the closing quote, and what follows that.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut characters = text.chars();
+    loop {
+        match characters.next()? {
+            '"' => return Some((value, characters.as_str())),
+            '\\' => value.push(characters.next()?),
+            character => value.push(character),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+    use lfpd::protocol::status::{Report, Scope};
+
+    fn reply(lines: &[&str]) -> Reply {
+        let mut all = vec!["holders=1 shown=1".to_owned()];
+        all.extend(lines.iter().map(ToString::to_string));
+        all.push("End of status.".to_owned());
+        Reply { code: 213, lines: all }
+    }
+
+    fn full() -> Holder {
+        Holder {
+            device: "ttyUSB0".to_owned(),
+            scheme: Scheme::Uucp(PathBuf::from("LCK..ttyUSB0")),
+            pid: Pid::new(1234),
+            user: Some(1000),
+            owner: None,
+            command: Some("minicom".to_owned()),
+            since: Some(UNIX_EPOCH + Duration::from_secs(1_763_700_000)),
+            standing: Standing::Alive,
+        }
+    }
+
+    #[test]
+    fn reads_the_example() {
+        let line = " device=\"ttyUSB0\" scheme=uucp standing=alive pid=1234 uid=1000 \
+                    since=1763700000 file=\"LCK..ttyUSB0\" user=\"alice\" command=\"minicom\"";
+        assert_eq!(holders(&reply(&[line])), Some(vec![full()]));
+    }
+
+    #[rstest]
+    #[case::nobody(&[], 0)]
+    #[case::unknown_key(&[" scheme=open standing=alive new=\"a b\" pid=1"], 1)]
+    #[case::unknown_scheme(&[" scheme=telepathy standing=alive", " scheme=open standing=alive"], 1)]
+    #[case::odd_numbers(&[" scheme=open standing=alive pid=0 uid=-1 since=99999999999999999999"], 1)]
+    fn is_patient(#[case] lines: &[&str], #[case] found: usize) {
+        assert_eq!(holders(&reply(lines)).map(|holders| holders.len()), Some(found));
+    }
+
+    #[rstest]
+    #[case::no_key(" nonsense")]
+    #[case::open_quote(" device=\"x")]
+    #[case::open_escape(" device=\"x\\")]
+    fn refuses(#[case] line: &str) {
+        assert_eq!(holders(&reply(&[line])), None);
+    }
+
+    #[test]
+    fn a_reply_of_one_line_has_no_holders() {
+        assert_eq!(holders(&Reply { code: 211, lines: vec!["x".to_owned()] }), Some(vec![]));
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_service_says_is_read(device in "[ -~]{1,40}", command in "[!-.0-~]{1,20}", pid in 1..=i32::MAX) {
+            let pid = Pid::new(pid.into());
+            let holder = Holder { device, command: Some(command), pid, ..full() };
+            let report = Report::new(Scope::Device, std::slice::from_ref(&holder), |_| None);
+            let lines: Vec<_> = report.lines().map(|line| format!(" {line}")).collect();
+            let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+            prop_assert_eq!(holders(&reply(&lines)), Some(vec![holder]));
+        }
+
+        #[test]
+        fn no_line_can_hurt(line in "[ -~]{0,80}") {
+            let _ = holders(&reply(&[&line]));
+        }
+    }
+}

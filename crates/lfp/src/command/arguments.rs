@@ -1,0 +1,272 @@
+//! What may be typed. Words in, values out.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use pidlockfile::Pid;
+
+use super::outcome::exit;
+use crate::client::Address;
+use ttylock::device::name::{DeviceName, NAME_BYTES};
+
+/// The longest `--timeout`, in seconds: some thirty years.
+const TIMEOUT_MAX_SECS: u64 = 1_000_000_000;
+
+/// Takes, releases and explains the locks of serial ports.
+#[derive(Debug, Parser)]
+#[command(name = "lfp", version, disable_help_subcommand = true)]
+pub(super) struct Options {
+    #[command(flatten)]
+    pub(super) route: RouteOptions,
+
+    #[command(flatten)]
+    pub(super) format: FormatOptions,
+
+    #[command(subcommand)]
+    pub(super) action: Action,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct RouteOptions {
+    /// Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT
+    /// [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]
+    #[arg(long, value_name = "ADDR", global = true, conflicts_with = "direct")]
+    server: Option<Address>,
+
+    /// Ask no service; use the lock files themselves
+    #[arg(long, global = true)]
+    direct: bool,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct FormatOptions {
+    /// Print JSON instead of text for people
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+/// Whom to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// The service, wherever it usually is.
+    Usual,
+    /// This service and no other.
+    Server(Address),
+    /// The files themselves.
+    Direct,
+}
+
+/// How to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Action {
+    /// Take a device for a process, or say who has it
+    Lock(Asked),
+    /// Release a device for a process
+    Unlock(Asked),
+    /// Take a device for a process as soon as it is free
+    Wait(AskedInTime),
+    /// Say who holds these devices, and how
+    Who {
+        /// /dev/NAME or NAME
+        #[arg(value_name = "DEVICE", required = true, value_parser = device)]
+        devices: Vec<DeviceName>,
+    },
+    /// Say who holds what on this machine
+    List,
+    /// Hold a device while a command runs
+    Run(Run),
+    /// Remove the locks of processes that are gone
+    Clean,
+    /// Print the completions of a shell
+    #[command(hide = true)]
+    Completions { shell: Shell },
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Asked {
+    /// /dev/NAME or NAME
+    #[arg(value_name = "DEVICE", value_parser = device)]
+    pub(super) device: DeviceName,
+
+    /// The process whose lock it is [default: the shell, or whoever called lfp]
+    #[arg(long, value_name = "PID", value_parser = pid)]
+    pub(super) pid: Option<Pid>,
+
+    #[command(flatten)]
+    busy: BusyCode,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct AskedInTime {
+    #[command(flatten)]
+    pub(super) asked: Asked,
+
+    /// Give up after so many seconds, such as 10 or 0.5 [default: never]
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub(super) timeout: Option<Duration>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct BusyCode {
+    /// The exit code that says that somebody else has the device
+    #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = exit::BUSY)]
+    code: u8,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Run {
+    /// /dev/NAME or NAME
+    #[arg(value_name = "DEVICE", value_parser = device)]
+    pub(super) device: DeviceName,
+
+    /// Wait for the device, for so many seconds [default: do not wait]
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub(super) timeout: Option<Duration>,
+
+    #[command(flatten)]
+    busy: BusyCode,
+
+    /// What to run, with its arguments
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(super) command: Vec<OsString>,
+}
+
+/// The program's options, for completions and for checks of the manual.
+#[must_use]
+pub fn command() -> clap::Command {
+    Options::command()
+}
+
+impl Action {
+    pub(super) fn code_for_busy(&self) -> u8 {
+        match self {
+            Self::Lock(asked) | Self::Unlock(asked) => asked.busy.code,
+            Self::Wait(asked) => asked.asked.busy.code,
+            Self::Run(asked) => asked.busy.code,
+            Self::Who { .. } | Self::List | Self::Clean | Self::Completions { .. } => exit::BUSY,
+        }
+    }
+}
+
+impl From<RouteOptions> for Route {
+    fn from(options: RouteOptions) -> Self {
+        match options.server {
+            Some(address) => Self::Server(address),
+            None if options.direct => Self::Direct,
+            None => Self::Usual,
+        }
+    }
+}
+
+impl From<FormatOptions> for Format {
+    fn from(options: FormatOptions) -> Self {
+        if options.json { Self::Json } else { Self::Text }
+    }
+}
+
+fn device(text: &str) -> Result<DeviceName, String> {
+    DeviceName::parse(text.as_bytes()).map_err(|_| {
+        format!("needs the name of a node below /dev: printable ASCII without blanks, at most {NAME_BYTES} bytes")
+    })
+}
+
+fn pid(text: &str) -> Result<Pid, &'static str> {
+    Pid::parse(text.as_bytes()).map_err(|_| "needs a process number, 1 or more")
+}
+
+/// Decimal digits with at most one point among or before them; no sign, no exponent.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(part) || !(digits(whole) || (whole.is_empty() && text.len() > 1)) {
+        return Err("needs a number of seconds, such as 10 or 0.5".to_owned());
+    }
+    let nanoseconds = part.bytes().chain(std::iter::repeat(b'0')).take(9);
+    let nanoseconds = nanoseconds.fold(0_u32, |sum, digit| {
+        sum.saturating_mul(10).saturating_add(u32::from(digit.saturating_sub(b'0')))
+    });
+    let whole: Option<u64> = if whole.is_empty() { Some(0) } else { whole.parse().ok() };
+    whole
+        .filter(|whole| *whole <= TIMEOUT_MAX_SECS)
+        .map(|whole| Duration::new(whole, nanoseconds))
+        .ok_or_else(|| format!("at most {TIMEOUT_MAX_SECS} seconds"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn clap_finds_no_fault() {
+        command().debug_assert();
+    }
+
+    #[rstest]
+    #[case("0", 0)]
+    #[case("10", 10_000)]
+    #[case("0.5", 500)]
+    #[case(".5", 500)]
+    #[case("1.0015", 1001)]
+    #[case("1000000000", 1_000_000_000_000)]
+    fn seconds_are_read(#[case] text: &str, #[case] milliseconds: u128) {
+        assert_eq!(seconds(text).map(|time| time.as_millis()), Ok(milliseconds));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case(".")]
+    #[case("5.")]
+    #[case("+5")]
+    #[case("-1")]
+    #[case("1e3")]
+    #[case("1.2.3")]
+    #[case("1000000001")]
+    #[case("99999999999999999999999")]
+    #[case("inf")]
+    fn no_seconds(#[case] text: &str) {
+        assert!(seconds(text).is_err());
+    }
+
+    #[rstest]
+    #[case::after_dashes(&["lfp", "run", "ttyS0", "--", "picocom", "-b", "9600"])]
+    #[case::without_dashes(&["lfp", "run", "ttyS0", "picocom", "-b", "9600"])]
+    fn a_command_keeps_its_own_options(#[case] words: &[&str]) {
+        let Action::Run(run) = Options::try_parse_from(words).unwrap().action else {
+            panic!("not run");
+        };
+        assert_eq!(run.command, ["picocom", "-b", "9600"]);
+    }
+
+    #[rstest]
+    #[case::no_action(&["lfp"])]
+    #[case::unknown(&["lfp", "steal", "ttyS0"])]
+    #[case::no_device(&["lfp", "who"])]
+    #[case::outside(&["lfp", "who", "/etc/passwd"])]
+    #[case::climbs(&["lfp", "lock", "../ttyS0"])]
+    #[case::two_devices(&["lfp", "lock", "ttyS0", "ttyS1"])]
+    #[case::pid_zero(&["lfp", "lock", "ttyS0", "--pid", "0"])]
+    #[case::pid_plus(&["lfp", "lock", "ttyS0", "--pid", "+5"])]
+    #[case::no_command(&["lfp", "run", "ttyS0"])]
+    #[case::code(&["lfp", "run", "-E", "256", "ttyS0", "true"])]
+    #[case::two_routes(&["lfp", "--direct", "--server", "/x", "list"])]
+    #[case::elsewhere(&["lfp", "--server", "192.0.2.1:50001", "list"])]
+    fn refused(#[case] words: &[&str]) {
+        let error = Options::try_parse_from(words).unwrap_err();
+        assert!(error.use_stderr());
+    }
+}

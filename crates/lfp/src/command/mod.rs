@@ -1,0 +1,72 @@
+//! `lfp`, the client people type.
+//!
+//! Arguments → an action → a broker (the service, or the files themselves) → text or JSON, and an
+//! exit code. Needs no rights of its own: what the caller may not do, the service may do for them.
+
+mod actions;
+mod arguments;
+mod broker;
+mod calendar;
+mod clean;
+mod devices;
+mod listener;
+mod outcome;
+mod output;
+mod report;
+mod run;
+mod table;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use arguments::command;
+
+use arguments::{Action, Format, Options};
+use outcome::exit;
+use output::Output;
+
+/// Runs the program to its end. The arguments are with the program's name.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Some(refusal) = wrapcmd::take_over(arguments.iter().skip(1)) {
+        return ExitCode::from(run::refused(&refusal));
+    }
+    match Options::try_parse_from(arguments) {
+        Ok(options) => ExitCode::from(act(options)),
+        Err(error) if error.use_stderr() => {
+            // Where even the complaint cannot be written, the exit code says it.
+            let _ = error.print();
+            ExitCode::from(exit::USAGE)
+        }
+        // Help, or the version.
+        Err(answer) => {
+            let output = Output::new(Format::Text);
+            output.print(&answer.render().to_string());
+            ExitCode::from(if output.is_lost() { exit::OUTPUT } else { exit::DONE })
+        }
+    }
+}
+
+fn act(options: Options) -> u8 {
+    let Options { route, format, action } = options;
+    let route = route.into();
+    let output = Output::new(format.into());
+    let busy = action.code_for_busy();
+    let outcome = match action {
+        Action::Lock(asked) => actions::lock(&asked, &route, &output),
+        Action::Unlock(asked) => actions::unlock(&asked, &route, &output),
+        Action::Wait(asked) => actions::wait(&asked, &route, &output),
+        Action::Who { devices } => actions::who(&devices, &route, &output),
+        Action::List => actions::list(&route, &output),
+        Action::Run(asked) => run::run(&asked, &route, &output),
+        Action::Clean => clean::clean(&route, &output),
+        Action::Completions { shell } => actions::completions(shell, &output),
+    };
+    let code = outcome.unwrap_or_else(|failure| {
+        output.complain(&failure);
+        failure.code(busy)
+    });
+    if output.is_lost() { exit::OUTPUT } else { code }
+}

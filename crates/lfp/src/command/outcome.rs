@@ -1,0 +1,134 @@
+//! What can go wrong, and the exit code and words for it. No exit code outside this file.
+
+use std::fmt;
+
+use nix::sys::signal::Signal;
+
+use super::broker::Reason;
+use super::report::Row;
+
+/// The exit codes, from sysexits(3) where that has one; those that a shell has too are in
+/// [`wrapcmd::exit`].
+pub(super) mod exit {
+    /// Done.
+    pub(in super::super) const DONE: u8 = 0;
+    /// Somebody else has it, unless `-E` says otherwise.
+    pub(in super::super) const BUSY: u8 = 1;
+    /// `EX_USAGE`
+    pub(in super::super) const USAGE: u8 = 64;
+    /// `EX_UNAVAILABLE`
+    pub(in super::super) const UNREACHABLE: u8 = 69;
+    /// `EX_OSERR`
+    pub(in super::super) const SYSTEM: u8 = 71;
+    /// `EX_IOERR`
+    pub(in super::super) const OUTPUT: u8 = 74;
+    /// `EX_TEMPFAIL`
+    pub(in super::super) const TIMED_OUT: u8 = 75;
+    /// `EX_NOPERM`
+    pub(in super::super) const NOT_PERMITTED: u8 = 77;
+}
+
+/// Why it was not done.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// The device it is about, as `/dev/NAME`.
+    pub(super) device: Option<String>,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// Somebody else has it; these do, as far as can be seen.
+    Busy(Vec<Row>),
+    /// Nothing to unlock, or it is another's.
+    NotHeld(Vec<Row>),
+    /// The same to the end of the time.
+    TimedOut(Vec<Row>),
+    /// We may not, for these reasons.
+    NotPermitted(Vec<String>),
+    /// No service answers, for these reasons.
+    Unreachable(Vec<Reason>),
+    /// A signal came first.
+    Interrupted(Signal),
+    /// The system would not.
+    System(String),
+    /// Stale locks were left.
+    Left,
+}
+
+impl Failure {
+    pub(super) fn about(device: &str, kind: Kind) -> Self {
+        Self { device: Some(format!("/dev/{device}")), kind }
+    }
+
+    pub(super) fn system(text: impl Into<String>) -> Self {
+        Self { device: None, kind: Kind::System(text.into()) }
+    }
+
+    pub(super) fn code(&self, busy: u8) -> u8 {
+        match &self.kind {
+            Kind::Busy(_) | Kind::NotHeld(_) => busy,
+            Kind::TimedOut(_) => exit::TIMED_OUT,
+            Kind::NotPermitted(_) | Kind::Left => exit::NOT_PERMITTED,
+            Kind::Unreachable(_) => exit::UNREACHABLE,
+            Kind::Interrupted(signal) => wrapcmd::exit::by_signal(*signal as i32),
+            Kind::System(_) => exit::SYSTEM,
+        }
+    }
+
+    /// One word for JSON.
+    pub(super) fn word(&self) -> &'static str {
+        match &self.kind {
+            Kind::Busy(_) => "busy",
+            Kind::NotHeld(_) => "not-held",
+            Kind::TimedOut(_) => "timed-out",
+            Kind::NotPermitted(_) | Kind::Left => "not-permitted",
+            Kind::Unreachable(_) => "unreachable",
+            Kind::Interrupted(_) => "interrupted",
+            Kind::System(_) => "system-error",
+        }
+    }
+
+    /// Who is in the way, as far as can be seen.
+    pub(super) fn holders(&self) -> &[Row] {
+        match &self.kind {
+            Kind::Busy(rows) | Kind::NotHeld(rows) | Kind::TimedOut(rows) => rows,
+            Kind::NotPermitted(_)
+            | Kind::Unreachable(_)
+            | Kind::Interrupted(_)
+            | Kind::System(_)
+            | Kind::Left => &[],
+        }
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        match &self.kind {
+            Kind::NotPermitted(reasons) => reasons.clone(),
+            Kind::Unreachable(reasons) => reasons.iter().map(ToString::to_string).collect(),
+            Kind::Busy(rows) | Kind::NotHeld(rows) | Kind::TimedOut(rows) => {
+                rows.iter().map(Row::sentence).collect()
+            }
+            Kind::Interrupted(_) | Kind::System(_) | Kind::Left => Vec::new(),
+        }
+    }
+}
+
+/// The lines for people: what is wrong, and indented below it why, as far as is known.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(device) = &self.device {
+            write!(f, "{device}: ")?;
+        }
+        match &self.kind {
+            Kind::Busy(_) => f.write_str("busy")?,
+            Kind::NotHeld(_) => f.write_str("not locked, or not ours to unlock")?,
+            Kind::TimedOut(_) => f.write_str("still busy, time is up")?,
+            Kind::NotPermitted(_) => f.write_str("not permitted")?,
+            Kind::Unreachable(_) => f.write_str("no lock file service can be reached")?,
+            Kind::Interrupted(signal) => write!(f, "interrupted by {signal}")?,
+            Kind::System(text) => f.write_str(text)?,
+            Kind::Left => f.write_str("some stale locks could not be removed")?,
+        }
+        self.reasons().iter().try_for_each(|reason| write!(f, "\n  {reason}"))
+    }
+}

@@ -1,0 +1,110 @@
+//! Standard output and standard error: what is printed, and how it looks there.
+
+use std::cell::Cell as Slot;
+use std::io::{self, IsTerminal, Write};
+
+use wrapcmd::Value;
+
+use super::arguments::Format;
+use super::outcome::Failure;
+use super::report::Row;
+use super::table::Colour;
+
+/// Where answers go. Text goes to standard output, complaints to standard error; JSON, answers
+/// and failures alike, to standard output.
+#[derive(Debug)]
+pub(super) struct Output {
+    format: Format,
+    lost: Slot<bool>,
+}
+
+impl Output {
+    pub(super) fn new(format: Format) -> Self {
+        Self { format, lost: Slot::new(false) }
+    }
+
+    /// Prints an answer in the form that was asked for.
+    pub(super) fn answer(&self, text: impl FnOnce(Colour) -> String, json: impl FnOnce() -> Value) {
+        match self.format {
+            Format::Text => self.print(&text(colour())),
+            Format::Json => self.print(&(json().compact() + "\n")),
+        }
+    }
+
+    /// Prints text, whatever was asked for.
+    pub(super) fn print(&self, text: &str) {
+        if let Err(error) = wrapcmd::print(text) {
+            self.lost.set(true);
+            warn(&format!("standard output: {error}"));
+        }
+    }
+
+    /// Says what else people may want to know of what was done.
+    pub(super) fn remark(&self, text: &str) {
+        match self.format {
+            Format::Text => warn(text),
+            Format::Json => {}
+        }
+    }
+
+    /// Says that it was not done.
+    pub(super) fn complain(&self, failure: &Failure) {
+        match self.format {
+            Format::Text => warn(&failure.to_string()),
+            Format::Json => {
+                let holders = failure.holders().iter().map(Row::to_json).collect();
+                let value = Value::Object(vec![
+                    ("outcome", failure.word().into()),
+                    ("device", failure.device.as_deref().map_or(Value::Null, Value::from)),
+                    ("message", printable(&failure.to_string().replace('\n', ";")).as_str().into()),
+                    ("holders", Value::List(holders)),
+                ]);
+                self.print(&(value.compact() + "\n"));
+            }
+        }
+    }
+
+    /// Whether something could not be written: a full disk, say.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.get()
+    }
+}
+
+/// Lines on standard error. Where they cannot be written, the exit code says enough.
+pub(super) fn warn(text: &str) {
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    let _ = io::stderr().write_all(format!("lfp: {}\n", lines.join("\n")).as_bytes());
+}
+
+/// Colours for a terminal, unless its user does not want them (no-color.org) or it has none.
+fn colour() -> Colour {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let plain = set("NO_COLOR").is_some() || set("TERM").is_none_or(|term| term == "dumb");
+    if io::stdout().is_terminal() && !plain { Colour::Always } else { Colour::Never }
+}
+
+/// Text that can do nothing to a terminal: what is neither a letter, a digit nor printable ASCII
+/// shows as `?`.
+pub(super) fn printable(text: &str) -> String {
+    let shown = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
+    text.chars().map(|c| if shown(c) { c } else { '?' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::printable;
+
+    #[rstest]
+    #[case::plain("picocom -b 9600", "picocom -b 9600")]
+    #[case::letters("José 部", "José 部")]
+    #[case::escape("\x1b[2Jx", "?[2Jx")]
+    #[case::one_byte_escape("\u{9b}2J", "?2J")]
+    #[case::line_ends("a\r\nb\tc\0", "a??b?c?")]
+    #[case::right_to_left("a\u{202e}b\u{2066}c", "a?b?c")]
+    #[case::invisible("a\u{200b}b\u{feff}", "a?b?")]
+    fn nothing_moves_a_terminal(#[case] text: &str, #[case] shown: &str) {
+        assert_eq!(printable(text), shown);
+    }
+}

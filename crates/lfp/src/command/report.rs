@@ -1,0 +1,401 @@
+//! Who holds what: what the files and `/proc` show to us, and what a service sees more.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use pidlockfile::Pid;
+use wrapcmd::Value;
+
+use super::arguments::Route;
+use super::broker::{Broker, Trouble, places};
+use super::calendar::{age, timestamp};
+use super::devices::Device;
+use super::outcome::{Failure, Kind};
+use super::output::printable;
+use super::table::{Cell, Colour, Style, aligned};
+use crate::client::{Client, Error};
+use ttylock::device::name::DeviceName;
+use ttylock::lock::table::Table;
+use ttylock::lock::who::{Holder, Standing};
+
+/// As many lock files of one holder are named in one line for people.
+const FILES_SHOWN: usize = 2;
+
+/// A holder as it is shown; every text is printable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    device: String,
+    scheme: &'static str,
+    file: Option<String>,
+    pid: Option<Pid>,
+    uid: Option<u32>,
+    user: Option<String>,
+    /// Whose the lock file is, where nobody tells whose the process is or was.
+    owner: Option<String>,
+    command: Option<String>,
+    since: Option<SystemTime>,
+    age: Option<Duration>,
+    standing: Standing,
+}
+
+/// What was found, and how much of it we could see.
+#[derive(Debug)]
+pub(super) struct Sight {
+    /// Holders, the living first.
+    pub(super) holders: Vec<Holder>,
+    /// Whether a service told us what it sees.
+    pub(super) service: Service,
+}
+
+/// Whether a service was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    Asked,
+    NotThere,
+}
+
+/// Looks at one device, or at all.
+///
+/// # Errors
+/// Only when the service that was named on the command line does not answer.
+pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, Failure> {
+    let mut table = Table::new(places());
+    let mut holders = match device {
+        Some(device) => table.holders(device),
+        None => table.all_holders(),
+    };
+    let service = match ask_service(device, route)? {
+        Some(more) => {
+            merge(&mut holders, more);
+            Service::Asked
+        }
+        None => Service::NotThere,
+    };
+    holders.sort_by_key(|holder| holder.standing != Standing::Alive);
+    Ok(Sight { holders, service })
+}
+
+/// Those who keep a device busy, for complaints. Never fails: what cannot be seen is not shown.
+pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
+    let mut holders = Table::new(places()).holders(device);
+    holders.retain(|holder| holder.standing != Standing::Stale);
+    holders.dedup_by(|b, a| a.pid == b.pid && a.pid.is_some() && a.device == b.device);
+    rows(&holders)
+}
+
+/// What the service says; `None` where there is none, or one that has no STAT.
+fn ask_service(device: Option<&DeviceName>, route: &Route) -> Result<Option<Vec<Holder>>, Failure> {
+    let Broker::Service(mut service) = Broker::new(route) else { return Ok(None) };
+    let question = |client: &mut Client| match client.status(device) {
+        Err(Error::Unsupported | Error::Refused) => Ok(None),
+        answer => answer.map(Some),
+    };
+    match (service.ask(question), route) {
+        (Ok(answer), _) => Ok(answer),
+        (Err(Trouble::Unreachable(reasons)), Route::Server(_)) => {
+            Err(Failure { device: None, kind: Kind::Unreachable(reasons) })
+        }
+        (Err(_), Route::Usual | Route::Direct) => Ok(None),
+    }
+}
+
+/// Adds what we did not see ourselves. A service names lock files without their directories, and
+/// programs without their arguments, so what both see is believed as we see it.
+fn merge(holders: &mut Vec<Holder>, more: Vec<Holder>) {
+    for new in more {
+        let same = |known: &&mut Holder| {
+            known.scheme.word() == new.scheme.word()
+                && file_name(known) == file_name(&new)
+                && (known.pid == new.pid || (known.pid.is_none() && file_name(&new).is_some()))
+                && (known.device == new.device || file_name(&new).is_some())
+        };
+        match holders.iter_mut().find(same) {
+            None => holders.push(new),
+            Some(known) if known.pid.is_none() && new.pid.is_some() => {
+                let scheme = known.scheme.clone();
+                *known = Holder { scheme, ..new };
+            }
+            Some(known) => {
+                known.user = known.user.or(new.user);
+                if known.command.is_none() {
+                    known.command = new.command;
+                }
+            }
+        }
+    }
+}
+
+fn file_name(holder: &Holder) -> Option<&OsStr> {
+    holder.scheme.file().and_then(Path::file_name)
+}
+
+/// Holders as they are shown, with the names of users.
+pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
+    let now = SystemTime::now();
+    let mut names: HashMap<u32, Option<String>> = HashMap::new();
+    let mut name = |uid: u32| {
+        let look_up = || {
+            let user = users::get_user_by_uid(uid)?;
+            Some(printable(&user.name().to_string_lossy()))
+        };
+        names.entry(uid).or_insert_with(look_up).clone()
+    };
+    holders
+        .iter()
+        .map(|holder| Row {
+            device: printable(&holder.device),
+            scheme: holder.scheme.word(),
+            file: holder.scheme.file().map(|path| printable(&path.to_string_lossy())),
+            pid: holder.pid,
+            uid: holder.user,
+            user: holder.user.and_then(&mut name),
+            owner: holder
+                .owner
+                .filter(|_| holder.user.is_none())
+                .map(|uid| name(uid).unwrap_or_else(|| uid.to_string())),
+            command: holder.command.as_deref().map(printable),
+            since: holder.since,
+            age: holder.since.and_then(|since| now.duration_since(since).ok()),
+            standing: holder.standing,
+        })
+        .collect()
+}
+
+impl Row {
+    /// One line for people.
+    pub(super) fn sentence(&self) -> String {
+        let mut text = match (self.pid, self.user()) {
+            (Some(pid), Some(user)) => format!("held by {user}, pid {pid}"),
+            (Some(pid), None) => format!("held by pid {pid}"),
+            (None, Some(user)) => format!("held by {user}"),
+            (None, None) => "held".to_owned(),
+        };
+        if let Some(command) = &self.command {
+            text.extend([", ", command]);
+        }
+        if let (Some(since), Some(time)) = (self.since.and_then(timestamp), self.age) {
+            text.extend([", since ", &since, " (", &age(time), ")"]);
+        }
+        text.extend([", by ", self.lock()]);
+        if let Some(owner) = &self.owner {
+            text.extend([" of ", owner]);
+        }
+        text
+    }
+
+    /// The name of the user, or the uid.
+    fn user(&self) -> Option<String> {
+        self.user.clone().or_else(|| self.uid.map(|uid| uid.to_string()))
+    }
+
+    /// The lock file's name, or the scheme.
+    fn lock(&self) -> &str {
+        self.file.as_deref().and_then(|file| file.rsplit('/').next()).unwrap_or(self.scheme)
+    }
+
+    /// `/run/lock/LCK..ttyS0 (pid 4711)`
+    pub(super) fn file_and_pid(&self) -> String {
+        let file = self.file.as_deref().unwrap_or(self.scheme);
+        self.pid.map_or_else(|| format!("{file} (no pid)"), |pid| format!("{file} (pid {pid})"))
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        Value::Object(self.members())
+    }
+
+    /// The same members in the same order always; null for what is not known.
+    pub(super) fn members(&self) -> Vec<(&'static str, Value)> {
+        let text = |text: Option<String>| text.as_deref().map_or(Value::Null, Value::from);
+        let number = |number: Option<u64>| number.map_or(Value::Null, Value::Number);
+        let since = self.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+        vec![
+            ("device", device_path(&self.device).as_str().into()),
+            ("scheme", self.scheme.into()),
+            ("file", text(self.file.clone())),
+            ("pid", number(self.pid.and_then(|pid| u64::try_from(pid.as_raw()).ok()))),
+            ("uid", number(self.uid.map(u64::from))),
+            ("user", text(self.user.clone())),
+            ("command", text(self.command.clone())),
+            ("since", text(self.since.and_then(timestamp))),
+            ("since_unix", number(since.map(|since| since.as_secs()))),
+            ("standing", self.standing.word().into()),
+        ]
+    }
+}
+
+fn device_path(device: &str) -> String {
+    format!("/dev/{device}")
+}
+
+/// A device and its holders.
+pub(super) fn device_in_json(name: &str, others: &[String], holders: &[Holder]) -> Value {
+    let held = holders.iter().any(|holder| holder.standing != Standing::Stale);
+    let path = |name: &str| Value::Text(device_path(&printable(name)));
+    Value::Object(vec![
+        ("device", path(name)),
+        ("names", Value::List(others.iter().map(|name| path(name)).collect())),
+        ("held", Value::Bool(held)),
+        ("holders", Value::List(rows(holders).iter().map(Row::to_json).collect())),
+    ])
+}
+
+/// The devices as a table for people, below each its other names. One holder of one device is one
+/// line, however many lock files the conventions ask it to have.
+pub(super) fn table(devices: &[Device], colour: Colour) -> String {
+    let head = ["DEVICE", "PID", "USER", "STATE", "SINCE", "AGE", "LOCK", "COMMAND"];
+    let mut lines = vec![head.map(|text| Cell::styled(text, Style::Heading))];
+    let mut others = vec![(1, String::new())];
+    for device in devices {
+        let rows = rows(&device.holders);
+        let shown = of_each_holder(&rows);
+        others.push((shown.len(), other_names(&device.others)));
+        lines.extend(shown.iter().map(|(row, locks)| line(row, locks)));
+    }
+    let text = aligned(&lines, colour);
+    let mut lines = text.split_inclusive('\n');
+    let mut text = String::new();
+    for (count, others) in others {
+        text.extend(lines.by_ref().take(count));
+        text.push_str(&others);
+    }
+    text
+}
+
+fn other_names(names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let paths: Vec<String> = names.iter().map(|name| device_path(&printable(name))).collect();
+    format!("  also {}\n", paths.join(", "))
+}
+
+/// The first row of each holder, and the names of all its locks.
+fn of_each_holder(rows: &[Row]) -> Vec<(&Row, Vec<&str>)> {
+    let mut shown: Vec<(&Row, Vec<&str>)> = Vec::new();
+    for row in rows {
+        let same = |(first, _): &&mut (&Row, Vec<&str>)| {
+            first.pid.is_some() && first.pid == row.pid && first.standing == row.standing
+        };
+        match shown.iter_mut().find(same) {
+            Some((_, locks)) => locks.push(row.lock()),
+            None => shown.push((row, vec![row.lock()])),
+        }
+    }
+    shown
+}
+
+fn line(row: &Row, locks: &[&str]) -> [Cell; 8] {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let more = locks.len().saturating_sub(FILES_SHOWN);
+    let mut names = locks.iter().take(FILES_SHOWN).copied().collect::<Vec<_>>().join(",");
+    if more > 0 {
+        names.push_str(&format!(",+{more}"));
+    }
+    let style = match row.standing {
+        Standing::Alive => Style::Plain,
+        Standing::Stale | Standing::Unknown => Style::Warning,
+    };
+    [
+        Cell::plain(device_path(&row.device)),
+        Cell::plain(or_dash(row.pid.map(|pid| pid.to_string()))),
+        Cell::plain(or_dash(row.user().or_else(|| Some(format!("({})", row.owner.as_ref()?))))),
+        Cell::styled(row.standing.word(), style),
+        Cell::plain(or_dash(row.since.and_then(timestamp))),
+        Cell::plain(or_dash(row.age.map(age))),
+        Cell::plain(names),
+        Cell::plain(or_dash(row.command.clone())),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use rstest::rstest;
+
+    use super::*;
+    use ttylock::lock::who::Scheme;
+
+    fn holder(scheme: Scheme, pid: Option<i64>) -> Holder {
+        Holder {
+            device: "ttyS0".to_owned(),
+            scheme,
+            pid: pid.and_then(Pid::new),
+            user: None,
+            owner: None,
+            command: None,
+            since: None,
+            standing: Standing::Alive,
+        }
+    }
+
+    fn file(path: &str) -> Scheme {
+        Scheme::Uucp(PathBuf::from(path))
+    }
+
+    #[rstest]
+    #[case::same_file(file("/run/lock/LCK..ttyS0"), Some(7), file("LCK..ttyS0"), Some(7), 1)]
+    #[case::other_pid(file("/run/lock/LCK..ttyS0"), Some(7), file("LCK..ttyS0"), Some(8), 2)]
+    #[case::other_file(file("/run/lock/LCK..ttyS0"), Some(7), file("LCK..ttyS1"), Some(7), 2)]
+    #[case::unreadable_to_us(file("/run/lock/LCK..ttyS0"), None, file("LCK..ttyS0"), Some(7), 1)]
+    #[case::same_flock(Scheme::Flock, Some(7), Scheme::Flock, Some(7), 1)]
+    #[case::other_flock(Scheme::Flock, Some(7), Scheme::Flock, Some(8), 2)]
+    #[case::flock_and_open(Scheme::Flock, Some(7), Scheme::Open, Some(7), 2)]
+    fn what_both_see_is_one(
+        #[case] ours: Scheme,
+        #[case] our_pid: Option<i64>,
+        #[case] theirs: Scheme,
+        #[case] their_pid: Option<i64>,
+        #[case] expected: usize,
+    ) {
+        let mut holders = vec![holder(ours.clone(), our_pid)];
+        merge(&mut holders, vec![holder(theirs, their_pid)]);
+        assert_eq!(holders.len(), expected);
+        assert_eq!(holders[0].scheme, ours);
+        assert!(holders.iter().any(|holder| holder.pid == their_pid.and_then(Pid::new)));
+    }
+
+    fn device(others: &[&str], holders: Vec<Holder>) -> Device {
+        let others = others.iter().map(ToString::to_string).collect();
+        Device { name: "ttyS0".to_owned(), others, holders }
+    }
+
+    #[test]
+    fn hostile_text_never_gets_into_a_row() {
+        let mut hostile = holder(file("/run/lock/LCK..\x1b[2J"), Some(7));
+        hostile.device = "\x1b]0;x\x07".to_owned();
+        hostile.command = Some("\u{9b}31m\r\n".to_owned());
+        let device = device(&["\x1b[2J\n"], vec![hostile]);
+        let json = device_in_json(&device.name, &device.others, &device.holders).compact();
+        let rows = rows(&device.holders);
+        let table = table(std::slice::from_ref(&device), Colour::Never);
+        let text = table.clone() + &rows[0].sentence() + &json;
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert_eq!(table.lines().count(), 3);
+    }
+
+    #[test]
+    fn one_holder_is_one_line() {
+        let files = ["LCK..3", "LCK..pts_3", "LCK..pts:3"];
+        let holders: Vec<_> = files.iter().map(|name| holder(file(name), Some(7))).collect();
+        let text = table(&[device(&[], holders)], Colour::Never);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("LCK..3,LCK..pts_3,+1"), "{text}");
+    }
+
+    #[test]
+    fn other_names_stand_below_their_device() {
+        let pids =
+            |pids: &[i64]| pids.iter().map(|pid| holder(Scheme::Flock, Some(*pid))).collect();
+        let devices = [device(&["modem", "gps0"], pids(&[7, 8])), device(&[], pids(&[9]))];
+        let text = table(&devices, Colour::Never);
+        let begins: Vec<_> = text.lines().map(|line| line.get(..14).unwrap().trim_end()).collect();
+        assert_eq!(
+            begins,
+            ["DEVICE      PI", "/dev/ttyS0  7", "/dev/ttyS0  8", "  also /dev/mo", "/dev/ttyS0  9"]
+        );
+        assert!(text.contains("  also /dev/modem, /dev/gps0\n"), "{text}");
+    }
+}

@@ -1,0 +1,8 @@
+//! Every limit of the client in one place.
+
+/// The longest time that one WAIT to a service may name, in seconds: one day (the service's own
+/// limit). Whoever waits longer asks again.
+pub(crate) const WAIT_MAX_SECS: u32 = 86_400;
+
+/// What is read of `/proc/net/tcp` and `/proc/net/tcp6` each, in bytes.
+pub(crate) const PROC_NET_BYTES: u64 = 64 << 20;

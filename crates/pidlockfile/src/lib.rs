@@ -1,0 +1,128 @@
+//! Lock files that are published whole, judged by their holder and broken by identity.
+//!
+//! A lock file is a file whose *name* is the lock: who manages to create it holds the lock. Forty
+//! years of programs have got three things wrong about them, and this crate does those three
+//! things and nothing else:
+//!
+//! * **Publish** ([`Directory::publish`]): the file gets its name only when it is complete, so
+//!   nobody ever reads an empty or half-written lock; an existing lock is never replaced.
+//! * **Judge** ([`Directory::read`], [`process`]): the open descriptor is judged, never the name;
+//!   links, fifos, directories and huge files planted in a world-writable directory neither block
+//!   nor mislead. A process is gone only if the kernel says so.
+//! * **Break** and **release** ([`Directory::replace`], [`Directory::release`]): only the very
+//!   file that was judged is ever removed. Any number of breakers never remove a fresh lock, and
+//!   the name is never vacant between the dead holder and the next one.
+//!
+//! What a lock file says is not known here; callers bring the words and the rule for stale ones.
+//!
+//! ```
+//! use pidlockfile::{Claim, Directory, Found, Name, Publication, Durability};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let scratch = tempfile::tempdir()?;
+//! let directory = Directory::open(scratch.path())?;
+//! let name = Name::new("LCK..ttyS0").ok_or("a plain file name")?;
+//! let words = format!("{:>10}\n", pidlockfile::Pid::this());
+//! let claim = Claim { content: words.as_bytes(), mode: 0o444, prefix: "demo", durability: Durability::Memory };
+//!
+//! assert!(matches!(directory.publish(&name, &claim)?, Publication::Published(_)));
+//! assert!(matches!(directory.publish(&name, &claim)?, Publication::AlreadyThere));
+//!
+//! let Found::File(judged) = directory.read(&name, 64)? else { return Err("it is there".into()) };
+//! assert_eq!(judged.content(), words.as_bytes());
+//! directory.release(&name, judged, "demo")?;
+//! assert!(matches!(directory.read(&name, 64)?, Found::Nothing));
+//! # Ok(()) }
+//! ```
+//!
+//! # How a stale lock is broken
+//!
+//! Breakers of one file exclude each other by `flock(2)` on that file (on the inode that was
+//! judged, not on its name). Under it, the name is checked to lead to that inode still, with the
+//! same content and not touched since; then the finished new lock and the old one change places
+//! in one step (`renameat2` with `RENAME_EXCHANGE`), so that no third party can slip in between;
+//! what came out is checked once more and, should it not be what was judged (a foreign program
+//! broke the lock in that very moment), changed back. Where the kernel or file system cannot
+//! exchange, the old file is renamed to a private name, checked, and put back if it is not the
+//! judged one.
+//!
+//! # How a lock is released
+//!
+//! [`Directory::withdraw`] removes what this process published and kept open;
+//! [`Directory::try_release`] what it read and judged. Both hold `flock(2)` on the file meanwhile,
+//! and step back when another process has it, which may be about to break the lock. Anybody who
+//! may read a lock file can hold `flock(2)` on it for ever, though, and must not keep its owner
+//! from letting go: after some tries, [`Directory::release`] goes past it. A breaker can always be
+//! kept off like that, so a hostile local user can keep a stale lock from being broken, but not
+//! get it; a daemon that keeps its locks' descriptors and holds `flock(2)` on them keeps others
+//! from doing so.
+//!
+//! # What is not promised
+//!
+//! Among programs that use this crate there is one holder, in every order of their steps and
+//! whoever dies at whatever step, with these exceptions and no others:
+//!
+//! * **Blind breakers.** A program that unlinks by name what it read some time ago can remove a
+//!   fresh lock, this crate's as well as any other, and then two hold. Nobody can prevent that.
+//! * **Death while undoing.** If a blind breaker changes the lock between the last look and the
+//!   exchange, or a forced [`Directory::release`] meets a breaker that holds the `flock(2)` it
+//!   took for a stranger's, a live lock is aside under a temporary name until it is changed back,
+//!   some microseconds later. The name is not vacant, and what is there is busy, but if the process
+//!   is killed in between, the next breaker takes the lock of the dead and the one aside is
+//!   swept. (Try [`Directory::try_release`] for longer than breaking takes before a forced
+//!   release, and the second case needs a breaker stopped in mid-step as well.)
+//! * **No exchange.** Where files cannot be exchanged (kernels before 3.15, NFS, systems other
+//!   than Linux), the name is vacant while a stale lock is broken. That lets a third party in
+//!   instead of the breaker, which is no harm; only if a blind breaker's fresh lock, or a
+//!   breaker's that a forced release met, was moved aside, two can hold.
+//! * **Neither rename without replacing nor hard links.** The lock is then created under its name
+//!   and filled in place, so that it is visible before it is whole: a young short file must be
+//!   taken for busy, as so many programs write like that.
+//! * **Displacement seen from inside.** While a lock is aside, its owner's own release says
+//!   "contended"; it has to try again.
+//!
+//! On NFS, `flock(2)` is a lock of the server's on the whole file that needs the file open for
+//! writing: breaking and releasing work for those who may write the lock file, and fail with
+//! [`Step::Exclude`] for others. Directories are opened once and used by handle: if one is moved
+//! or replaced, the handle still means the old one.
+//!
+//! # What is left behind
+//!
+//! A process that dies between two steps leaves at most temporary files,
+//! `PREFIX.PID.RANDOM.tmp` with sixteen hexadecimal digits, which [`Directory::sweep`] removes,
+//! or a complete lock of a dead process, which is stale by anybody's rule.
+
+mod breaking;
+mod directory;
+mod draft;
+mod error;
+mod found;
+mod name;
+pub mod process;
+mod sys;
+mod temporary;
+
+#[cfg(test)]
+mod corpus_tests;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod order_tests;
+#[cfg(test)]
+mod schedule;
+#[cfg(test)]
+mod step_tests;
+#[cfg(test)]
+mod swap_tests;
+
+/// The example of the README is compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+pub use breaking::{Breaking, Removal, Withdrawal};
+pub use directory::{Directory, Publication};
+pub use draft::{Claim, Durability, Published};
+pub use error::{Error, Step};
+pub use found::{Found, Identity, Judged, Obstacle};
+pub use name::Name;
+pub use process::Pid;

@@ -1,0 +1,516 @@
+//! The contract of a lock directory, case by case: what may stand under a name, what is written,
+//! what is left alone, and what hostile users can and cannot do.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::unistd::{Uid, mkfifo, setfsuid};
+use pidlockfile::{
+    Breaking, Claim, Directory, Durability, Error, Found, Judged, Name, Obstacle, Pid, Publication,
+    Published, Removal, Step, Withdrawal,
+};
+use rstest::rstest;
+use tempfile::TempDir;
+
+fn name() -> Name {
+    Name::new("LCK..x").unwrap()
+}
+
+fn claim(content: &[u8]) -> Claim<'_> {
+    Claim { content, mode: 0o444, prefix: "t", durability: Durability::Memory }
+}
+
+fn scratch() -> (TempDir, Directory) {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    (scratch, directory)
+}
+
+fn publish(directory: &Directory, content: &[u8]) -> Published {
+    match directory.publish(&name(), &claim(content)).unwrap() {
+        Publication::Published(published) => published,
+        Publication::AlreadyThere => panic!("the name was free"),
+    }
+}
+
+fn judge(directory: &Directory) -> Judged {
+    match directory.read(&name(), 64).unwrap() {
+        Found::File(judged) => judged,
+        other @ (Found::Nothing | Found::Obstacle(_)) => panic!("found {other:?}"),
+    }
+}
+
+fn files(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(path)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+// What may stand under a name.
+
+#[derive(Clone, Copy, Debug)]
+enum Planted {
+    LinkToFile,
+    DanglingLink,
+    LinkToItself,
+    Directory,
+    Fifo,
+    Socket,
+    Device,
+}
+
+fn plant(planted: Planted, at: &Path) {
+    let target = at.with_file_name("target");
+    match planted {
+        Planted::LinkToFile => {
+            std::fs::write(&target, "precious").unwrap();
+            symlink(&target, at).unwrap();
+        }
+        Planted::DanglingLink => symlink(&target, at).unwrap(),
+        Planted::LinkToItself => symlink(at, at).unwrap(),
+        Planted::Directory => std::fs::create_dir(at).unwrap(),
+        Planted::Fifo => mkfifo(at, Mode::S_IRWXU).unwrap(),
+        Planted::Socket => drop(UnixListener::bind(at).unwrap()),
+        // The null device; only root can plant it, and the tests run as root.
+        Planted::Device => mknod(at, SFlag::S_IFCHR, Mode::S_IRWXU, makedev(1, 3)).unwrap(),
+    }
+}
+
+#[rstest]
+#[case(Planted::LinkToFile, Obstacle::Link)]
+#[case(Planted::DanglingLink, Obstacle::Link)]
+#[case(Planted::LinkToItself, Obstacle::Link)]
+#[case(Planted::Directory, Obstacle::Directory)]
+#[case(Planted::Fifo, Obstacle::Special)]
+#[case(Planted::Socket, Obstacle::Special)]
+#[case(Planted::Device, Obstacle::Special)]
+fn what_is_no_file_is_busy_and_stays(#[case] planted: Planted, #[case] obstacle: Obstacle) {
+    let (scratch, directory) = scratch();
+    let at = scratch.path().join(name().as_str());
+    // A stale lock was judged before, so that there is something to break and release with.
+    publish(&directory, b"old");
+    let (to_break, to_release) = (judge(&directory), judge(&directory));
+    std::fs::remove_file(&at).unwrap();
+    plant(planted, &at);
+    let before = std::fs::symlink_metadata(&at).unwrap();
+    let all = files(scratch.path());
+
+    assert!(matches!(directory.read(&name(), 64).unwrap(), Found::Obstacle(o) if o == obstacle));
+    let publication = directory.publish(&name(), &claim(b"new")).unwrap();
+    assert!(matches!(publication, Publication::AlreadyThere));
+    let breaking = directory.replace(&name(), to_break, &claim(b"new")).unwrap();
+    assert!(matches!(breaking, Breaking::Changed));
+    assert_eq!(directory.release(&name(), to_release, "t").unwrap(), Removal::Changed);
+
+    let after = std::fs::symlink_metadata(&at).unwrap();
+    assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()));
+    assert_eq!(files(scratch.path()), all);
+    if let Planted::LinkToFile = planted {
+        assert_eq!(std::fs::read(at.with_file_name("target")).unwrap(), b"precious");
+    }
+}
+
+#[rstest]
+#[case::empty(0, 64, 0)]
+#[case::below(63, 64, 63)]
+#[case::at(64, 64, 64)]
+#[case::above(65, 64, 64)]
+#[case::sparse_terabyte(1 << 40, 64, 64)]
+#[case::sparse_with_a_large_limit(1 << 40, 65_536, 65_536)]
+#[case::nothing_wanted(5, 0, 0)]
+fn no_more_than_the_limit_is_read(#[case] size: u64, #[case] limit: usize, #[case] read: usize) {
+    let (scratch, directory) = scratch();
+    File::create(scratch.path().join(name().as_str())).unwrap().set_len(size).unwrap();
+    let Found::File(judged) = directory.read(&name(), limit).unwrap() else { panic!("a file") };
+    assert_eq!(judged.content(), vec![0; read]);
+    assert_eq!(judged.size(), size);
+}
+
+#[test]
+fn a_file_is_described_as_it_is() {
+    let (scratch, directory) = scratch();
+    let at = scratch.path().join(name().as_str());
+    std::fs::write(&at, " 123\n").unwrap();
+    let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 7);
+    let file = OpenOptions::new().write(true).open(&at).unwrap();
+    file.set_modified(then).unwrap();
+    file.set_permissions(PermissionsExt::from_mode(0o640)).unwrap();
+    let data = file.metadata().unwrap();
+    let judged = judge(&directory);
+    assert_eq!(judged.content(), b" 123\n");
+    assert_eq!(judged.modified(), then);
+    assert_eq!((judged.mode(), judged.owner()), (0o640, data.uid()));
+    assert_eq!((judged.identity().device, judged.identity().inode), (data.dev(), data.ino()));
+}
+
+#[test]
+fn a_time_before_1970_is_1970() {
+    let (scratch, directory) = scratch();
+    let file = File::create(scratch.path().join(name().as_str())).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH - Duration::from_secs(9)).unwrap();
+    assert_eq!(judge(&directory).modified(), SystemTime::UNIX_EPOCH);
+}
+
+// What is written.
+
+#[rstest]
+#[case::nothing(b"".to_vec())]
+#[case::a_pid(b"      1234\n".to_vec())]
+#[case::binary(vec![0, 255, 10, 13, 0])]
+#[case::long(vec![b'x'; 100_000])]
+fn the_file_says_exactly_what_was_claimed(
+    #[case] content: Vec<u8>,
+    #[values(Durability::Memory, Durability::Disk)] durability: Durability,
+) {
+    let (scratch, directory) = scratch();
+    let claim = Claim { durability, ..claim(&content) };
+    let publication = directory.publish(&name(), &claim).unwrap();
+    let Publication::Published(published) = publication else { panic!("it was free") };
+    let at = scratch.path().join(name().as_str());
+    assert_eq!(std::fs::read(&at).unwrap(), content);
+    let data = std::fs::metadata(&at).unwrap();
+    assert_eq!((data.mode() & 0o7777, data.nlink()), (0o444, 1));
+    assert_eq!(published.identity.inode, data.ino());
+    assert_eq!(files(scratch.path()), [name().as_str()]);
+}
+
+#[test]
+fn no_more_than_permission_bits_are_set() {
+    let (scratch, directory) = scratch();
+    let claim = Claim { mode: 0o107_644, ..claim(b"") };
+    directory.publish(&name(), &claim).unwrap();
+    let mode = std::fs::metadata(scratch.path().join(name().as_str())).unwrap().mode();
+    assert_eq!(mode & 0o7777, 0o644);
+}
+
+#[rstest]
+#[case::slash("../outside")]
+#[case::nul("a\0b")]
+#[case::too_long(&"p".repeat(240))]
+fn a_prefix_that_makes_no_file_name_is_refused(#[case] prefix: &str) {
+    let (scratch, directory) = scratch();
+    let error = directory.publish(&name(), &Claim { prefix, ..claim(b"") }).unwrap_err();
+    assert_eq!(error.step, Step::Prepare);
+    assert_eq!(files(scratch.path()), Vec::<String>::new());
+}
+
+#[rstest]
+#[case::absent("nowhere", ErrorKind::NotFound)]
+#[case::a_file("file", ErrorKind::NotADirectory)]
+fn a_directory_that_cannot_be_opened_is_an_error(#[case] path: &str, #[case] kind: ErrorKind) {
+    let scratch = tempfile::tempdir().unwrap();
+    File::create(scratch.path().join("file")).unwrap();
+    let error = Directory::open(&scratch.path().join(path)).unwrap_err();
+    assert_eq!((error.step, error.kind()), (Step::OpenDirectory, kind));
+}
+
+#[test]
+fn two_paths_to_one_directory_have_one_identity() {
+    let (scratch, directory) = scratch();
+    let link = scratch.path().join("link");
+    symlink(scratch.path(), &link).unwrap();
+    assert_eq!(Directory::open(&link).unwrap().identity(), directory.identity());
+    std::fs::create_dir(scratch.path().join("inner")).unwrap();
+    let inner = Directory::open(&scratch.path().join("inner")).unwrap();
+    assert_ne!(inner.identity(), directory.identity());
+}
+
+// Only the very file that was judged.
+
+#[derive(Clone, Copy, Debug)]
+enum Changed {
+    Removed,
+    SameWordsInANewFile,
+    OtherWordsInPlace,
+    /// Within one tick of the file system's clock.
+    OtherWordsAtTheSameTime,
+    MoreWordsInPlace,
+    Touched,
+}
+
+fn long_ago() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1)
+}
+
+fn change(changed: Changed, at: &Path) {
+    let open = || OpenOptions::new().append(true).open(at).unwrap();
+    match changed {
+        Changed::Removed => std::fs::remove_file(at).unwrap(),
+        Changed::SameWordsInANewFile => {
+            let new = at.with_file_name("new");
+            std::fs::copy(at, &new).unwrap();
+            std::fs::rename(&new, at).unwrap();
+        }
+        Changed::OtherWordsInPlace => std::fs::write(at, "new").unwrap(),
+        Changed::OtherWordsAtTheSameTime => {
+            std::fs::write(at, "new").unwrap();
+            open().set_modified(long_ago()).unwrap();
+        }
+        Changed::MoreWordsInPlace => open().write_all(b"more").unwrap(),
+        Changed::Touched => open().set_modified(SystemTime::now()).unwrap(),
+    }
+}
+
+#[rstest]
+fn what_has_changed_since_it_was_judged_is_neither_broken_nor_released(
+    #[values(
+        Changed::Removed,
+        Changed::SameWordsInANewFile,
+        Changed::OtherWordsInPlace,
+        Changed::OtherWordsAtTheSameTime,
+        Changed::MoreWordsInPlace,
+        Changed::Touched
+    )]
+    changed: Changed,
+) {
+    let (scratch, directory) = scratch();
+    let at = scratch.path().join(name().as_str());
+    let old = publish(&directory, b"old").file;
+    old.set_modified(long_ago()).unwrap();
+    let [to_break, to_release, to_try] = [(), (), ()].map(|()| judge(&directory));
+    change(changed, &at);
+    let (before, all) = (std::fs::read(&at).ok(), files(scratch.path()));
+
+    let breaking = directory.replace(&name(), to_break, &claim(b"mine")).unwrap();
+    assert!(matches!(breaking, Breaking::Changed));
+    assert_eq!(directory.release(&name(), to_release, "t").unwrap(), Removal::Changed);
+    assert_eq!(directory.try_release(&name(), to_try).unwrap(), Some(Removal::Changed));
+    assert_eq!((std::fs::read(&at).ok(), files(scratch.path())), (before, all));
+}
+
+#[test]
+fn a_broken_lock_is_the_new_one_and_nothing_else_is_left() {
+    let (scratch, directory) = scratch();
+    let old = publish(&directory, b"old");
+    let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
+    let Breaking::Replaced(new) = breaking else { panic!("{breaking:?}") };
+    assert_ne!(new.identity, old.identity);
+    assert_eq!(judge(&directory).identity(), new.identity);
+    assert_eq!(judge(&directory).content(), b"new");
+    assert_eq!(files(scratch.path()), [name().as_str()]);
+    assert_eq!(old.file.metadata().unwrap().nlink(), 0);
+}
+
+// Hostile users.
+
+fn hold(at: &Path) -> Flock<File> {
+    let file = File::open(at).unwrap();
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno).unwrap()
+}
+
+#[test]
+fn a_strangers_flock_keeps_nobody_from_letting_go_but_a_breaker_steps_back() {
+    let (scratch, directory) = scratch();
+    let at = scratch.path().join(name().as_str());
+    publish(&directory, b"mine");
+    let stranger = hold(&at);
+    let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
+    assert!(matches!(breaking, Breaking::Contended));
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), None);
+    assert_eq!(std::fs::read(&at).unwrap(), b"mine");
+    assert_eq!(files(scratch.path()), [name().as_str()]);
+
+    assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Removed);
+    assert_eq!(files(scratch.path()), Vec::<String>::new());
+    drop(stranger);
+}
+
+/// What a release left that was killed at its last step, is released or broken like any lock;
+/// while it lasts, another release does not pass it.
+#[test]
+fn a_stand_in_is_not_passed_while_it_is_held_and_is_a_lock_when_it_is_not() {
+    let (scratch, directory) = scratch();
+    let at = scratch.path().join(name().as_str());
+    directory.publish(&name(), &Claim { mode: 0o544, ..claim(b"mine") }).unwrap();
+    let stranger = hold(&at);
+    assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Changed);
+    assert_eq!(std::fs::read(&at).unwrap(), b"mine");
+    drop(stranger);
+    assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Removed);
+}
+
+#[test]
+fn a_daemon_that_holds_its_own_lock_keeps_breakers_off_and_withdraws() {
+    let (scratch, directory) = scratch();
+    let Published { file, identity, modified } = publish(&directory, b"mine");
+    let held = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e).unwrap();
+    let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
+    assert!(matches!(breaking, Breaking::Contended));
+    let file = held.unlock().map_err(|(_, e)| e).unwrap();
+    let published = Published { file, identity, modified };
+    assert!(matches!(
+        directory.withdraw(&name(), published).unwrap(),
+        Withdrawal::Done(Removal::Removed)
+    ));
+    assert_eq!(files(scratch.path()), Vec::<String>::new());
+}
+
+/// File access of this thread as an ordinary user, without the rights of root: `setfsuid(2)`.
+fn as_user<T>(work: impl FnOnce() -> T) -> T {
+    let user = Uid::from_raw(54_321);
+    let root = setfsuid(user);
+    assert_eq!(setfsuid(user), user, "these tests run as root");
+    let result = work();
+    setfsuid(root);
+    result
+}
+
+fn open_to_all(mode: u32) -> (TempDir, Directory) {
+    let (scratch, directory) = scratch();
+    std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(mode)).unwrap();
+    (scratch, directory)
+}
+
+#[test]
+fn what_may_not_be_read_is_an_obstacle() {
+    let (scratch, directory) = open_to_all(0o1777);
+    let at = scratch.path().join(name().as_str());
+    std::fs::write(&at, "secret").unwrap();
+    std::fs::set_permissions(&at, PermissionsExt::from_mode(0o600)).unwrap();
+    let found = as_user(|| directory.read(&name(), 64)).unwrap();
+    assert!(matches!(found, Found::Obstacle(Obstacle::Unreadable)), "{found:?}");
+}
+
+fn assert_not_permitted<T: std::fmt::Debug>(result: Result<T, Error>) {
+    let error = result.unwrap_err();
+    assert!(error.is_not_permitted(), "{error}");
+}
+
+#[rstest]
+#[case::sticky(0o1777)]
+#[case::not_writable(0o755)]
+fn somebody_elses_lock_where_it_may_not_be_removed_stands(
+    #[case] mode: u32,
+    #[values(false, true)] held: bool,
+) {
+    let (scratch, directory) = open_to_all(mode);
+    let at = scratch.path().join(name().as_str());
+    publish(&directory, b"root's");
+    let stranger = held.then(|| hold(&at));
+    as_user(|| {
+        let breaking = directory.replace(&name(), judge(&directory), &claim(b"new"));
+        match &stranger {
+            None => assert_not_permitted(breaking),
+            Some(_) => assert!(matches!(breaking.unwrap(), Breaking::Contended)),
+        }
+        assert_not_permitted(directory.release(&name(), judge(&directory), "t"));
+    });
+    assert_eq!(std::fs::read(&at).unwrap(), b"root's");
+    assert_eq!(files(scratch.path()), [name().as_str()]);
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_gets_no_lock() {
+    let (scratch, directory) = open_to_all(0o755);
+    assert_not_permitted(as_user(|| directory.publish(&name(), &claim(b""))));
+    assert_eq!(files(scratch.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_directory_that_may_not_be_listed_can_be_used() {
+    let (scratch, _) = open_to_all(0o1733);
+    as_user(|| {
+        let directory = Directory::open(scratch.path()).unwrap();
+        publish(&directory, b"mine");
+        assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Removed);
+        assert_eq!(directory.names().unwrap_err().step, Step::List);
+    });
+}
+
+// Sweeping.
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn gone() -> Pid {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    Pid::new(child.id().into()).unwrap()
+}
+
+fn temporary(prefix: &str, maker: Pid) -> String {
+    format!("{prefix}.{maker}.0123456789abcdef.tmp")
+}
+
+#[rstest]
+#[case::old_and_gone(temporary("t", gone()), HOUR, true)]
+#[case::at_the_age(temporary("t", gone()), Duration::from_secs(60), true)]
+#[case::just_below_the_age(temporary("t", gone()), Duration::from_millis(59_999), false)]
+#[case::made_by_the_living(temporary("t", Pid::this()), HOUR, false)]
+#[case::another_prefix(temporary("u", gone()), HOUR, false)]
+#[case::a_lock("LCK..ttyS0".to_owned(), HOUR, false)]
+#[case::no_random_part(format!("t.{}.tmp", gone()), HOUR, false)]
+fn only_old_temporary_files_of_the_dead_are_swept(
+    #[case] file: String,
+    #[case] age: Duration,
+    #[case] swept: bool,
+) {
+    let (scratch, directory) = scratch();
+    let now = SystemTime::now();
+    File::create(scratch.path().join(&file)).unwrap().set_modified(now - age).unwrap();
+    assert_eq!(directory.sweep("t", now).unwrap(), usize::from(swept));
+    assert_eq!(files(scratch.path()).is_empty(), swept);
+}
+
+#[test]
+fn a_file_from_the_future_is_not_swept_when_the_clock_was_set_back() {
+    let (scratch, directory) = scratch();
+    let now = SystemTime::now();
+    let file = File::create(scratch.path().join(temporary("t", gone()))).unwrap();
+    file.set_modified(now + HOUR).unwrap();
+    assert_eq!(directory.sweep("t", now).unwrap(), 0);
+    assert_eq!(directory.sweep("t", now + 3 * HOUR).unwrap(), 1);
+}
+
+#[rstest]
+fn planted_things_are_neither_followed_nor_swept(
+    #[values(
+        Planted::LinkToFile,
+        Planted::DanglingLink,
+        Planted::Directory,
+        Planted::Fifo,
+        Planted::Socket,
+        Planted::Device
+    )]
+    planted: Planted,
+) {
+    let (scratch, directory) = scratch();
+    plant(planted, &scratch.path().join(temporary("t", gone())));
+    let all = files(scratch.path());
+    assert_eq!(directory.sweep("t", SystemTime::now() + HOUR).unwrap(), 0);
+    assert_eq!(files(scratch.path()), all);
+}
+
+#[test]
+fn names_are_those_of_the_directory() {
+    let (scratch, directory) = scratch();
+    for file in ["b", "a"] {
+        File::create(scratch.path().join(file)).unwrap();
+    }
+    let mut names = directory.names().unwrap();
+    names.sort();
+    assert_eq!(names, ["a", "b"].map(|name| Name::new(name).unwrap()));
+}
+
+// Descriptors.
+
+#[test]
+fn no_descriptor_goes_to_children() {
+    let (_scratch, directory) = scratch();
+    let published = publish(&directory, b"");
+    for file in [directory.as_fd(), published.file.as_fd()] {
+        let flags = FdFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFD).unwrap());
+        assert!(flags.contains(FdFlag::FD_CLOEXEC));
+    }
+}

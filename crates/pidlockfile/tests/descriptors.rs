@@ -1,0 +1,39 @@
+//! No descriptor stays open, whatever became of the attempt. Alone in its program: descriptors are
+//! counted over the whole process.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use pidlockfile::{Claim, Directory, Durability, Found, Judged, Name};
+
+fn judge(directory: &Directory, name: &Name) -> Judged {
+    match directory.read(name, 64).unwrap() {
+        Found::File(judged) => judged,
+        other @ (Found::Nothing | Found::Obstacle(_)) => panic!("found {other:?}"),
+    }
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn every_way_through_gives_its_descriptors_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    let name = Name::new("lock").unwrap();
+    let claim = Claim { content: b"x", mode: 0o644, prefix: "t", durability: Durability::Memory };
+    let before = open_descriptors();
+    for _ in 0..100 {
+        drop(directory.publish(&name, &claim).unwrap());
+        drop(directory.publish(&name, &claim).unwrap());
+        let late = judge(&directory, &name);
+        drop(directory.replace(&name, judge(&directory, &name), &claim).unwrap());
+        drop(directory.replace(&name, late, &claim).unwrap());
+        let held = judge(&directory, &name);
+        directory.try_release(&name, judge(&directory, &name)).unwrap();
+        directory.release(&name, held, "t").unwrap();
+        directory.publish(&name, &Claim { prefix: "no/prefix", ..claim }).unwrap_err();
+        directory.sweep("t", std::time::SystemTime::now()).unwrap();
+    }
+    assert_eq!(open_descriptors(), before);
+}

@@ -1,0 +1,104 @@
+//! Letting a lock go while others look at it: only the very file, and never past a breaker.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs::File;
+use std::path::Path;
+
+use nix::fcntl::{Flock, FlockArg};
+use pidlockfile::{
+    Claim, Directory, Durability, Found, Judged, Name, Publication, Published, Removal, Withdrawal,
+};
+use rstest::rstest;
+
+fn name() -> Name {
+    Name::new("lock").unwrap()
+}
+
+fn publish(directory: &Directory, words: &str) -> Published {
+    let claim = Claim {
+        content: words.as_bytes(),
+        mode: 0o644,
+        prefix: "t",
+        durability: Durability::Memory,
+    };
+    match directory.publish(&name(), &claim).unwrap() {
+        Publication::Published(published) => published,
+        Publication::AlreadyThere => panic!("the name was free"),
+    }
+}
+
+fn judge(directory: &Directory) -> Judged {
+    match directory.read(&name(), 64).unwrap() {
+        Found::File(judged) => judged,
+        other @ (Found::Nothing | Found::Obstacle(_)) => panic!("found {other:?}"),
+    }
+}
+
+fn hold(path: &Path) -> Flock<File> {
+    let file = File::open(path.join("lock")).unwrap();
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno).unwrap()
+}
+
+#[test]
+fn try_release_removes_the_judged_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    publish(&directory, "a");
+    let judged = judge(&directory);
+    assert_eq!(directory.try_release(&name(), judged).unwrap(), Some(Removal::Removed));
+    assert!(matches!(directory.read(&name(), 64).unwrap(), Found::Nothing));
+}
+
+#[test]
+fn try_release_steps_back_from_a_breaker_and_removes_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    publish(&directory, "a");
+    let breaker = hold(scratch.path());
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), None);
+    assert!(matches!(directory.read(&name(), 64).unwrap(), Found::File(_)));
+    drop(breaker);
+    let removal = directory.try_release(&name(), judge(&directory)).unwrap();
+    assert_eq!(removal, Some(Removal::Removed));
+}
+
+#[rstest]
+#[case::gone(None)]
+#[case::a_fresh_one(Some("b"))]
+#[case::a_fresh_one_with_the_same_words(Some("a"))]
+fn neither_way_removes_another_file(#[case] successor: Option<&str>) {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    let published = publish(&directory, "a");
+    let judged = judge(&directory);
+    std::fs::remove_file(scratch.path().join("lock")).unwrap();
+    let successor = successor.map(|words| publish(&directory, words));
+
+    assert_eq!(directory.try_release(&name(), judged).unwrap(), Some(Removal::Changed));
+    assert!(matches!(
+        directory.withdraw(&name(), published).unwrap(),
+        Withdrawal::Done(Removal::Changed)
+    ));
+    let there = scratch.path().join("lock").exists();
+    assert_eq!(there, successor.is_some());
+}
+
+#[test]
+fn withdraw_removes_what_was_published_and_hands_it_back_while_a_breaker_is_at_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    let published = publish(&directory, "a");
+    let breaker = hold(scratch.path());
+    let published = match directory.withdraw(&name(), published).unwrap() {
+        Withdrawal::Contended(published) => published,
+        Withdrawal::Done(removal) => panic!("a breaker was at it: {removal:?}"),
+    };
+    assert!(scratch.path().join("lock").exists());
+    drop(breaker);
+    assert!(matches!(
+        directory.withdraw(&name(), published).unwrap(),
+        Withdrawal::Done(Removal::Removed)
+    ));
+    assert!(!scratch.path().join("lock").exists());
+}

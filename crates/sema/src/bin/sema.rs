@@ -1,7 +1,0 @@
-//! `sema`: file-based semaphores for shell scripts. See sema(1).
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    sema::cli::sema()
-}

@@ -1,7 +1,0 @@
-//! `semats`: the semaphores of `sema` behind another command line. See semats(1).
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    sema::cli::semats()
-}

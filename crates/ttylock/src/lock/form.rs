@@ -1,0 +1,277 @@
+//! A device and the names of its lock files under every convention. Names in, names out.
+
+use pidlockfile::Name;
+
+use crate::device::node::{Numbers, Trail};
+use crate::device::os::{Case, DialIn, NameForm, System};
+
+/// The lock file names of one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forms {
+    /// The names under which a lock is written, in the order in which they are taken: those of
+    /// the real node first, so that two spellings of one device meet at the first file.
+    pub written: Vec<Name>,
+    /// Every other name under which some program may hold the device.
+    pub searched: Vec<Name>,
+}
+
+/// The device name is too long for a lock file name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSuchForm;
+
+/// Works out the names of the lock files of a device.
+///
+/// # Errors
+/// [`NoSuchForm`] when a name that must be written is longer than file names can be.
+pub fn forms(system: &System, trail: &Trail) -> Result<Forms, NoSuchForm> {
+    let mut forms = Forms::default();
+    for path in trail.every_name() {
+        for form in system.written {
+            let name = written_name(system, *form, path, trail);
+            add(&mut forms.written, Name::new(name).ok_or(NoSuchForm)?);
+        }
+        if system.dial_in_too == DialIn::Both {
+            for alias in aliases(system, path).take(1) {
+                add(&mut forms.written, Name::new(format!("LCK..{alias}")).ok_or(NoSuchForm)?);
+            }
+        }
+    }
+    for path in trail.every_name() {
+        search(&mut forms, system, path);
+        for alias in aliases(system, path) {
+            search_base(&mut forms, system, &alias);
+        }
+    }
+    if let Some((file_system, device)) = numbers(trail) {
+        let (major, minor) = (device.major, device.minor);
+        forms.seek(svr4(file_system, device));
+        forms.seek(format!("LCK.{major:03}.{minor:03}"));
+        forms.seek(format!("LCK.C.{major:03}.{minor:03}"));
+    }
+    Ok(forms)
+}
+
+fn fhs(path: &str) -> String {
+    format!("LCK..{}", base(path))
+}
+
+impl Forms {
+    /// A name under which the lock was written earlier, when more was known of the device.
+    pub(super) fn write_too(&mut self, name: Name) {
+        add(&mut self.written, name);
+    }
+
+    /// A name that cannot exist need not be looked for; one that is written is looked at anyway.
+    fn seek(&mut self, name: String) {
+        if let Some(name) = Name::new(name).filter(|name| !self.written.contains(name)) {
+            add(&mut self.searched, name);
+        }
+    }
+}
+
+fn add(names: &mut Vec<Name>, name: Name) {
+    if !names.contains(&name) {
+        names.push(name);
+    }
+}
+
+fn written_name(system: &System, form: NameForm, path: &str, trail: &Trail) -> String {
+    let name = match (form, numbers(trail)) {
+        (NameForm::Svr4, Some((file_system, device))) => return svr4(file_system, device),
+        (NameForm::Svr4, None) | (NameForm::Base, _) => fhs(path),
+        (NameForm::Underscore, _) => format!("LCK..{}", path.replace('/', "_")),
+        (NameForm::Colon, _) => format!("LCK..{}", path.replace('/', ":")),
+        (NameForm::QnxNode, _) => format!("LCK..0.{}", base(path)),
+    };
+    match (system.case, name.strip_prefix("LCK..")) {
+        (Case::Lower, Some(rest)) => format!("LCK..{}", rest.to_ascii_lowercase()),
+        (Case::Kept | Case::Lower, _) => name,
+    }
+}
+
+/// Every name-based form of one spelling.
+fn search(forms: &mut Forms, system: &System, path: &str) {
+    search_base(forms, system, base(path));
+    if path.contains('/') {
+        forms.seek(format!("LCK..{}", path.replace('/', "_")));
+        forms.seek(format!("LCK..{}", path.replace('/', ":")));
+    }
+}
+
+fn search_base(forms: &mut Forms, system: &System, base: &str) {
+    forms.seek(format!("LCK..{base}"));
+    forms.seek(format!("lk..{base}"));
+    forms.seek(format!("LK.{base}"));
+    if system.case == Case::Lower {
+        forms.seek(format!("LCK..{}", base.to_ascii_lowercase()));
+        forms.seek(format!("LCK..{}", last_letter_lower(base)));
+    }
+}
+
+/// The other names of the same line, the dial-in name first.
+fn aliases<'a>(system: &'a System, path: &'a str) -> impl Iterator<Item = String> + 'a {
+    let base = base(path);
+    let member = |prefix: &&str| base.starts_with(*prefix);
+    let family = system.families.iter().find_map(|family| {
+        // The longest beginning counts: `ttyd` before `tty`.
+        let own =
+            family.iter().filter(|prefix| member(prefix)).max_by_key(|prefix| prefix.len())?;
+        Some((*family, base.strip_prefix(own)?, *own))
+    });
+    family.into_iter().flat_map(|(family, unit, own)| {
+        family.iter().filter(move |prefix| **prefix != own).map(move |p| format!("{p}{unit}"))
+    })
+}
+
+fn base(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, base)| base)
+}
+
+/// Xenix and Taylor UUCP on SCO: only the last letter, which marks modem control.
+fn last_letter_lower(base: &str) -> String {
+    match base.char_indices().next_back() {
+        Some((at, last)) => format!("{}{}", &base[..at], last.to_ascii_lowercase()),
+        None => String::new(),
+    }
+}
+
+fn numbers(trail: &Trail) -> Option<(Numbers, Numbers)> {
+    trail.node.and_then(|node| Some((node.file_system, node.device?)))
+}
+
+fn svr4(file_system: Numbers, device: Numbers) -> String {
+    format!("LK.{:03}.{:03}.{:03}", file_system.major, device.major, device.minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::device::node::Node;
+    use crate::device::os::by_name;
+
+    fn trail(names: &[&str], numbers: Option<(u64, u64, u64)>) -> Trail {
+        let node = numbers.map(|(file_system, major, minor)| Node {
+            file_system: Numbers { major: file_system, minor: 0 },
+            inode: 1,
+            device: Some(Numbers { major, minor }),
+        });
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Trail { names, links: Vec::new(), node }
+    }
+
+    fn texts(names: &[Name]) -> Vec<&str> {
+        names.iter().map(Name::as_str).collect()
+    }
+
+    /// The table of forms in the contract: /dev/pts/3, number 136:3.
+    #[rstest]
+    #[case::fhs("LCK..3")]
+    #[case::underscore("LCK..pts_3")]
+    #[case::colon("LCK..pts:3")]
+    #[case::lk_dots("lk..3")]
+    #[case::lk("LK.3")]
+    #[case::svr4("LK.005.136.003")]
+    #[case::gensio("LCK.136.003")]
+    #[case::lockdev_103("LCK.C.136.003")]
+    fn looks_at_every_form(#[case] name: &str) {
+        let trail = trail(&["pts/3"], Some((5, 136, 3)));
+        let forms = forms(by_name("linux").unwrap(), &trail).unwrap();
+        let all = [texts(&forms.written), texts(&forms.searched)].concat();
+        assert_eq!(all.iter().filter(|found| **found == name).count(), 1, "{all:?}");
+    }
+
+    #[rstest]
+    #[case::plain(&["ttyS0"], &["LCK..ttyS0"])]
+    #[case::below(&["pts/3"], &["LCK..3", "LCK..pts_3", "LCK..pts:3"])]
+    #[case::link(&["modem", "ttyS0"], &["LCK..ttyS0", "LCK..modem"])]
+    #[case::by_id(
+        &["serial/by-id/usb-X", "ttyUSB0"],
+        &["LCK..ttyUSB0", "LCK..usb-X", "LCK..serial_by-id_usb-X", "LCK..serial:by-id:usb-X"]
+    )]
+    #[case::deep(&["usb/tts/0"], &["LCK..0", "LCK..usb_tts_0", "LCK..usb:tts:0"])]
+    fn linux_writes(#[case] names: &[&str], #[case] written: &[&str]) {
+        let forms = forms(by_name("linux").unwrap(), &trail(names, Some((5, 4, 64)))).unwrap();
+        assert_eq!(texts(&forms.written), written);
+    }
+
+    #[test]
+    fn links_known_from_elsewhere_are_written_too() {
+        let mut trail = trail(&["ttyUSB0"], None);
+        trail.add_links(["serial/by-id/usb-X".to_owned(), "ttyUSB0".to_owned()]);
+        let forms = forms(by_name("linux").unwrap(), &trail).unwrap();
+        let written =
+            ["LCK..ttyUSB0", "LCK..usb-X", "LCK..serial_by-id_usb-X", "LCK..serial:by-id:usb-X"];
+        assert_eq!(texts(&forms.written), written);
+    }
+
+    #[rstest]
+    #[case::linux("linux", "ttyS0", &["LCK..ttyS0"])]
+    #[case::freebsd("freebsd", "cuau0", &["LCK..cuau0"])]
+    #[case::netbsd("netbsd", "tty00", &["LCK..tty00"])]
+    #[case::openbsd("openbsd", "cua00", &["LCK..cua00"])]
+    #[case::macos("macos", "cu.usbserial-1", &["LCK..cu.usbserial-1"])]
+    #[case::solaris("solaris", "term/a", &["LK.005.020.131"])]
+    #[case::illumos("illumos", "term/a", &["LK.005.020.131"])]
+    #[case::aix("aix", "tty0", &["LCK..tty0"])]
+    #[case::hp_ux_dial_in("hp-ux", "ttyd0p0", &["LCK..ttyd0p0", "LCK..tty0p0"])]
+    #[case::hp_ux_dial_out("hp-ux", "cul0p0", &["LCK..cul0p0", "LCK..ttyd0p0"])]
+    #[case::irix("irix", "ttyd1", &["LCK..ttyd1"])]
+    #[case::sco("sco", "tty1A", &["LCK..tty1a"])]
+    #[case::unixware("unixware", "tty00", &["LK.005.020.131"])]
+    #[case::tru64("tru64", "tty00", &["LCK..tty00"])]
+    #[case::qnx("qnx", "ser1", &["LCK..0.ser1"])]
+    #[case::generic("generic", "ttyS0", &["LCK..ttyS0"])]
+    fn each_system_writes(#[case] os: &str, #[case] device: &str, #[case] written: &[&str]) {
+        let forms = forms(by_name(os).unwrap(), &trail(&[device], Some((5, 20, 131)))).unwrap();
+        assert_eq!(texts(&forms.written), written);
+    }
+
+    #[rstest]
+    #[case::linux("linux", "ttyS0", "LCK..cua0")]
+    #[case::linux_back("linux", "cua0", "LCK..ttyS0")]
+    #[case::freebsd("freebsd", "ttyu0", "LCK..cuau0")]
+    #[case::freebsd_usb("freebsd", "cuaU3", "LCK..ttyU3")]
+    #[case::macos("macos", "tty.usb", "LCK..cu.usb")]
+    #[case::openbsd("openbsd", "tty00", "LCK..cua00")]
+    #[case::hp_ux("hp-ux", "cua0p0", "LCK..culd0p0")]
+    #[case::hp_ux_longest("hp-ux", "cuad0p0", "LCK..cul0p0")]
+    #[case::sco_as_typed("sco", "tty1A", "LCK..tty1A")]
+    #[case::sco_last_letter("sco", "TTY1A", "LCK..TTY1a")]
+    fn pairs_and_spellings_are_searched(
+        #[case] os: &str,
+        #[case] device: &str,
+        #[case] other: &str,
+    ) {
+        let forms = forms(by_name(os).unwrap(), &trail(&[device], None)).unwrap();
+        assert!(texts(&forms.searched).contains(&other), "{:?}", forms.searched);
+    }
+
+    #[test]
+    fn numbers_give_way_to_the_name_where_the_node_is_gone() {
+        let forms = forms(by_name("solaris").unwrap(), &trail(&["term/a"], None)).unwrap();
+        assert_eq!(texts(&forms.written), ["LCK..a"]);
+    }
+
+    /// What is never a lock is never looked at, whatever the device is called.
+    #[rstest]
+    #[case("TM.X")]
+    #[case("ttyS0")]
+    #[case("pts/3")]
+    fn other_programs_temporary_files_are_not_locks(#[case] device: &str) {
+        let forms = forms(by_name("linux").unwrap(), &trail(&[device], Some((5, 4, 64)))).unwrap();
+        for name in forms.written.iter().chain(&forms.searched) {
+            let never = ["LTMP.", "TMP", "LCKTMP..", "TM.fax", "LOCKDEV", "lfpd."];
+            assert!(!never.iter().any(|prefix| name.as_str().starts_with(prefix)), "{name}");
+        }
+    }
+
+    #[rstest]
+    #[case::at_the_limit(250, true)]
+    #[case::one_over(251, false)]
+    fn names_are_bounded(#[case] length: usize, #[case] fits: bool) {
+        let name = "x".repeat(length);
+        assert_eq!(forms(by_name("linux").unwrap(), &trail(&[&name], None)).is_ok(), fits);
+    }
+}

@@ -1,0 +1,69 @@
+//! The locks of one device: which files they are, what they say, and taking and releasing them.
+//!
+//! `form` turns a device into the file names of every convention, `record` reads what lock
+//! files of every dialect say, `table` is the only place that joins both with the disk.
+
+pub mod flock;
+pub mod form;
+mod kept;
+pub mod places;
+pub mod record;
+pub mod seen;
+pub mod state;
+pub mod table;
+pub mod who;
+
+use pidlockfile::Pid;
+
+/// What became of a request. The reply table turns it into a code and a sentence; it carries no
+/// text, path or errno, so that a reply cannot leak one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Taken, or released.
+    Done,
+    /// Somebody else has it, it is not the asker's to release, or there is nothing to release.
+    Busy,
+    /// The lock directory cannot be written.
+    Denied,
+}
+
+/// What happened on the way to an [`Outcome`], for the journal only.
+///
+/// The text is for administrators: it names files and system errors, is built from cleaned
+/// names, and never reaches a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// How much it matters.
+    pub weight: Weight,
+    /// One line without control characters.
+    pub text: String,
+}
+
+/// How much an [`Event`] matters to an administrator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// Expected in daily work: taken, refused, released.
+    Info,
+    /// Worth a look: a lock stolen from the dead, an obstacle in the lock directory.
+    Notice,
+    /// Something an administrator should change: a directory that cannot be written or read.
+    Warning,
+}
+
+/// The answer to one LOCK or UNLOCK.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What the client is told.
+    pub outcome: Outcome,
+    /// What the journal is told, in order.
+    pub events: Vec<Event>,
+}
+
+/// A request that has passed every check that needs no disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The device as the client named it.
+    pub device: crate::device::name::DeviceName,
+    /// The process the lock belongs to.
+    pub pid: Pid,
+}

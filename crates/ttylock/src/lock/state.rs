@@ -1,0 +1,598 @@
+//! What we remember of the locks we wrote: when their holders started, so that a pid that was
+//! given out again is not taken for the holder; and under which names they were written, so that
+//! they can be released when the device and its links are gone.
+//!
+//! A lock file has room for a pid and nothing else. The rest is kept in the state directory, one
+//! symbolic link per device whose *target* is the record: making one is a single step, so there
+//! is no half-written record, and reading one opens nothing. The directory is ours alone; what
+//! somebody else puts there is not believed unless it fits the lock file to the letter.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{Mode, fstat};
+use nix::unistd::UnlinkatFlags;
+use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::{Identity, Name, Pid, process};
+
+use super::seen::Seen;
+
+/// The name of the note about what was seen: no lock file is called like this.
+const SEEN: &str = "seen";
+
+/// A record is written so late at most, however slow the machine is.
+const LATEST: Duration = Duration::from_secs(60);
+
+/// The state directory, or the lack of one: then no pid is ever thought to be reused.
+#[derive(Debug)]
+pub struct State {
+    handle: Option<OwnedFd>,
+    identity: Option<Identity>,
+    everybodys: bool,
+    /// Only we, or root, put anything there.
+    ours: bool,
+    here: Option<Here>,
+    starts: Starts,
+}
+
+/// When processes started, the last one remembered: a client that locks and unlocks all day is
+/// the same all day.
+#[derive(Debug)]
+enum Starts {
+    /// Each time anew: for a service of one session.
+    Asked,
+    /// As long as the witness shows that it is the same process.
+    Remembered(Option<Start>),
+}
+
+#[derive(Debug)]
+struct Start {
+    pid: Pid,
+    ticks: u64,
+    /// A file below `/proc/PID`, open since before `ticks` was read: it can be read as long as
+    /// that very process exists, whoever has its number later.
+    witness: File,
+}
+
+impl Starts {
+    fn of(&mut self, pid: Pid) -> Option<u64> {
+        let Self::Remembered(known) = self else { return process::start_time(pid) };
+        if let Some(start) = known.as_ref().filter(|known| known.pid == pid && known.exists()) {
+            return Some(start.ticks);
+        }
+        *known = None;
+        let witness = File::open(format!("/proc/{pid}/comm"));
+        let ticks = process::start_time(pid)?;
+        if let Ok(witness) = witness {
+            *known = Some(Start { pid, ticks, witness }).filter(Start::exists);
+        }
+        Some(ticks)
+    }
+}
+
+impl Start {
+    fn exists(&self) -> bool {
+        self.witness.read_at(&mut [0; 64], 0).is_ok_and(|length| length > 0)
+    }
+}
+
+/// The boot and pid namespace in which pids and start times mean something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Here {
+    /// The kernel's name for this boot.
+    pub boot: String,
+    /// The inode number of our pid namespace.
+    pub namespace: u64,
+}
+
+/// What is remembered of one lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Whose lock it is.
+    pub pid: Pid,
+    /// When that process started, in clock ticks since boot; `None` when there was no such
+    /// process, so that none that comes later is the holder.
+    pub start: Option<u64>,
+    /// The user it ran as then; `None` when nobody told, or in a record of an older version.
+    pub uid: Option<u32>,
+    /// Where both mean something.
+    pub here: Here,
+    /// The lock file this is about, and when it was written, in nanoseconds: another lock with
+    /// the same name and pid is not ours.
+    pub file: Identity,
+    /// See `file`.
+    pub written: u128,
+    /// The names of all lock files of this lock.
+    pub names: Vec<Name>,
+}
+
+/// One file of a new lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Its name.
+    pub name: Name,
+    /// Which file it is.
+    pub file: Identity,
+    /// When it was written, by its own time of change.
+    pub at: SystemTime,
+}
+
+/// What the memory says of the process that a lock file names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remembered {
+    /// Nothing is known of this lock: it is believed.
+    Nothing,
+    /// It is the process that took the lock, or may be.
+    Same,
+    /// The lock is ours, but its pid means a process of another pid namespace, which cannot be
+    /// seen from here: it may live, whatever our kernel says of the number.
+    Elsewhere,
+    /// The lock is ours, and its holder is gone: the pid was given out again.
+    Reused,
+}
+
+impl State {
+    /// Opens the state directory if there is one. One that everybody may write is left alone: what
+    /// we would find there may be anybody's, and `/tmp` is searched for locks as well.
+    #[must_use]
+    pub fn open(path: &Path) -> Self {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let handle = nix::fcntl::open(path, flags, Mode::empty()).ok();
+        let stat = handle.as_ref().and_then(|handle| fstat(handle).ok());
+        let everybodys =
+            stat.is_some_and(|stat| Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_IWOTH));
+        let handle = handle.filter(|_| !everybodys);
+        let identity = stat.map(|stat| Identity { device: stat.st_dev, inode: stat.st_ino });
+        let ours = stat.is_some_and(|stat| {
+            let owners = [0, nix::unistd::geteuid().as_raw()];
+            owners.contains(&stat.st_uid)
+                && !Mode::from_bits_truncate(stat.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
+        });
+        Self { handle, identity, everybodys, ours, ..Self::none() }
+    }
+
+    /// No state directory.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            handle: None,
+            identity: None,
+            everybodys: false,
+            ours: false,
+            here: None,
+            starts: Starts::Asked,
+        }
+    }
+
+    /// Which directory it is.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity
+    }
+
+    /// Whether there is a state directory, but one that everybody may write.
+    #[must_use]
+    pub fn is_everybodys(&self) -> bool {
+        self.everybodys
+    }
+
+    /// For a service that lives long: looks up less of what it knows.
+    #[must_use]
+    pub fn remembering_starts(self) -> Self {
+        Self { starts: Starts::Remembered(None), ..self }
+    }
+
+    /// What an earlier service has seen. Unlike a record, it fits no file to the letter; so it is
+    /// believed only where nobody but us and root can have written it.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        if !self.ours {
+            return Seen::default();
+        }
+        let read = |handle| nix::fcntl::readlinkat(handle, SEEN).ok();
+        let text = self.handle.as_ref().and_then(read);
+        text.and_then(|text| text.to_str().map(Seen::from_text)).unwrap_or_default()
+    }
+
+    /// Notes it for the next service. Where this fails, that has to look for itself.
+    pub fn note(&self, seen: &Seen) {
+        let handle = self.handle.as_ref().filter(|_| self.ours);
+        let (Some(handle), Some(text)) = (handle, seen.to_text()) else { return };
+        let _ = nix::unistd::unlinkat(handle, SEEN, UnlinkatFlags::NoRemoveDir);
+        let _ = nix::unistd::symlinkat(text.as_str(), handle, SEEN);
+    }
+
+    /// Remembers a lock under the name of each of its files: when its holder started, and all
+    /// the names. Without a state directory, or without `/proc`, this does nothing.
+    ///
+    /// `then` tells whether there was such a process when the lock was taken: one that came since
+    /// is not its holder. `stands` tells whether a file is still there: others may have released
+    /// the lock meanwhile, and would leave the record of it for ever.
+    ///
+    /// # Errors
+    /// When the record cannot be written; the lock is good all the same.
+    pub fn remember(
+        &mut self,
+        pid: Pid,
+        then: Liveness,
+        files: &[Written],
+        stands: impl Fn(&Written) -> bool,
+    ) -> Result<(), Errno> {
+        let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here).cloned()) else {
+            return Ok(());
+        };
+        let start = match then {
+            Liveness::Gone => None,
+            Liveness::Alive => self.starts.of(pid),
+        };
+        if start.is_none() && then == Liveness::Alive && liveness(pid) == Liveness::Alive {
+            // It lives, and we may not see since when: nothing to tell a later one from it.
+            return Ok(());
+        }
+        let uid = start.and_then(|_| process::owner(pid));
+        let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
+        for lock in files {
+            let Written { name, file, at } = lock;
+            let (here, names, file) = (here.clone(), names.clone(), *file);
+            let written = nanoseconds(*at);
+            let memory = Memory { pid, start, uid, here, file, written, names };
+            let text = memory.to_text();
+            match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
+                // Another process was faster: our lock is broken or released by now.
+                Err(Errno::EEXIST) if known(handle, name).is_some_and(|it| it.follows(&memory)) => {
+                    continue;
+                }
+                Err(Errno::EEXIST) => {
+                    nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
+                    nix::unistd::symlinkat(text.as_str(), handle, name.as_str())?;
+                }
+                outcome => outcome?,
+            }
+            // In this order: who releases the lock after our look removes the record, too.
+            if !stands(lock) {
+                self.forget_lock(name, file);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a lock file that is gone, unless the record is about another one.
+    pub fn forget_lock(&self, name: &Name, file: Identity) {
+        if self.memory(name).is_some_and(|memory| memory.file == file) {
+            self.forget(name);
+        }
+    }
+
+    /// Forgets a lock file that is gone.
+    pub fn forget(&self, name: &Name) {
+        if let Some(handle) = &self.handle {
+            // A record without its lock file is never believed, so a failure does no harm.
+            let _ = nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir);
+        }
+    }
+
+    /// Under which names the lock of this pid was written, if one of them was this.
+    #[must_use]
+    pub fn names(&self, name: &Name, pid: Pid) -> Vec<Name> {
+        let memory = self.memory(name).filter(|memory| memory.pid == pid);
+        memory.map(|memory| memory.names).unwrap_or_default()
+    }
+
+    fn memory(&self, name: &Name) -> Option<Memory> {
+        known(self.handle.as_ref()?, name)
+    }
+
+    /// Who the holder of the lock in `file` was, as long as there is such a file.
+    #[must_use]
+    pub fn user(&self, name: &Name, pid: Pid, file: Identity, written: SystemTime) -> Option<u32> {
+        self.memory_of(name, pid, file, written)?.uid
+    }
+
+    fn memory_of(
+        &self,
+        name: &Name,
+        pid: Pid,
+        file: Identity,
+        written: SystemTime,
+    ) -> Option<Memory> {
+        self.memory(name).filter(|memory| {
+            memory.pid == pid && memory.file == file && memory.written == nanoseconds(written)
+        })
+    }
+
+    /// Asks whether the process `pid`, as it is now, is the one that took the lock in `file`.
+    pub fn recall(
+        &mut self,
+        name: &Name,
+        pid: Pid,
+        file: Identity,
+        written: SystemTime,
+    ) -> Remembered {
+        let Some(memory) = self.memory_of(name, pid, file, written) else {
+            return Remembered::Nothing;
+        };
+        match here(&mut self.here) {
+            Some(here) => compare(&memory, here, process::start_time(pid)),
+            None => Remembered::Nothing,
+        }
+    }
+
+    /// Whether there is a state directory that may be written, for the journal.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.handle.as_ref().is_some_and(|handle| {
+            let access = nix::unistd::AccessFlags::W_OK;
+            nix::unistd::faccessat(handle, ".", access, AtFlags::AT_EACCESS).is_ok()
+        })
+    }
+}
+
+fn known(directory: &OwnedFd, name: &Name) -> Option<Memory> {
+    let text = nix::fcntl::readlinkat(directory, name.as_str()).ok()?;
+    Memory::from_text(text.to_str()?)
+}
+
+/// Where we are is read once, and only when it is needed.
+fn here(known: &mut Option<Here>) -> Option<&Here> {
+    if known.is_none() {
+        let boot = process::boot_id()?;
+        *known = Some(Here { boot, namespace: process::pid_namespace()? });
+    }
+    known.as_ref()
+}
+
+/// The rule, apart from where the facts come from.
+fn compare(memory: &Memory, here: &Here, start: Option<u64>) -> Remembered {
+    if memory.here.boot != here.boot {
+        return Remembered::Reused;
+    }
+    if memory.here.namespace != here.namespace {
+        return Remembered::Elsewhere;
+    }
+    match start {
+        None => Remembered::Same,
+        start if start == memory.start => Remembered::Same,
+        Some(_) => Remembered::Reused,
+    }
+}
+
+fn nanoseconds(time: SystemTime) -> u128 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
+}
+
+impl Memory {
+    /// Whether it is about a lock that was taken after the other's. One from far in the future was
+    /// left when the clock was set back.
+    fn follows(&self, other: &Self) -> bool {
+        let lead = self.written.checked_sub(other.written);
+        lead.is_some_and(|lead| lead > 0 && lead < LATEST.as_nanos())
+    }
+
+    fn to_text(&self) -> String {
+        let Self { pid, start, uid, here, file, written, names } = self;
+        let uid = uid.map(|uid| format!("uid={uid} ")).unwrap_or_default();
+        let Identity { device, inode } = file;
+        let start = start.map_or_else(|| "-".to_owned(), |ticks| ticks.to_string());
+        let Here { boot, namespace } = here;
+        let names: Vec<_> = names.iter().map(Name::as_str).collect();
+        // No file name holds a slash.
+        let names = names.join("/");
+        format!(
+            "{uid}pid={pid} start={start} boot={boot} pidns={namespace} \
+             file={device}:{inode}:{written} names={names}"
+        )
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let (uid, text) = match text.strip_prefix("uid=") {
+            None => (None, text),
+            Some(rest) => {
+                let (uid, text) = rest.split_once(' ')?;
+                (Some(uid.parse().ok()?), text)
+            }
+        };
+        let mut words = text.splitn(6, ' ');
+        let mut field = |key: &str| words.next()?.strip_prefix(key);
+        let pid = Pid::parse(field("pid=")?.as_bytes()).ok()?;
+        let start = match field("start=")? {
+            "-" => None,
+            ticks => Some(ticks.parse().ok()?),
+        };
+        let boot = field("boot=")?.to_owned();
+        let namespace = field("pidns=")?.parse().ok()?;
+        let mut file = field("file=")?.split(':');
+        let (device, inode) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
+        let written = file.next()?.parse().ok()?;
+        let file = Identity { device, inode };
+        let names = field("names=")?.split('/').map(Name::new).collect::<Option<_>>()?;
+        Some(Self { pid, start, uid, here: Here { boot, namespace }, file, written, names })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    fn memory(start: Option<u64>) -> Memory {
+        Memory {
+            pid: Pid::new(77).unwrap(),
+            start,
+            uid: start.map(|_| 1000),
+            here: Here { boot: "b-1".to_owned(), namespace: 5 },
+            file: Identity { device: 22, inode: 33 },
+            written: 44,
+            names: ["LCK..a", "LCK..b c"].into_iter().filter_map(Name::new).collect(),
+        }
+    }
+
+    #[rstest]
+    #[case::same_process(Some(9), "b-1", 5, Some(9), Remembered::Same)]
+    #[case::another_start(Some(9), "b-1", 5, Some(10), Remembered::Reused)]
+    #[case::was_nobody_then(None, "b-1", 5, Some(10), Remembered::Reused)]
+    #[case::another_boot(Some(9), "b-2", 5, Some(9), Remembered::Reused)]
+    #[case::another_namespace(Some(9), "b-1", 6, Some(10), Remembered::Elsewhere)]
+    #[case::another_boot_and_namespace(Some(9), "b-2", 6, Some(9), Remembered::Reused)]
+    #[case::start_is_hidden(Some(9), "b-1", 5, None, Remembered::Same)]
+    fn a_pid_is_the_holder_only_if_it_started_then(
+        #[case] start: Option<u64>,
+        #[case] boot: &str,
+        #[case] namespace: u64,
+        #[case] start_now: Option<u64>,
+        #[case] remembered: Remembered,
+    ) {
+        let here = Here { boot: boot.to_owned(), namespace };
+        assert_eq!(compare(&memory(start), &here, start_now), remembered);
+    }
+
+    #[rstest]
+    #[case(Some(9))]
+    #[case(None)]
+    fn records_survive_the_disk(#[case] start: Option<u64>) {
+        let memory = memory(start);
+        assert_eq!(Memory::from_text(&memory.to_text()), Some(memory));
+    }
+
+    #[test]
+    fn records_of_older_versions_are_read() {
+        let text = "pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/LCK..b c";
+        assert_eq!(Memory::from_text(text), Some(Memory { uid: None, ..memory(Some(9)) }));
+    }
+
+    #[rstest]
+    #[case::empty("")]
+    #[case::no_user("uid=x pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
+    #[case::other_order("start=9 pid=77 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
+    #[case::no_number("pid=77 start=x boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
+    #[case::pid_zero("pid=0 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
+    #[case::cut("pid=77 start=9 boot=b-1 pidns=5 file=22:33 names=LCK..a")]
+    #[case::no_names("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=")]
+    #[case::climbing_name("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/..")]
+    fn planted_records_are_not_read(#[case] text: &str) {
+        assert_eq!(Memory::from_text(text), None);
+    }
+
+    #[test]
+    fn a_record_is_about_one_file_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = State::open(dir.path());
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let file = Identity { device: 1, inode: 2 };
+        let (then, later) = (UNIX_EPOCH + Duration::from_secs(5), SystemTime::now());
+        let pid = Pid::this();
+        let other_name = Name::new("LCK..modem").unwrap();
+        let files = [&name, &other_name].map(|name| Written { name: name.clone(), file, at: then });
+        state.remember(pid, Liveness::Alive, &files, |_| true).unwrap();
+        state.remember(pid, Liveness::Alive, &files, |_| true).unwrap();
+        assert_eq!(state.names(&name, pid), [name.clone(), other_name.clone()]);
+        assert_eq!(state.names(&other_name, pid), [name.clone(), other_name]);
+        assert_eq!(state.recall(&name, pid, file, then), Remembered::Same);
+        assert_eq!(state.recall(&name, pid, file, later), Remembered::Nothing);
+        let other = Identity { inode: 3, ..file };
+        assert_eq!(state.recall(&name, pid, other, then), Remembered::Nothing);
+        state.forget(&name);
+        assert_eq!(state.recall(&name, pid, file, then), Remembered::Nothing);
+    }
+
+    #[test]
+    fn a_lock_for_nobody_is_not_the_lock_of_whoever_comes_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = State::open(dir.path());
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let file = Identity { device: 1, inode: 2 };
+        let then = SystemTime::now();
+        let files = [Written { name: name.clone(), file, at: then }];
+        // This very process came after the lock was taken, and before it was recorded.
+        state.remember(Pid::this(), Liveness::Gone, &files, |_| true).unwrap();
+        assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Reused);
+    }
+
+    #[rstest]
+    #[case::just_before(Duration::from_nanos(1), true)]
+    #[case::long_before(LATEST, true)]
+    #[case::just_after(Duration::from_nanos(1), false)]
+    #[case::in_the_future_before_the_clock_was_set_back(LATEST, false)]
+    fn only_a_lock_taken_since_keeps_its_record(#[case] distance: Duration, #[case] before: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = State::open(dir.path());
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let (file, now) = (Identity { device: 1, inode: 2 }, SystemTime::now());
+        let known = if before { now - distance } else { now + distance };
+        for (inode, at) in [(3, known), (2, now)] {
+            let file = Identity { inode, ..file };
+            let files = [Written { name: name.clone(), file, at }];
+            state.remember(Pid::this(), Liveness::Alive, &files, |_| true).unwrap();
+        }
+        let replaced = before || distance >= LATEST;
+        let expected = if replaced { Remembered::Same } else { Remembered::Nothing };
+        assert_eq!(state.recall(&name, Pid::this(), file, now), expected);
+    }
+
+    #[test]
+    fn a_lock_that_is_gone_leaves_no_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = State::open(dir.path());
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
+        let files = [Written { name: name.clone(), file, at }];
+        state.remember(Pid::this(), Liveness::Alive, &files, |_| false).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        state.remember(Pid::this(), Liveness::Alive, &files, |_| true).unwrap();
+        state.forget_lock(&name, Identity { inode: 3, ..file });
+        assert_eq!(state.recall(&name, Pid::this(), file, at), Remembered::Same);
+        state.forget_lock(&name, file);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_remembered_start_is_of_the_same_process_only() {
+        let mut starts = Starts::Remembered(None);
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::new(i64::from(child.id())).unwrap();
+        for pid in [Pid::this(), pid, pid, Pid::this(), pid] {
+            assert_eq!(starts.of(pid), process::start_time(pid));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(starts.of(pid), None);
+        assert_eq!(starts.of(Pid::this()), process::start_time(Pid::this()));
+    }
+
+    #[test]
+    fn what_anybody_may_have_written_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let (file, then) = (Identity { device: 1, inode: 2 }, SystemTime::now());
+        let files = [Written { name: name.clone(), file, at: then }];
+        let mut state = State::open(dir.path());
+        state.remember(Pid::this(), Liveness::Alive, &files, |_| true).unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let mut state = State::open(dir.path());
+        assert!(state.is_everybodys() && !state.is_open());
+        assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Nothing);
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o775)).unwrap();
+        let mut state = State::open(dir.path());
+        assert!(!state.is_everybodys() && state.is_open());
+        assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Same);
+    }
+
+    #[test]
+    fn without_a_state_directory_nothing_is_guessed() {
+        let mut state = State::open(Path::new("/nonexistent/state"));
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let file = Identity { device: 1, inode: 2 };
+        let then = SystemTime::now();
+        let files = [Written { name: name.clone(), file, at: then }];
+        assert_eq!(state.remember(Pid::this(), Liveness::Alive, &files, |_| true), Ok(()));
+        assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Nothing);
+        assert!(!state.is_open());
+    }
+}

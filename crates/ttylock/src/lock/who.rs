@@ -1,0 +1,351 @@
+//! Who holds a device, under which scheme, since when: everything the machine shows without
+//! opening the port. Changes nothing.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use pidlockfile::Pid;
+use pidlockfile::process::{Liveness, liveness, owner};
+
+use super::flock;
+use crate::device::node::{Node, Trail};
+
+/// As much of a command line as is shown, in characters.
+const COMMAND_CHARS: usize = 200;
+
+/// As many processes and descriptors as are looked at in one question.
+const DESCRIPTORS: usize = 1 << 17;
+
+/// Somebody, or something, that keeps a device busy, or did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The device, as a name below `/dev`; for a lock file whose device is unknown, what its name
+    /// says.
+    pub device: String,
+    /// By what it is held.
+    pub scheme: Scheme,
+    /// The process, if one is named.
+    pub pid: Option<Pid>,
+    /// The user the process belongs to, as a uid; of one that is gone, as far as it was noted.
+    pub user: Option<u32>,
+    /// The user the lock file belongs to, as a uid: often the holder, but not where a service
+    /// made it for him.
+    pub owner: Option<u32>,
+    /// The command line of the process, cleaned and cut; without one, what the lock file says.
+    pub command: Option<String>,
+    /// When the lock file was written. The kernel does not tell when a flock was taken.
+    pub since: Option<SystemTime>,
+    /// Whether the holder is still there.
+    pub standing: Standing,
+}
+
+/// The lock schemes of the field.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scheme {
+    /// A UUCP or FHS lock file, by name.
+    Uucp(PathBuf),
+    /// A lock file by device number, as SVR4, Solaris, gensio and liblockdev make them.
+    Svr4(PathBuf),
+    /// `flock(2)` on the device node.
+    Flock,
+    /// The device is open without any lock, as far as `/proc` lets the asker see.
+    Open,
+}
+
+/// Whether a holder is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The process exists.
+    Alive,
+    /// The process is gone, or its number was given to another: the next LOCK takes the device.
+    Stale,
+    /// The lock file names no process, or cannot be read.
+    Unknown,
+}
+
+impl Scheme {
+    /// The scheme of a lock file, by its name.
+    pub(super) fn of_file(path: PathBuf) -> Self {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if numbers_in(name).is_some() { Self::Svr4(path) } else { Self::Uucp(path) }
+    }
+
+    /// One word for tables and protocol: `uucp`, `svr4`, `flock`, `open`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Uucp(_) => "uucp",
+            Self::Svr4(_) => "svr4",
+            Self::Flock => "flock",
+            Self::Open => "open",
+        }
+    }
+
+    /// The lock file, if it is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Uucp(path) | Self::Svr4(path) => Some(path),
+            Self::Flock | Self::Open => None,
+        }
+    }
+}
+
+impl Standing {
+    /// `alive`, `stale` or `unknown`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Stale => "stale",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Holder {
+    /// Somebody of whom nothing is known but what he holds.
+    pub(super) fn unknown(device: &str, scheme: Scheme) -> Self {
+        Self {
+            device: device.to_owned(),
+            scheme,
+            pid: None,
+            user: None,
+            owner: None,
+            command: None,
+            since: None,
+            standing: Standing::Unknown,
+        }
+    }
+
+    /// Who took a flock. It is held even when its taker is gone: by whoever inherited it.
+    fn by_flock(device: &str, holder: flock::Holder) -> Self {
+        let mut shown = Self::unknown(device, Scheme::Flock);
+        if let flock::Holder::Process(pid) = holder {
+            shown = Self::process(device, Scheme::Flock, pid);
+            if shown.standing == Standing::Stale {
+                shown.standing = Standing::Unknown;
+            }
+        }
+        shown
+    }
+
+    /// A process that holds a device without a lock file.
+    fn process(device: &str, scheme: Scheme, pid: Pid) -> Self {
+        Self {
+            device: device.to_owned(),
+            scheme,
+            pid: Some(pid),
+            user: owner(pid),
+            owner: None,
+            command: command(pid),
+            since: None,
+            standing: match liveness(pid) {
+                Liveness::Alive => Standing::Alive,
+                Liveness::Gone => Standing::Stale,
+            },
+        }
+    }
+}
+
+/// The holders by flock, and those who merely have the device open, of one device.
+pub(super) fn without_lock_files(trail: &Trail) -> Vec<Holder> {
+    let Some(node) = trail.node else { return Vec::new() };
+    let device = trail.real();
+    let mut holders: Vec<Holder> = flock::holders(&node)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|holder| Holder::by_flock(device, holder))
+        .collect();
+    for (pid, _) in openers(&|found| same_device(found, &node)) {
+        if !holders.iter().any(|holder| holder.pid == Some(pid)) {
+            holders.push(Holder::process(device, Scheme::Open, pid));
+        }
+    }
+    holders
+}
+
+fn same_device(found: &fs::Metadata, node: &Node) -> bool {
+    let numbers = |device: u64| (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    match node.device {
+        Some(device) => {
+            found.file_type().is_char_device()
+                && numbers(found.rdev()) == (device.major, device.minor)
+        }
+        None => {
+            found.ino() == node.inode
+                && numbers(found.dev()) == (node.file_system.major, node.file_system.minor)
+        }
+    }
+}
+
+/// Every process that has a matching file open, as far as its descriptors may be seen, once.
+fn openers(matches: &dyn Fn(&fs::Metadata) -> bool) -> Vec<(Pid, fs::Metadata)> {
+    let mut found: Vec<(Pid, fs::Metadata)> = Vec::new();
+    let mut budget = DESCRIPTORS;
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|n| Pid::parse(n.as_bytes()).ok())
+        else {
+            continue;
+        };
+        for descriptor in fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten() {
+            budget = budget.saturating_sub(1);
+            if budget == 0 {
+                return found;
+            }
+            // Following the link looks at the open file; it does not open it again.
+            let Ok(metadata) = fs::metadata(descriptor.path()) else { continue };
+            if matches(&metadata) {
+                found.push((pid, metadata));
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The serial devices below `dev_dir`: name and node of each. Pseudo-terminals and consoles are
+/// left out; nobody locks those by habit.
+pub(super) fn serial_devices(dev_dir: &Path) -> Vec<(String, Node)> {
+    let mut devices: Vec<(String, Node)> = fs::read_dir(dev_dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok().filter(|name| is_serial(name))?;
+            let metadata = entry.metadata().ok().filter(|m| m.file_type().is_char_device())?;
+            Some((name, Node::of(&metadata)))
+        })
+        .collect();
+    devices.sort_by(|a, b| a.0.cmp(&b.0));
+    devices
+}
+
+/// `ttyS0`, `ttyUSB0`, `ttyACM0`, `rfcomm0`, but not `tty1`.
+fn is_serial(name: &str) -> bool {
+    let kind = name.strip_prefix("tty").or_else(|| name.strip_prefix("cua")).unwrap_or(name);
+    name.starts_with("rfcomm")
+        || (kind != name && kind.starts_with(|c: char| c.is_ascii_uppercase()))
+}
+
+/// Holders by flock of all the devices, from one reading of the kernel's list, and programs that
+/// merely have one of them open.
+pub(super) fn all_without_lock_files(devices: &[(String, Node)]) -> Vec<Holder> {
+    let mut holders = Vec::new();
+    let list = flock::list().unwrap_or_default();
+    for (name, node) in devices {
+        let found = flock::holders_in(&list, node);
+        holders.extend(found.into_iter().map(|holder| Holder::by_flock(name, holder)));
+    }
+    let known = |found: &fs::Metadata| devices.iter().any(|(_, node)| same_device(found, node));
+    for (pid, found) in openers(&known) {
+        let Some((name, _)) = devices.iter().find(|(_, node)| same_device(&found, node)) else {
+            continue;
+        };
+        let listed = |holder: &Holder| holder.pid == Some(pid) && holder.device == *name;
+        if !holders.iter().any(listed) {
+            holders.push(Holder::process(name, Scheme::Open, pid));
+        }
+    }
+    holders
+}
+
+/// Which device a lock file is about, by its name alone; numbers are looked up among the devices.
+pub(super) fn device_of(file: &str, devices: &[(String, Node)]) -> Option<String> {
+    if let Some((major, minor)) = numbers_in(file) {
+        let numbers = |node: &Node| node.device.map(|device| (device.major, device.minor));
+        let known = devices.iter().find(|(_, node)| numbers(node) == Some((major, minor)));
+        return Some(known.map_or_else(|| format!("{major}:{minor}"), |(name, _)| name.clone()));
+    }
+    let name = ["LCK..", "lk..", "LK."].iter().find_map(|prefix| file.strip_prefix(prefix))?;
+    let never = ["", ".", "TM."].iter().any(|other| name == *other || name.starts_with("TM."));
+    let own_pid_file = name.strip_prefix('.').is_some_and(|pid| Pid::parse(pid.as_bytes()).is_ok());
+    (!never && !own_pid_file).then(|| name.replace(':', "/"))
+}
+
+/// `LK.005.136.003`, `LCK.136.003` and `LCK.C.136.003`: the device's numbers.
+fn numbers_in(file: &str) -> Option<(u64, u64)> {
+    let number = |text: &str| {
+        let digits = text.len() >= 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().ok())?
+    };
+    let words: Vec<&str> = file.split('.').collect();
+    match words.as_slice() {
+        ["LK", _, major, minor] | ["LCK", "C", major, minor] | ["LCK", major, minor] => {
+            Some((number(major)?, number(minor)?))
+        }
+        _ => None,
+    }
+}
+
+/// The command line of a process as one line of printable ASCII.
+#[must_use]
+pub fn command(pid: Pid) -> Option<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|line| !line.is_empty());
+    let line = line.or_else(|| fs::read(format!("/proc/{pid}/comm")).ok())?;
+    let text: String = line
+        .iter()
+        .map(|byte| match byte {
+            0 | b'\n' => ' ',
+            byte if byte.is_ascii_graphic() || *byte == b' ' => char::from(*byte),
+            _ => '?',
+        })
+        .take(COMMAND_CHARS)
+        .collect();
+    Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::device::node::Numbers;
+
+    #[rstest]
+    #[case::fhs("LCK..ttyS0", Some("ttyS0"))]
+    #[case::underscore("LCK..pts_3", Some("pts_3"))]
+    #[case::colon("LCK..pts:3", Some("pts/3"))]
+    #[case::lk("LK.ttyS0", Some("ttyS0"))]
+    #[case::lk_dots("lk..ttyS0", Some("ttyS0"))]
+    #[case::svr4("LK.005.004.064", Some("ttyS0"))]
+    #[case::gensio("LCK.004.064", Some("ttyS0"))]
+    #[case::lockdev("LCK.C.004.064", Some("ttyS0"))]
+    #[case::unknown_number("LCK.188.000", Some("188:0"))]
+    #[case::lockdev_pid_file("LCK...1234", None)]
+    #[case::mgetty_temporary("LCK..TM.a1b2c3", None)]
+    #[case::freebsd_temporary("LCKTMP..12", None)]
+    #[case::kermit_temporary("LTMP.00012", None)]
+    #[case::lockdev_semaphore("LOCKDEV", None)]
+    #[case::ours("lfpd.12.0123456789abcdef.tmp", None)]
+    #[case::nothing("LCK..", None)]
+    fn names_tell_their_device(#[case] file: &str, #[case] device: Option<&str>) {
+        let numbers = Some(Numbers { major: 4, minor: 64 });
+        let file_system = Numbers { major: 0, minor: 5 };
+        let node = Node { file_system, inode: 1, device: numbers };
+        let devices = [("ttyS0".to_owned(), node)];
+        assert_eq!(device_of(file, &devices).as_deref(), device);
+    }
+
+    #[rstest]
+    #[case("ttyS0", true)]
+    #[case("ttyUSB12", true)]
+    #[case("ttyACM0", true)]
+    #[case("cuaS0", true)]
+    #[case("rfcomm0", true)]
+    #[case("tty", false)]
+    #[case("tty1", false)]
+    #[case("ptmx", false)]
+    #[case("null", false)]
+    fn serial_lines_are_known_by_name(#[case] name: &str, #[case] serial: bool) {
+        assert_eq!(is_serial(name), serial);
+    }
+
+    #[test]
+    fn a_process_has_a_command_line() {
+        assert!(command(Pid::this()).is_some_and(|line| line.contains("ttylock")));
+    }
+}

@@ -1,0 +1,51 @@
+//! Runs a command while something is held in the name of the command's own process.
+//!
+//! A lock that names the *command's* process, not its wrapper's, tells the truth even when the
+//! wrapper is killed: the command is at work, and the lock is stale the moment it ends. For that
+//! the process must exist before the lock does. So the wrapper starts itself again as a process
+//! that stands by ([`Standby`]), takes the lock in that process's name, and gives the word over a
+//! pipe; the process then becomes the command (execve(2) keeps the number and the start time). If
+//! the wrapper dies first, the pipe closes and the command never runs.
+//!
+//! Meanwhile the wrapper's signals are something to wait for ([`Signals`]), so that none arrives
+//! between taking a lock and knowing that it was taken, and all that arrive are handed on.
+//!
+//! This crate holds nothing itself, writes nothing to any descriptor but its pipe, and never
+//! starts a command by way of a shell.
+//!
+//! ```no_run
+//! use std::ffi::OsString;
+//!
+//! # fn take(pid: u32) {}
+//! # fn release(pid: u32) {}
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // First of all: are we the process that stands by?
+//! if let Some(refusal) = wrapcmd::take_over(std::env::args_os().skip(1)) {
+//!     eprintln!("hold: {refusal}");
+//!     std::process::exit(refusal.code().unwrap_or(1).into());
+//! }
+//! let command: Vec<OsString> = std::env::args_os().skip(1).collect();
+//! let signals = wrapcmd::Signals::catch()?;
+//! let standby = wrapcmd::Standby::start("hold", &command, &signals)?;
+//! let pid = standby.pid();
+//! take(pid);
+//! let running = standby.go(&[("HELD", "yes")]);
+//! running.attend(&signals);
+//! // Its number is still its own: what is released can be nobody else's.
+//! release(pid);
+//! std::process::exit(running.end()?.into());
+//! # }
+//! ```
+
+mod command;
+pub mod exit;
+mod json;
+mod output;
+mod signals;
+mod standby;
+
+pub use command::{Refusal, execute, take_over};
+pub use json::Value;
+pub use output::print;
+pub use signals::{Arrived, Sender, Signals, Woken, hold_off, is_ignored, pause};
+pub use standby::{Running, Standby};
