@@ -5,6 +5,7 @@ mod conversation;
 #[cfg(test)]
 mod daemon;
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -13,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use conversation::{Ground, TRANSCRIPTS, Transcript, ended};
 use daemon::{CLOSING, Client, Daemon, Holder, Nobody, flock_is_held, many_descriptors, own};
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
-use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
+use nix::sys::socket::{MsgFlags, Shutdown, recv, setsockopt, shutdown, sockopt};
 use rstest::rstest;
 use testbed::{LIMIT, until};
 
@@ -242,6 +244,49 @@ fn a_flood_of_commands_does_not_keep_anybody_from_work() {
         assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
         assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
     }
+}
+
+#[expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+/// A stale lock that somebody holds by `flock(2)`, for ever or while it is being broken.
+fn contended(daemon: &Daemon, device: &str) -> Flock<File> {
+    let path = daemon.ground.path("lock").join(format!("LCK..{device}"));
+    std::fs::write(&path, "  99999999\n").unwrap();
+    Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusive).unwrap()
+}
+
+/// Who asks for a contended lock waits by himself: the answer of a client who came later is there
+/// first. The best of several, since the machine may be busy for as long as the whole wait takes.
+#[rstest]
+fn a_contended_lock_keeps_nobody_waiting(#[values("lock", "unlock")] verb: &str) {
+    let daemon = Daemon::start(&[]);
+    let _held = contended(&daemon, "ttyS1");
+    let mut honest = daemon.on_tcp().greeted();
+    let is_first = (0..10).any(|_| {
+        let mut asking = daemon.on_unix().greeted();
+        assert_eq!(asking.ask("noop"), DONE);
+        asking.say(&format!("{verb} ttyS1 {}", own()));
+        assert_eq!(honest.ask("noop"), DONE);
+        let stream = asking.stream.get_ref().as_raw_fd();
+        let said = recv(stream, &mut [0; 1], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK);
+        assert_eq!(asking.line(), BUSY);
+        said == Err(nix::errno::Errno::EAGAIN)
+    });
+    assert!(is_first, "the contended lock was answered first, each time");
+}
+
+/// It is had when the other lets go within a moment.
+#[test]
+fn a_contended_lock_is_tried_again() {
+    let daemon = Daemon::start(&[]);
+    let got = (0..20).any(|_| {
+        let held = contended(&daemon, "ttyS1");
+        let mut asking = daemon.on_unix().greeted();
+        asking.say(&format!("lock ttyS1 {}", own()));
+        assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
+        drop(held);
+        asking.line() == DONE
+    });
+    assert!(got);
 }
 
 /// A client that does not take its answers is not read from, and takes no memory.

@@ -43,6 +43,8 @@ pub(super) enum Phase {
     Waiting,
     /// In the line of those who ask who holds what.
     Surveying,
+    /// Its request is tried again a moment later.
+    Retrying,
 }
 
 /// How one turn ended.
@@ -60,6 +62,8 @@ pub(super) enum Turn {
     Waits,
     /// Somebody has to look who holds this.
     Asks(Option<DeviceName>),
+    /// The request is to be tried again after this time.
+    Retries(Duration),
     /// It is over.
     Over,
 }
@@ -89,12 +93,14 @@ impl Connection {
     pub(super) fn greet(&mut self, service: &mut Service) -> Turn {
         match service.attend(&mut self.client, &mut &[][..]) {
             Need::Send(line) => self.say(line.as_bytes()),
-            Need::Receive | Need::Close | Need::Patience | Need::Survey(_) => {}
+            Need::Receive | Need::Close | Need::Patience | Need::Survey(_) | Need::Retry(_) => {}
         }
         match service.attend(&mut self.client, &mut &[][..]) {
             Need::Close => Turn::Over,
             _ if !self.output.is_empty() => Turn::Blocked,
-            Need::Send(_) | Need::Receive | Need::Patience | Need::Survey(_) => Turn::Quiet,
+            Need::Send(_) | Need::Receive | Need::Patience | Need::Survey(_) | Need::Retry(_) => {
+                Turn::Quiet
+            }
         }
     }
 
@@ -146,6 +152,10 @@ impl Connection {
                     return Some(Turn::Waits);
                 }
                 Need::Survey(device) => return Some(Turn::Asks(device)),
+                Need::Retry(pause) => {
+                    self.spoke = true;
+                    return Some(Turn::Retries(pause));
+                }
                 Need::Close => return Some(Turn::Over),
                 Need::Send(line) => {
                     self.say(line.as_bytes());
@@ -211,7 +221,7 @@ impl Connection {
     /// When its time is over, if it goes on as it does.
     pub(super) fn deadline(&self, idle_timeout: Duration) -> Option<Instant> {
         match self.phase {
-            Phase::Waiting | Phase::Surveying => None,
+            Phase::Waiting | Phase::Surveying | Phase::Retrying => None,
             Phase::Sending(since) => since.checked_add(idle_timeout),
             Phase::Open => {
                 let idle = self.served.checked_add(idle_timeout);

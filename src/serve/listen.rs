@@ -6,7 +6,7 @@
 //! who say most come last. Only the answer to STAT takes longer than a moment: there is one at a
 //! time, and they take at most a part of the daemon's time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -130,6 +130,8 @@ struct Daemon<'s> {
     more: VecDeque<Token>,
     /// Those within an endless line, and when they are next looked at.
     skipping: VecDeque<(Instant, Token)>,
+    /// Those whose request is tried again, and when.
+    retries: BTreeSet<(Instant, Token)>,
     surveys: VecDeque<(Token, Option<DeviceName>)>,
     survey_after: Instant,
     ends: Ends,
@@ -191,6 +193,7 @@ impl<'s> Daemon<'s> {
             connections: Connections::default(),
             more: VecDeque::new(),
             skipping: VecDeque::new(),
+            retries: BTreeSet::new(),
             surveys: VecDeque::new(),
             survey_after: now,
             ends: Ends::of_up_to(shares.watched),
@@ -226,6 +229,7 @@ impl<'s> Daemon<'s> {
                 self.happened(event.data(), event.events(), is_crowded, now);
             }
             self.slice(is_crowded, now);
+            self.retry(now);
             self.try_waiters();
             self.survey();
             self.sweep(now);
@@ -243,6 +247,7 @@ impl<'s> Daemon<'s> {
             return EpollTimeout::ZERO;
         }
         let skipping = self.skipping.front().map(|(moment, _)| *moment);
+        let retry = self.retries.first().map(|(moment, _)| *moment);
         let survey = (!self.surveys.is_empty()).then_some(self.survey_after);
         let end = match self.settings.stay {
             Stay::WhileNeeded if self.crowd.is_empty() => {
@@ -252,6 +257,7 @@ impl<'s> Daemon<'s> {
         };
         let moments = [
             skipping,
+            retry,
             survey,
             end,
             self.accept_after,
@@ -394,7 +400,7 @@ impl<'s> Daemon<'s> {
     fn ready(&mut self, token: Token, flags: EpollFlags, is_crowded: bool, now: Instant) {
         let Some(connection) = self.connections.find(token) else { return };
         match connection.phase {
-            Phase::Surveying => return,
+            Phase::Surveying | Phase::Retrying => return,
             Phase::Waiting => {
                 let gone = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
                 if !flags.intersects(gone) {
@@ -446,6 +452,11 @@ impl<'s> Daemon<'s> {
             Turn::Waits => {
                 connection.phase = Phase::Waiting;
                 Some(EpollFlags::EPOLLRDHUP)
+            }
+            Turn::Retries(pause) => {
+                connection.phase = Phase::Retrying;
+                self.retries.insert((now.checked_add(pause).unwrap_or(now), token));
+                None
             }
             Turn::Asks(device) => {
                 connection.phase = Phase::Surveying;
@@ -501,6 +512,18 @@ impl<'s> Daemon<'s> {
         Some(connection)
     }
 
+    /// The requests that were contended, those of the earliest moment first, some in each round.
+    fn retry(&mut self, now: Instant) {
+        for _ in 0..ATTEMPTED {
+            let Some((moment, token)) = self.retries.first().copied() else { return };
+            if moment > now {
+                return;
+            }
+            self.retries.remove(&(moment, token));
+            self.turn(token, false, now);
+        }
+    }
+
     /// A piece of work for those who have much to say.
     fn slice(&mut self, is_crowded: bool, now: Instant) {
         while self.skipping.front().is_some_and(|(moment, _)| *moment <= now) {
@@ -510,7 +533,7 @@ impl<'s> Daemon<'s> {
         }
         // Those that come back to the line in this slice have their turn in the next one.
         for _ in 0..self.more.len() {
-            if Instant::now().saturating_duration_since(now) >= SLICE && is_crowded {
+            if Instant::now().saturating_duration_since(now) >= SLICE {
                 return;
             }
             let Some(token) = self.more.pop_front() else { return };
@@ -690,6 +713,10 @@ impl<'s> Daemon<'s> {
         }
         for token in self.connections.tokens() {
             if let Some(connection) = self.connections.find(token) {
+                if connection.phase == Phase::Retrying {
+                    connection.client.retry_no_more();
+                    connection.phase = Phase::Open;
+                }
                 if connection.phase == Phase::Open {
                     self.turn(token, false, Instant::now());
                 }

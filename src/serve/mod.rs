@@ -26,8 +26,9 @@ use crate::protocol::session::{Session, Standing, Step};
 use crate::protocol::status::{Report, Scope};
 use ttylock::device::name::DeviceName;
 use ttylock::limits::PUT_OFF;
+use ttylock::lock::backoff::{Backoff, Contention};
 use ttylock::lock::table::Table;
-use ttylock::lock::{Answer, Outcome, Request};
+use ttylock::lock::{Answer, Contended, Outcome, Request};
 use waiting::Waiting;
 use waking::Change;
 
@@ -50,6 +51,8 @@ pub struct Client {
     session: Session,
     peer: Result<Peer, Stranger>,
     id: WaiterId,
+    /// The attempts of the request that is being answered.
+    backoff: Backoff,
 }
 
 /// What a connection is to do next.
@@ -64,6 +67,8 @@ pub enum Need {
     Patience,
     /// Call [`Service::survey`] when there is time for it.
     Survey(Option<DeviceName>),
+    /// Ask again after this time: another process is breaking a lock of the device.
+    Retry(Duration),
     /// Close the connection.
     Close,
 }
@@ -141,7 +146,7 @@ impl Service {
                 Session::refuse(self.identity.clone())
             }
         };
-        Client { session, peer, id }
+        Client { session, peer, id, backoff: Backoff::default() }
     }
 
     /// Tells the journal why nothing can be served.
@@ -170,12 +175,16 @@ impl Service {
                     client.session.vouch(standing);
                 }
                 Step::Lock(request) => {
-                    let outcome = self.lock(&client.peer, &request);
-                    client.session.answer(outcome);
+                    let answer = self.lock(&client.peer, &request, client.backoff.contention());
+                    if let Err(pause) = client.take(answer) {
+                        return Need::Retry(pause);
+                    }
                 }
                 Step::Unlock(request) => {
-                    let outcome = self.unlock(&client.peer, &request);
-                    client.session.answer(outcome);
+                    let answer = self.unlock(&client.peer, &request, client.backoff.contention());
+                    if let Err(pause) = client.take(answer) {
+                        return Need::Retry(pause);
+                    }
                 }
                 Step::Wait(request, seconds) => {
                     let Some(names) = self.table.names_of(&request.device) else {
@@ -191,11 +200,16 @@ impl Service {
     }
 
     /// Nobody overtakes those who wait.
-    fn lock(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> Outcome {
+    fn lock(
+        &mut self,
+        peer: &Result<Peer, Stranger>,
+        request: &Request,
+        contention: Contention,
+    ) -> Result<Outcome, Contended> {
         if self.is_waited_for(request) {
-            return Outcome::Busy;
+            return Ok(Outcome::Busy);
         }
-        let answer = self.table.lock(request);
+        let answer = self.table.attempt_lock(request, contention);
         self.told(peer, answer)
     }
 
@@ -207,15 +221,20 @@ impl Service {
         names.is_some_and(|names| self.waiting.queue.is_waited_for(&names.real))
     }
 
-    fn unlock(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> Outcome {
-        let answer = self.table.unlock(request);
-        let outcome = self.told(peer, answer);
+    fn unlock(
+        &mut self,
+        peer: &Result<Peer, Stranger>,
+        request: &Request,
+        contention: Contention,
+    ) -> Result<Outcome, Contended> {
+        let answer = self.table.attempt_unlock(request, contention);
+        let outcome = self.told(peer, answer)?;
         if outcome == Outcome::Done && !self.waiting.queue.is_empty() {
             if let Some(names) = self.table.names_of(&request.device) {
                 self.waiting.queue.wake(&names.real, Instant::now());
             }
         }
-        outcome
+        Ok(outcome)
     }
 
     /// Looks who holds a device, or any: the answer to [`Need::Survey`]. It takes a while, as
@@ -235,12 +254,13 @@ impl Service {
     /// Tries to take a device for the first who waits for it. The client has its answer unless
     /// the outcome is busy.
     fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
-        let answer = self.table.lock(&attempt.request);
+        // The next look is the next attempt.
+        let answer = self.table.attempt_lock(&attempt.request, Contention::Decides);
         let blocker = self.table.blocker();
-        let outcome = match answer.outcome {
+        let outcome = match answer {
             // Asked again and again, it would fill the journal.
-            Outcome::Busy => Outcome::Busy,
-            Outcome::Done | Outcome::Denied => self.told(&client.peer, answer),
+            Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Outcome::Busy,
+            Ok(answer) => self.told(&client.peer, Ok(answer)).unwrap_or(Outcome::Busy),
         };
         self.waiting.tried(attempt, outcome, blocker, Instant::now());
         if outcome != Outcome::Busy {
@@ -289,13 +309,21 @@ impl Service {
     }
 
     /// Tells the journal what happened, and returns what the client is told.
-    fn told(&mut self, peer: &Result<Peer, Stranger>, answer: Answer) -> Outcome {
+    fn told(
+        &mut self,
+        peer: &Result<Peer, Stranger>,
+        answer: Result<Answer, Contended>,
+    ) -> Result<Outcome, Contended> {
+        let (outcome, events) = match answer {
+            Ok(Answer { outcome, events }) => (Ok(outcome), events),
+            Err(Contended { events }) => (Err(Contended::default()), events),
+        };
         if let Ok(peer) = peer {
-            for event in answer.events {
+            for event in events {
                 self.tell(event.weight.into(), format_args!("{peer}: {}", event.text));
             }
         }
-        answer.outcome
+        outcome
     }
 }
 
@@ -309,6 +337,23 @@ impl Client {
     /// The user at the other end, where the kernel tells.
     fn user(&self) -> Option<u32> {
         self.peer.as_ref().ok().and_then(Peer::uid)
+    }
+
+    /// Takes the answer to its request, or says when to ask again.
+    fn take(&mut self, answer: Result<Outcome, Contended>) -> Result<(), Duration> {
+        match answer {
+            Ok(outcome) => {
+                self.backoff = Backoff::default();
+                self.session.answer(outcome);
+                Ok(())
+            }
+            Err(_) => Err(self.backoff.pause()),
+        }
+    }
+
+    /// The next attempt of its request is the last.
+    fn retry_no_more(&mut self) {
+        self.backoff = Backoff::used_up();
     }
 
     fn is_on_tcp(&self) -> bool {

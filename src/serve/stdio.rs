@@ -151,6 +151,7 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
             Need::Survey(device) => service.survey(&mut client, device.as_ref()),
             // With one client there is nobody to wait among, and WAIT is not offered.
             Need::Patience => return,
+            Need::Retry(pause) => std::thread::sleep(pause),
             Need::Receive => {
                 if !std::mem::replace(&mut prepared, true) {
                     service.prepare();

@@ -3,6 +3,7 @@
 //! `form` turns a device into the file names of every convention, `record` reads what lock
 //! files of every dialect say, `table` is the only place that joins both with the disk.
 
+pub mod backoff;
 pub mod flock;
 pub mod form;
 mod kept;
@@ -55,6 +56,14 @@ pub enum Weight {
 pub struct Answer {
     /// What the client is told.
     pub outcome: Outcome,
+    /// What the journal is told, in order.
+    pub events: Vec<Event>,
+}
+
+/// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking it
+/// this very moment, and there will be an answer a moment later.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contended {
     /// What the journal is told, in order.
     pub events: Vec<Event>,
 }

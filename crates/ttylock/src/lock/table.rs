@@ -16,6 +16,7 @@ use pidlockfile::{
     Published, Removal, Withdrawal,
 };
 
+use super::backoff::{Backoff, Contention};
 use super::form::{Forms, forms};
 use super::kept::Kept;
 use super::places::{Open, Place};
@@ -23,7 +24,7 @@ use super::record::{self, READ_LIMIT};
 use super::seen::Seen;
 use super::state::{Remembered, State, Written};
 use super::who::{self, Holder, Scheme, Standing};
-use super::{Answer, Event, Outcome, Request, Weight, flock};
+use super::{Answer, Contended, Event, Outcome, Request, Weight, flock};
 use crate::device::links::Links;
 use crate::device::name::DeviceName;
 use crate::device::node::{Astray, Trail, follow};
@@ -45,10 +46,6 @@ const TEMPORARY: &str = "lfpd";
 /// How often a name is tried again when others change it between our look and our step. Each
 /// time means that somebody else got further, so this is a bound on trouble, not on waiting.
 const ATTEMPTS: usize = 64;
-
-/// How often, and how long apart, a lock that another process is breaking right now is tried again.
-const CONTENDED_ATTEMPTS: usize = 20;
-const CONTENDED_PAUSE: Duration = Duration::from_millis(1);
 
 /// Where locks are written and looked for.
 #[derive(Clone, Debug)]
@@ -136,7 +133,13 @@ enum Stale {
 }
 
 /// The reason to stop on the way to a lock or its release.
-type Stop = Outcome;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Busy,
+    Denied,
+    /// Another process holds `flock(2)` on a stale lock: most likely it is breaking it.
+    Contended,
+}
 
 impl Table {
     /// Opens nothing yet: directories that cannot be opened show in the answers.
@@ -310,15 +313,59 @@ impl Table {
         self.blocker
     }
 
-    /// Takes every lock file of the device for the pid, or none.
+    /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds:
+    /// for a caller who serves nobody else.
     pub fn lock(&mut self, request: &Request) -> Answer {
-        let outcome = self.try_lock(request).err().unwrap_or(Outcome::Done);
+        self.with_pauses(|table, contention| table.attempt_lock(request, contention))
+    }
+
+    /// Removes every lock file of the device that holds this pid or a dead one. Sleeps as
+    /// [`Table::lock`] does.
+    pub fn unlock(&mut self, request: &Request) -> Answer {
+        self.with_pauses(|table, contention| table.attempt_unlock(request, contention))
+    }
+
+    fn with_pauses(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self, Contention) -> Result<Answer, Contended>,
+    ) -> Answer {
+        let mut backoff = Backoff::default();
+        let mut events = Vec::new();
+        loop {
+            match attempt(self, backoff.contention()) {
+                Ok(answer) => {
+                    events.extend(answer.events);
+                    return Answer { outcome: answer.outcome, events };
+                }
+                Err(contended) => events.extend(contended.events),
+            }
+            std::thread::sleep(backoff.pause());
+        }
+    }
+
+    /// One attempt at [`Table::lock`]. Never sleeps: the caller comes back as [`Backoff`] says.
+    ///
+    /// # Errors
+    /// [`Contended`], only with [`Contention::ComesBack`]: nothing was taken.
+    pub fn attempt_lock(
+        &mut self,
+        request: &Request,
+        contention: Contention,
+    ) -> Result<Answer, Contended> {
+        let outcome = self.try_lock(request, contention).map(|()| Outcome::Done);
         self.answer(outcome)
     }
 
-    /// Removes every lock file of the device that holds this pid or a dead one.
-    pub fn unlock(&mut self, request: &Request) -> Answer {
-        let outcome = self.try_unlock(request).unwrap_or_else(|stop| stop);
+    /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`].
+    ///
+    /// # Errors
+    /// [`Contended`], only with [`Contention::ComesBack`]: nothing of the asker's was there.
+    pub fn attempt_unlock(
+        &mut self,
+        request: &Request,
+        contention: Contention,
+    ) -> Result<Answer, Contended> {
+        let outcome = self.try_unlock(request, contention);
         self.answer(outcome)
     }
 
@@ -396,15 +443,21 @@ impl Table {
         Some(holder)
     }
 
-    fn answer(&mut self, outcome: Outcome) -> Answer {
-        Answer { outcome, events: std::mem::take(&mut self.journal) }
+    fn answer(&mut self, outcome: Result<Outcome, Stop>) -> Result<Answer, Contended> {
+        let events = std::mem::take(&mut self.journal);
+        match outcome {
+            Ok(outcome) => Ok(Answer { outcome, events }),
+            Err(Stop::Busy) => Ok(Answer { outcome: Outcome::Busy, events }),
+            Err(Stop::Denied) => Ok(Answer { outcome: Outcome::Denied, events }),
+            Err(Stop::Contended) => Err(Contended { events }),
+        }
     }
 
     fn say(&mut self, weight: Weight, text: String) {
         self.journal.push(Event { weight, text });
     }
 
-    fn try_lock(&mut self, request: &Request) -> Result<(), Stop> {
+    fn try_lock(&mut self, request: &Request, contention: Contention) -> Result<(), Stop> {
         self.blocker = None;
         let holder = liveness(request.pid);
         let (trail, forms) = self.names(request)?;
@@ -413,8 +466,8 @@ impl Table {
         let taken = self
             .refuse_invented(&trail, &open.own)
             .and_then(|()| self.refuse_flock(&trail, request.pid))
-            .and_then(|()| self.clear_searched(&mut open, &forms))
-            .and_then(|()| self.take_written(&open.own, &forms, request));
+            .and_then(|()| self.clear_searched(&mut open, &forms, contention))
+            .and_then(|()| self.take_written(&open.own, &forms, request, contention));
         self.open = Some(open);
         let published = taken?;
         self.remember_later(&forms, (request.pid, holder), &published);
@@ -436,12 +489,12 @@ impl Table {
                 Astray::Unreachable => "cannot be looked at",
             };
             self.say(Weight::Notice, format!("refused {device}: it {reason}"));
-            Outcome::Denied
+            Stop::Denied
         })?;
         self.add_links(&mut trail);
         let forms = forms(self.places.system, &trail).map_err(|_| {
             self.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
-            Outcome::Denied
+            Stop::Denied
         })?;
         Ok((trail, forms))
     }
@@ -467,7 +520,7 @@ impl Table {
         let absent = self.seen.as_ref().map_or(&[][..], |seen| &seen.absent);
         let mut open = Open::all(lock_dir, search_dirs, absent).map_err(|error| {
             self.say(Weight::Warning, format!("no lock can be written: {error}"));
-            Outcome::Denied
+            Stop::Denied
         })?;
         self.keep_records_apart(&mut open);
         Ok(open)
@@ -513,7 +566,7 @@ impl Table {
         let (device, dir) = (trail.real(), own.path.display());
         let text = format!("refused {device}: there is no such device, and {dir} is full of locks");
         self.say(Weight::Notice, text);
-        Err(Outcome::Denied)
+        Err(Stop::Denied)
     }
 
     /// Programs that lock the open port leave no file; the kernel's list shows them.
@@ -548,7 +601,7 @@ impl Table {
             flock::Holder::Unseen => "a process that cannot be seen".to_owned(),
         };
         self.say(Weight::Info, format!("{device} is busy: flock held by {by}"));
-        Outcome::Busy
+        Stop::Busy
     }
 
     /// What cannot be seen is said once, not guessed.
@@ -563,10 +616,15 @@ impl Table {
 
     /// Looks at every name that is not going to be written. What is found dead is removed; if it
     /// may not be removed, it is stepped over where it stands.
-    fn clear_searched(&mut self, open: &mut Open, forms: &Forms) -> Result<(), Stop> {
+    fn clear_searched(
+        &mut self,
+        open: &mut Open,
+        forms: &Forms,
+        contention: Contention,
+    ) -> Result<(), Stop> {
         let now = SystemTime::now();
         for name in &forms.searched {
-            self.clear(&open.own, name, now)?;
+            self.clear(&open.own, name, now, contention)?;
         }
         for place in &mut open.others {
             if place.is_lockless(lockless(&self.seen), now) {
@@ -574,7 +632,7 @@ impl Table {
             }
             for name in forms.written.iter().chain(&forms.searched) {
                 if !place.is_open_to_all() || self.may_be_a_lock(place, name) {
-                    self.clear(place, name, now)?;
+                    self.clear(place, name, now, contention)?;
                 }
             }
         }
@@ -605,8 +663,13 @@ impl Table {
         false
     }
 
-    fn clear(&mut self, place: &Place, name: &Name, now: SystemTime) -> Result<(), Stop> {
-        let mut patience = Patience::default();
+    fn clear(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        now: SystemTime,
+        contention: Contention,
+    ) -> Result<(), Stop> {
         for _ in 0..ATTEMPTS {
             match self.judge(place, name, now) {
                 Verdict::Free => return Ok(()),
@@ -614,8 +677,10 @@ impl Table {
                 Verdict::Stale(judged, stale) => match self.remove(place, name, judged, stale) {
                     Some(Removal::Removed) => return Ok(()),
                     Some(Removal::Changed) => {}
-                    None if patience.is_at_its_end() => break,
-                    None => {}
+                    None => match contention {
+                        Contention::ComesBack => return Err(Stop::Contended),
+                        Contention::Decides => break,
+                    },
                 },
             }
         }
@@ -653,6 +718,7 @@ impl Table {
         own: &Place,
         forms: &Forms,
         request: &Request,
+        contention: Contention,
     ) -> Result<Vec<Published>, Stop> {
         let content = record::write(self.places.system.content, request.pid);
         let claim = Claim {
@@ -663,7 +729,7 @@ impl Table {
         };
         let mut taken: Vec<Published> = Vec::with_capacity(forms.written.len());
         for name in &forms.written {
-            match self.take(own, name, &claim) {
+            match self.take(own, name, &claim, contention) {
                 Ok(published) => taken.push(published),
                 Err(stop) => {
                     self.give_back(own, forms, &taken);
@@ -674,8 +740,13 @@ impl Table {
         Ok(taken)
     }
 
-    fn take(&mut self, own: &Place, name: &Name, claim: &Claim<'_>) -> Result<Published, Stop> {
-        let mut patience = Patience::default();
+    fn take(
+        &mut self,
+        own: &Place,
+        name: &Name,
+        claim: &Claim<'_>,
+        contention: Contention,
+    ) -> Result<Published, Stop> {
         for _ in 0..ATTEMPTS {
             match own.directory.publish(name, claim) {
                 Ok(Publication::Published(published)) => return Ok(published),
@@ -693,8 +764,10 @@ impl Table {
                     return Ok(published);
                 }
                 Ok(Breaking::Changed) => {}
-                Ok(Breaking::Contended) if patience.is_at_its_end() => break,
-                Ok(Breaking::Contended) => {}
+                Ok(Breaking::Contended) => match contention {
+                    Contention::ComesBack => return Err(Stop::Contended),
+                    Contention::Decides => break,
+                },
                 Err(error) => return Err(self.cannot_break(own, name, stale, &error)),
             }
         }
@@ -728,7 +801,7 @@ impl Table {
         self.unrecorded.push(Unrecorded { pid, then, files: files.collect() });
     }
 
-    fn try_unlock(&mut self, request: &Request) -> Result<Outcome, Stop> {
+    fn try_unlock(&mut self, request: &Request, contention: Contention) -> Result<Outcome, Stop> {
         let (trail, mut forms) = self.names(request)?;
         let mut open = self.open()?;
         for name in self.names_written(&forms, request.pid) {
@@ -742,7 +815,11 @@ impl Table {
             self.forget(&vacant);
         }
         let (device, pid) = (trail.real(), request.pid);
-        Ok(if tally.own > 0 || (tally.removed > 0 && tally.busy == 0) {
+        if tally.own == 0 && tally.contended > 0 && contention == Contention::ComesBack {
+            return Err(Stop::Contended);
+        }
+        let stands = tally.busy.saturating_add(tally.contended) > 0;
+        Ok(if tally.own > 0 || (tally.removed > 0 && !stands) {
             self.say(Weight::Info, format!("unlocked {device} for pid {pid}"));
             Outcome::Done
         } else if tally.failed > 0 {
@@ -780,9 +857,9 @@ impl Table {
         // In the reverse order of taking: whoever meets the first name still finds it held.
         for name in forms.written.iter().chain(&forms.searched).rev() {
             if !self.withdraw(&open.own, name, pid, &mut tally) {
-                let stood = (tally.busy, tally.failed);
+                let stood = tally.stood();
                 self.release(&open.own, name, pid, now, &mut tally);
-                if stood != (tally.busy, tally.failed) {
+                if stood != tally.stood() {
                     tally.standing.push(name.clone());
                 }
             }
@@ -824,7 +901,7 @@ impl Table {
         now: SystemTime,
         tally: &mut Tally,
     ) {
-        let mut patience = Patience::default();
+        let mut is_contended = false;
         for _ in 0..ATTEMPTS {
             let found = place.directory.read(name, READ_LIMIT);
             let Ok(Found::File(judged)) = found else {
@@ -845,12 +922,12 @@ impl Table {
                     Verdict::Stale(judged, _) => judged,
                 }
             };
-            // A living owner lets go whoever holds the file by flock: nobody breaks his lock. A
-            // dead one's lock may be just being broken, however long that takes on a busy
-            // machine, and then it is the breaker's.
+            // A living owner lets go whoever holds the file by flock: nobody breaks his lock, so
+            // there is nobody to wait for. A dead one's lock may be just being broken, however
+            // long that takes on a busy machine, and then it is the breaker's.
             let living = own && liveness(pid) == Liveness::Alive;
             let spent = judged.try_clone();
-            let removal = if living && patience.is_over() {
+            let removal = if living && is_contended {
                 place.directory.release(name, judged, TEMPORARY).map(Some)
             } else {
                 place.directory.try_release(name, judged)
@@ -865,11 +942,11 @@ impl Table {
             drop(spent);
             match removal {
                 Ok(Some(Removal::Removed | Removal::Changed)) => {}
-                Ok(None) if patience.is_at_its_end() && !living => {
-                    tally.busy += 1;
+                Ok(None) if living => is_contended = true,
+                Ok(None) => {
+                    tally.contended += 1;
                     return;
                 }
-                Ok(None) => {}
                 Err(error) => {
                     self.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
                     tally.failed += 1;
@@ -928,12 +1005,12 @@ impl Table {
             self.blocker = Some(pid);
         }
         self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
-        Outcome::Busy
+        Stop::Busy
     }
 
     fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {
         self.say(Weight::Warning, format!("no lock can be written: {error}"));
-        Outcome::Denied
+        Stop::Denied
     }
 
     fn cannot_break(
@@ -946,7 +1023,7 @@ impl Table {
         let file = place.name(name);
         let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
         self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
-        Outcome::Busy
+        Stop::Busy
     }
 }
 
@@ -984,25 +1061,6 @@ impl Drop for Table {
     }
 }
 
-/// How long another process that is breaking the same lock is waited for: breaking takes
-/// microseconds, but anybody may hold `flock(2)` on a world-readable file for ever.
-#[derive(Debug, Default)]
-struct Patience(usize);
-
-impl Patience {
-    fn is_at_its_end(&mut self) -> bool {
-        self.0 += 1;
-        if self.0 <= CONTENDED_ATTEMPTS {
-            std::thread::sleep(CONTENDED_PAUSE);
-        }
-        self.is_over()
-    }
-
-    fn is_over(&self) -> bool {
-        self.0 > CONTENDED_ATTEMPTS
-    }
-}
-
 /// What became of the files of a device when it was unlocked.
 #[derive(Debug, Default)]
 struct Tally {
@@ -1010,8 +1068,16 @@ struct Tally {
     own: usize,
     busy: usize,
     failed: usize,
+    /// Stale, and somebody else is at it.
+    contended: usize,
     /// Those in our own directory that are still there: the records are about these.
     standing: Vec<Name>,
+}
+
+impl Tally {
+    fn stood(&self) -> (usize, usize, usize) {
+        (self.busy, self.failed, self.contended)
+    }
 }
 
 impl std::fmt::Display for Busy {

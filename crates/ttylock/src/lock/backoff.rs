@@ -1,0 +1,68 @@
+//! How long a request waits for another process that is breaking the same lock file. Counts
+//! only: no clock, no sleep.
+//!
+//! Breaking takes microseconds, but anybody may hold `flock(2)` on a world-readable file for ever.
+
+use std::time::Duration;
+
+/// The pauses between the attempts of one request: some 30 milliseconds in all.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(1),
+    Duration::from_millis(2),
+    Duration::from_millis(4),
+    Duration::from_millis(8),
+    Duration::from_millis(16),
+];
+
+/// What an attempt does at a lock file that somebody else holds by `flock(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contention {
+    /// It ends there: the caller comes back a moment later.
+    ComesBack,
+    /// It answers without waiting any longer.
+    Decides,
+}
+
+/// The attempts of one request that met a contended lock file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backoff {
+    attempts: usize,
+}
+
+impl Backoff {
+    /// After the last pause.
+    #[must_use]
+    pub fn used_up() -> Self {
+        Self { attempts: PAUSES.len() }
+    }
+
+    /// How the next attempt is to be made.
+    #[must_use]
+    pub fn contention(self) -> Contention {
+        if self.attempts < PAUSES.len() { Contention::ComesBack } else { Contention::Decides }
+    }
+
+    /// The pause before the next attempt; each call is one attempt that was contended.
+    pub fn pause(&mut self) -> Duration {
+        let pause = PAUSES.get(self.attempts).copied().unwrap_or_default();
+        self.attempts = self.attempts.saturating_add(1);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_comes_to_an_end() {
+        let mut backoff = Backoff::default();
+        let mut pauses = Vec::new();
+        while backoff.contention() == Contention::ComesBack {
+            pauses.push(backoff.pause());
+        }
+        assert_eq!(pauses, PAUSES);
+        assert_eq!(backoff, Backoff::used_up());
+        assert!((20..50).contains(&pauses.iter().sum::<Duration>().as_millis()));
+    }
+}
