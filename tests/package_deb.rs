@@ -147,7 +147,7 @@ fn it_works_where_it_is_installed() {
 fn it_goes_without_a_trace() {
     let (said, code) = package().run(
         "dpkg --no-triggers --purge lfpd >/dev/null
-         find /etc /usr /run /var/lib/systemd -xdev -iname '*lfp*' -newer /package.deb
+         find /etc /usr /run /var/lib/systemd -xdev -iname '*lfp*' -newer /packages
          ls -d /run/lfpd 2>/dev/null || echo gone
          getent passwd lfpd | cut -d: -f1",
     );

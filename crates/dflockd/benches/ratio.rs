@@ -9,8 +9,8 @@ mod floor;
 #[path = "server/mod.rs"]
 mod server;
 
-use dflockd::client::ServerAddress;
-use dflockd::load::{Length, Plan, Report};
+use dflock::ServerAddress;
+use dflock::load::{Length, Plan, Report};
 use floor::FLOOR_WORD;
 use nix::unistd::{SysconfVar, sysconf};
 use server::Server;
@@ -71,7 +71,7 @@ fn load(server: &Server, connections: u32, length: Duration) -> Result<Measured,
     plan.length = Length::Time(length);
     plan.warm_up = WARM_UP;
     let before = cpu_time(server.child.id())?;
-    let report: Report = dflockd::load::run(&plan)?;
+    let report: Report = dflock::load::run(&plan)?;
     let cpu = cpu_time(server.child.id())?.saturating_sub(before);
     if !report.refusals.is_empty() || report.closed > 0 || report.overlaps > 0 {
         return Err(format!("the server did not behave:\n{report}").into());

@@ -10,9 +10,9 @@
 //! http ─▶ server, wire, engine  numbers and a page for people; only reads, through the server's Handle
 //! config                        flags and environment → Config
 //! journal                       log lines on standard error
-//!
-//! bin/dflock ─▶ client, load    the other end of the wire; knows nothing of server or engine
 //! ```
+//!
+//! The other end of the wire is the crate `dflock`; neither needs the other.
 //!
 //! A second store behind the same commands joins in `server::core`: connections reach locks only
 //! through its `admit`, `ask`, `leave` and `drain`, the timer through `turn`. `ask` answers at once
@@ -25,12 +25,10 @@
 //! [`server::Handle`]: the handle gives the `stats` body, the numbers, the roster of holders and
 //! waiters and the draining flag, and may be cloned into any task or thread.
 
-pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod engine;
 pub mod http;
 pub mod journal;
-pub mod load;
 pub mod server;
 pub mod wire;

@@ -31,3 +31,9 @@ mod metrics;
 #[cfg(test)]
 #[path = "http/paths.rs"]
 mod paths;
+
+/// The program under test.
+#[cfg(test)]
+fn dflockd() -> &'static str {
+    env!("CARGO_BIN_EXE_dflockd")
+}

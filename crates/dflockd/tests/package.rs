@@ -1,11 +1,11 @@
-//! The Debian package: built by `cargo deb`, installed into a system of its own (this one's files,
+//! The Debian packages of server and client: built by `cargo deb`, installed into a system of its own (this one's files,
 //! with everything that is written kept apart), checked, started, used and removed there.
 
 use std::sync::OnceLock;
 
 use testbed::Package;
 
-/// What the package is expected to install, in order.
+/// What the packages are expected to install, in order.
 const FILES: &str = "\
 /etc/default/dflockd
 /usr/bin/dflock
@@ -13,6 +13,9 @@ const FILES: &str = "\
 /usr/lib/systemd/system/dflockd.socket
 /usr/sbin/dflockd
 /usr/share/bash-completion/completions/dflock
+/usr/share/doc/dflock/README.md
+/usr/share/doc/dflock/changelog.Debian.gz
+/usr/share/doc/dflock/copyright
 /usr/share/doc/dflockd/README.md
 /usr/share/doc/dflockd/changelog.Debian.gz
 /usr/share/doc/dflockd/copyright
@@ -22,17 +25,20 @@ const FILES: &str = "\
 /usr/share/zsh/vendor-completions/_dflock
 ";
 
-/// The package, built once.
-fn package() -> &'static Package {
-    static PACKAGE: OnceLock<Package> = OnceLock::new();
-    PACKAGE.get_or_init(|| Package::build("dflockd", &[], env!("CARGO_TARGET_TMPDIR")))
+/// Both packages, built once.
+fn packages() -> &'static Package {
+    static PACKAGES: OnceLock<Package> = OnceLock::new();
+    PACKAGES.get_or_init(|| {
+        let build = |name| Package::build(name, &[], env!("CARGO_TARGET_TMPDIR"));
+        build("dflockd").and(build("dflock"))
+    })
 }
 
 #[test]
 fn all_of_it_is_installed() {
-    let (said, code) = package().run(
-        "for file in $(dpkg -L dflockd); do [ -d $file ] || echo $file; done | LC_ALL=C sort
-         dpkg --verify dflockd
+    let (said, code) = packages().run(
+        "for file in $(dpkg -L dflock dflockd); do [ -d $file ] || echo $file; done | LC_ALL=C sort -u
+         dpkg --verify dflock dflockd
          for page in 'dflock' 'dflockd'; do man $page | head -1 >&2; done
          dflock --version; dflockd --version",
     );
@@ -49,7 +55,7 @@ fn all_of_it_is_installed() {
 /// the threshold is in tenths.
 #[test]
 fn its_units_are_good() {
-    let (said, code) = package().run(
+    let (said, code) = packages().run(
         "systemd-analyze verify --recursive-errors=yes dflockd.socket dflockd.service
          echo verified
          systemctl is-enabled dflockd.socket || true
@@ -65,7 +71,7 @@ fn its_units_are_good() {
 /// grow across a restart, nobody is refused meanwhile, and settings come from /etc/default.
 #[test]
 fn it_works_where_it_is_installed() {
-    let (said, code) = package().boot(
+    let (said, code) = packages().boot(
         r#"
         nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
         systemctl enable --now dflockd.socket 2>/dev/null
@@ -93,11 +99,11 @@ fn it_works_where_it_is_installed() {
 
 #[test]
 fn it_goes_without_a_trace() {
-    let (said, code) = package().run(
+    let (said, code) = packages().run(
         "mkdir -p /var/lib/private/dflockd; touch /var/lib/private/dflockd/fence
-         dpkg --no-triggers --purge dflockd >/dev/null
+         dpkg --no-triggers --purge dflockd dflock >/dev/null
          find /etc /usr /run /var/lib/private /var/lib/systemd -xdev -iname '*dflock*' \
-             -newer /package.deb
+             -newer /packages
          echo gone",
     );
     assert_eq!(code, Some(0), "{said}");

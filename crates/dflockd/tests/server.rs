@@ -34,3 +34,9 @@ mod start;
 #[cfg(test)]
 #[path = "server/stop.rs"]
 mod stop;
+
+/// The program under test.
+#[cfg(test)]
+fn dflockd() -> &'static str {
+    env!("CARGO_BIN_EXE_dflockd")
+}

@@ -6,10 +6,10 @@ use std::process::Command;
 
 use crate::peers::workspace;
 
-/// A package of the workspace that was built.
+/// Packages of the workspace that were built, and are installed together.
 #[derive(Debug)]
 pub struct Package {
-    file: PathBuf,
+    files: Vec<PathBuf>,
 }
 
 /// Makes a system of its own with a closed `/run/lock`, as newer systemd has it, and installs the
@@ -36,9 +36,10 @@ mknod -m 600 root/dev/ttyS0 c 4 64
 mkdir root/dev/pts root/dev/shm
 mount -t devpts devpts root/dev/pts -o newinstance
 ln -s pts/ptmx root/dev/ptmx
-cp "$PACKAGE" root/package.deb
+mkdir root/packages
+printf '%s\n' "$PACKAGES" | while read -r file; do cp "$file" root/packages/; done
 inside() { unshare --pid --fork --kill-child --mount-proc="$SCRATCH/root/proc" chroot root "$@"; }
-inside dpkg --no-triggers --install /package.deb >install.log 2>&1 || { cat install.log; exit 99; }
+inside sh -c 'dpkg --no-triggers --install /packages/*' >install.log 2>&1 || { cat install.log; exit 99; }
 "#;
 
 /// Runs a script there as root.
@@ -100,16 +101,26 @@ impl Package {
             .expect("cargo");
         let said = String::from_utf8_lossy(&built.stderr);
         assert!(built.status.success(), "is cargo-deb installed? run .ci/install\n{said}");
-        Self { file }
+        Self { files: vec![file] }
     }
 
-    /// The file.
+    /// Together with another one.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.files.extend(other.files);
+        self
+    }
+
+    /// The file of the first.
+    ///
+    /// # Panics
+    /// Never: there is one.
     #[must_use]
     pub fn file(&self) -> &Path {
-        &self.file
+        self.files.first().expect("a package")
     }
 
-    /// Installs it, as `/package.deb`, and runs a script there as root. Returns what that printed,
+    /// Installs it, from `/packages`, and runs a script there as root. Returns what that printed,
     /// and the exit code.
     ///
     /// # Panics
@@ -136,7 +147,10 @@ impl Package {
             .args(["--kill-child", "--mount-proc", "sh", "-c"])
             .arg(format!("{INSTALL}{how}"))
             .env("SCRATCH", scratch.path())
-            .env("PACKAGE", &self.file)
+            .env(
+                "PACKAGES",
+                self.files.iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>().join("\n"),
+            )
             .env("SCRIPT", script)
             .output()
             .expect("unshare (package util-linux)");

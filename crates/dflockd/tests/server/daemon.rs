@@ -25,7 +25,7 @@ pub(crate) struct Daemon {
 
 /// The program, without any setting of whoever runs the tests.
 pub(crate) fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dflockd"));
+    let mut command = Command::new(crate::dflockd());
     command.env_clear().stdin(Stdio::null());
     command
 }

@@ -141,8 +141,8 @@ fn refused(line: &str) -> ClientError {
 #[cfg(test)]
 mod tests {
     use super::{Place, Request, done, grant, place, renewal, stats};
-    use crate::client::error::{ClientError, Refusal};
-    use crate::client::terms::{Key, Kind, Token};
+    use crate::error::{ClientError, Refusal};
+    use crate::terms::{Key, Kind, Token};
     use rstest::rstest;
 
     const TOKEN: &str = "00000000000000010123456789abcdef";

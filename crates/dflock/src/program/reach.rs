@@ -2,7 +2,7 @@
 
 use super::args::Reach;
 use super::outcome::Failure;
-use crate::client::{Client, Settings, Tls, TlsRoots};
+use crate::{Client, Settings, Tls, TlsRoots};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;

@@ -1,6 +1,6 @@
 //! How a `dflock` command can end: one closed list, one table to exit codes and words.
 
-use crate::client::{ClientError, Loss, Refusal, ServerAddress};
+use crate::{ClientError, Loss, Refusal, ServerAddress};
 use std::fmt;
 use std::io;
 
@@ -123,7 +123,7 @@ impl From<ClientError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::Failure;
-    use crate::client::{ClientError, Loss, Refusal, ServerAddress, TermError};
+    use crate::{ClientError, Loss, Refusal, ServerAddress, TermError};
     use rstest::rstest;
     use std::io;
 

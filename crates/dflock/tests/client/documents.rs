@@ -13,7 +13,8 @@ use std::process::Command;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 fn page(name: &str) -> String {
-    format!("{ROOT}/man/{name}")
+    let package = if name.ends_with(".1") { ROOT.to_owned() } else { format!("{ROOT}/../dflockd") };
+    format!("{package}/man/{name}")
 }
 
 /// What a program says of a page, which it must find no fault with.
@@ -60,7 +61,7 @@ fn options(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_option_is_described() {
-    let command = dflockd::client::program::command();
+    let command = dflock::program::command();
     let mut taken: BTreeSet<String> = ["-h", "--help", "-V", "--version"].map(String::from).into();
     for command in command.get_subcommands().chain([&command]) {
         for option in command.get_arguments() {
@@ -81,7 +82,7 @@ fn every_option_is_described() {
 #[test]
 fn every_command_and_variable_is_described() {
     let text = rendered();
-    let command = dflockd::client::program::command();
+    let command = dflock::program::command();
     for command in command.get_subcommands() {
         assert!(text.contains(&format!(" {} ", command.get_name())), "{}", command.get_name());
         for variable in command.get_arguments().filter_map(clap::Arg::get_env) {

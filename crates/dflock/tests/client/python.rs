@@ -96,7 +96,7 @@ fn keys_live_where_dflock_looks_for_them(
     let mut playing = start(&mut scene(version, kind, "shards", &all));
     playing.lines(1);
     for key in ["my-job", "a", "123456789", "schlüssel"] {
-        let index = dflockd::client::shard(key.as_bytes(), 3).unwrap();
+        let index = dflock::shard(key.as_bytes(), 3).unwrap();
         let held = format!("\"key\":\"{key}\"");
         let places: Vec<bool> = daemons.iter().map(|it| it.stats().contains(&held)).collect();
         let expected: Vec<bool> = (0..3).map(|it| it == index).collect();
@@ -114,7 +114,8 @@ fn secrets(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async"
 
 #[rstest]
 fn tls(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
-    let pem = |name: &str| format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"));
+    let pem =
+        |name: &str| format!("{}/../dflockd/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"));
     let (cert, key) = (pem("cert.pem"), pem("key.pem"));
     let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key]);
     assert_played(start(

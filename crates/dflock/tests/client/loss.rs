@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use rstest::rstest;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -201,12 +201,13 @@ fn the_network_is_gone() {
 /// read timeout, and that the waiter is gone, by the kernel; and so do these of the server.
 #[test]
 fn the_machine_is_gone() {
-    let own = Path::new(env!("CARGO_BIN_EXE_dflock")).parent().unwrap();
+    let programs = [PathBuf::from(env!("CARGO_BIN_EXE_dflock")), crate::dflockd()];
+    let [client, server] = programs.each_ref().map(|it| it.parent().unwrap().display());
     let output = Command::new("timeout")
         .args(["--signal=KILL", "120", "unshare", "--net", "--pid", "--fork", "--kill-child"])
         .args(["--mount-proc", "sh", "-c", include_str!("gone.sh")])
         .env_clear()
-        .env("PATH", format!("{}:{PATH}:/usr/sbin:/sbin", own.display()))
+        .env("PATH", format!("{client}:{server}:{PATH}:/usr/sbin:/sbin"))
         .stdin(Stdio::null())
         .output()
         .unwrap();

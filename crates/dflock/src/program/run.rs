@@ -7,7 +7,7 @@ use super::complain;
 use super::outcome::Failure;
 use super::signals::{ENDING, Signals};
 use super::terminal::{Terminal, in_pipeline};
-use crate::client::{Client, Lease, Loss};
+use crate::{Client, Lease, Loss};
 use nix::sys::signal::{Signal, raise};
 use std::ffi::OsString;
 use std::future::pending;

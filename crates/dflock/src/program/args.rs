@@ -1,6 +1,6 @@
 //! The command line of `dflock`. Words only; nothing here connects or decides.
 
-use crate::client::ServerAddress;
+use crate::ServerAddress;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;

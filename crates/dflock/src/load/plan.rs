@@ -1,6 +1,6 @@
 //! What a load run shall do, and which plans make sense. Pure.
 
-use crate::client::ServerAddress;
+use crate::ServerAddress;
 use std::fmt;
 use std::time::Duration;
 
@@ -165,7 +165,7 @@ impl std::error::Error for PlanError {}
 #[cfg(test)]
 mod tests {
     use super::{Keys, Length, MAX_CONNECTIONS, MAX_DEPTH, MAX_PREFIX_BYTES, Plan, PlanError};
-    use crate::client::ServerAddress;
+    use crate::ServerAddress;
     use rstest::rstest;
     use std::time::Duration;
 

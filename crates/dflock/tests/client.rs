@@ -2,7 +2,7 @@
 //! becomes of it, what scripts read, and how the servers are reached.
 
 #[cfg(test)]
-#[path = "server/daemon.rs"]
+#[path = "../../dflockd/tests/server/daemon.rs"]
 #[expect(dead_code, reason = "the tests of the server use all of it")]
 mod daemon;
 #[cfg(test)]
@@ -36,3 +36,9 @@ mod run;
 #[cfg(test)]
 #[path = "client/terminal.rs"]
 mod terminal;
+
+/// The server, which is a package of its own.
+#[cfg(test)]
+fn dflockd() -> std::path::PathBuf {
+    testbed::program("dflockd", "dflockd", &[])
+}

@@ -3,7 +3,7 @@
 
 use crate::daemon::Daemon;
 use crate::program::assert_free;
-use dflockd::client::{
+use dflock::{
     Client, ClientError, Entry, Key, Lease, Loss, Refusal, ServerAddress, Settings, TermError,
     Ticket,
 };

@@ -5,7 +5,7 @@
 use super::ledger::Ledger;
 use super::plan::{Keys, Plan};
 use super::report::Report;
-use crate::client::ServerAddress;
+use crate::ServerAddress;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
 //! The client program; everything is in the library.
 
 fn main() -> std::process::ExitCode {
-    dflockd::client::program::main()
+    dflock::program::main()
 }

@@ -1,12 +1,12 @@
-//! The client side: leases that renew themselves, on one server or on several.
+//! Client of `dflockd`, the lease lock server: leases that renew themselves, on one server or on several.
 //!
 //! [`Client`] names locks and semaphores, [`Claim`] takes them, [`Lease`] holds them. For whoever
 //! wants to speak the protocol word by word there is [`Connection`].
 //!
 //! ```no_run
-//! use dflockd::client::{Client, Settings};
+//! use dflock::{Client, Settings};
 //!
-//! # async fn example() -> Result<(), dflockd::client::ClientError> {
+//! # async fn example() -> Result<(), dflock::ClientError> {
 //! let mut settings = Settings::default();
 //! settings.servers = vec!["locks-1.example:6388".parse().unwrap()];
 //! let client = Client::new(settings)?;
@@ -35,6 +35,11 @@
 //! No lease protects against a holder that stops for longer than its lease (a paused machine, a
 //! blocked runtime): it may wake and write before it learns that the lease is over. Storage that
 //! checks [`Lease::fence`] turns such a write away.
+//!
+//! # Features
+//!
+//! `cli` (default) is the program `dflock`, `load` the load generator under `dflock bench`. Whoever
+//! wants leases in a program of their own takes neither.
 
 mod address;
 mod claim;
@@ -42,6 +47,9 @@ mod connection;
 mod dialogue;
 mod error;
 mod lease;
+#[cfg(feature = "load")]
+pub mod load;
+#[cfg(feature = "cli")]
 pub mod program;
 mod settings;
 mod shard;

@@ -115,7 +115,7 @@ fn the_secret(#[case] environment: &[(&str, &str)], #[case] file: Option<&str>, 
 }
 
 fn pem(name: &str) -> String {
-    format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../dflockd/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[rstest]
