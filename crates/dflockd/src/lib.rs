@@ -14,12 +14,10 @@
 //!
 //! The other end of the wire is the crate `dflock`; neither needs the other.
 //!
-//! A second store behind the same commands joins in `server::core`: connections reach locks only
-//! through its `admit`, `ask`, `leave` and `drain`, the timer through `turn`. `ask` answers at once
-//! ([`engine::Verdict::Now`]) or says [`engine::Verdict::Later`] and puts the answer into the
-//! connection's seat when it is there; waits, ends of peers and deadlines work alike for both, so a
-//! store that must ask others for every request needs no other way in, and the one in memory pays
-//! neither an allocation nor an await for the possibility.
+//! A second store behind the same commands joins in `server::store`, whose head has the contract:
+//! one that must ask others for every request answers [`engine::Verdict::Later`] and hands what
+//! comes in through [`server::Inlet`]; the one in memory pays neither an allocation nor an await
+//! for the possibility.
 //!
 //! What other parts of the crate (HTTP, benchmarks) build on is [`server::Server`] and
 //! [`server::Handle`]: the handle gives the `stats` body, the numbers, the roster of holders and

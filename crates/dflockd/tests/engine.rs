@@ -4,8 +4,9 @@
 mod engine {
     use dflockd::engine::{
         Answer, AutoRelease, Caps, ConnId, Effect, Engine, Grant, Key, Limit, Mint, Moment,
-        Progress, Refusal, Request, Seconds, StatsCursor, Token, Ttl, Verdict,
+        Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
     };
+    use dflockd::wire::{StatsCursor, push_stats};
     use rstest::rstest;
     use std::hash::RandomState;
 
@@ -199,8 +200,14 @@ mod engine {
         }
         let body = |room: usize| {
             let (mut cursor, mut out) = (StatsCursor::default(), String::new());
-            while engine.stats(at(0), 1, &mut cursor, &mut out, room) == Progress::More {}
-            out
+            loop {
+                let piece = push_stats(&mut out, room, &mut cursor, 1, |place, note| {
+                    engine.look_over(at(0), place, 7, |_, line| note(line))
+                });
+                if piece == Progress::Done {
+                    return out;
+                }
+            }
         };
         let whole = body(usize::MAX);
         let value: serde_json::Value = serde_json::from_str(&whole).unwrap();
@@ -241,5 +248,20 @@ mod engine {
         assert_eq!(acquire(&mut engine, at(1), conn, "k", 1, 5), refused);
         engine.cancel(at(1), conn);
         assert_eq!(engine.disconnect(at(1), conn, AutoRelease::Off, 10), Progress::Done);
+    }
+
+    /// Whoever comes next takes the same place, and is not the one who left.
+    #[test]
+    fn a_gone_connection_is_not_its_successor() {
+        let mut engine = engine();
+        let gone = engine.connect(1);
+        assert_eq!(engine.disconnect(at(0), gone, AutoRelease::On, 10), Progress::Done);
+        let next = engine.connect(2);
+        assert_eq!(next.place(), gone.place());
+        granted(acquire(&mut engine, at(0), next, "k", 1, 500));
+        let refused = Verdict::Now(Answer::Refused(Refusal::NotHeld));
+        assert_eq!(acquire(&mut engine, at(1), gone, "other", 1, 5), refused);
+        assert_eq!(engine.disconnect(at(1), gone, AutoRelease::On, 10), Progress::Done);
+        assert_eq!(engine.held(), 1);
     }
 }

@@ -14,6 +14,9 @@ mod clients;
 #[path = "server/expiry.rs"]
 mod expiry;
 #[cfg(test)]
+#[path = "server/fairness.rs"]
+mod fairness;
+#[cfg(test)]
 #[path = "server/framing.rs"]
 mod framing;
 #[cfg(test)]

@@ -19,8 +19,6 @@ mod request;
 mod roster;
 mod slab;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
-mod snapshot;
-#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod state;
 mod terms;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
@@ -32,9 +30,7 @@ pub use counters::{Census, Counters, Histogram, WAIT_BOUNDS_MICROS};
 pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
 };
-pub use roster::{KeyView, Party};
-pub use snapshot::StatsCursor;
-pub(crate) use snapshot::{Decimal, push_json_string};
+pub use roster::{KeyLine, KeyView, Party};
 pub use state::{Caps, Engine};
 pub use terms::{
     Key, Limit, MAX_KEY_BYTES, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS, Token, Ttl,

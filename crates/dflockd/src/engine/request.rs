@@ -2,14 +2,24 @@
 
 use super::terms::{Key, Limit, Moment, Seconds, Token, Ttl};
 
-/// A connection, as the engine knows it.
+/// A connection, as a store knows it. The place is reused after the connection is gone, the
+/// generation is not: what is still under way to a gone connection never reaches the next one in
+/// its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ConnId(pub(super) u32);
+pub struct ConnId {
+    pub(super) place: u32,
+    pub(super) generation: u32,
+}
 
 impl ConnId {
-    /// A small number, reused after the connection is gone: a place in a table beside the engine's.
+    /// For stores that number connections themselves.
+    pub const fn new(place: u32, generation: u32) -> Self {
+        Self { place, generation }
+    }
+
+    /// A small number, reused after the connection is gone: a place in a table beside the store's.
     pub const fn place(self) -> usize {
-        self.0 as usize
+        self.place as usize
     }
 }
 
@@ -123,11 +133,14 @@ pub enum Refusal {
     NotHeld,
     /// The server is going down.
     Draining,
+    /// The store cannot be reached: nothing is known about the hold. The connection ends, and what
+    /// it holds is not given back for it.
+    Unavailable,
 }
 
 impl Refusal {
     /// All of them, each at its own place.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::MaxLocks,
         Self::MaxWaiters,
         Self::LimitMismatch,
@@ -136,6 +149,7 @@ impl Refusal {
         Self::LeaseExpired,
         Self::NotHeld,
         Self::Draining,
+        Self::Unavailable,
     ];
 }
 
@@ -153,6 +167,8 @@ pub enum Verdict {
 pub enum Effect {
     /// The wait of this connection is over.
     Answer(ConnId, Answer),
+    /// What answered [`Progress::Later`] to this connection wants to be asked again.
+    Wake(ConnId),
     /// A lease ran out; for the log.
     Expired {
         /// The number given to [`Engine::connect`](super::Engine::connect).
@@ -171,6 +187,8 @@ pub enum Progress {
     Done,
     /// The budget is used up: call again soon.
     More,
+    /// Something is under way: an [`Effect::Wake`] says when to call again.
+    Later,
 }
 
 /// What becomes of a connection's holds when it goes.

@@ -5,8 +5,9 @@
 use super::keys::KeyEntry;
 use super::request::{ConnId, Progress};
 use super::slab::Id;
-use super::state::{Conn, Engine};
+use super::state::Engine;
 use super::terms::{Mint, Moment};
+use std::ops::ControlFlow;
 
 /// One key in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,33 @@ pub struct KeyView {
     pub waiting: Vec<Party>,
 }
 
+/// What one line of `stats` says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyLine<'a> {
+    /// Its bytes.
+    pub name: &'a [u8],
+    /// Holders it may have.
+    pub limit: u64,
+    /// Holders it has.
+    pub held: u32,
+    /// Places taken in its queue.
+    pub waiters: u32,
+    /// The number of the connection that got it last; 0 when nobody holds it.
+    pub owner: u64,
+    /// Microseconds left of that hold's lease.
+    pub left_micros: u64,
+    /// Microseconds since it was last used.
+    pub idle_micros: u64,
+}
+
+impl KeyLine<'_> {
+    /// Nobody holds it or waits for it.
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        self.held == 0 && self.waiters == 0
+    }
+}
+
 /// A holder or a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Party {
@@ -39,22 +67,39 @@ pub struct Party {
 }
 
 impl<M: Mint> Engine<M> {
-    /// Looks at the next `budget` places of the table of keys and tells `note` the place, the
-    /// name and the queue's length of every key in use. Begin with a cursor of 0.
+    /// Looks at the next `budget` places of the table of keys and tells `note` the place and the
+    /// line of every key, idle ones too. `note` may stop before the next one. Begin with a cursor
+    /// of 0; [`Progress::Done`] when all were looked at.
     pub fn look_over(
         &self,
+        now: Moment,
         cursor: &mut u32,
         budget: u32,
-        mut note: impl FnMut(u32, &[u8], u32),
+        mut note: impl FnMut(u32, &KeyLine<'_>) -> ControlFlow<()>,
     ) -> Progress {
         let end = cursor.saturating_add(budget).min(self.keys.places());
-        for place in *cursor..end {
-            if let Some(entry) = self.keys.get(Id::new(place)).filter(|entry| !entry.is_idle()) {
-                note(place, &entry.name, entry.waiters);
+        while *cursor < end {
+            let place = *cursor;
+            *cursor += 1;
+            let Some(entry) = self.keys.get(Id::new(place)) else { continue };
+            if note(place, &self.line(now, entry)).is_break() {
+                break;
             }
         }
-        *cursor = end;
-        if end == self.keys.places() { Progress::Done } else { Progress::More }
+        if *cursor >= self.keys.places() { Progress::Done } else { Progress::More }
+    }
+
+    fn line<'a>(&self, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
+        let holder = entry.holders.some().and_then(|id| self.holders.get(id));
+        KeyLine {
+            name: &entry.name,
+            limit: entry.limit,
+            held: entry.held,
+            waiters: entry.waiters,
+            owner: holder.map_or(0, |holder| holder.serial),
+            left_micros: holder.map_or(0, |holder| holder.expires.micros_since(now)),
+            idle_micros: now.micros_since(entry.touched),
+        }
     }
 
     /// The key at a place, with at most `most` holders and waiters. Nothing when it is no longer
@@ -79,7 +124,7 @@ impl<M: Mint> Engine<M> {
             let holder = self.holders.get(id)?;
             Some(Party {
                 serial: holder.serial,
-                conn: holder.conn.some().map(public),
+                conn: self.conn_id(holder.conn),
                 since_micros: now.micros_since(holder.since),
                 left_micros: Some(holder.expires.micros_since(now)),
             })
@@ -94,17 +139,13 @@ impl<M: Mint> Engine<M> {
             let waiter = self.waiters.get(id)?;
             Some(Party {
                 serial: self.conns.get(waiter.conn)?.serial,
-                conn: waiter.conn.some().map(public),
+                conn: self.conn_id(waiter.conn),
                 since_micros: now.micros_since(waiter.since),
                 left_micros: None,
             })
         };
         chain.filter_map(party).take(most).collect()
     }
-}
-
-fn public(conn: Id<Conn>) -> ConnId {
-    ConnId(conn.place())
 }
 
 #[cfg(test)]
@@ -165,12 +206,14 @@ mod tests {
 
         let mut seen = Vec::new();
         let mut cursor = 0;
-        while engine.look_over(&mut cursor, 1, |place, _, waiters| seen.push((place, waiters)))
-            == Progress::More
-        {}
+        let mut note = |place, line: &KeyLine<'_>| {
+            seen.push((place, line.waiters));
+            ControlFlow::Continue(())
+        };
+        let now = Moment::from_micros(4 * SECOND);
+        while engine.look_over(now, &mut cursor, 1, &mut note) == Progress::More {}
         assert_eq!(seen.iter().map(|(_, waiters)| *waiters).collect::<Vec<_>>(), [2, 0]);
 
-        let now = Moment::from_micros(4 * SECOND);
         let view = engine.view(now, seen[0].0, 10).unwrap();
         assert_eq!((view.name.as_slice(), view.limit), (b"busy".as_slice(), 1));
         assert_eq!((view.held, view.waiters), (1, 2));

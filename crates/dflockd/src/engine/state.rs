@@ -50,6 +50,7 @@ pub(super) struct Holder {
 /// What a connection has here. Lists, so that leaving costs what it has and nothing else.
 #[derive(Debug)]
 pub(super) struct Conn {
+    pub(super) generation: u32,
     pub(super) serial: u64,
     pub(super) holders: Id<Holder>,
     pub(super) records: Id<Record>,
@@ -73,6 +74,8 @@ pub struct Engine<M> {
     pub(super) waiters: Slab<Waiter>,
     pub(super) records: Records,
     pub(super) conns: Slab<Conn>,
+    /// Of the connection that came last.
+    generation: u32,
     /// Holders of keys with more than one slot, by fence: a scan would be as long as the limit.
     fences: HashTable<Id<Holder>>,
     pub(super) timers: Wheel<Alarm>,
@@ -92,6 +95,7 @@ impl<M: Mint> Engine<M> {
             waiters: Slab::new(),
             records: Records::new(),
             conns: Slab::new(),
+            generation: 0,
             fences: HashTable::new(),
             timers: Wheel::new(),
             effects: VecDeque::new(),
@@ -102,16 +106,37 @@ impl<M: Mint> Engine<M> {
 
     /// A new connection. `serial` is the number by which `stats` and the log name it.
     pub fn connect(&mut self, serial: u64) -> ConnId {
-        let conn = Conn { serial, holders: Id::NIL, records: Id::NIL, blocked: Id::NIL };
-        ConnId(self.conns.insert(conn).place())
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let (holders, records, blocked) = (Id::NIL, Id::NIL, Id::NIL);
+        let place =
+            self.conns.insert(Conn { generation, serial, holders, records, blocked }).place();
+        ConnId { place, generation }
+    }
+
+    /// The connection, if it is still the one that got this id.
+    pub(super) fn conn(&self, conn: ConnId) -> Option<Id<Conn>> {
+        let id = Id::new(conn.place);
+        self.conns.get(id).filter(|found| found.generation == conn.generation).map(|_| id)
+    }
+
+    /// The id a connection is known by outside.
+    pub(super) fn conn_id(&self, id: Id<Conn>) -> Option<ConnId> {
+        let generation = self.conns.get(id)?.generation;
+        Some(ConnId { place: id.place(), generation })
+    }
+
+    pub(super) fn answer(&mut self, conn: Id<Conn>, answer: Answer) {
+        if let Some(conn) = self.conn_id(conn) {
+            self.effects.push_back(Effect::Answer(conn, answer));
+        }
     }
 
     /// Does what a connection asks. Unknown connections are refused as not holding anything.
     pub fn ask(&mut self, now: Moment, conn: ConnId, request: Request<'_>) -> Verdict {
-        let conn = Id::new(conn.0);
-        if self.conns.get(conn).is_none() {
+        let Some(conn) = self.conn(conn) else {
             return Verdict::Now(Answer::Refused(Refusal::NotHeld));
-        }
+        };
         if self.timers.next() <= now {
             let _more_is_for_advance = self.ring(now, DUE_PER_REQUEST);
         }
@@ -139,7 +164,7 @@ impl<M: Mint> Engine<M> {
     pub fn advance(&mut self, now: Moment, budget: usize) -> Progress {
         match self.ring(now, budget) {
             Progress::Done => self.keys.collect(now, &self.caps, budget),
-            Progress::More => Progress::More,
+            unfinished @ (Progress::More | Progress::Later) => unfinished,
         }
     }
 

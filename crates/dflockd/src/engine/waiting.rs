@@ -1,7 +1,7 @@
 //! Queues, two-phase records, and what a connection leaves behind when it goes.
 
 use super::keys::KeyEntry;
-use super::request::{Answer, AutoRelease, ConnId, Effect, Progress, Refusal, Verdict};
+use super::request::{Answer, AutoRelease, ConnId, Progress, Refusal, Verdict};
 use super::slab::{Id, Slab};
 use super::state::{Alarm, Conn, Engine, Holder};
 use super::terms::{Key, Limit, Mint, Moment, Seconds, Token, Ttl};
@@ -293,7 +293,7 @@ impl<M: Mint> Engine<M> {
         let Some(waiter) = self.remove_waiter(now, id) else { return };
         self.forget_record(now, waiter.record);
         self.count(answer);
-        self.effects.push_back(Effect::Answer(ConnId(waiter.conn.place()), answer));
+        self.answer(waiter.conn, answer);
     }
 
     /// Hands free slots to the head of the queue, in order.
@@ -305,8 +305,7 @@ impl<M: Mint> Engine<M> {
                 self.forget_record(now, waiter.record);
                 self.counters.waits.record(now.micros_since(waiter.since));
                 let grant = self.grant(now, key, waiter.conn, waiter.ttl, Id::NIL);
-                let conn = ConnId(waiter.conn.place());
-                self.effects.push_back(Effect::Answer(conn, Answer::Granted(grant)));
+                self.answer(waiter.conn, Answer::Granted(grant));
             } else {
                 self.counters.waits.record(now.micros_since(waiter.since));
                 self.grant(now, key, waiter.conn, waiter.ttl, waiter.record);
@@ -354,8 +353,8 @@ impl<M: Mint> Engine<M> {
 
     /// Takes a blocked wait back: its place is free, no answer will come.
     pub fn cancel(&mut self, now: Moment, conn: ConnId) {
-        let Some(conn) = self.conns.get(Id::new(conn.0)) else { return };
-        if let Some(waiter) = conn.blocked.some() {
+        let Some(conn) = self.conn(conn) else { return };
+        if let Some(waiter) = self.conns[conn].blocked.some() {
             if let Some(waiter) = self.remove_waiter(now, waiter) {
                 self.forget_record(now, waiter.record);
             }
@@ -364,8 +363,8 @@ impl<M: Mint> Engine<M> {
 
     /// Frees a hold of a connection that was granted but never told.
     pub fn take_back(&mut self, now: Moment, conn: ConnId, token: Token) {
-        let Some(conn) = self.conns.get(Id::new(conn.0)) else { return };
-        let mut next = conn.holders;
+        let Some(conn) = self.conn(conn) else { return };
+        let mut next = self.conns[conn].holders;
         while let Some(id) = next.some() {
             if self.holders[id].token == token {
                 self.counters.disconnect_releases += 1;
@@ -385,9 +384,9 @@ impl<M: Mint> Engine<M> {
         budget: usize,
     ) -> Progress {
         self.cancel(now, conn);
-        let id = Id::new(conn.0);
+        let Some(id) = self.conn(conn) else { return Progress::Done };
         for _ in 0..budget {
-            let Some(conn) = self.conns.get(id) else { return Progress::Done };
+            let conn = &self.conns[id];
             if let Some(record) = conn.records.some() {
                 self.abandon(now, record);
             } else if let Some(holder) = conn.holders.some() {

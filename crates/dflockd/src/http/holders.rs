@@ -1,7 +1,8 @@
 //! The roster as JSON. Pure. A token is never in it: a [`Party`] has none.
 
-use crate::engine::{Decimal, KeyView, Party, push_json_string};
+use crate::engine::{KeyView, Party};
 use crate::server::{Numbers, Roster};
+use crate::wire::{Decimal, push_json_string};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 

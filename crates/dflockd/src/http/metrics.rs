@@ -106,7 +106,9 @@ impl Page {
         );
         self.head("refusals_total", "counter", "Requests refused, by the status they got.");
         for refusal in Refusal::ALL {
-            let labels = format!("{{status=\"{}\"}}", refusal_status(refusal));
+            // On the wire the store's absence has the word of draining; here it is told apart.
+            let cause = if refusal == Refusal::Unavailable { ",cause=\"store\"" } else { "" };
+            let labels = format!("{{status=\"{}\"{cause}}}", refusal_status(refusal));
             self.sample("refusals_total", &labels, engine.refused(refusal));
         }
         self.waits(&engine.waits);
@@ -217,7 +219,7 @@ mod tests {
                 renewals: 14,
                 expiries: 15,
                 timeouts: 16,
-                refusals: [21, 22, 23, 24, 25, 26, 27, 28],
+                refusals: [21, 22, 23, 24, 25, 26, 27, 28, 0],
                 waits,
             },
             connections: Tallies {

@@ -4,8 +4,9 @@
 //! or taken for another type.
 
 use super::pace::Pace;
-use crate::engine::{Progress, StatsCursor};
+use crate::engine::Progress;
 use crate::server::Handle;
+use crate::wire::StatsCursor;
 use hyper::Response;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::{
@@ -18,6 +19,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Handed to the connection in one piece, about.
+const PIECE_BYTES: usize = 64 * 1024;
+/// A store that has no answer yet is asked again.
+pub(super) const RETRY: Duration = Duration::from_millis(10);
 
 /// Why a request got nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,12 +122,15 @@ async fn next_piece(
     mut cursor: StatsCursor,
 ) -> (Bytes, Option<StatsCursor>) {
     let mut piece = String::new();
-    let progress = pace.step(|| handle.stats_piece(&mut cursor, &mut piece)).await;
-    let rest = match progress {
-        Progress::Done => None,
-        Progress::More => Some(cursor),
-    };
-    (piece.into(), rest)
+    loop {
+        match pace.step(|| handle.stats_piece(&mut cursor, &mut piece)).await {
+            Progress::Done => return (piece.into(), None),
+            // Of the search through others' sections nothing may come for long.
+            Progress::More if piece.len() < PIECE_BYTES => {}
+            Progress::More => return (piece.into(), Some(cursor)),
+            Progress::Later => sleep(RETRY).await,
+        }
+    }
 }
 
 pub(super) fn fault(fault: Fault) -> Response<ReplyBody> {
@@ -198,7 +209,6 @@ impl Pieces {
                 Next::Coming(coming) => {
                     let (piece, rest) = ready!(coming.as_mut().poll(cx));
                     self.next = rest.map_or(Next::Nothing, Next::From);
-                    // A piece of the search through others' sections may be empty.
                     if !piece.is_empty() {
                         return Poll::Ready(Some(piece));
                     }

@@ -98,6 +98,9 @@ impl Site {
             Route::Ready if self.handle.is_draining() => {
                 reply::whole(StatusCode::SERVICE_UNAVAILABLE, JSON, "{\"status\":\"draining\"}")
             }
+            Route::Ready if !self.handle.is_available() => {
+                reply::whole(StatusCode::SERVICE_UNAVAILABLE, JSON, "{\"status\":\"unavailable\"}")
+            }
             Route::Ready => reply::whole(OK, JSON, "{\"status\":\"ready\"}"),
             Route::Stats => reply::stats(&self.handle, &self.pace).await,
             Route::Holders => self.holders(query).await,
@@ -118,7 +121,13 @@ impl Site {
             Err(fault) => return reply::fault(fault),
         };
         let mut search = Search::new(&wanted);
-        while self.pace.step(|| self.handle.search(&mut search)).await == Progress::More {}
+        loop {
+            match self.pace.step(|| self.handle.search(&mut search)).await {
+                Progress::Done => break,
+                Progress::More => {}
+                Progress::Later => tokio::time::sleep(reply::RETRY).await,
+            }
+        }
         let body = holders::body(&self.handle.numbers(), &search.found());
         reply::whole(StatusCode::OK, JSON, body)
     }

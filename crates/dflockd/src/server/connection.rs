@@ -9,13 +9,13 @@ mod frames;
 use super::core::Shared;
 use super::settings::AuthToken;
 use super::transport::Transport;
-use crate::engine::{ConnId, Moment, Progress, Seconds, StatsCursor};
-use crate::wire::{self, Fault};
+use crate::engine::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds};
+use crate::wire::{self, Fault, StatsCursor};
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -99,6 +99,10 @@ pub(super) struct Connection {
     /// In this turn a frame was served or a reply sent, so the deadline is a new one.
     progressed: bool,
     probed: bool,
+    /// Since the last word of the client the kernel was asked itself whether there is more.
+    looked: bool,
+    /// What becomes of its holds when it goes.
+    auto: AutoRelease,
     left: bool,
 }
 
@@ -113,6 +117,7 @@ impl Connection {
         peer: Peer,
     ) -> Self {
         let trusted = shared.settings.auth.is_none();
+        let auto = shared.settings.auto_release;
         Self {
             shared,
             transport,
@@ -131,6 +136,8 @@ impl Connection {
             registered: false,
             progressed: false,
             probed: false,
+            looked: false,
+            auto,
             left: false,
         }
     }
@@ -154,13 +161,17 @@ impl Connection {
                     if !self.shared.core().is_late(self.id, self.shared.now()) {
                         return Poll::Pending;
                     }
-                    if self.time_out().is_err() {
+                    // After a pause of this process the timer may ring before anybody has heard
+                    // of what came meanwhile.
+                    if !std::mem::replace(&mut self.looked, true) {
+                        self.transport.look_again();
+                    } else if self.time_out().is_err() {
                         return Poll::Ready(());
                     }
                 }
             }
         }
-        cx.waker().wake_by_ref();
+        yield_turn(cx);
         Poll::Pending
     }
 
@@ -173,7 +184,9 @@ impl Connection {
             Phase::Serving | Phase::Skipping => self.receive(cx, scratch),
             Phase::Waiting => self.wait(cx, scratch),
             Phase::Reporting(cursor) => {
-                self.report(cursor, &mut scratch.output);
+                if self.report(cursor, &mut scratch.output) == Progress::Later {
+                    return Poll::Pending;
+                }
                 self.scanned = self.input.is_empty();
                 self.progressed = true;
                 Poll::Ready(self.send(&mut scratch.output))
@@ -317,8 +330,17 @@ impl Connection {
         self.phase = Phase::Serving;
         self.scanned = self.input.is_empty();
         self.progressed = true;
-        wire::push_answer(&mut scratch.output, &answer);
+        self.answer(&answer, &mut scratch.output);
         Poll::Ready(self.send(&mut scratch.output))
+    }
+
+    /// Tells an answer. One that says the store is away is the last, and gives nothing back.
+    fn answer(&mut self, answer: &Answer, output: &mut Vec<u8>) {
+        wire::push_answer(output, answer);
+        if matches!(answer, Answer::Refused(Refusal::Unavailable)) {
+            self.auto = AutoRelease::Off;
+            self.phase = Phase::Leaving;
+        }
     }
 
     /// Ready when the peer of a waiting connection is gone, also behind requests it sent ahead.
@@ -348,6 +370,12 @@ impl Connection {
     }
 }
 
+/// Comes back after the kernel was asked for news. A task that merely wakes itself is polled again
+/// and again before that: up to `event_interval` times.
+pub(super) fn yield_turn(cx: &mut Context<'_>) {
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
+}
+
 impl Future for Connection {
     type Output = ();
 
@@ -362,12 +390,13 @@ impl Future for Connection {
             this.left = true;
         }
         let now = this.shared.now();
-        let progress = this.shared.core().leave(&this.shared.settings, this.id, now);
+        let progress = this.shared.core().leave(this.id, now, this.auto);
         match progress {
             Progress::More => {
-                cx.waker().wake_by_ref();
+                yield_turn(cx);
                 Poll::Pending
             }
+            Progress::Later => Poll::Pending,
             Progress::Done => {
                 this.shared.changed().notify_one();
                 tracing::debug!(peer = %this.peer, conn_id = this.serial, "client left");
@@ -379,5 +408,47 @@ impl Future for Connection {
                 Poll::Ready(())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::io::AsyncReadExt as _;
+
+    /// Whoever has more to do than a turn does not go on before bytes for others are noticed.
+    #[test]
+    fn a_long_task_lets_the_kernels_news_in() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.event_interval(256).enable_io().build().unwrap();
+        runtime.block_on(async {
+            let (mut near, far) = tokio::net::UnixStream::pair().unwrap();
+            let turns = Arc::new(AtomicUsize::new(0));
+            let counter = Arc::clone(&turns);
+            let long = tokio::spawn(async move {
+                while counter.fetch_add(1, Ordering::Relaxed) < 10_000 {
+                    let mut yielded = false;
+                    poll_fn(|cx| {
+                        if std::mem::replace(&mut yielded, true) {
+                            return Poll::Ready(());
+                        }
+                        yield_turn(cx);
+                        Poll::Pending
+                    })
+                    .await;
+                }
+            });
+            let waiting = tokio::spawn(async move {
+                near.read_u8().await.unwrap();
+                turns.load(Ordering::Relaxed)
+            });
+            tokio::task::yield_now().await;
+            far.try_write(b"x").unwrap();
+            let seen = waiting.await.unwrap();
+            assert!(seen < 10, "{seen}");
+            long.abort();
+        });
     }
 }

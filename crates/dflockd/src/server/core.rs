@@ -1,15 +1,14 @@
 //! What all connections share: the engine, one seat per connection, and one wheel of their
 //! deadlines. Everything here happens under one lock that nobody holds across a system call.
 
-use super::mint::ServerMint;
 use super::settings::Settings;
+use super::store::{Event, Store};
 use crate::engine::wheel::{TimerId, Wheel};
 use crate::engine::{
-    Answer, ConnId, Effect, Engine, Moment, Progress, Refusal, Request, StatsCursor, Verdict,
+    Answer, AutoRelease, ConnId, Effect, Moment, Progress, Refusal, Request, Verdict,
 };
-use crate::wire::Fault;
+use crate::wire::{Fault, StatsCursor, push_stats};
 use std::collections::HashMap;
-use std::hash::RandomState;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +20,9 @@ use tokio::sync::Notify;
 pub(super) const BUDGET: usize = 1024;
 
 /// Bytes of a `stats` body made in one turn.
-pub(super) const STATS_PIECE_BYTES: usize = 64 * 1024;
+pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;
+/// Places of the table looked at for it in one turn.
+const STATS_PLACES: u32 = 2048;
 
 /// What the server counts besides the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,7 @@ pub struct Tallies {
 
 /// What the shared part knows of a connection.
 struct Seat {
+    id: ConnId,
     address: Option<IpAddr>,
     waker: Option<Waker>,
     deadline: Moment,
@@ -52,7 +54,7 @@ struct Seat {
 }
 
 pub(super) struct Core {
-    pub(super) engine: Engine<ServerMint>,
+    pub(super) store: Store,
     seats: Vec<Option<Seat>>,
     timers: Wheel<ConnId>,
     /// When the driver will look next.
@@ -83,13 +85,8 @@ pub(super) enum TurnedAway {
 
 impl Shared {
     pub(super) fn new(settings: Settings) -> Self {
-        let engine = Engine::new(
-            settings.caps,
-            ServerMint::new(settings.fence_file.clone()),
-            RandomState::new(),
-        );
         let core = Core {
-            engine,
+            store: Store::new(&settings),
             seats: Vec::new(),
             timers: Wheel::new(),
             armed: Moment::NEVER,
@@ -159,8 +156,9 @@ impl Core {
         }
         self.last_serial += 1;
         let serial = self.last_serial;
-        let id = self.engine.connect(serial);
+        let id = self.store.connect(serial);
         let seat = Seat {
+            id,
             address,
             waker: None,
             deadline: Moment::NEVER,
@@ -181,11 +179,11 @@ impl Core {
 
     /// Where a connection comes from; nothing for a Unix socket.
     pub(super) fn address(&self, id: ConnId) -> Option<IpAddr> {
-        self.seats.get(id.place())?.as_ref()?.address
+        self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)?.address
     }
 
     fn seat(&mut self, id: ConnId) -> Option<&mut Seat> {
-        self.seats.get_mut(id.place())?.as_mut()
+        self.seats.get_mut(id.place())?.as_mut().filter(|seat| seat.id == id)
     }
 
     /// Whom to wake when something happens to this connection.
@@ -199,7 +197,7 @@ impl Core {
 
     /// Passes a request to the engine and what follows from it to those concerned.
     pub(super) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
-        let verdict = self.engine.ask(now, id, request);
+        let verdict = self.store.ask(now, id, request);
         self.deliver();
         self.rearm();
         verdict
@@ -207,7 +205,8 @@ impl Core {
 
     /// When the connection is to be woken next if nothing else happens.
     pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Moment) {
-        let Some(seat) = self.seats.get_mut(id.place()).and_then(Option::as_mut) else { return };
+        let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
+        let Some(seat) = place.filter(|seat| seat.id == id) else { return };
         seat.deadline = deadline;
         if deadline < seat.rings {
             self.timers.remove(seat.timer);
@@ -224,18 +223,22 @@ impl Core {
     /// The answer to a wait, once. A grant whose lease ended on the way is none.
     pub(super) fn take_answer(&mut self, id: ConnId, now: Moment) -> Option<Answer> {
         let answer = self.seat(id)?.answer.take()?;
-        let over = matches!(answer, Answer::Granted(grant) if grant.expires <= now);
+        let over = matches!(
+            answer,
+            Answer::Granted(grant) | Answer::Acquired(grant) if grant.expires <= now
+        );
         Some(if over { Answer::Refused(Refusal::LeaseExpired) } else { answer })
     }
 
     /// Removes what a connection had; to be called until done.
-    pub(super) fn leave(&mut self, settings: &Settings, id: ConnId, now: Moment) -> Progress {
-        self.engine.cancel(now, id);
-        if let Some(Answer::Granted(grant)) = self.seat(id).and_then(|seat| seat.answer.take()) {
+    pub(super) fn leave(&mut self, id: ConnId, now: Moment, auto: AutoRelease) -> Progress {
+        self.store.cancel(now, id);
+        let untold = self.seat(id).and_then(|seat| seat.answer.take());
+        if let Some(Answer::Granted(grant) | Answer::Acquired(grant)) = untold {
             // Nobody was told this token; with auto-release off it would block for a whole lease.
-            self.engine.take_back(now, id, grant.token);
+            self.store.take_back(now, id, grant.token);
         }
-        let progress = self.engine.disconnect(now, id, settings.auto_release, BUDGET);
+        let progress = self.store.disconnect(now, id, auto, BUDGET);
         self.deliver();
         self.rearm();
         if progress == Progress::Done {
@@ -245,7 +248,9 @@ impl Core {
     }
 
     fn vacate(&mut self, id: ConnId) {
-        let Some(seat) = self.seats.get_mut(id.place()).and_then(Option::take) else { return };
+        let place = self.seats.get_mut(id.place());
+        let is_its = |seat: &mut Seat| seat.id == id;
+        let Some(seat) = place.and_then(|place| place.take_if(is_its)) else { return };
         self.timers.remove(seat.timer);
         self.connections -= 1;
         if let Some(address) = seat.address {
@@ -260,21 +265,33 @@ impl Core {
 
     /// Hands effects to the connections they are for.
     fn deliver(&mut self) {
-        while let Some(effect) = self.engine.take_effect() {
+        while let Some(effect) = self.store.take_effect() {
             match effect {
                 Effect::Answer(id, answer) => {
                     if let Some(seat) = self.seat(id) {
                         seat.answer = Some(answer);
-                        if let Some(waker) = &seat.waker {
-                            waker.wake_by_ref();
-                        }
                     }
+                    self.wake(id);
                 }
+                Effect::Wake(id) => self.wake(id),
                 Effect::Expired { serial, key } => {
                     tracing::info!(key = %key.escape_ascii(), conn = serial, "lease expired");
                 }
             }
         }
+    }
+
+    fn wake(&mut self, id: ConnId) {
+        if let Some(waker) = self.seat(id).and_then(|seat| seat.waker.as_ref()) {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Something came to the store by itself.
+    pub(super) fn feed(&mut self, now: Moment, event: Event) {
+        self.store.feed(now, event);
+        self.deliver();
+        self.rearm();
     }
 
     /// Wakes the driver if it would look too late.
@@ -289,7 +306,7 @@ impl Core {
     }
 
     fn next_deadline(&self) -> Moment {
-        self.engine.next_deadline().min(self.timers.next())
+        self.store.next_deadline().min(self.timers.next())
     }
 
     /// One turn of the driver: serves what is due and says when to look again.
@@ -297,21 +314,22 @@ impl Core {
         if !self.driver.as_ref().is_some_and(|known| known.will_wake(driver)) {
             self.driver = Some(driver.clone());
         }
-        let progress = self.engine.advance(now, BUDGET);
+        let progress = self.store.advance(now, BUDGET);
         self.deliver();
         for _ in 0..BUDGET {
             let Some(id) = self.timers.pop(now) else { break };
             self.ring(id, now);
         }
         self.armed = match progress {
-            Progress::Done => self.next_deadline(),
+            Progress::Done | Progress::Later => self.next_deadline(),
             Progress::More => now,
         };
         self.armed
     }
 
     fn ring(&mut self, id: ConnId, now: Moment) {
-        let Some(seat) = self.seats.get_mut(id.place()).and_then(Option::as_mut) else { return };
+        let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
+        let Some(seat) = place.filter(|seat| seat.id == id) else { return };
         seat.timer = TimerId::NIL;
         seat.rings = Moment::NEVER;
         if seat.deadline <= now {
@@ -327,8 +345,9 @@ impl Core {
     /// Ends all waits and refuses new holds from now on.
     pub(super) fn drain(&mut self, now: Moment) {
         self.draining = true;
-        self.engine.drain(now);
+        self.store.drain(now);
         self.deliver();
+        self.rearm();
     }
 
     /// Wakes every connection.
@@ -357,6 +376,8 @@ impl Core {
         out: &mut String,
         room: usize,
     ) -> Progress {
-        self.engine.stats(now, self.connections, cursor, out, room)
+        push_stats(out, room, cursor, self.connections, |place, note| {
+            self.store.look_over(now, place, STATS_PLACES, |_, line| note(line))
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! The one timer of the server: it sleeps until the next deadline of a lease, a wait or a
 //! connection. Requests touch it only when they bring a deadline nearer.
 
+use super::connection::yield_turn;
 use super::core::Shared;
 use crate::engine::Moment;
 use std::future::Future;
@@ -39,7 +40,7 @@ impl Future for Driver {
             let next = self.shared.core().turn(now, cx.waker());
             if next <= now {
                 // More is due than one turn serves: let connections have theirs first.
-                cx.waker().wake_by_ref();
+                yield_turn(cx);
                 return Poll::Pending;
             }
             let at = self.wake_at(next);

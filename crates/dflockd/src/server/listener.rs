@@ -3,6 +3,7 @@
 use super::connection::{Connection, Peer};
 use super::core::{Shared, TurnedAway};
 use super::transport::{Stream, Transport};
+use crate::engine::AutoRelease;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -131,7 +132,7 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
                 Err(err) => {
                     tracing::error!(%peer, %err, "TLS error");
                     // It has nothing yet, so one call is enough.
-                    let _ = shared.core().leave(&shared.settings, seat.0, shared.now());
+                    let _ = shared.core().leave(seat.0, shared.now(), AutoRelease::Off);
                 }
             }
         }

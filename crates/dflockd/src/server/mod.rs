@@ -11,6 +11,7 @@ mod listener;
 mod mint;
 mod roster;
 mod settings;
+mod store;
 mod tls;
 mod transport;
 
@@ -18,11 +19,13 @@ pub use self::core::Tallies;
 pub use fence_file::FenceFile;
 pub use listener::Listener;
 pub use roster::{Addresses, Roster, Search, Wanted};
-pub use settings::{AuthToken, Settings};
+pub use settings::{AuthToken, Settings, StoreChoice};
+pub use store::{Event, Inlet};
 pub use tls::Tls;
 
 use self::core::Shared;
-use crate::engine::{Census, Counters, Progress, Seconds, StatsCursor};
+use crate::engine::{Census, Counters, Progress, Seconds};
+use crate::wire::StatsCursor;
 use driver::Driver;
 use std::io;
 use std::sync::Arc;
@@ -74,6 +77,7 @@ impl Server {
     /// A listening socket cannot be watched.
     pub async fn run(self) -> io::Result<()> {
         let Self { shared, listeners } = self;
+        shared.core().store.start(Inlet::new(&shared));
         let driver = tokio::spawn(Driver::new(Arc::clone(&shared)));
         let accepting: Vec<JoinHandle<io::Result<()>>> = listeners
             .into_iter()
@@ -125,6 +129,11 @@ impl Handle {
         self.0.core().draining
     }
 
+    /// Whether the store can be asked.
+    pub fn is_available(&self) -> bool {
+        self.0.core().store.is_available()
+    }
+
     /// Connections now.
     pub fn connections(&self) -> usize {
         self.0.core().connections()
@@ -134,10 +143,10 @@ impl Handle {
     pub fn numbers(&self) -> Numbers {
         let core = self.0.core();
         Numbers {
-            engine: *core.engine.counters(),
+            engine: *core.store.counters(),
             connections: core.tallies,
             open_connections: core.connections(),
-            census: *core.engine.census(),
+            census: *core.store.census(),
             draining: core.draining,
             uptime: Duration::from_micros(self.0.now().micros()),
         }

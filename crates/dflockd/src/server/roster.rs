@@ -3,11 +3,12 @@
 //! somebody's curiosity.
 
 use super::Handle;
-use crate::engine::{KeyView, Party, Progress};
+use crate::engine::{KeyLine, KeyView, Party, Progress};
 use memchr::memmem::Finder;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 
 /// Places of the table looked at in one step: some 10 to 50 microseconds.
 const PLACES_PER_STEP: u32 = 512;
@@ -107,17 +108,20 @@ impl Handle {
         let Search { finder, most_keys, most_parties, stage, roster } = search;
         match stage {
             Stage::Looking(cursor, picked) => {
-                let note = |place, name: &[u8], waiters| {
-                    if finder.find(name).is_some() {
+                let note = |place, line: &KeyLine<'_>| {
+                    if !line.is_idle() && finder.find(line.name).is_some() {
                         roster.matching += 1;
-                        picked.note(*most_keys, place, waiters);
+                        picked.note(*most_keys, place, line.waiters);
                     }
+                    ControlFlow::Continue(())
                 };
-                let progress = self.0.core().engine.look_over(cursor, PLACES_PER_STEP, note);
-                if progress == Progress::Done {
-                    let places = std::mem::take(picked).places();
-                    *stage = Stage::Showing(places.into_iter());
+                let now = self.0.now();
+                let progress = self.0.core().store.look_over(now, cursor, PLACES_PER_STEP, note);
+                if progress != Progress::Done {
+                    return progress;
                 }
+                let places = std::mem::take(picked).places();
+                *stage = Stage::Showing(places.into_iter());
                 Progress::More
             }
             Stage::Showing(places) => {
@@ -135,7 +139,7 @@ impl Handle {
     fn view(&self, place: u32, most_parties: usize) -> Option<(KeyView, Addresses)> {
         let now = self.0.now();
         let core = self.0.core();
-        let view = core.engine.view(now, place, most_parties)?;
+        let view = core.store.view(now, place, most_parties)?;
         let address = |party: &Party| party.conn.and_then(|conn| core.address(conn));
         let addresses = Addresses {
             holders: view.holders.iter().map(address).collect(),

@@ -33,9 +33,19 @@ impl std::fmt::Debug for AuthToken {
     }
 }
 
+/// What keeps the locks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StoreChoice {
+    /// This process.
+    #[default]
+    Memory,
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What keeps the locks.
+    pub store: StoreChoice,
     /// The engine's limits.
     pub caps: Caps,
     /// For one line, and for silence between requests.
@@ -64,6 +74,7 @@ impl Default for Settings {
         let seconds = |count| Seconds::new(count).unwrap_or(Seconds::ZERO);
         let Some(default_ttl) = Ttl::new(33) else { unreachable!("33 is a lease") };
         Self {
+            store: StoreChoice::Memory,
             caps: Caps {
                 default_ttl,
                 max_locks: 1024,

@@ -96,6 +96,11 @@ impl Transport {
         Ok(Self { stream, tls, unread: false })
     }
 
+    /// Asks the kernel itself at the next receiving, whatever is known of readiness.
+    pub(super) const fn look_again(&mut self) {
+        self.unread = true;
+    }
+
     /// The TLS handshake is not finished.
     pub(super) fn is_shaking_hands(&self) -> bool {
         self.tls.as_ref().is_some_and(|session| session.is_handshaking())

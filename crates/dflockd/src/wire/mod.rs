@@ -2,12 +2,16 @@
 //! Pure: no socket, no clock, no lock. Nothing is kept between calls.
 
 mod frame;
+mod json;
 mod reply;
 mod request;
+mod stats;
 
 pub use frame::{Caps, Scan, scan};
+pub(crate) use json::{Decimal, push_json_string};
 pub use reply::{MAX_REPLY_BYTES, push_answer, refusal_status, status};
 pub use request::{Fault, Request, parse};
+pub use stats::{StatsCursor, push_stats};
 
 /// Longest line, without its end.
 pub const MAX_LINE_BYTES: usize = 256;

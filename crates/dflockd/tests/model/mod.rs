@@ -529,6 +529,7 @@ impl Pair {
         while let Some(effect) = self.engine.take_effect() {
             match effect {
                 Effect::Expired { .. } => engine.push(End::Expired),
+                Effect::Wake(_) => panic!("the store in memory is never waited for"),
                 Effect::Answer(id, answer) => {
                     let conn = self.ids.iter().position(|&i| i == id).expect("nobody is there");
                     let conn = u8::try_from(conn).unwrap();

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The test's own descriptors, for tests with thousands of clients.
-fn need_files(count: u64) {
+pub(crate) fn need_files(count: u64) {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     assert!(hard >= count, "this test needs {count} open files: raise the hard limit (ulimit -Hn)");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();

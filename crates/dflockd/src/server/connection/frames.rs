@@ -2,9 +2,9 @@
 //! Receives nothing itself.
 
 use super::{Connection, Phase, REPLY_BYTES};
-use crate::engine::{Moment, Progress, StatsCursor, Verdict};
+use crate::engine::{Answer, Moment, Progress, Refusal, Verdict};
 use crate::server::core::STATS_PIECE_BYTES;
-use crate::wire::{self, Caps, Fault, Request, Scan, status};
+use crate::wire::{self, Caps, Fault, Request, Scan, StatsCursor, status};
 
 impl Connection {
     /// Serves whole frames; says how many bytes they had.
@@ -34,6 +34,7 @@ impl Connection {
                     at += used;
                     self.lines = 0;
                     self.progressed = true;
+                    self.looked = false;
                     self.serve_frame(lines, output);
                 }
                 Scan::Partial { lines } => {
@@ -89,7 +90,7 @@ impl Connection {
                     Verdict::Now(answer) => {
                         core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
                         drop(core);
-                        wire::push_answer(output, &answer);
+                        self.answer(&answer, output);
                     }
                     Verdict::Later => {
                         core.set_deadline(self.id, Moment::NEVER);
@@ -98,13 +99,16 @@ impl Connection {
                     }
                 }
             }
+            Request::Ping | Request::Stats if !self.shared.core().store.is_available() => {
+                self.answer(&Answer::Refused(Refusal::Unavailable), output);
+            }
             Request::Ping => {
                 output.extend_from_slice(status::OK);
                 self.set_deadline();
             }
             Request::Stats => {
                 output.extend_from_slice(status::OK_BODY);
-                self.report(StatsCursor::default(), output);
+                let _ = self.report(StatsCursor::default(), output);
             }
             // A second one, or one nobody asked for: unknown, as the reference has it.
             Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand, output),
@@ -147,18 +151,19 @@ impl Connection {
     }
 
     /// Appends the next piece of a `stats` body, the first one in the same write as `ok`.
-    pub(super) fn report(&mut self, mut cursor: StatsCursor, output: &mut Vec<u8>) {
+    pub(super) fn report(&mut self, mut cursor: StatsCursor, output: &mut Vec<u8>) -> Progress {
         let mut piece = String::new();
         let now = self.shared.now();
         let progress = self.shared.core().stats(now, &mut cursor, &mut piece, STATS_PIECE_BYTES);
         output.extend_from_slice(piece.as_bytes());
         self.phase = match progress {
-            Progress::More => Phase::Reporting(cursor),
+            Progress::More | Progress::Later => Phase::Reporting(cursor),
             Progress::Done => {
                 output.push(b'\n');
                 Phase::Serving
             }
         };
         self.set_deadline();
+        progress
     }
 }

@@ -1,0 +1,180 @@
+//! The boundary between the server and what keeps the locks: one enum of stores, each with the
+//! same calls. It forwards and decides nothing.
+//!
+//! # The contract
+//!
+//! All calls come from one thread at a time, under the one lock of `core`, which nobody holds
+//! across a system call or an await: none of them may block. `now` is the server's clock and never
+//! runs backwards. After every call `core` takes the effects and looks at the next deadline.
+//!
+//! - [`Store::connect`] gives an id whose place is small and reused and whose generation is not:
+//!   an answer under way to a connection that has left never reaches the next one in its place.
+//! - [`Store::ask`] answers [`Verdict::Now`], or [`Verdict::Later`]: then exactly one
+//!   [`Effect::Answer`] follows, unless [`Store::cancel`] comes first. One request of a connection
+//!   is under way at a time.
+//! - [`Store::cancel`]: the peer is gone. Waits are taken back; a release or a renewal that is on
+//!   its way may arrive.
+//! - [`Store::take_back`]: a grant was answered that nobody was told of.
+//! - [`Store::disconnect`] until it says [`Progress::Done`]; the id is free then.
+//!   [`Progress::More`] is asked again after others had their turn, [`Progress::Later`] after an
+//!   [`Effect::Wake`].
+//! - [`Store::advance`] when [`Store::next_deadline`] has come.
+//! - [`Store::look_over`] and [`Store::view`] show keys in steps. A store may show a picture taken
+//!   earlier, and say [`Progress::Later`] until it has one.
+//! - [`Refusal::Unavailable`](crate::engine::Refusal::Unavailable) may answer any request: the
+//!   client is told `error_draining`, the connection ends, and its holds stay
+//!   ([`AutoRelease::Off`]): a store that is away never says "not held". While
+//!   [`Store::is_available`] is false `ping` and `stats` are answered so too.
+//!
+//! Whose a hold is, every store decides alike: see [`Engine`].
+//!
+//! The store in memory answers inside the call, without an allocation and without an await. A
+//! store that has to ask others starts its tasks in [`Store::start`] and hands what they learn in
+//! through the [`Inlet`].
+
+use super::core::Shared;
+use super::mint::ServerMint;
+use super::settings::{Settings, StoreChoice};
+use crate::engine::{
+    AutoRelease, Census, ConnId, Counters, Effect, Engine, KeyLine, KeyView, Moment, Progress,
+    Request, Token, Verdict,
+};
+use std::hash::RandomState;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Weak};
+
+/// What keeps the locks.
+pub(super) enum Store {
+    /// In this process.
+    Memory(Engine<ServerMint>),
+}
+
+/// What a store's own tasks tell it.
+#[derive(Debug)]
+pub enum Event {}
+
+/// The way in for what comes by itself; cheap to clone, and no reason for the server to live.
+#[derive(Clone)]
+pub struct Inlet(Weak<Shared>);
+
+impl Inlet {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        Self(Arc::downgrade(shared))
+    }
+
+    /// Tells the store, then those concerned. Not to be called from inside a store's call.
+    pub fn feed(&self, event: Event) {
+        if let Some(shared) = self.0.upgrade() {
+            let now = shared.now();
+            shared.core().feed(now, event);
+        }
+    }
+
+    /// The server's clock; nothing when the server is gone.
+    #[must_use]
+    pub fn now(&self) -> Option<Moment> {
+        self.0.upgrade().map(|shared| shared.now())
+    }
+}
+
+/// Forwards a call to the store there is.
+macro_rules! store {
+    ($self:expr, $store:ident => $call:expr) => {
+        match $self {
+            Self::Memory($store) => $call,
+        }
+    };
+}
+
+impl Store {
+    pub(super) fn new(settings: &Settings) -> Self {
+        match settings.store {
+            StoreChoice::Memory => Self::Memory(Engine::new(
+                settings.caps,
+                ServerMint::new(settings.fence_file.clone()),
+                RandomState::new(),
+            )),
+        }
+    }
+
+    /// Called once, on the runtime, before the first connection.
+    pub(super) fn start(&mut self, _inlet: Inlet) {
+        match self {
+            Self::Memory(_) => {}
+        }
+    }
+
+    pub(super) fn connect(&mut self, serial: u64) -> ConnId {
+        store!(self, store => store.connect(serial))
+    }
+
+    pub(super) fn ask(&mut self, now: Moment, conn: ConnId, request: Request<'_>) -> Verdict {
+        store!(self, store => store.ask(now, conn, request))
+    }
+
+    pub(super) fn cancel(&mut self, now: Moment, conn: ConnId) {
+        store!(self, store => store.cancel(now, conn));
+    }
+
+    pub(super) fn take_back(&mut self, now: Moment, conn: ConnId, token: Token) {
+        store!(self, store => store.take_back(now, conn, token));
+    }
+
+    pub(super) fn disconnect(
+        &mut self,
+        now: Moment,
+        conn: ConnId,
+        auto: AutoRelease,
+        budget: usize,
+    ) -> Progress {
+        store!(self, store => store.disconnect(now, conn, auto, budget))
+    }
+
+    pub(super) fn advance(&mut self, now: Moment, budget: usize) -> Progress {
+        store!(self, store => store.advance(now, budget))
+    }
+
+    pub(super) fn next_deadline(&self) -> Moment {
+        store!(self, store => store.next_deadline())
+    }
+
+    pub(super) fn take_effect(&mut self) -> Option<Effect> {
+        store!(self, store => store.take_effect())
+    }
+
+    pub(super) fn drain(&mut self, now: Moment) {
+        store!(self, store => store.drain(now));
+    }
+
+    pub(super) fn feed(&mut self, _now: Moment, event: Event) {
+        match event {}
+    }
+
+    pub(super) fn is_available(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+        }
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        store!(self, store => store.counters())
+    }
+
+    pub(super) fn census(&self) -> &Census {
+        store!(self, store => store.census())
+    }
+
+    pub(super) fn look_over(
+        &self,
+        now: Moment,
+        cursor: &mut u32,
+        budget: u32,
+        note: impl FnMut(u32, &KeyLine<'_>) -> ControlFlow<()>,
+    ) -> Progress {
+        store!(self, store => store.look_over(now, cursor, budget, note))
+    }
+
+    pub(super) fn view(&self, now: Moment, place: u32, most: usize) -> Option<KeyView> {
+        store!(self, store => store.view(now, place, most))
+    }
+}

@@ -1,0 +1,110 @@
+//! The body of `stats`: one line of JSON, written piece by piece so that a million keys neither
+//! stall the server nor fill its memory. Pure: what the table holds is told by the caller.
+//!
+//! A body that fits one piece is a picture of one moment. A longer one is not: keys that change
+//! between pieces may appear twice or not at all.
+
+use super::json::{Decimal, push_json_string};
+use crate::engine::{KeyLine, Progress};
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+
+/// How far a `stats` body is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StatsCursor {
+    section: usize,
+    place: u32,
+    /// The body's beginning is written.
+    begun: bool,
+    /// This section's beginning is written.
+    opened: bool,
+    /// An entry of this section is written.
+    filled: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Section {
+    Locks,
+    Semaphores,
+    IdleLocks,
+    IdleSemaphores,
+}
+
+/// In the order of the reference's members.
+const SECTIONS: [(Section, &str); 4] = [
+    (Section::Locks, ",\"locks\":["),
+    (Section::Semaphores, "],\"semaphores\":["),
+    (Section::IdleLocks, "],\"idle_locks\":["),
+    (Section::IdleSemaphores, "],\"idle_semaphores\":["),
+];
+
+impl Section {
+    const fn of(line: &KeyLine<'_>) -> Self {
+        match (line.is_idle(), line.limit) {
+            (false, 1) => Self::Locks,
+            (false, _) => Self::Semaphores,
+            (true, 1) => Self::IdleLocks,
+            (true, _) => Self::IdleSemaphores,
+        }
+    }
+}
+
+/// Appends the next piece of the body to `out`: what one look over the table finds, at most about
+/// `room` bytes; `connections` is the first member's value. `look_over` looks at some places of
+/// the table from the cursor on, tells of each key until it is told to stop, and says whether that
+/// was the end of the table. [`Progress::Done`] when the body is whole.
+pub fn push_stats(
+    out: &mut String,
+    room: usize,
+    cursor: &mut StatsCursor,
+    connections: usize,
+    mut look_over: impl FnMut(&mut u32, &mut dyn FnMut(&KeyLine<'_>) -> ControlFlow<()>) -> Progress,
+) -> Progress {
+    let end = out.len().saturating_add(room);
+    if !std::mem::replace(&mut cursor.begun, true) {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "{{\"connections\":{connections}");
+    }
+    while let Some(&(section, head)) = SECTIONS.get(cursor.section) {
+        if !std::mem::replace(&mut cursor.opened, true) {
+            out.push_str(head);
+        }
+        let filled = &mut cursor.filled;
+        let progress = look_over(&mut cursor.place, &mut |line| {
+            if Section::of(line) == section {
+                if std::mem::replace(filled, true) {
+                    out.push(',');
+                }
+                push_line(out, section, line);
+            }
+            if out.len() < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        if progress != Progress::Done {
+            return progress;
+        }
+        let section = cursor.section + 1;
+        *cursor = StatsCursor { section, begun: true, ..StatsCursor::default() };
+    }
+    out.push_str("]}");
+    Progress::Done
+}
+
+fn push_line(out: &mut String, section: Section, line: &KeyLine<'_>) {
+    out.push_str("{\"key\":");
+    push_json_string(out, line.name);
+    let (held, waiters) = (line.held, line.waiters);
+    let _ = match section {
+        Section::Locks => write!(
+            out,
+            ",\"owner_conn_id\":{},\"lease_expires_in_s\":{},\"waiters\":{waiters}}}",
+            line.owner,
+            Decimal(line.left_micros),
+        ),
+        Section::Semaphores => {
+            write!(out, ",\"limit\":{},\"holders\":{held},\"waiters\":{waiters}}}", line.limit)
+        }
+        Section::IdleLocks | Section::IdleSemaphores => {
+            write!(out, ",\"idle_s\":{}}}", Decimal(line.idle_micros))
+        }
+    };
+}
