@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use pidlockfile::process::{Liveness, liveness};
 use pidlockfile::{Directory, Found, Judged, Name, Pid, Removal};
 
 use crate::config::Config;
@@ -13,7 +12,8 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
 use crate::record::{LockInfo, integer};
 use crate::semaphore::Semaphore;
-use crate::stale::Standing;
+use crate::stale::Place;
+use crate::sys::process;
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
 /// takes that long.
@@ -79,8 +79,7 @@ impl Semaphore {
     /// Whether the maker's number means a process of another namespace, or may do so.
     fn is_foreign(&self, judged: &Judged, age: Duration) -> bool {
         let Ok(info) = LockInfo::parse(judged.content()) else { return false };
-        info.holder().standing(self.inner.judge.here()) == Standing::Elsewhere
-            && age < FOREIGN_ORPHAN
+        Place::of(info.holder(), self.inner.judge.here()) != Place::Here && age < FOREIGN_ORPHAN
     }
 }
 
@@ -88,11 +87,13 @@ impl Semaphore {
 /// started after the file was written, so that the number was used again. Should a clock that
 /// jumped make a living maker look so, all that happens is that it makes its file again.
 fn is_gone(maker: Pid, file_age: Duration) -> bool {
-    if liveness(maker) == Liveness::Gone {
-        return true;
+    match process::look(maker) {
+        process::Seen::Gone => true,
+        process::Seen::Alive { start_ticks } => {
+            let process_age = start_ticks.and_then(crate::sys::time_since);
+            process_age.is_some_and(|age| file_age > age.saturating_add(YOUNGER_MAKER))
+        }
     }
-    let process_age = pidlockfile::process::start_time(maker).and_then(crate::system::time_since);
-    process_age.is_some_and(|age| file_age > age.saturating_add(YOUNGER_MAKER))
 }
 
 /// The locks in a directory, sorted by name: every regular file whose content parses, except

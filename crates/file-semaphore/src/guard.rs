@@ -66,6 +66,16 @@ impl Guard {
         self.info.clone()
     }
 
+    /// Keeps breakers off until the lock is released, even when its holder has ended: for who
+    /// waits for the holder and releases then, and must be able to tell an end in order from a
+    /// lock that was taken away.
+    pub(crate) fn shield(&self) {
+        if let Some(published) = &self.published {
+            // Where that fails a release may find the lock broken a moment before.
+            let _ = crate::sys::flock::exclude(&published.file);
+        }
+    }
+
     fn let_go(&mut self) -> Result<(), Error> {
         let Some(published) = self.published.take() else { return Ok(()) };
         let Some(name) = self.inner.names.get(self.slot) else { return Ok(()) };

@@ -9,7 +9,7 @@ use pidlockfile::Judged;
 use crate::config::Config;
 use crate::record::{LockInfo, ParseError};
 use crate::stale::{Here, Judgement, Standing};
-use crate::system::now_seconds;
+use crate::sys::now_seconds;
 
 /// What is known of a lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]

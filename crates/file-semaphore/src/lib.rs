@@ -51,8 +51,7 @@ mod path;
 mod record;
 mod semaphore;
 mod stale;
-mod system;
-mod watch;
+mod sys;
 
 pub use cleaning::{Listed, Swept, list};
 pub use config::{Config, Slots};

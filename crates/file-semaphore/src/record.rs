@@ -19,13 +19,28 @@ pub struct Holder {
     pub(crate) boot: Option<String>,
     pub(crate) pidns: Option<u64>,
     pub(crate) host: Option<String>,
+    pub(crate) nobody: bool,
 }
 
 impl Holder {
     /// A holder of whom only the number is known, as the original tools write it.
     #[must_use]
     pub fn bare(pid: u64) -> Self {
-        Self { pid, start: None, boot: None, pidns: None, host: None }
+        Self { pid, start: None, boot: None, pidns: None, host: None, nobody: false }
+    }
+
+    /// No holder: the lock is held until it is released by name, whoever lives. `pid` and `host`
+    /// only tell who took it.
+    #[must_use]
+    pub fn nobody(pid: u64, host: Option<&str>) -> Self {
+        let host = host.and_then(|name| one_line(name, LONGEST_WORD));
+        Self { host, nobody: true, ..Self::bare(pid) }
+    }
+
+    /// Whether the lock was taken without an owner ([`Holder::nobody`]).
+    #[must_use]
+    pub fn is_nobody(&self) -> bool {
+        self.nobody
     }
 
     /// The process number, as written. It may be one that no process can have.
@@ -34,7 +49,8 @@ impl Holder {
         self.pid
     }
 
-    /// When the process started, in clock ticks since the machine did.
+    /// When the process started, in clock ticks since the machine did, by the machine's own clock:
+    /// what a time namespace adds is not in it.
     #[must_use]
     pub fn start(&self) -> Option<u64> {
         self.start
@@ -182,6 +198,7 @@ impl LockInfo {
             boot: words.boot.and_then(|word| one_line(word, LONGEST_WORD)),
             pidns: words.pidns.and_then(integer),
             host: words.host.and_then(|word| one_line(word, LONGEST_WORD)),
+            nobody: words.owner == Some(NO_OWNER),
         };
         Ok(Self { holder, timestamp, tag: words.tag.and_then(Tag::clean) })
     }
@@ -200,6 +217,7 @@ impl LockInfo {
         line("boot", self.holder.boot.as_ref().map(|v| v as _));
         line("pidns", self.holder.pidns.as_ref().map(|v| v as _));
         line("host", self.holder.host.as_ref().map(|v| v as _));
+        line("owner", self.holder.nobody.then_some(&NO_OWNER).map(|v| v as _));
         text
     }
 
@@ -244,7 +262,11 @@ struct Words<'a> {
     boot: Option<&'a str>,
     pidns: Option<&'a str>,
     host: Option<&'a str>,
+    owner: Option<&'a str>,
 }
+
+/// The value of `owner` in a lock without one.
+const NO_OWNER: &str = "none";
 
 impl<'a> Words<'a> {
     fn split(text: &'a str) -> Self {
@@ -259,6 +281,7 @@ impl<'a> Words<'a> {
                 "boot" => &mut words.boot,
                 "pidns" => &mut words.pidns,
                 "host" => &mut words.host,
+                "owner" => &mut words.owner,
                 _ => continue,
             };
             *place = Some(value.trim());

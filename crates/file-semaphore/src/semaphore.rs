@@ -16,8 +16,8 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::{LONGEST_FILE, MODE_BITS, MOST_LOOKS};
 use crate::path::{self, PathProblem, Place};
 use crate::record::{Holder, LockInfo, Tag};
-use crate::system::now_seconds;
-use crate::watch::{Alarm, Instance, Watch, Woken};
+use crate::sys::now_seconds;
+use crate::sys::watch::{Alarm, Instance, Watch, Woken};
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
 /// same path, in whatever language they are written.
@@ -291,7 +291,7 @@ impl Inner {
     /// This process as a holder. A fork changes the number, so that is checked every time.
     fn own_holder(&self) -> Result<Holder, Error> {
         let pid = Pid::this();
-        let number = crate::system::number(pid);
+        let number = crate::sys::number(pid);
         let mut own = guarded(&self.own);
         if let Some(holder) = own.as_ref().filter(|holder| holder.pid() == number) {
             return Ok(holder.clone());

@@ -9,12 +9,18 @@ use crate::record::{Holder, LockInfo};
 ///
 /// Under none of them is a lock ever stale when the timeout is "never".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum StaleRule {
     /// The holder is surely dead: at once. Of a holder of whom only the number is known: gone,
     /// and older than the timeout.
     #[default]
     Dead,
-    /// As above, and whatever is older than the timeout, whoever lives (the original Rust tool).
+    /// As above, and at once what a holder took under this machine's host name in another pid
+    /// namespace that cannot be looked into from here ([`Standing::Namesake`]). For containers of
+    /// which only one at a time bears the name: the one that was killed and started anew.
+    Host,
+    /// As [`StaleRule::Dead`], and whatever is older than the timeout, whoever lives (the original
+    /// Rust tool).
     Age,
     /// Gone, and older than the timeout as well, however sure its death is (the original
     /// TypeScript tool).
@@ -23,6 +29,7 @@ pub enum StaleRule {
 
 /// What this process knows of where it runs. What it cannot find out is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Here {
     /// The current boot's name.
     pub boot: Option<String>,
@@ -30,22 +37,54 @@ pub struct Here {
     pub pidns: Option<u64>,
     /// The machine's name.
     pub host: Option<String>,
+    /// What this process's time namespace adds to the time since boot.
+    pub shift: ClockShift,
 }
 
-/// What the kernel says of a process number, in this namespace, now.
+/// What a time namespace adds to every start time that is read in it (time_namespaces(7)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockShift {
+    /// In nanoseconds; zero outside containers.
+    pub nanoseconds: i128,
+}
+
+impl ClockShift {
+    /// A start time as the machine itself counts it, from one that was read here; none from before
+    /// the machine's start.
+    #[must_use]
+    pub fn undo(self, ticks: u64, ticks_per_second: u64) -> Option<u64> {
+        let tick = 1_000_000_000_i128.checked_div(i128::from(ticks_per_second))?;
+        u64::try_from(i128::from(ticks).checked_sub(self.nanoseconds.checked_div_euclid(tick)?)?)
+            .ok()
+    }
+
+    /// Whether [`undo`](Self::undo) gives the very tick, not one beside it.
+    #[must_use]
+    pub fn is_exact(self, ticks_per_second: u64) -> bool {
+        let tick = 1_000_000_000_i128.checked_div(i128::from(ticks_per_second));
+        tick.is_some_and(|tick| self.nanoseconds.checked_rem(tick) == Some(0))
+    }
+}
+
+/// What the kernel says of a holder's process now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Process {
-    /// There is no such process; nothing else counts as gone.
+    /// There is none: no such number, or one that has ended and whose parent has yet to take note
+    /// (a zombie).
     Gone,
     /// There is one, perhaps one that may not be asked further.
     Alive {
-        /// When it started, in clock ticks since boot, where that can be seen.
+        /// When it started, in clock ticks since the machine did, where that can be seen.
         start: Option<u64>,
     },
+    /// The number belongs to another pid namespace, and from here not all processes are seen.
+    Unseen,
 }
 
 /// What is known of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Standing {
     /// The very process that took the lock lives, as far as can be told.
     Alive,
@@ -55,30 +94,64 @@ pub enum Standing {
     NumberTaken,
     /// Only its number is known, and no process has it here.
     NumberFree,
-    /// It belongs to another machine or another pid namespace: nothing can be told from here.
+    /// It belongs to another pid namespace of this machine, under this host name: a container of
+    /// the same name, which cannot be looked into from here.
+    Namesake,
+    /// It belongs to another machine, or to a container of another name: nothing can be told from
+    /// here.
+    Elsewhere,
+    /// There is no holder: the lock was taken to be released by name.
+    Ownerless,
+}
+
+/// Where a holder belongs, seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// This boot and pid namespace, as far as is known.
+    Here,
+    /// An earlier boot of this machine.
+    EarlierBoot,
+    /// This boot, and another pid namespace.
+    OtherNamespace,
+    /// Perhaps another machine.
     Elsewhere,
 }
 
 impl Standing {
-    /// Judges a holder. `process` must be what the kernel says of the holder's number.
+    /// Judges a holder. `process` must be what the kernel says of it
+    /// ([`Holder::standing`] asks).
     ///
     /// The same boot is the same machine, whatever it is called by now. Another boot of a machine
-    /// of the same name is this machine restarted; with another name, or none, it may be another.
+    /// of the same name is this machine restarted, with all its containers; with another name, or
+    /// none, it may be another.
     #[must_use]
     pub fn of(holder: &Holder, here: &Here, process: Process) -> Self {
-        if is_elsewhere(holder, here) {
-            return Self::Elsewhere;
+        if holder.is_nobody() {
+            return Self::Ownerless;
         }
+        match Place::of(holder, here) {
+            Place::EarlierBoot => Self::Dead,
+            Place::Elsewhere => Self::Elsewhere,
+            Place::Here => Self::of_local(holder, process),
+            Place::OtherNamespace => match process {
+                Process::Gone => Self::Dead,
+                Process::Alive { .. } => Self::Alive,
+                Process::Unseen if is_named_here(holder, here) => Self::Namesake,
+                Process::Unseen => Self::Elsewhere,
+            },
+        }
+    }
+
+    fn of_local(holder: &Holder, process: Process) -> Self {
         match (holder.start(), holder.boot(), holder.pidns()) {
-            (Some(_), Some(boot), Some(_)) if here.boot.as_deref() != Some(boot) => Self::Dead,
             (Some(start), Some(_), Some(_)) => match process {
                 Process::Gone => Self::Dead,
                 Process::Alive { start: Some(other) } if other != start => Self::Dead,
-                Process::Alive { .. } => Self::Alive,
+                Process::Alive { .. } | Process::Unseen => Self::Alive,
             },
             _ => match process {
                 Process::Gone => Self::NumberFree,
-                Process::Alive { .. } => Self::NumberTaken,
+                Process::Alive { .. } | Process::Unseen => Self::NumberTaken,
             },
         }
     }
@@ -89,20 +162,28 @@ impl Standing {
         match self {
             Self::Alive | Self::NumberTaken => Some(true),
             Self::Dead | Self::NumberFree => Some(false),
-            Self::Elsewhere => None,
+            Self::Namesake | Self::Elsewhere | Self::Ownerless => None,
         }
     }
 }
 
-fn is_elsewhere(holder: &Holder, here: &Here) -> bool {
-    let other_namespace = holder.pidns().is_some() && holder.pidns() != here.pidns;
-    let named_here = holder.host().is_some() && holder.host() == here.host.as_deref();
-    let other_machine = match (holder.boot(), here.boot.as_deref()) {
-        (Some(theirs), Some(ours)) => theirs != ours && !named_here,
-        (Some(_), None) => true,
-        (None, _) => holder.host().is_some() && !named_here,
-    };
-    other_namespace || other_machine
+impl Place {
+    pub(crate) fn of(holder: &Holder, here: &Here) -> Self {
+        let other_namespace = holder.pidns().is_some() && holder.pidns() != here.pidns;
+        match (holder.boot(), here.boot.as_deref()) {
+            (Some(theirs), Some(ours)) if theirs == ours && other_namespace => Self::OtherNamespace,
+            (Some(theirs), Some(ours)) if theirs == ours => Self::Here,
+            (Some(_), Some(_)) if is_named_here(holder, here) => Self::EarlierBoot,
+            (Some(_), _) => Self::Elsewhere,
+            (None, _) if other_namespace => Self::Elsewhere,
+            (None, _) if holder.host().is_some() && !is_named_here(holder, here) => Self::Elsewhere,
+            (None, _) => Self::Here,
+        }
+    }
+}
+
+fn is_named_here(holder: &Holder, here: &Here) -> bool {
+    holder.host().is_some() && holder.host() == here.host.as_deref()
 }
 
 /// How to judge: by which rule, and what counts as old. `None` is never.
@@ -121,10 +202,19 @@ impl Judgement {
         let Some(timeout) = self.timeout else { return false };
         let old = Duration::from_secs(info.age_seconds(now_seconds)) > timeout;
         match (self.rule, standing) {
-            (StaleRule::Dead | StaleRule::Age, Standing::Dead) => true,
-            (StaleRule::Age, _) | (StaleRule::Dead, Standing::NumberFree) => old,
+            (StaleRule::Dead | StaleRule::Host | StaleRule::Age, Standing::Dead) => true,
+            (StaleRule::Host, Standing::Namesake) => true,
+            (StaleRule::Age, _) => old,
+            (StaleRule::Dead | StaleRule::Host, Standing::NumberFree) => old,
             (StaleRule::DeadAndOld, Standing::Dead | Standing::NumberFree) => old,
-            (_, Standing::Alive | Standing::NumberTaken | Standing::Elsewhere) => false,
+            (
+                _,
+                Standing::Alive
+                | Standing::NumberTaken
+                | Standing::Namesake
+                | Standing::Elsewhere
+                | Standing::Ownerless,
+            ) => false,
         }
     }
 

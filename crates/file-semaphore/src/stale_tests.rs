@@ -11,7 +11,8 @@ const TAKEN: u64 = 1_700_000_000;
 const HOUR: u64 = 3600;
 
 fn here() -> Here {
-    Here { boot: Some(BOOT.into()), pidns: Some(5), host: Some("alpha".into()) }
+    let host = Some("alpha".into());
+    Here { boot: Some(BOOT.into()), pidns: Some(5), host, ..Here::default() }
 }
 
 fn exact() -> Holder {
@@ -21,6 +22,7 @@ fn exact() -> Holder {
         boot: Some(BOOT.into()),
         pidns: Some(5),
         host: Some("alpha".into()),
+        nobody: false,
     }
 }
 
@@ -32,6 +34,10 @@ fn in_another_namespace() -> Holder {
     Holder { pidns: Some(6), ..exact() }
 }
 
+fn in_another_container() -> Holder {
+    Holder { host: Some("3f2a".into()), ..in_another_namespace() }
+}
+
 fn on_another_host() -> Holder {
     Holder { boot: Some(OTHER_BOOT.into()), host: Some("beta".into()), ..exact() }
 }
@@ -39,6 +45,7 @@ fn on_another_host() -> Holder {
 const GONE: Process = Process::Gone;
 const SAME: Process = Process::Alive { start: Some(START) };
 const REUSED: Process = Process::Alive { start: Some(START + 1) };
+const UNSEEN: Process = Process::Unseen;
 const HIDDEN: Process = Process::Alive { start: None };
 
 #[rstest]
@@ -52,14 +59,18 @@ const HIDDEN: Process = Process::Alive { start: None };
 #[case::bare_alive(Holder::bare(42), REUSED, Standing::NumberTaken)]
 #[case::bare_alive_not_permitted(Holder::bare(42), HIDDEN, Standing::NumberTaken)]
 #[case::bare_gone(Holder::bare(42), GONE, Standing::NumberFree)]
-#[case::another_namespace_pid_free_here(in_another_namespace(), GONE, Standing::Elsewhere)]
-#[case::another_namespace_pid_taken_here(in_another_namespace(), SAME, Standing::Elsewhere)]
+#[case::another_namespace_not_seen(in_another_namespace(), UNSEEN, Standing::Namesake)]
+#[case::another_namespace_and_name(in_another_container(), UNSEEN, Standing::Elsewhere)]
+#[case::another_namespace_all_seen(in_another_namespace(), GONE, Standing::Dead)]
+#[case::another_namespace_found(in_another_container(), SAME, Standing::Alive)]
+#[case::nobody(Holder::nobody(42, Some("beta")), GONE, Standing::Ownerless)]
 #[case::another_host_pid_free_here(on_another_host(), GONE, Standing::Elsewhere)]
 #[case::another_host_pid_taken_here(on_another_host(), REUSED, Standing::Elsewhere)]
 #[case::renamed_but_same_boot(Holder { host: Some("old-name".into()), ..exact() }, SAME, Standing::Alive)]
 #[case::renamed_same_boot_gone(Holder { host: Some("old-name".into()), ..exact() }, GONE, Standing::Dead)]
 #[case::other_boot_and_no_name(Holder { host: None, ..after_reboot() }, GONE, Standing::Elsewhere)]
-#[case::other_boot_and_namespace(Holder { pidns: Some(6), ..after_reboot() }, GONE, Standing::Elsewhere)]
+#[case::other_boot_and_namespace(Holder { pidns: Some(6), ..after_reboot() }, UNSEEN, Standing::Dead)]
+#[case::other_boot_namespace_and_name(Holder { pidns: Some(6), ..on_another_host() }, UNSEEN, Standing::Elsewhere)]
 #[case::only_a_foreign_name(Holder { host: Some("beta".into()), ..Holder::bare(42) }, GONE, Standing::Elsewhere)]
 #[case::only_our_name(Holder { host: Some("alpha".into()), ..Holder::bare(42) }, GONE, Standing::NumberFree)]
 #[case::only_a_foreign_namespace(Holder { pidns: Some(6), ..Holder::bare(42) }, GONE, Standing::Elsewhere)]
@@ -77,21 +88,23 @@ fn what_is_known_of_the_holder(
 #[rstest]
 #[case::no_boot_id(Here { boot: None, ..here() }, Standing::Elsewhere)]
 #[case::no_boot_id_and_no_name(Here { boot: None, host: None, ..here() }, Standing::Elsewhere)]
-#[case::no_namespace(Here { pidns: None, ..here() }, Standing::Elsewhere)]
+#[case::no_namespace(Here { pidns: None, ..here() }, Standing::Namesake)]
 #[case::nothing(Here::default(), Standing::Elsewhere)]
 fn a_process_that_does_not_know_where_it_is(#[case] here: Here, #[case] standing: Standing) {
-    assert_eq!(Standing::of(&exact(), &here, GONE), standing);
+    assert_eq!(Standing::of(&exact(), &here, UNSEEN), standing);
 }
 
 /// Rows of the contract's table; columns are the rules, each at one hour and one second more.
 #[rstest]
-#[case::surely_dead(Standing::Dead, [(true, true), (true, true), (false, true)])]
-#[case::surely_alive(Standing::Alive, [(false, false), (false, true), (false, false)])]
-#[case::only_a_number_free(Standing::NumberFree, [(false, true), (false, true), (false, true)])]
-#[case::only_a_number_taken(Standing::NumberTaken, [(false, false), (false, true), (false, false)])]
-#[case::elsewhere(Standing::Elsewhere, [(false, false), (false, true), (false, false)])]
-fn stale(#[case] standing: Standing, #[case] columns: [(bool, bool); 3]) {
-    let rules = [StaleRule::Dead, StaleRule::Age, StaleRule::DeadAndOld];
+#[case::surely_dead(Standing::Dead, [(true, true), (true, true), (false, true), (true, true)])]
+#[case::surely_alive(Standing::Alive, [(false, false), (false, true), (false, false), (false, false)])]
+#[case::only_a_number_free(Standing::NumberFree, [(false, true), (false, true), (false, true), (false, true)])]
+#[case::only_a_number_taken(Standing::NumberTaken, [(false, false), (false, true), (false, false), (false, false)])]
+#[case::elsewhere(Standing::Elsewhere, [(false, false), (false, true), (false, false), (false, false)])]
+#[case::namesake(Standing::Namesake, [(false, false), (false, true), (false, false), (true, true)])]
+#[case::ownerless(Standing::Ownerless, [(false, false), (false, true), (false, false), (false, false)])]
+fn stale(#[case] standing: Standing, #[case] columns: [(bool, bool); 4]) {
+    let rules = [StaleRule::Dead, StaleRule::Age, StaleRule::DeadAndOld, StaleRule::Host];
     let info = LockInfo::new(Holder::bare(42), TAKEN, None);
     for (rule, (young, old)) in rules.into_iter().zip(columns) {
         let judgement = Judgement { rule, timeout: Some(Duration::from_secs(HOUR)) };

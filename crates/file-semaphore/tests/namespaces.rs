@@ -5,6 +5,8 @@
 
 mod scratch;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rstest::rstest;
 use scratch::{NOBODY, Ran, Scratch, finish, now};
 
@@ -62,24 +64,162 @@ fn a_lock_of_another_boot_is_broken_at_once() {
     assert_eq!(ran.out, "alive: false\nstale: true\n0\n", "{ran:?}");
 }
 
+/// Whether this is the machine's own pid namespace (PROC_PID_INIT_INO), to which the processes of
+/// all containers belong as well.
+fn all_is_seen() -> bool {
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    namespace.to_str() == Some("pid:[4026531836]")
+}
+
+/// A container: pid, mount, host name and time namespaces of its own.
+fn in_container(scratch: &Scratch, host: &str, script: &str) -> Ran {
+    let mut command = scratch.command("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--uts", "--ipc", "--time", "--boottime"]);
+    let script = format!("hostname {host}; {script}");
+    finish(command.args(["86400", "sh", "-eu", "-c", &script]))
+}
+
+/// The volume is kept, the container is gone: its first process was killed with all others.
 #[test]
-fn a_lock_from_inside_a_container_cannot_be_judged_outside() {
+fn a_killed_containers_lock_is_free_at_once_where_all_processes_are_seen() {
     let scratch = Scratch::new();
-    // Pid 1 or so of a namespace that is gone when we look: nothing here can tell that.
-    let ran = in_namespace(&scratch, "sema try a --tag inside -q");
+    let ran = in_container(&scratch, "web", "sema try a --tag inside -q --pid $$");
     assert_eq!(ran.code(), 0, "{ran:?}");
     let words = scratch.read("a");
     let status = scratch.sema(&["status", "a"]);
-    assert!(status.out.contains("alive: unknown\nstale: false\n"), "{status:?}");
-    assert_eq!(scratch.sema(&["try", "a"]).code(), 1);
-    assert_eq!(scratch.read("a"), words);
+    let taken = scratch.sema(&["try", "a"]);
+    if all_is_seen() {
+        assert!(status.out.contains("alive: false\nstale: true\n"), "{status:?}");
+        assert_eq!(taken.code(), 0, "{taken:?}");
+    } else {
+        assert!(status.out.contains("alive: unknown\nstale: false\n"), "{status:?}");
+        assert_eq!((taken.code(), scratch.read("a")), (1, words));
+    }
+}
 
-    let aged = words.replace(&timestamp(&words), &format!("timestamp={}", now() - 7200));
-    scratch.write("a", &aged);
-    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "old, and still not to be judged");
-    assert_eq!(scratch.semats(&["try-acquire", "a"]).code(), 1);
-    assert_eq!(scratch.sema(&["clean", "a"]).out, "cleaned: false\nlocks: 0\ntemporaries: 0\n");
-    assert_eq!(scratch.sema(&["try", "a", "--stale-when", "age"]).code(), 0);
+#[test]
+fn a_containers_live_lock_is_found_out_outside() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--uts", "--time", "--boottime", "86400"]);
+    let script = "hostname web; sema try a -q --pid $$; echo ready >ready; exec sleep 100";
+    let mut container = command.args(["sh", "-eu", "-c", script]).spawn().unwrap();
+    scratch.wait_for("ready");
+    let words = scratch.read("a").replace(&timestamp(&scratch.read("a")), "timestamp=1");
+    scratch.write("a", &words);
+    for when in ["dead", "host"] {
+        let status = scratch.sema(&["status", "a", "--stale-when", when]);
+        assert!(status.out.contains("alive: true\nstale: false\n"), "{status:?}");
+        assert_eq!(scratch.sema(&["try", "a", "--stale-when", when]).code(), 1);
+    }
+    let (first, _) = first_process(&container);
+    kill(first, Signal::SIGKILL).unwrap();
+    container.wait().unwrap();
+}
+
+/// The first process of the namespace that `unshare` made, and its pid namespace, kept open.
+fn first_process(unshare: &std::process::Child) -> (Pid, std::fs::File) {
+    let id = unshare.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    let first = children.trim();
+    let namespace = std::fs::File::open(format!("/proc/{first}/ns/pid")).unwrap();
+    (Pid::from_raw(first.parse().unwrap()), namespace)
+}
+
+/// Seen from the next container, which sees its own processes only.
+#[rstest]
+#[case::started_anew("web", "dead", 0, false)]
+#[case::started_anew_and_told_so("web", "host", 0, true)]
+#[case::of_another_name("cache", "host", 0, false)]
+#[case::by_age_and_young("web", "age", 0, false)]
+#[case::by_age_and_old("cache", "age", 7200, true)]
+fn a_killed_containers_lock_is_taken_in_the_next_by_rule(
+    #[case] host: &str,
+    #[case] when: &str,
+    #[case] age: u64,
+    #[case] taken: bool,
+) {
+    let scratch = Scratch::new();
+    let _pinned = kill_a_holding_container(&scratch);
+    let words = scratch.read("a");
+    let aged = words.replace(&timestamp(&words), &format!("timestamp={}", now() - age));
+    scratch.write("a", aged);
+    set_modified(&scratch, "a", now() - age);
+    let script = format!("sema try a -q --stale-when {when} || echo $?; grep -c ^boot= a");
+    let ran = in_container(&scratch, host, &script);
+    assert_eq!(ran.out, if taken { "1\n" } else { "1\n1\n" }, "{ran:?}");
+    if !taken {
+        let ran = in_container(&scratch, host, "sema try a || true; sema status a || true");
+        assert!(ran.err.contains("cannot be seen from here: see --stale-when"), "{ran:?}");
+        assert!(ran.out.contains("host: web\nalive: unknown\nstale: false\n"), "{ran:?}");
+    }
+}
+
+/// A container that took the lock and was killed. Its pid namespace is kept open, as the next
+/// namespace may get the number of one that is gone; then its processes are told apart by their
+/// start times, and the lock is free at once.
+fn kill_a_holding_container(scratch: &Scratch) -> std::fs::File {
+    let mut command = scratch.command("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--uts", "--time", "--boottime", "86400"]);
+    let script = "hostname web; sema try a -q --pid $$; echo ready >ready; exec sleep 100";
+    let mut container = command.args(["sh", "-eu", "-c", script]).spawn().unwrap();
+    scratch.wait_for("ready");
+    let (first, namespace) = first_process(&container);
+    kill(first, Signal::SIGKILL).unwrap();
+    container.wait().unwrap();
+    namespace
+}
+
+fn set_modified(scratch: &Scratch, name: &str, seconds: u64) {
+    let file = std::fs::File::options().append(true).open(scratch.at(name)).unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    file.set_modified(time).unwrap();
+}
+
+#[test]
+fn a_reboot_ends_every_container() {
+    let scratch = Scratch::new();
+    let ran = in_container(&scratch, "web", "sema try a -q --pid $$; hostname >host");
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    let ours = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    let rebooted = "boot=00000000-0000-4000-8000-000000000000";
+    let words = scratch.read("a").replace("host=web", &format!("host={ours}"));
+    let boot = words.lines().find(|line| line.starts_with("boot=")).unwrap();
+    scratch.write("a", words.replace(boot, rebooted));
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0, "{words}");
+}
+
+/// `CLOCK_BOOTTIME`, and with it every start time in /proc, is shifted in a time namespace.
+#[test]
+fn time_namespaces_do_not_hide_a_live_holder() {
+    let scratch = Scratch::new();
+    let shifted = "unshare --time --boottime 100000 --fork";
+    let ran = scratch.sh(&format!(
+        "sleep 100 & holder=$!
+         sema try out -q --pid $holder
+         {shifted} sema try in -q --pid $holder
+         {shifted} sh -c 'sema try out || echo $?; sema status out | grep alive'
+         sema try in || echo $?; sema status in | grep alive
+         [ \"$(grep ^start= in)\" = \"$(grep ^start= out)\" ]
+         kill $holder"
+    ));
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\nalive: true\n1\nalive: true\n"), "{ran:?}");
+}
+
+#[test]
+fn a_zombie_holds_nothing() {
+    let scratch = Scratch::new();
+    let mut child = scratch.command("sh").args(["-c", "sema try a -q; :"]).spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    scratch::until("a zombie", || {
+        std::fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(())
+    });
+    let status = scratch.sema(&["status", "a"]);
+    assert!(status.out.contains("alive: false\nstale: true\n"), "{status:?}");
+    let zombie = child.id().to_string();
+    assert_eq!(scratch.sema(&["try", "b", "--pid", &zombie]).code(), 2, "it can hold nothing");
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    child.wait().unwrap();
 }
 
 #[test]

@@ -20,7 +20,8 @@ use crate::error::Error;
 use crate::guard::{Guard, Releaser};
 use crate::record::Holder;
 use crate::semaphore::{Patience, Semaphore};
-use crate::watch::Alarm;
+use crate::stale::Here;
+use crate::sys::watch::Alarm;
 
 /// Does what a command line says, reports, and tells the exit code.
 pub(crate) fn perform(words: Vec<OsString>) -> u8 {
@@ -181,7 +182,7 @@ impl Semaphore {
     fn named_holder(&self, pid: Option<Pid>) -> Result<Holder, Error> {
         let pid = pid.or_else(pidlockfile::process::parent).ok_or(Error::NoHolder { pid: 0 })?;
         let holder = Holder::of(pid, self.inner.judge.here());
-        holder.ok_or(Error::NoHolder { pid: crate::system::number(pid) })
+        holder.ok_or(Error::NoHolder { pid: crate::sys::number(pid) })
     }
 
     /// The same for releasing, where a process that has ended may be named as well.
@@ -231,7 +232,10 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> u8 {
     let code = failure.exit_code();
     match form {
         Form::Quiet if code == exit::HELD => {}
-        Form::Text | Form::Quiet => complain(&failure.sentence(path)),
+        Form::Text | Form::Quiet => {
+            let standing = failure.holder().map(|info| info.holder().standing(&Here::look()));
+            complain(&failure.sentence(path, standing));
+        }
         Form::Json => {
             let value = Value::Object(failure.members());
             written("sema", print(&(value.compact() + "\n")));

@@ -157,7 +157,8 @@ pub(crate) struct Stale {
     /// What is older counts as old; 0: no lock is ever stale [default: 3600]
     #[arg(long, value_name = "SECS", value_parser = ValueParser::new(seconds))]
     stale: Option<Duration>,
-    /// When a lock is stale: its holder is dead, or it is old whoever lives
+    /// When a lock is stale: its holder is dead; or belongs to a container of this host name that
+    /// cannot be looked into; or the lock is old, whoever lives
     #[arg(long, value_name = "WHEN", default_value = "dead")]
     stale_when: When,
 }
@@ -165,6 +166,7 @@ pub(crate) struct Stale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum When {
     Dead,
+    Host,
     Age,
 }
 
@@ -222,6 +224,7 @@ impl Stale {
             Some(self.stale.unwrap_or(STALE_TIMEOUT)).filter(|time| !time.is_zero());
         let stale_rule = match self.stale_when {
             When::Dead => StaleRule::Dead,
+            When::Host => StaleRule::Host,
             When::Age => StaleRule::Age,
         };
         Config { stale_timeout, stale_rule, ..Config::default() }

@@ -11,6 +11,7 @@ use crate::judge::HeldStatus;
 use crate::path::PathProblem;
 use crate::record::LockInfo;
 use crate::semaphore::SlotStatus;
+use crate::stale::Standing;
 
 /// Exit codes of `sema`, besides those that a shell has too ([`wrapcmd::exit`]).
 pub(crate) mod exit {
@@ -102,7 +103,9 @@ pub(crate) fn info_members(info: &LockInfo) -> Vec<(&'static str, Value)> {
 
 fn held_members(held: &HeldStatus) -> Vec<(&'static str, Value)> {
     let mut members = held.lock_info().map(info_members).unwrap_or_default();
-    let alive = held.standing.and_then(crate::Standing::is_alive);
+    let host = held.lock_info().and_then(|info| info.holder().host());
+    members.extend(host.map(|host| ("host", host.into())));
+    let alive = held.standing.and_then(Standing::is_alive);
     members.push(("alive", alive.map_or(Value::Null, Value::Bool)));
     members.push(("stale", Value::Bool(held.stale)));
     members.push(("age", Value::Number(held.age_seconds)));
@@ -181,7 +184,7 @@ fn table(locks: &[Listed]) -> String {
             Some(info) => (info.pid().to_string(), info.tag().unwrap_or_default()),
             None => ("-".to_owned(), ""),
         };
-        let alive = match held.standing.and_then(crate::Standing::is_alive) {
+        let alive = match held.standing.and_then(Standing::is_alive) {
             Some(true) => "alive",
             Some(false) => "dead",
             None => "unknown",
@@ -216,6 +219,17 @@ pub(crate) fn lines(members: &[(&'static str, Value)]) -> String {
 /// Text from a file, safe for a terminal: one line, no control characters of either range.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// What a person must know of a holder who is in the way.
+fn remark(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Namesake | Standing::Elsewhere => {
+            ", which cannot be seen from here: see --stale-when in sema(1)"
+        }
+        Standing::Ownerless => ", without an owner: until it is released by name",
+        Standing::Alive | Standing::Dead | Standing::NumberTaken | Standing::NumberFree => "",
+    }
 }
 
 /// Why a command failed, in the words of the original TypeScript tool.
@@ -281,12 +295,13 @@ impl<'a> Failure<'a> {
         members
     }
 
-    /// One line for a person.
-    pub(crate) fn sentence(self, path: &Path) -> String {
-        printable(&format!("sema: {}: {}", path.display(), self.error)) + "\n"
+    /// One line for a person. `standing` is the holder's, where there is one.
+    pub(crate) fn sentence(self, path: &Path, standing: Option<Standing>) -> String {
+        let remark = standing.map_or("", remark);
+        printable(&format!("sema: {}: {}{remark}", path.display(), self.error)) + "\n"
     }
 
-    fn holder(self) -> Option<&'a LockInfo> {
+    pub(crate) fn holder(self) -> Option<&'a LockInfo> {
         match self.error {
             Error::AlreadyLocked { holder }
             | Error::Timeout { holder, .. }

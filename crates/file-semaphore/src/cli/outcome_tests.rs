@@ -164,6 +164,6 @@ fn a_failure_names_the_holder() {
     let error = Error::AlreadyLocked { holder: boxed() };
     let text = lines(&Failure { error: &error }.members());
     assert!(text.ends_with("holderPid: 12345\nlockedSince: 1735420800\n"), "{text}");
-    let sentence = Failure { error: &error }.sentence(Path::new("/run/a\n.lock"));
+    let sentence = Failure { error: &error }.sentence(Path::new("/run/a\n.lock"), None);
     assert_eq!(sentence, "sema: /run/a .lock: held by process 12345\n");
 }

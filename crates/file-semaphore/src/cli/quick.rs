@@ -122,6 +122,7 @@ impl<'a> Line<'a> {
         let [count, stale, when, ..] = self.values;
         let stale_when = match when {
             None | Some("dead") => When::Dead,
+            Some("host") => When::Host,
             Some("age") => When::Age,
             Some(_) => return None,
         };

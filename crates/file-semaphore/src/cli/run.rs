@@ -16,7 +16,7 @@ use super::outcome::{exit, printable};
 use crate::error::Error;
 use crate::record::Holder;
 use crate::semaphore::{Patience, Semaphore};
-use crate::watch::Alarm;
+use crate::sys::watch::Alarm;
 
 /// Takes the lock, runs the command, and tells the exit code.
 ///
@@ -42,7 +42,8 @@ pub(crate) fn run(
             return ended(standby.dismiss());
         }
         (Ok(guard), Some(standby), Some(CHILD)) => {
-            guard.release()?;
+            // The lock of the dead may be another's by now.
+            let _ = guard.release();
             return ended(standby.dismiss());
         }
         (Ok(guard), _, Some(signal)) => {
@@ -52,10 +53,11 @@ pub(crate) fn run(
         (Ok(_), None, None) => return Err(Error::NoHolder { pid: 0 }),
         (Err(error), ..) => return Err(error),
     };
+    guard.shield();
     let running = standby.go(&[("SEMA_SLOT", &guard.slot().to_string())]);
     running.attend(&signals);
     // Before the process is waited for: until then its number is its own, so that the lock that
-    // is released can be no other's.
+    // is released can be no other's. It holds nothing any more, but nobody takes its lock meanwhile.
     if let Err(error) = guard.release() {
         warn(&lock.path, &format!("lost while the command ran: {error}"));
     }

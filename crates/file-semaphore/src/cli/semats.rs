@@ -251,7 +251,7 @@ fn doing(command: Command) -> &'static str {
 type Members = Vec<(&'static str, Value)>;
 
 fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
-    let own = Holder::bare(crate::system::number(Pid::this()));
+    let own = Holder::bare(crate::sys::number(Pid::this()));
     match request.command {
         Command::TryAcquire => {
             wrapcmd::hold_off();

@@ -1,0 +1,146 @@
+//! What the running system says of processes and of itself, and how it wakes a waiter. Everything
+//! that only Linux has (`/proc`, namespaces, inotify) is in this directory. Decides nothing.
+
+pub(crate) mod flock;
+pub(crate) mod process;
+pub(crate) mod watch;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::time::{ClockId, clock_gettime};
+use pidlockfile::Pid;
+use pidlockfile::process::{boot_id, pid_namespace};
+
+use crate::limits::LONGEST_WORD;
+use crate::record::{Holder, one_line};
+use crate::stale::{Here, Place, Process, Standing};
+use process::{Abroad, Foreigner, Seen};
+
+impl Here {
+    /// Looks where this process runs: `/proc/sys/kernel/random/boot_id`, `/proc/self/ns/pid`,
+    /// `/proc/self/timens_offsets` and uname(2). Without `/proc` locks can still be taken, only
+    /// less can be told of them.
+    #[must_use]
+    pub fn look() -> Self {
+        let host = nix::unistd::gethostname().ok();
+        let host = host.and_then(|name| one_line(&name.to_string_lossy(), LONGEST_WORD));
+        let shift = process::clock_shift();
+        Self { boot: boot_id(), pidns: pid_namespace(), host, shift }
+    }
+}
+
+impl Holder {
+    /// Describes a process of this pid namespace, as exactly as the system allows. `None` when
+    /// there is no such process.
+    ///
+    /// Its start time is left out where a time namespace shifts it by a part of a tick: another
+    /// reader would see another tick.
+    #[must_use]
+    pub fn of(pid: Pid, here: &Here) -> Option<Self> {
+        let Seen::Alive { start_ticks } = process::look(pid) else { return None };
+        let per_second = process::ticks_per_second();
+        let exactly = per_second.filter(|per_second| here.shift.is_exact(*per_second));
+        let start = start_ticks.zip(exactly);
+        let start = start.and_then(|(ticks, per_second)| here.shift.undo(ticks, per_second));
+        let Here { boot, pidns, host, .. } = here.clone();
+        Some(Self { start, boot, pidns, host, ..Self::bare(number(pid)) })
+    }
+
+    /// What is known of this holder now.
+    #[must_use]
+    pub fn standing(&self, here: &Here) -> Standing {
+        let process = match Place::of(self, here) {
+            Place::Here => self.process(here),
+            Place::OtherNamespace => self.process_abroad(here),
+            Place::EarlierBoot | Place::Elsewhere => Process::Unseen,
+        };
+        Standing::of(self, here, process)
+    }
+
+    /// What the kernel says of the holder's number. A number no process can have is gone.
+    fn process(&self, here: &Here) -> Process {
+        let pid = i64::try_from(self.pid()).ok().and_then(Pid::new);
+        let Some(pid) = pid else { return Process::Gone };
+        let Seen::Alive { start_ticks } = process::look(pid) else { return Process::Gone };
+        let per_second = process::ticks_per_second();
+        let start = start_ticks.zip(per_second).and_then(|(ticks, per_second)| {
+            let start = here.shift.undo(ticks, per_second)?;
+            // Beside it by less than a tick: the same.
+            let beside = !here.shift.is_exact(per_second)
+                && self.start().is_some_and(|ours| ours.abs_diff(start) == 1);
+            if beside { self.start() } else { Some(start) }
+        });
+        Process::Alive { start }
+    }
+
+    /// The same by start time and number in its own pid namespace, where one can look into that.
+    fn process_abroad(&self, here: &Here) -> Process {
+        let (Some(start), Some(pidns)) = (self.start(), self.pidns()) else {
+            return Process::Unseen;
+        };
+        let who = Foreigner { number: self.pid(), pidns, start };
+        match process::look_abroad(who, here.shift, here.pidns) {
+            Abroad::Alive => Process::Alive { start: Some(start) },
+            Abroad::Gone => Process::Gone,
+            Abroad::Unseen => Process::Unseen,
+        }
+    }
+}
+
+/// A process number as lock files write it.
+pub(crate) fn number(pid: Pid) -> u64 {
+    u64::from(pid.as_raw().unsigned_abs())
+}
+
+/// How long ago a process started, from its start time in clock ticks as it is read here.
+pub(crate) fn time_since(start_ticks: u64) -> Option<Duration> {
+    let per_second = process::ticks_per_second()?;
+    let start = Duration::from_millis(start_ticks.checked_mul(1000)? / per_second);
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
+    Duration::from(now).checked_sub(start)
+}
+
+/// Seconds since 1970; a clock before that stands at zero.
+pub(crate) fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn this_process_is_known_exactly_and_lives() {
+        let here = Here::look();
+        let holder = Holder::of(Pid::this(), &here).unwrap();
+        assert_eq!(holder.pid(), u64::from(std::process::id()));
+        assert!(holder.start().is_some() && holder.boot().is_some() && holder.pidns().is_some());
+        assert_eq!(holder.standing(&here), Standing::Alive);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_cannot_be_described() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::new(i64::from(child.id())).unwrap();
+        child.wait().unwrap();
+        assert_eq!(Holder::of(pid, &Here::look()), None);
+    }
+
+    #[test]
+    fn a_process_has_an_age() {
+        let start = pidlockfile::process::start_time(Pid::this()).unwrap();
+        let age = time_since(start).unwrap();
+        assert!(age < Duration::from_secs(3600), "this test just began: {age:?}");
+        assert_eq!(time_since(u64::MAX), None);
+    }
+
+    #[rstest]
+    #[case::zero(0)]
+    #[case::beyond_any_pid(5_000_000_000)]
+    #[case::largest(u64::MAX)]
+    fn a_number_no_process_can_have_is_free(#[case] pid: u64) {
+        assert_eq!(Holder::bare(pid).standing(&Here::look()), Standing::NumberFree);
+    }
+}
