@@ -114,6 +114,7 @@ fn every_exit_code_of_lfp_is_described() {
         "0 Done.",
         "1 Busy:",
         "64 Wrong usage.",
+        "66 who: there is no such device.",
         "69 No service",
         "71 The system",
         "74 The output",

@@ -22,6 +22,9 @@ _lfp() {
             lfp,completions)
                 cmd="lfp__subcmd__completions"
                 ;;
+            lfp,help)
+                cmd="lfp__subcmd__help"
+                ;;
             lfp,list)
                 cmd="lfp__subcmd__list"
                 ;;
@@ -40,6 +43,33 @@ _lfp() {
             lfp,who)
                 cmd="lfp__subcmd__who"
                 ;;
+            lfp__subcmd__help,clean)
+                cmd="lfp__subcmd__help__subcmd__clean"
+                ;;
+            lfp__subcmd__help,completions)
+                cmd="lfp__subcmd__help__subcmd__completions"
+                ;;
+            lfp__subcmd__help,help)
+                cmd="lfp__subcmd__help__subcmd__help"
+                ;;
+            lfp__subcmd__help,list)
+                cmd="lfp__subcmd__help__subcmd__list"
+                ;;
+            lfp__subcmd__help,lock)
+                cmd="lfp__subcmd__help__subcmd__lock"
+                ;;
+            lfp__subcmd__help,run)
+                cmd="lfp__subcmd__help__subcmd__run"
+                ;;
+            lfp__subcmd__help,unlock)
+                cmd="lfp__subcmd__help__subcmd__unlock"
+                ;;
+            lfp__subcmd__help,wait)
+                cmd="lfp__subcmd__help__subcmd__wait"
+                ;;
+            lfp__subcmd__help,who)
+                cmd="lfp__subcmd__help__subcmd__who"
+                ;;
             *)
                 ;;
         esac
@@ -47,7 +77,7 @@ _lfp() {
 
     case "${cmd}" in
         lfp)
-            opts="-h -V --server --direct --json --help --version lock unlock wait who list run clean completions"
+            opts="-h -V --server --direct --json --help --version lock unlock wait who list run clean completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -83,16 +113,12 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__completions)
-            opts="-h --program --server --direct --json --help bash elvish fish powershell zsh"
+            opts="-h --server --direct --json --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --program)
-                    COMPREPLY=($(compgen -W "lfp lfpd" -- "${cur}"))
-                    return 0
-                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -104,8 +130,148 @@ _lfp() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        lfp__subcmd__help)
+            opts="lock unlock wait who list run clean completions help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__clean)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__completions)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__lock)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__unlock)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__wait)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__who)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         lfp__subcmd__list)
-            opts="-h --server --direct --json --help"
+            opts="-a -w -h --all --watch --server --direct --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -153,12 +319,20 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__run)
-            opts="-E -h --timeout --conflict-exit-code --server --direct --json --help"
+            opts="-a -E -h --also --timeout --no-fork --conflict-exit-code --server --direct --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --also)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -247,7 +421,7 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__who)
-            opts="-h --server --direct --json --help"
+            opts="-q -w -h --quiet --watch --server --direct --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -37,6 +37,7 @@ complete -c lfp -n "__fish_lfp_needs_command" -f -a "list" -d 'Say who holds wha
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "run" -d 'Hold a device while a command runs'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "clean" -d 'Remove the locks of processes that are gone'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "completions" -d 'Print the completions of a shell'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c lfp -n "__fish_lfp_using_subcommand lock" -l pid -d 'The process whose lock it is [default: the shell, or whoever called lfp]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand lock" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
 complete -c lfp -n "__fish_lfp_using_subcommand lock" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
@@ -57,16 +58,22 @@ complete -c lfp -n "__fish_lfp_using_subcommand wait" -l direct -d 'Ask no servi
 complete -c lfp -n "__fish_lfp_using_subcommand wait" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand wait" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_using_subcommand who" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand who" -s q -l quiet -d 'Print nothing; the exit code tells: 0 if somebody holds one of them, 1 if nobody does'
+complete -c lfp -n "__fish_lfp_using_subcommand who" -s w -l watch -d 'Show it again whenever it changes'
 complete -c lfp -n "__fish_lfp_using_subcommand who" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand who" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand who" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_using_subcommand list" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand list" -s a -l all -d 'Show the devices that nobody holds, too'
+complete -c lfp -n "__fish_lfp_using_subcommand list" -s w -l watch -d 'Show it again whenever it changes'
 complete -c lfp -n "__fish_lfp_using_subcommand list" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand list" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand list" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand run" -s a -l also -d 'Hold this device as well: all of them, or none' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l timeout -d 'Wait for the device, for so many seconds [default: do not wait]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand run" -l no-fork -d 'Become the command instead of waiting for its end, for those who mind the process number'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -s h -l help -d 'Print help'
@@ -74,9 +81,16 @@ complete -c lfp -n "__fish_lfp_using_subcommand clean" -l server -d 'Ask this se
 complete -c lfp -n "__fish_lfp_using_subcommand clean" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand clean" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand clean" -s h -l help -d 'Print help'
-complete -c lfp -n "__fish_lfp_using_subcommand completions" -l program -r -f -a "lfp\t''
-lfpd\t''"
 complete -c lfp -n "__fish_lfp_using_subcommand completions" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand completions" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand completions" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "lock" -d 'Take a device for a process, or say who has it'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "unlock" -d 'Release a device for a process'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "wait" -d 'Take a device for a process as soon as it is free'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "who" -d 'Say who holds these devices, and how'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "list" -d 'Say who holds what on this machine'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "run" -d 'Hold a device while a command runs'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "clean" -d 'Remove the locks of processes that are gone'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "completions" -d 'Print the completions of a shell'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -74,16 +74,24 @@ _arguments "${_arguments_options[@]}" : \
 (who)
 _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'(-w --watch)-q[Print nothing; the exit code tells\: 0 if somebody holds one of them, 1 if nobody does]' \
+'(-w --watch)--quiet[Print nothing; the exit code tells\: 0 if somebody holds one of them, 1 if nobody does]' \
+'-w[Show it again whenever it changes]' \
+'--watch[Show it again whenever it changes]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
 '-h[Print help]' \
 '--help[Print help]' \
-'*::devices -- /dev/NAME or NAME:_default' \
+'*::devices -- /dev/NAME or NAME \[default\: every device that somebody holds\]:_default' \
 && ret=0
 ;;
 (list)
 _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'-a[Show the devices that nobody holds, too]' \
+'--all[Show the devices that nobody holds, too]' \
+'-w[Show it again whenever it changes]' \
+'--watch[Show it again whenever it changes]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
 '-h[Print help]' \
@@ -92,10 +100,13 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (run)
 _arguments "${_arguments_options[@]}" : \
+'*-a+[Hold this device as well\: all of them, or none]:DEVICE:_default' \
+'*--also=[Hold this device as well\: all of them, or none]:DEVICE:_default' \
 '--timeout=[Wait for the device, for so many seconds \[default\: do not wait\]]:SECS:_default' \
 '-E+[The exit code that says that somebody else has the device]:CODE:_default' \
 '--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--no-fork[Become the command instead of waiting for its end, for those who mind the process number]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
 '-h[Print help]' \
@@ -115,7 +126,6 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (completions)
 _arguments "${_arguments_options[@]}" : \
-'--program=[]:PROGRAM:(lfp lfpd)' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
@@ -123,6 +133,58 @@ _arguments "${_arguments_options[@]}" : \
 '--help[Print help]' \
 ':shell:(bash elvish fish powershell zsh)' \
 && ret=0
+;;
+(help)
+_arguments "${_arguments_options[@]}" : \
+":: :_lfp__subcmd__help_commands" \
+"*::: :->help" \
+&& ret=0
+
+    case $state in
+    (help)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:lfp-help-command-$line[1]:"
+        case $line[1] in
+            (lock)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(unlock)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(wait)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(who)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(list)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(run)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(clean)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(completions)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(help)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+        esac
+    ;;
+esac
 ;;
         esac
     ;;
@@ -140,6 +202,7 @@ _lfp_commands() {
 'run:Hold a device while a command runs' \
 'clean:Remove the locks of processes that are gone' \
 'completions:Print the completions of a shell' \
+'help:Print this message or the help of the given subcommand(s)' \
     )
     _describe -t commands 'lfp commands' commands "$@"
 }
@@ -152,6 +215,66 @@ _lfp__subcmd__clean_commands() {
 _lfp__subcmd__completions_commands() {
     local commands; commands=()
     _describe -t commands 'lfp completions commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help_commands] )) ||
+_lfp__subcmd__help_commands() {
+    local commands; commands=(
+'lock:Take a device for a process, or say who has it' \
+'unlock:Release a device for a process' \
+'wait:Take a device for a process as soon as it is free' \
+'who:Say who holds these devices, and how' \
+'list:Say who holds what on this machine' \
+'run:Hold a device while a command runs' \
+'clean:Remove the locks of processes that are gone' \
+'completions:Print the completions of a shell' \
+'help:Print this message or the help of the given subcommand(s)' \
+    )
+    _describe -t commands 'lfp help commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__clean_commands] )) ||
+_lfp__subcmd__help__subcmd__clean_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help clean commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__completions_commands] )) ||
+_lfp__subcmd__help__subcmd__completions_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help completions commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__help_commands] )) ||
+_lfp__subcmd__help__subcmd__help_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help help commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__list_commands] )) ||
+_lfp__subcmd__help__subcmd__list_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help list commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__lock_commands] )) ||
+_lfp__subcmd__help__subcmd__lock_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help lock commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__run_commands] )) ||
+_lfp__subcmd__help__subcmd__run_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help run commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__unlock_commands] )) ||
+_lfp__subcmd__help__subcmd__unlock_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help unlock commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__wait_commands] )) ||
+_lfp__subcmd__help__subcmd__wait_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help wait commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__who_commands] )) ||
+_lfp__subcmd__help__subcmd__who_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help who commands' commands "$@"
 }
 (( $+functions[_lfp__subcmd__list_commands] )) ||
 _lfp__subcmd__list_commands() {

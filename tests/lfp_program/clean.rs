@@ -80,3 +80,34 @@ fn what_is_no_stale_lock_stays() {
     let free = bench.called(User::Root, &["--direct", "lock", PORT]).run();
     assert_eq!(free.code(), 0, "{free}");
 }
+
+/// More than are looked at in one directory at once.
+#[test]
+fn as_many_as_there_are() {
+    let bench = Bench::open();
+    let line = "cd /run/lock; for n in $(seq 1500); do printf '%10d\\n' 4000000 >LCK..x$n; done";
+    assert_eq!(bench.shell(User::Bob, line).code(), 0);
+    let end = bench.lfp(User::Bob, &["clean"]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    bench.assert_free();
+    let line = "cd /run/lock; for n in $(seq 1100); do printf '%10d\\n' 1 >LCK..x$n; done";
+    assert_eq!(bench.shell(User::Bob, line).code(), 0);
+    let end = bench.lfp(User::Bob, &["clean"]).run();
+    assert_eq!(end.code(), 77, "{end}");
+    assert!(end.said("more than 1024 lock files in one directory"), "{end}");
+}
+
+/// The service's records of locks that others have removed, but for those just made.
+#[test]
+fn records_of_locks_that_are_gone() {
+    let bench = Bench::open();
+    let _service = bench.serve(User::Lfpd);
+    let _holder = bench.holder(User::Alice);
+    let line = "for n in 1 2 3; do /run/test/lfp lock ttyX$n; done
+                rm -f /run/lock/LCK..ttyX1 /run/lock/LCK..ttyX2
+                cd /run/lfpd; touch -h -d '1 hour ago' LCK..ttyX1 LCK..ttyX3
+                /run/test/lfp clean; ls -d LCK*";
+    let end = bench.shell(User::Root, line);
+    assert!(end.said("removed 1 records of locks that are gone"), "{end}");
+    assert!(end.said("\nLCK..ttyX2\nLCK..ttyX3\n") && !end.said("LCK..ttyX1"), "{end}");
+}

@@ -54,7 +54,11 @@ fn a_busy_port() {
         (&["wait", "--timeout", "0", PORT], 75),
         (&["wait", "--timeout", "0.1", PORT], 75),
         (&["who", PORT], 0),
+        (&["who", "-q", PORT], 0),
+        (&["who", "ttyW9"], 66),
+        (&["who"], 0),
         (&["list"], 0),
+        (&["list", "--all"], 0),
         (&["clean"], 0),
         // Not hers to lock or unlock for.
         (&["lock", "--pid", &bobs, PORT], 77),
@@ -70,6 +74,8 @@ fn a_busy_port() {
         (&["run", "--timeout", "soon", PORT, "--", "true"], 64),
         (&["--direct", "--server", "/x", "list"], 64),
         (&["--server", "192.0.2.1:50001", "list"], 64),
+        (&["who", "-q", "-w", PORT], 64),
+        (&["help"], 0),
         (&["--help"], 0),
         (&["--version"], 0),
         // Nobody listens.
@@ -191,10 +197,18 @@ fn a_shell_locks_for_itself() {
 
 /// It may be plugged in later; but most often the name was misspelt.
 #[rstest]
-#[case::missing("--direct lock ttyU0", "lfp: /dev/ttyU0: locked, but not there\ncode 0\n")]
+#[case::missing(
+    "--direct lock ttyU0",
+    "lfp: /dev/ttyU0: there is no such device; did you mean /dev/ttyW0?: it is locked all the same\ncode 0\n"
+)]
+#[case::no_process(
+    "--direct lock --pid 4000000 ttyW0",
+    "lfp: there is no process 4000000: the next who asks gets the lock\ncode 0\n"
+)]
 #[case::missing_in_json(
     "--direct --json lock --pid 1 ttyU0",
-    "{\"outcome\":\"done\",\"device\":\"/dev/ttyU0\",\"pid\":1}\ncode 0\n"
+    "{\"outcome\":\"done\",\"device\":\"/dev/ttyU0\",\"pid\":1,\"remarks\":[\"/dev/ttyU0: there is \
+     no such device; did you mean /dev/ttyW0?: it is locked all the same\"]}\ncode 0\n"
 )]
 #[case::there("--direct wait ttyW0", "code 0\n")]
 #[case::behind_a_link("--direct lock modemW", "code 0\n")]

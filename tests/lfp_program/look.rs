@@ -14,8 +14,11 @@ fn by_flock(bench: &Bench) -> Process<'_> {
 }
 
 fn by_opening(bench: &Bench) -> Process<'_> {
-    let line = "exec 3<>/dev/ttyW0; echo ready; exec sleep 1000";
-    let mut holder = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
+    // Not as its terminal, which everybody would see.
+    let script = "import os; os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY)
+print('ready', flush=True); input()";
+    let python = bench.sandbox.command("python3").args(["-c", script]);
+    let mut holder = python.user(User::Alice).spawn();
     holder.expect("ready");
     holder
 }
@@ -100,7 +103,7 @@ fn a_device_is_one_whatever_it_is_called(#[case] route: &[&str]) {
     assert_eq!(told.output().matches("\"file\":\"/var/lock/LCK..").count(), 5, "{told}");
     assert_eq!(told.output().matches("\"device\":\"/dev/ttyW0\"").count(), 6, "{told}");
     let told = bench.lfp(User::Bob, &[route, &["--json", "who", "modemW"]].concat()).run();
-    assert!(told.said("{\"device\":\"/dev/modemW\",\"names\":[\"/dev/ttyW0\""), "{told}");
+    assert!(told.said("[{\"device\":\"/dev/ttyW0\",\"names\":[\"/dev/modemW\""), "{told}");
 }
 
 #[test]
@@ -175,8 +178,10 @@ print('fine')",
 #[case::done(&["--direct", "lock", PORT], "\"outcome\":\"done\",\"device\":\"/dev/ttyW0\",\"pid\":")]
 #[case::nothing_to_unlock(&["--direct", "unlock", PORT], "{\"outcome\":\"not-held\",\"device\":\"/dev/ttyW0\",")]
 #[case::unreachable(&["--server", "/none", "lock", PORT], "{\"outcome\":\"unreachable\",")]
-#[case::free(&["--direct", "who", PORT], "{\"device\":\"/dev/ttyW0\",\"names\":[],\"held\":false,\"holders\":[]}")]
-#[case::clean(&["clean"], "{\"removed\":[],\"left\":[]}")]
+#[case::free(&["--direct", "who", PORT], "{\"device\":\"/dev/ttyW0\",\"names\":[],\"exists\":true,\"held\":false,\"holders\":[]}")]
+#[case::clean(&["clean"], "{\"removed\":[],\"left\":[],\"records\":0,\"cut_off\":false}")]
+#[case::no_such_device(&["who", "ttyW9"], "{\"device\":\"/dev/ttyW9\",\"names\":[],\"exists\":false,")]
+#[case::usage(&["lock"], "{\"outcome\":\"usage\",\"device\":null,\"message\":\"error: ")]
 fn other_answers_in_json(#[case] words: &[&str], #[case] text: &str) {
     let bench = Bench::open();
     let told = bench.called(User::Alice, &[&["--json"], words].concat()).run();

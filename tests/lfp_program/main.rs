@@ -3,6 +3,8 @@
 mod bench;
 mod clean;
 mod codes;
+mod limits;
 mod look;
+mod people;
 mod run;
 mod signals;

@@ -1,20 +1,21 @@
 //! The short commands: each asks once, and says what came of it.
 
 use std::path::Path;
+use std::time::Instant;
 
 use clap_complete::{Shell, generate};
 use pidlockfile::Pid;
+use pidlockfile::process::{Liveness, liveness};
 use wrapcmd::Value;
 
 use super::arguments::{self, Asked, AskedInTime, Route};
-use super::broker::{Broker, Trouble, Waited, places};
-use super::devices::{Device, Names};
+use super::broker::{Broker, Trouble};
+use super::looking::no_such_device;
 use super::outcome::{Failure, Kind, exit};
 use super::output::Output;
-use super::report::{self, Row, Service, in_the_way, table};
-use ttylock::device::name::DeviceName;
+use super::report::{Row, in_the_way, openers, openers_at_all};
+use super::waiting::{self, Waited};
 use ttylock::device::node::follow;
-use ttylock::lock::who::Holder;
 use ttylock::lock::{Outcome, Request};
 
 pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -28,9 +29,20 @@ pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, 
 }
 
 pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let (mut broker, request) = (Broker::new(route), request(asked)?);
-    match broker.unlock(&request) {
-        Ok(Outcome::Done) => Ok(done(&request, output)),
+    let mut broker = Broker::new(route);
+    let pid = asked.pid.or_else(caller).unwrap_or_else(Pid::this);
+    let mut request = Request { device: asked.device.clone(), pid };
+    let mut outcome = broker.unlock(&request);
+    // As the last command of a script we may be the very process that called for the lock: a
+    // shell does not fork for that one.
+    if matches!(outcome, Ok(Outcome::Busy | Outcome::Denied)) && asked.pid.is_none() {
+        let own = Request { pid: Pid::this(), ..request.clone() };
+        if let Ok(Outcome::Done) = broker.unlock(&own) {
+            (request, outcome) = (own, Ok(Outcome::Done));
+        }
+    }
+    match outcome {
+        Ok(Outcome::Done) => Ok(done(&request, still_open(&request), output)),
         Ok(Outcome::Busy) => Err(busy(&request, Kind::NotHeld)),
         Ok(Outcome::Denied) => Err(denied(&broker, &request)),
         Err(trouble) => Err(unreachable(&request, trouble)),
@@ -39,15 +51,31 @@ pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8
 
 pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
-    let waited = broker.wait(&request, asked.timeout, None);
-    taken(waited, &broker, &request).map(|()| locked(&request, output))
+    let deadline = asked.timeout.and_then(|time| Instant::now().checked_add(time));
+    let rows = in_the_way(&request.device);
+    if rows.iter().any(|row| row.is_lock_of(request.pid)) {
+        // It would be waited for without end: nobody else can release it meanwhile.
+        return Err(busy(&request, Kind::Busy));
+    }
+    announce(&request, &rows, output);
+    let waited = waiting::wait(&mut broker, &request, deadline, None);
+    came_of(waited, &broker, &request).map(|()| locked(&request, output))
+}
+
+/// Whom we are going to wait for.
+pub(super) fn announce(request: &Request, rows: &[Row], output: &Output) {
+    let holders: Vec<String> = rows.iter().filter(|row| row.blocks()).map(Row::sentence).collect();
+    if !holders.is_empty() {
+        let device = request.device.as_str();
+        output.remark_to_people(&format!("/dev/{device}: waiting\n  {}", holders.join("\n  ")));
+    }
 }
 
 /// What came of waiting, as a failure unless the lock was taken.
-pub(super) fn taken(waited: Waited, broker: &Broker, request: &Request) -> Result<(), Failure> {
+pub(super) fn came_of(waited: Waited, broker: &Broker, request: &Request) -> Result<(), Failure> {
     match waited {
         Waited::Taken => Ok(()),
-        Waited::TimedOut => Err(busy(request, Kind::TimedOut)),
+        Waited::TimedOut(reasons) => Err(busy(request, |rows| Kind::TimedOut(rows, reasons))),
         Waited::Denied => Err(denied(broker, request)),
         Waited::Interrupted(signal) => {
             Err(Failure::about(request.device.as_str(), Kind::Interrupted(signal)))
@@ -56,7 +84,7 @@ pub(super) fn taken(waited: Waited, broker: &Broker, request: &Request) -> Resul
     }
 }
 
-pub(super) fn busy(request: &Request, kind: fn(Vec<Row>) -> Kind) -> Failure {
+pub(super) fn busy(request: &Request, kind: impl FnOnce(Vec<Row>) -> Kind) -> Failure {
     Failure::about(request.device.as_str(), kind(in_the_way(&request.device)))
 }
 
@@ -66,113 +94,71 @@ pub(super) fn denied(broker: &Broker, request: &Request) -> Failure {
 }
 
 pub(super) fn unreachable(request: &Request, trouble: Trouble) -> Failure {
-    let Trouble::Unreachable(mut reasons) = trouble;
+    let mut reasons = trouble.reasons();
     reasons.push("without a service, --direct uses the lock files themselves".to_owned());
     Failure::about(request.device.as_str(), Kind::Unreachable(reasons))
 }
 
 /// The lock is for whoever called us: we are gone in a moment.
 fn request(asked: &Asked) -> Result<Request, Failure> {
-    let caller = || Pid::new(nix::unistd::getppid().as_raw().into());
     let pid = asked.pid.or_else(caller);
     let pid = pid.ok_or_else(|| Failure::system("whoever called lfp is not to be seen: use --pid"));
     Ok(Request { device: asked.device.clone(), pid: pid? })
 }
 
-/// A lock for a device that is not there is a lock: it may be plugged in later. But most often
-/// the name was misspelt.
-fn locked(request: &Request, output: &Output) -> u8 {
-    let trail = follow(Path::new("/dev"), &request.device);
-    if trail.is_ok_and(|trail| trail.node.is_none()) {
-        output.remark(&format!("/dev/{}: locked, but not there", request.device.as_str()));
-    }
-    done(request, output)
+/// None where that process is outside of our pid namespace (getpid(2)).
+fn caller() -> Option<Pid> {
+    Pid::new(nix::unistd::getppid().as_raw().into())
 }
 
-/// Silent but for JSON: no news is good news.
-fn done(request: &Request, output: &Output) -> u8 {
+/// What may surprise somebody who has just got a lock.
+fn locked(request: &Request, output: &Output) -> u8 {
+    done(request, surprises(request), output)
+}
+
+/// A lock for a device that is not there is a lock: it may be plugged in later. But most often
+/// the name was misspelt. One for a process that is not there is stale from the beginning; and
+/// a program that has the port open without a lock goes on using it.
+pub(super) fn surprises(request: &Request) -> Vec<String> {
+    let Request { device, pid } = request;
+    let mut remarks = Vec::new();
+    let trail = follow(Path::new("/dev"), device);
+    if trail.is_ok_and(|trail| trail.node.is_none()) {
+        remarks.push(format!("{}: it is locked all the same", no_such_device(device.as_str())));
+    }
+    if liveness(*pid) == Liveness::Gone {
+        remarks.push(format!("there is no process {pid}: the next who asks gets the lock"));
+    }
+    let openers = openers(device, *pid);
+    let opener = |row: &Row| {
+        format!("/dev/{}: locked, but open without a lock in {}", device.as_str(), row.who())
+    };
+    remarks.extend(openers.iter().map(opener));
+    remarks
+}
+
+fn still_open(request: &Request) -> Vec<String> {
+    let device = request.device.as_str();
+    let opener = |row: &Row| format!("/dev/{device}: unlocked, but still open in {}", row.who());
+    openers_at_all(&request.device).iter().map(opener).collect()
+}
+
+/// Silent but for JSON and remarks: no news is good news.
+fn done(request: &Request, remarks: Vec<String>, output: &Output) -> u8 {
     let pid = u64::try_from(request.pid.as_raw()).unwrap_or(0);
+    for remark in &remarks {
+        output.remark(remark);
+    }
     let json = || {
         Value::Object(vec![
             ("outcome", "done".into()),
             ("device", format!("/dev/{}", request.device.as_str()).as_str().into()),
             ("pid", Value::Number(pid)),
+            ("remarks", Value::List(remarks.iter().map(|it| it.as_str().into()).collect())),
         ])
     };
     output.answer(|_| String::new(), json);
     exit::DONE
-}
-
-pub(super) fn who(asked: &[DeviceName], route: &Route, output: &Output) -> Result<u8, Failure> {
-    let places = places();
-    let mut names = Names::new(&places.dev_dir, &places.udev_dir);
-    let mut service = Service::NotThere;
-    let mut free = Vec::new();
-    let mut holders = Vec::new();
-    let mut reports = Vec::with_capacity(asked.len());
-    for device in asked {
-        let sight = report::look(Some(device), route)?;
-        service = sight.service;
-        if sight.holders.is_empty() {
-            free.push(device.as_str());
-        }
-        reports.push((device.as_str(), names.beside(device), sight.holders.clone()));
-        let named = |holder| Holder { device: device.as_str().to_owned(), ..holder };
-        holders.extend(sight.holders.into_iter().map(named));
-    }
-    let devices = names.group(holders);
-    output.answer(
-        |colour| {
-            let held = if devices.is_empty() { String::new() } else { table(&devices, colour) };
-            let nobody = |name| format!("/dev/{name}: nobody holds it{}\n", reservation());
-            free.iter().map(nobody).fold(held, |text, line| text + &line)
-        },
-        || {
-            let device = |(name, others, holders): &(&str, Vec<String>, Vec<Holder>)| {
-                report::device_in_json(name, others, holders)
-            };
-            answer(service, reports.iter().map(device).collect())
-        },
-    );
-    Ok(exit::DONE)
-}
-
-pub(super) fn list(route: &Route, output: &Output) -> Result<u8, Failure> {
-    let places = places();
-    let sight = report::look(None, route)?;
-    let devices = Names::new(&places.dev_dir, &places.udev_dir).group(sight.holders);
-    output.answer(
-        |colour| match devices.as_slice() {
-            [] => format!("nobody holds a serial port{}\n", reservation()),
-            devices => table(devices, colour),
-        },
-        || {
-            let device = |it: &Device| report::device_in_json(&it.name, &it.others, &it.holders);
-            answer(sight.service, devices.iter().map(device).collect())
-        },
-    );
-    Ok(exit::DONE)
-}
-
-/// What "nobody" leaves out. Source: proc(5): other users' descriptors are not to be seen.
-fn reservation() -> &'static str {
-    if sees_all() {
-        ""
-    } else {
-        " (programs of other users that have a port open without any lock are shown to root only)"
-    }
-}
-
-fn sees_all() -> bool {
-    nix::unistd::geteuid().is_root()
-}
-
-fn answer(service: Service, devices: Vec<Value>) -> Value {
-    Value::Object(vec![
-        ("complete", Value::Bool(sees_all())),
-        ("service", Value::Bool(service == Service::Asked)),
-        ("devices", Value::List(devices)),
-    ])
 }
 
 pub(super) fn completions(shell: Shell, output: &Output) -> Result<u8, Failure> {

@@ -8,15 +8,16 @@ use clap_complete::Shell;
 use pidlockfile::Pid;
 
 use super::outcome::exit;
+use super::spelling::device;
 use crate::client::Address;
-use ttylock::device::name::{DeviceName, NAME_BYTES};
+use ttylock::device::name::DeviceName;
 
 /// The longest `--timeout`, in seconds: some thirty years.
 const TIMEOUT_MAX_SECS: u64 = 1_000_000_000;
 
 /// Takes, releases and explains the locks of serial ports.
 #[derive(Debug, Parser)]
-#[command(name = "lfp", version, disable_help_subcommand = true)]
+#[command(name = "lfp", version)]
 pub(super) struct Options {
     #[command(flatten)]
     pub(super) route: RouteOptions,
@@ -74,13 +75,9 @@ pub(super) enum Action {
     /// Take a device for a process as soon as it is free
     Wait(AskedInTime),
     /// Say who holds these devices, and how
-    Who {
-        /// /dev/NAME or NAME
-        #[arg(value_name = "DEVICE", required = true, value_parser = device)]
-        devices: Vec<DeviceName>,
-    },
+    Who(Who),
     /// Say who holds what on this machine
-    List,
+    List(List),
     /// Hold a device while a command runs
     Run(Run),
     /// Remove the locks of processes that are gone
@@ -115,6 +112,44 @@ pub(super) struct AskedInTime {
 }
 
 #[derive(Args, Debug)]
+pub(super) struct Who {
+    /// /dev/NAME or NAME [default: every device that somebody holds]
+    #[arg(value_name = "DEVICE", value_parser = device)]
+    pub(super) devices: Vec<DeviceName>,
+
+    /// Print nothing; the exit code tells: 0 if somebody holds one of them, 1 if nobody does
+    #[arg(short, long, conflicts_with = "watch")]
+    pub(super) quiet: bool,
+
+    #[command(flatten)]
+    watch: WatchOption,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct List {
+    /// Show the devices that nobody holds, too
+    #[arg(short, long)]
+    pub(super) all: bool,
+
+    #[command(flatten)]
+    watch: WatchOption,
+}
+
+#[derive(Args, Debug)]
+struct WatchOption {
+    /// Show it again whenever it changes
+    #[arg(short, long)]
+    watch: bool,
+}
+
+/// How often to show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Times {
+    Once,
+    AtEachChange,
+}
+
+#[derive(Args, Debug)]
 pub(super) struct BusyCode {
     /// The exit code that says that somebody else has the device
     #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = exit::BUSY)]
@@ -127,9 +162,17 @@ pub(super) struct Run {
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) device: DeviceName,
 
+    /// Hold this device as well: all of them, or none
+    #[arg(short, long = "also", value_name = "DEVICE", value_parser = device)]
+    pub(super) also: Vec<DeviceName>,
+
     /// Wait for the device, for so many seconds [default: do not wait]
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(super) timeout: Option<Duration>,
+
+    /// Become the command instead of waiting for its end, for those who mind the process number
+    #[arg(long)]
+    no_fork: bool,
 
     #[command(flatten)]
     busy: BusyCode,
@@ -156,8 +199,41 @@ impl Action {
             Self::Lock(asked) | Self::Unlock(asked) => asked.busy.code,
             Self::Wait(asked) => asked.asked.busy.code,
             Self::Run(asked) => asked.busy.code,
-            Self::Who { .. } | Self::List | Self::Clean | Self::Completions { .. } => exit::BUSY,
+            Self::Who(_) | Self::List(_) | Self::Clean | Self::Completions { .. } => exit::BUSY,
         }
+    }
+}
+
+/// Which process becomes the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Becoming {
+    /// A child, so that the lock is released at its end.
+    Child,
+    /// This process.
+    Ourselves,
+}
+
+impl Run {
+    pub(super) fn becoming(&self) -> Becoming {
+        if self.no_fork { Becoming::Ourselves } else { Becoming::Child }
+    }
+}
+
+impl Who {
+    pub(super) fn times(&self) -> Times {
+        self.watch.times()
+    }
+}
+
+impl List {
+    pub(super) fn times(&self) -> Times {
+        self.watch.times()
+    }
+}
+
+impl WatchOption {
+    fn times(&self) -> Times {
+        if self.watch { Times::AtEachChange } else { Times::Once }
     }
 }
 
@@ -175,12 +251,6 @@ impl From<FormatOptions> for Format {
     fn from(options: FormatOptions) -> Self {
         if options.json { Self::Json } else { Self::Text }
     }
-}
-
-fn device(text: &str) -> Result<DeviceName, String> {
-    DeviceName::parse(text.as_bytes()).map_err(|_| {
-        format!("needs the name of a node below /dev: printable ASCII without blanks, at most {NAME_BYTES} bytes")
-    })
 }
 
 fn pid(text: &str) -> Result<Pid, &'static str> {
@@ -255,7 +325,8 @@ mod tests {
     #[rstest]
     #[case::no_action(&["lfp"])]
     #[case::unknown(&["lfp", "steal", "ttyS0"])]
-    #[case::no_device(&["lfp", "who"])]
+    #[case::no_device(&["lfp", "lock"])]
+    #[case::quiet_watch(&["lfp", "who", "-q", "-w"])]
     #[case::outside(&["lfp", "who", "/etc/passwd"])]
     #[case::climbs(&["lfp", "lock", "../ttyS0"])]
     #[case::two_devices(&["lfp", "lock", "ttyS0", "ttyS1"])]

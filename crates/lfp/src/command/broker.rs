@@ -1,18 +1,14 @@
 //! Who takes and releases locks for us: a service, or the files themselves. Says nothing to
 //! people.
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use pidlockfile::process;
-use wrapcmd::{Signals, Woken};
 
 use super::arguments::Route;
 use super::listener;
 use crate::client::{Address, Client, Error};
-use crate::limits::WAIT_MAX_SECS;
 use ttylock::device::node::follow;
 use ttylock::device::os;
 use ttylock::lock::table::{Places, Table};
@@ -21,16 +17,8 @@ use ttylock::lock::{Outcome, Request, Weight};
 /// Why something is as it is, for people: one printable line.
 pub(super) type Reason = String;
 
-/// How long a service may take for one answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long and how often a service that went away is looked for while we wait for a lock.
-const ABSENCE_PAUSE: Duration = Duration::from_millis(200);
-const ABSENCES: u32 = 50;
-
-/// How often a lock is asked for again where nobody tells us that it is free.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How long a service may take for one answer, where the user sets no limit.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whom we ask.
 #[derive(Debug)]
@@ -44,8 +32,9 @@ pub(super) enum Broker {
 pub(super) struct Service {
     addresses: Vec<Address>,
     choice: Choice,
-    client: Option<Client>,
-    queue: Queue,
+    pub(super) client: Option<Client>,
+    pub(super) queue: Queue,
+    patience: Duration,
 }
 
 /// The lock files, with what was said about the last request.
@@ -66,7 +55,7 @@ enum Choice {
 
 /// Whether the service has WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Queue {
+pub(super) enum Queue {
     Supposed,
     Missing,
 }
@@ -74,18 +63,26 @@ enum Queue {
 /// No answer, and why.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// No service answers.
+    /// No service can be reached, or what is there is none.
     Unreachable(Vec<Reason>),
+    /// There is one that says nothing in time.
+    Silent(Vec<Reason>),
 }
 
-/// What became of waiting.
-#[derive(Debug)]
-pub(super) enum Waited {
-    Taken,
-    Denied,
-    TimedOut,
-    Interrupted(Signal),
-    Trouble(Trouble),
+impl Trouble {
+    pub(super) fn of(error: &Error, reasons: Vec<Reason>) -> Self {
+        if matches!(error, Error::TimedOut) {
+            Self::Silent(reasons)
+        } else {
+            Self::Unreachable(reasons)
+        }
+    }
+
+    pub(super) fn reasons(self) -> Vec<Reason> {
+        match self {
+            Self::Unreachable(reasons) | Self::Silent(reasons) => reasons,
+        }
+    }
 }
 
 /// Where everything is on this machine.
@@ -103,6 +100,11 @@ pub(super) fn places() -> Places {
 
 impl Broker {
     pub(super) fn new(route: &Route) -> Self {
+        Self::within(route, PATIENCE)
+    }
+
+    /// One whose service may take so long for each answer.
+    pub(super) fn within(route: &Route, patience: Duration) -> Self {
         let (addresses, choice) = match route {
             Route::Direct => {
                 let files = Files { table: Table::new(places()), reasons: Vec::new() };
@@ -111,7 +113,15 @@ impl Broker {
             Route::Server(address) => (vec![address.clone()], Choice::Told),
             Route::Usual => (Address::usual().to_vec(), Choice::Usual),
         };
-        Self::Service(Service { addresses, choice, client: None, queue: Queue::Supposed })
+        let queue = Queue::Supposed;
+        Self::Service(Service { addresses, choice, client: None, queue, patience })
+    }
+
+    /// From now on the service may take so long for each answer.
+    pub(super) fn be_patient(&mut self, patience: Duration) {
+        if let Self::Service(service) = self {
+            service.be_patient(patience);
+        }
     }
 
     pub(super) fn lock(&mut self, request: &Request) -> Result<Outcome, Trouble> {
@@ -136,30 +146,6 @@ impl Broker {
     pub(super) fn hang_up(&mut self) {
         if let Self::Service(service) = self {
             service.client = None;
-        }
-    }
-
-    /// LOCK, in turn, until the time is up; without `timeout`, for as long as it takes.
-    pub(super) fn wait(
-        &mut self,
-        request: &Request,
-        timeout: Option<Duration>,
-        signals: Option<&Signals>,
-    ) -> Waited {
-        let deadline = timeout.and_then(|time| Instant::now().checked_add(time));
-        let patient = timeout.is_none_or(|time| !time.is_zero());
-        let mut wait =
-            Wait { request, deadline, signals, reached: false, absences: 0, pause: FIRST_PAUSE };
-        loop {
-            let step = match self {
-                Self::Service(service) if patient && service.queue == Queue::Supposed => {
-                    wait.queue(service)
-                }
-                Self::Service(_) | Self::Files(_) => wait.try_again(self),
-            };
-            if let Some(waited) = step {
-                return waited;
-            }
         }
     }
 
@@ -225,7 +211,14 @@ impl Service {
         question(client).map_err(|error| self.lost(&error))
     }
 
-    fn client(&mut self) -> Result<&mut Client, Trouble> {
+    pub(super) fn be_patient(&mut self, patience: Duration) {
+        self.patience = patience;
+        if let Some(client) = &mut self.client {
+            client.be_patient(patience);
+        }
+    }
+
+    pub(super) fn client(&mut self) -> Result<&mut Client, Trouble> {
         let client = match self.client.take() {
             Some(client) => client,
             None => self.connect()?,
@@ -237,7 +230,7 @@ impl Service {
     fn connect(&self) -> Result<Client, Trouble> {
         let mut reasons = Vec::new();
         for address in &self.addresses {
-            match Client::connect(address, PATIENCE) {
+            match Client::connect(address, self.patience) {
                 Ok(client) => match self.doubt(&client, address) {
                     None => return Ok(client),
                     Some(doubt) => reasons.push(format!("{address}: {doubt}")),
@@ -245,7 +238,7 @@ impl Service {
                 Err(error) => {
                     reasons.push(format!("{address}: {error}"));
                     if !matches!(error, Error::Unreachable(_)) {
-                        break;
+                        return Err(Trouble::of(&error, reasons));
                     }
                 }
             }
@@ -264,151 +257,8 @@ impl Service {
         }
     }
 
-    fn lost(&mut self, error: &Error) -> Trouble {
+    pub(super) fn lost(&mut self, error: &Error) -> Trouble {
         self.client = None;
-        Trouble::Unreachable(vec![error.to_string()])
+        Trouble::of(error, vec![error.to_string()])
     }
-}
-
-/// One wait for one lock.
-struct Wait<'a> {
-    request: &'a Request,
-    deadline: Option<Instant>,
-    signals: Option<&'a Signals>,
-    /// Whether the service was there at all.
-    reached: bool,
-    /// How often in a row it was not there any more.
-    absences: u32,
-    pause: Duration,
-}
-
-impl Wait<'_> {
-    /// `None` without end.
-    fn left(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
-    }
-
-    /// Waits in the service's queue. `None`: not decided yet.
-    fn queue(&mut self, service: &mut Service) -> Option<Waited> {
-        if let Some(signal) = self.signals.and_then(Signals::ending) {
-            return Some(Waited::Interrupted(signal));
-        }
-        let seconds = seconds(self.left());
-        let began = service.client().and_then(|client| {
-            let began = client.begin_wait(&self.request.device, self.request.pid, seconds);
-            began.map_err(|error| Trouble::Unreachable(vec![error.to_string()]))
-        });
-        if let Err(trouble) = began {
-            service.client = None;
-            return self.absent(trouble);
-        }
-        self.reached = true;
-        let time = Duration::from_secs(seconds.into()).saturating_add(PATIENCE);
-        let answer = match self.listen(service, Instant::now().checked_add(time)) {
-            Ok(answer) => answer,
-            Err(signal) => return Some(Waited::Interrupted(signal)),
-        };
-        match answer {
-            Ok(Outcome::Done) => Some(Waited::Taken),
-            Ok(Outcome::Denied) => Some(Waited::Denied),
-            Ok(Outcome::Busy) => {
-                self.absences = 0;
-                self.left().filter(Duration::is_zero).map(|_| Waited::TimedOut)
-            }
-            Err(Error::Unsupported) => {
-                service.queue = Queue::Missing;
-                None
-            }
-            Err(error) => {
-                let trouble = service.lost(&error);
-                if error.is_passing() {
-                    self.absent(trouble)
-                } else {
-                    Some(Waited::Trouble(trouble))
-                }
-            }
-        }
-    }
-
-    /// The service's answer, unless a signal comes first.
-    fn listen(
-        &self,
-        service: &mut Service,
-        until: Option<Instant>,
-    ) -> Result<Result<Outcome, Error>, Signal> {
-        let Some(client) = service.client.as_mut() else { return Ok(Err(Error::Closed)) };
-        loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let woken = match self.signals {
-                Some(signals) => signals.pause(Some(client.as_fd()), left),
-                None => wrapcmd::pause(Some(client.as_fd()), left),
-            };
-            if woken != Woken::Signal {
-                return Ok(client.finish_wait());
-            }
-            if let Some(signal) = self.signals.and_then(Signals::ending) {
-                // To hang up is to give up our place.
-                service.client = None;
-                return Err(signal);
-            }
-        }
-    }
-
-    /// The service is being restarted, perhaps; the lock is worth some patience.
-    fn absent(&mut self, trouble: Trouble) -> Option<Waited> {
-        if !self.reached {
-            return Some(Waited::Trouble(trouble));
-        }
-        self.absences = self.absences.saturating_add(1);
-        if self.left().is_some_and(|left| left.is_zero()) {
-            return Some(Waited::TimedOut);
-        }
-        if self.absences > ABSENCES {
-            return Some(Waited::Trouble(trouble));
-        }
-        self.rest(ABSENCE_PAUSE)
-    }
-
-    /// Asks once, and rests a while if it was in vain.
-    fn try_again(&mut self, broker: &mut Broker) -> Option<Waited> {
-        if let Some(signal) = self.signals.and_then(Signals::ending) {
-            return Some(Waited::Interrupted(signal));
-        }
-        match broker.lock(self.request) {
-            Ok(Outcome::Done) => return Some(Waited::Taken),
-            Ok(Outcome::Denied) => return Some(Waited::Denied),
-            Ok(Outcome::Busy) => {
-                self.reached = true;
-                self.absences = 0;
-            }
-            Err(trouble) => return self.absent(trouble),
-        }
-        if self.left().is_some_and(|left| left.is_zero()) {
-            return Some(Waited::TimedOut);
-        }
-        let pause = self.pause;
-        self.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
-        self.rest(pause)
-    }
-
-    /// A pause that a signal ends.
-    fn rest(&self, pause: Duration) -> Option<Waited> {
-        let pause = self.left().map_or(pause, |left| left.min(pause));
-        match self.signals {
-            Some(signals) => {
-                signals.pause(None, Some(pause));
-                signals.ending().map(Waited::Interrupted)
-            }
-            None => {
-                wrapcmd::pause(None, Some(pause));
-                None
-            }
-        }
-    }
-}
-
-/// What WAIT can be told: whole seconds, rounded up.
-fn seconds(left: Option<Duration>) -> u32 {
-    let left = left.map_or(WAIT_MAX_SECS.into(), |left| left.as_millis().div_ceil(1000));
-    u32::try_from(left).unwrap_or(WAIT_MAX_SECS).min(WAIT_MAX_SECS)
 }

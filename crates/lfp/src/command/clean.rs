@@ -1,9 +1,10 @@
 //! `lfp clean`: remove the locks of processes that are gone. Removes only the very file that was
 //! judged stale, and says of each that it could not remove why, and what would help.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use pidlockfile::{Directory, Found, Judged, Name, Pid, Removal};
 use wrapcmd::Value;
@@ -12,15 +13,14 @@ use super::arguments::Route;
 use super::broker::{Broker, places};
 use super::outcome::{Failure, Kind, exit};
 use super::output::{Output, printable};
+use super::remedy::remedy;
 use super::report::{self, Row};
 use ttylock::device::name::DeviceName;
+use ttylock::limits::LOCKS_FOR_INVENTED as LOCKS_LISTED;
 use ttylock::lock::Request;
 use ttylock::lock::record::{self, READ_LIMIT};
-use ttylock::lock::table::Table;
+use ttylock::lock::table::{Places, Table};
 use ttylock::lock::who::{Holder, Standing};
-
-/// The start of the temporary names of removal; no program's lock starts like this.
-const TEMPORARY: &str = "lfpd";
 
 /// A stale lock that is still there.
 struct Left {
@@ -29,33 +29,81 @@ struct Left {
     help: String,
 }
 
+/// As many times is looked again, where there was more than one look shows.
+const ROUNDS: usize = 100;
+
+/// As many records are looked at.
+const RECORDS: usize = 10_000;
+
+/// What came of it all.
+#[derive(Default)]
+struct Report {
+    removed: Vec<Holder>,
+    left: Vec<Left>,
+    /// The service's records of locks that are gone.
+    records: usize,
+    /// A directory that holds more lock files than are ever looked at.
+    cut_off: bool,
+}
+
 pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
-    let before = stale();
+    let mut report = Report::default();
+    for _ in 0..ROUNDS {
+        if !round(&mut report, route) {
+            break;
+        }
+    }
+    report.records = forget_records();
+    report.tell(output);
+    let failure = Failure { device: None, kind: Kind::Left };
+    if report.left.is_empty() && !report.cut_off { Ok(exit::DONE) } else { Err(failure) }
+}
+
+/// One look at all locks. Whether it is worth while to look again.
+fn round(report: &mut Report, route: &Route) -> bool {
+    let (before, cut_off) = stale();
     let refused: Vec<(Holder, String)> =
         before.iter().filter_map(|holder| Some((holder.clone(), remove(holder).err()?))).collect();
     if !refused.is_empty() {
         ask_service(&refused, route);
     }
-    let after = stale();
-    let is_left = |holder: &Holder| after.iter().any(|other| other.scheme == holder.scheme);
-    let removed: Vec<Holder> = before.iter().filter(|holder| !is_left(holder)).cloned().collect();
-    let left: Vec<Left> = refused
+    let (left, removed): (Vec<_>, Vec<_>) = before.into_iter().partition(remains);
+    let progress = !removed.is_empty();
+    report.removed.extend(removed);
+    report.cut_off = cut_off;
+    report.left = refused
         .into_iter()
-        .filter(|(holder, _)| is_left(holder))
+        .filter(|(holder, _)| left.contains(holder))
         .filter_map(|(holder, why)| {
-            let help = help(&holder);
+            let help = remedy(&holder);
             let row = report::rows(std::slice::from_ref(&holder)).pop()?;
             Some(Left { row, why: printable(&why), help })
         })
         .collect();
-    tell(&report::rows(&removed), &left, output);
-    if left.is_empty() { Ok(exit::DONE) } else { Err(Failure { device: None, kind: Kind::Left }) }
+    cut_off && progress
 }
 
-fn stale() -> Vec<Holder> {
+/// The stale lock files, and whether there were more in a directory than are looked at.
+fn stale() -> (Vec<Holder>, bool) {
     let mut holders = Table::new(places()).all_holders();
+    let mut listed: HashMap<PathBuf, usize> = HashMap::new();
+    for directory in holders.iter().filter_map(|holder| holder.scheme.file()?.parent()) {
+        let count = listed.entry(directory.to_owned()).or_default();
+        *count = count.saturating_add(1);
+    }
     holders.retain(|holder| holder.standing == Standing::Stale && holder.scheme.file().is_some());
-    holders
+    (holders, listed.values().any(|count| *count >= LOCKS_LISTED))
+}
+
+/// Whether the very file is still there that was found stale.
+fn remains(holder: &Holder) -> bool {
+    let Some((directory, name)) = holder.scheme.file().and_then(split) else { return false };
+    let Ok(directory) = Directory::open(directory) else { return true };
+    match directory.read(&name, READ_LIMIT) {
+        Ok(Found::File(judged)) => is_the_same(holder, &judged),
+        Ok(Found::Nothing) => false,
+        Ok(Found::Obstacle(_)) | Err(_) => true,
+    }
 }
 
 /// Removes one lock file, unless it has changed since it was judged: then it is not ours to judge
@@ -65,8 +113,9 @@ fn remove(holder: &Holder) -> Result<(), String> {
     let directory = Directory::open(directory).map_err(|error| error.to_string())?;
     match directory.read(&name, READ_LIMIT) {
         Ok(Found::File(judged)) if is_the_same(holder, &judged) => {
-            match directory.release(&name, judged, TEMPORARY) {
-                Ok(Removal::Removed | Removal::Changed) => Ok(()),
+            match directory.try_release(&name, judged) {
+                Ok(Some(Removal::Removed | Removal::Changed)) => Ok(()),
+                Ok(None) => Err("somebody else is removing it, or keeps it locked".to_owned()),
                 Err(error) => Err(error.to_string()),
             }
         }
@@ -101,50 +150,61 @@ fn ask_service(refused: &[(Holder, String)], route: &Route) {
     }
 }
 
-/// What would make the removal possible.
-fn help(holder: &Holder) -> String {
-    const STICKY: u32 = 0o1000;
-    let Some(path) = holder.scheme.file() else { return String::new() };
-    let owner = std::fs::symlink_metadata(path).map(|file| file.uid());
-    let directory = path.parent().and_then(|parent| std::fs::metadata(parent).ok());
-    let user = |uid: u32| {
-        let known = users::get_user_by_uid(uid);
-        known.map_or_else(|| format!("uid {uid}"), |user| printable(&user.name().to_string_lossy()))
-    };
-    match (owner, directory) {
-        (Ok(owner), Some(directory)) if directory.mode() & STICKY != 0 => format!(
-            "in this directory only the owner of a file may remove it: run `lfp clean` as {} or \
-             root, or give the service CAP_FOWNER (see lfpd(8))",
-            user(owner)
-        ),
-        (_, Some(directory)) => format!(
-            "the directory belongs to {}: run `lfp clean` as its owner or root, or start the \
-             service (see lfpd(8))",
-            user(directory.uid())
-        ),
-        (_, None) => "run `lfp clean` as root".to_owned(),
+/// Removes the service's records of locks that are gone, where we may write its directory. One that
+/// is young may be of a lock that is being taken now.
+fn forget_records() -> usize {
+    const YOUNG: Duration = Duration::from_secs(60);
+    let Places { lock_dir, state_dir, .. } = places();
+    let records = std::fs::read_dir(state_dir).into_iter().flatten().take(RECORDS).flatten();
+    records
+        .filter(|record| {
+            let lock = lock_dir.join(record.file_name()).symlink_metadata();
+            let gone = lock.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+            let written = record.metadata().and_then(|link| link.modified()).ok();
+            let age = written.and_then(|written| written.elapsed().ok());
+            let is_record = record.file_name().as_encoded_bytes().starts_with(b"LCK..");
+            is_record && gone && age.is_some_and(|age| age > YOUNG)
+        })
+        .filter(|record| std::fs::remove_file(record.path()).is_ok())
+        .count()
+}
+
+impl Report {
+    fn tell(&self, output: &Output) {
+        let removed = report::rows(&self.removed);
+        output.answer(
+            |_| {
+                let removed = removed.iter().map(|row| format!("removed {}\n", row.file_and_pid()));
+                let records = match self.records {
+                    0 => None,
+                    count => Some(format!("removed {count} records of locks that are gone\n")),
+                };
+                removed.chain(self.left.iter().map(Left::to_text)).chain(records).collect()
+            },
+            || {
+                let count = u64::try_from(self.records).unwrap_or(u64::MAX);
+                Value::Object(vec![
+                    ("removed", Value::List(removed.iter().map(Row::to_json).collect())),
+                    ("left", Value::List(self.left.iter().map(Left::to_json).collect())),
+                    ("records", Value::Number(count)),
+                    ("cut_off", Value::Bool(self.cut_off)),
+                ])
+            },
+        );
+        if self.cut_off {
+            output.remark(&format!(
+                "there are more than {LOCKS_LISTED} lock files in one directory: not all were \
+                 looked at"
+            ));
+        }
     }
 }
 
-fn tell(removed: &[Row], left: &[Left], output: &Output) {
-    output.answer(
-        |_| {
-            let removed = removed.iter().map(|row| format!("removed {}\n", row.file_and_pid()));
-            let left = left.iter().map(|left| {
-                format!("left {}: {}\n  {}\n", left.row.file_and_pid(), left.why, left.help)
-            });
-            removed.chain(left).collect()
-        },
-        || {
-            Value::Object(vec![
-                ("removed", Value::List(removed.iter().map(Row::to_json).collect())),
-                ("left", Value::List(left.iter().map(Left::to_json).collect())),
-            ])
-        },
-    );
-}
-
 impl Left {
+    fn to_text(&self) -> String {
+        format!("left {}: {}\n  {}\n", self.row.file_and_pid(), self.why, self.help)
+    }
+
     fn to_json(&self) -> Value {
         let mut members = self.row.members();
         members.push(("why", self.why.as_str().into()));
@@ -155,8 +215,6 @@ impl Left {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rstest::rstest;
 
     use super::*;

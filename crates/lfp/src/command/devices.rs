@@ -9,10 +9,20 @@ use ttylock::device::links::Links;
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::{Trail, follow};
 use ttylock::device::udev;
-use ttylock::lock::who::{Holder, Standing};
+use ttylock::lock::who::{Holder, Standing, serial_devices};
 
 /// Where udev has links by the last part of whose name locks are made.
 const LINK_DIRECTORIES: [&str; 2] = ["serial/by-id", "serial/by-path"];
+
+/// As many links of one directory are compared with names of lock files.
+const LINKS: usize = 1024;
+
+/// Whether there is a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    There,
+    Absent,
+}
 
 /// A device, and who holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +32,7 @@ pub(super) struct Device {
     pub(super) name: String,
     /// Its other names, relative to `/dev`.
     pub(super) others: Vec<String>,
+    pub(super) presence: Presence,
     /// Who holds it, the living first. Each is named as the device is.
     pub(super) holders: Vec<Holder>,
 }
@@ -32,36 +43,44 @@ pub(super) struct Names<'a> {
     dev_dir: &'a Path,
     udev_dir: &'a Path,
     links: Links,
+    /// The links below [`LINK_DIRECTORIES`]: squashed, and as they are.
+    by_id: Vec<(String, String)>,
     now: SystemTime,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn new(dev_dir: &'a Path, udev_dir: &'a Path) -> Self {
-        Self { dev_dir, udev_dir, links: Links::default(), now: SystemTime::now() }
+        let (links, by_id) = (Links::default(), by_id(dev_dir));
+        Self { dev_dir, udev_dir, links, by_id, now: SystemTime::now() }
     }
 
-    /// Every name of the device with this name but this one, the real node's first.
-    pub(super) fn beside(&mut self, name: &DeviceName) -> Vec<String> {
-        let Ok(trail) = follow(self.dev_dir, name) else { return Vec::new() };
-        let mut names = self.every_name(trail);
-        names.retain(|other| other != name.as_str());
-        names
-    }
-
-    /// Puts the holders of one device together, those first that somebody alive holds.
-    pub(super) fn group(&mut self, holders: Vec<Holder>) -> Vec<Device> {
+    /// Puts the holders of one device together, those first that somebody alive holds, and says
+    /// of each of the devices that were asked for who holds it, if only that nobody does.
+    pub(super) fn group(&mut self, asked: &[DeviceName], holders: Vec<Holder>) -> Vec<Device> {
         let mut devices: Vec<Device> = Vec::new();
+        for name in asked {
+            let found = follow(self.dev_dir, name).ok().filter(|trail| trail.node.is_some());
+            match found {
+                Some(trail) => _ = self.found(&mut devices, trail),
+                None if devices.iter().any(|device| device.name == name.as_str()) => {}
+                None => devices.push(Device::absent(name.as_str().to_owned())),
+            }
+        }
         let mut rest = Vec::new();
         for holder in holders {
             match self.node(&holder.device) {
-                Some(trail) => self.found(&mut devices, trail, holder),
+                Some(trail) => self.found(&mut devices, trail).add(holder),
                 None => rest.push(holder),
             }
         }
         for holder in rest {
             match devices.iter_mut().find(|device| device.is_meant_by(&holder)) {
                 Some(device) => device.add(holder),
-                None => devices.push(Device::held_by(holder.device.clone(), holder)),
+                None => {
+                    let mut device = Device::absent(holder.device.clone());
+                    device.add(holder);
+                    devices.push(device);
+                }
             }
         }
         for device in &mut devices {
@@ -72,29 +91,33 @@ impl<'a> Names<'a> {
         devices
     }
 
-    /// Adds a holder to the device that the trail leads to.
-    fn found(&mut self, devices: &mut Vec<Device>, trail: Trail, holder: Holder) {
-        let known = devices.iter_mut().find(|device| device.name == trail.real());
-        if let Some(device) = known {
-            device.also_called(trail.names);
-            device.add(holder);
-        } else {
-            let mut device = Device::held_by(trail.real().to_owned(), holder);
-            device.also_called(self.every_name(trail));
-            devices.push(device);
-        }
+    /// The device at the end of a trail, added if it is new.
+    fn found<'d>(&mut self, devices: &'d mut Vec<Device>, trail: Trail) -> &'d mut Device {
+        let known = devices.iter().position(|device| device.name == trail.real());
+        let (index, names) = match known {
+            Some(index) => (index, trail.names),
+            None => {
+                let presence = Presence::There;
+                let name = trail.real().to_owned();
+                devices.push(Device { presence, ..Device::absent(name) });
+                (devices.len().saturating_sub(1), self.every_name(trail))
+            }
+        };
+        #[expect(clippy::indexing_slicing, reason = "it was found or added just now")]
+        let device = &mut devices[index];
+        device.also_called(names);
+        device
     }
 
     /// Follows what a lock file's name says of its device, to a node that is there. The name is
-    /// the device's or its last part only, or has `_` where the device's has `/`.
+    /// the device's or its last part only, or has `_` or `:` where the device's has `/`; and what
+    /// is told of it may have `/` where the device's has `:`, as in links by path.
     fn node(&self, named: &str) -> Option<Trail> {
-        let below = |directory: &&str| {
-            let prefix = directory.replace('/', "_") + "_";
-            format!("{directory}/{}", named.strip_prefix(&prefix).unwrap_or(named))
-        };
-        [named.to_owned(), named.replace('_', "/")]
+        let squashed = squash(named);
+        let links = self.by_id.iter().filter(|(link, _)| *link == squashed);
+        [named, &named.replace('_', "/")]
             .into_iter()
-            .chain(LINK_DIRECTORIES.iter().map(below))
+            .chain(links.map(|(_, link)| link.as_str()))
             .filter_map(|name| DeviceName::parse(name.as_bytes()).ok())
             .filter_map(|name| follow(self.dev_dir, &name).ok())
             .find(|trail| trail.node.is_some())
@@ -111,10 +134,8 @@ impl<'a> Names<'a> {
 }
 
 impl Device {
-    fn held_by(name: String, holder: Holder) -> Self {
-        let mut device = Self { name, others: Vec::new(), holders: Vec::new() };
-        device.add(holder);
-        device
+    fn absent(name: String) -> Self {
+        Self { name, others: Vec::new(), presence: Presence::Absent, holders: Vec::new() }
     }
 
     fn add(&mut self, mut holder: Holder) {
@@ -149,6 +170,47 @@ impl Device {
     }
 }
 
+/// The links that udev makes, by what lock files may call them: with their directory or without.
+fn by_id(dev_dir: &Path) -> Vec<(String, String)> {
+    let mut links = Vec::new();
+    for directory in LINK_DIRECTORIES {
+        let entries = std::fs::read_dir(dev_dir.join(directory)).into_iter().flatten().flatten();
+        for name in entries.take(LINKS).filter_map(|entry| entry.file_name().into_string().ok()) {
+            let path = format!("{directory}/{name}");
+            links.push((squash(&name), path.clone()));
+            links.push((squash(&path), path));
+        }
+    }
+    links
+}
+
+/// A name with one sign for the three that lock files put in each other's place.
+fn squash(name: &str) -> String {
+    name.replace(['/', ':'], "_")
+}
+
+/// The serial devices below `/dev`.
+pub(super) fn serial_names(dev_dir: &Path) -> Vec<DeviceName> {
+    let names = serial_devices(dev_dir).into_iter().map(|(name, _)| name);
+    names.filter_map(|name| DeviceName::parse(name.as_bytes()).ok()).collect()
+}
+
+/// What somebody who typed the name of no device may have meant.
+pub(super) fn suggestion(dev_dir: &Path, name: &str) -> Option<String> {
+    let nodes = serial_names(dev_dir).into_iter().map(|name| name.as_str().to_owned());
+    nearest(nodes.chain(by_id(dev_dir).into_iter().map(|(_, link)| link)), name)
+}
+
+fn nearest(known: impl Iterator<Item = String>, name: &str) -> Option<String> {
+    /// As many letters may be wrong.
+    const WRONG: usize = 2;
+    known
+        .map(|known| (strsim::damerau_levenshtein(&known, name), known))
+        .filter(|(wrong, _)| *wrong <= WRONG)
+        .min()
+        .map(|(_, known)| known)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -156,6 +218,7 @@ mod tests {
     use std::path::PathBuf;
 
     use pidlockfile::Pid;
+    use rstest::rstest;
 
     use super::*;
     use ttylock::lock::who::Scheme;
@@ -164,7 +227,7 @@ mod tests {
     fn dev() -> tempfile::TempDir {
         let dev = tempfile::tempdir().unwrap();
         let path = dev.path();
-        for directory in ["pts", "usb", "serial/by-id"] {
+        for directory in ["pts", "usb", "serial/by-id", "serial/by-path"] {
             fs::create_dir_all(path.join(directory)).unwrap();
         }
         for node in ["ttyUSB0", "ttyS0", "pts/3", "usb/3"] {
@@ -173,6 +236,7 @@ mod tests {
         for link in ["usb-X", "usb-X_2"] {
             symlink("../../ttyUSB0", path.join("serial/by-id").join(link)).unwrap();
         }
+        symlink("../../ttyUSB0", path.join("serial/by-path/pci-0:00:1.0")).unwrap();
         symlink("ttyUSB0", path.join("modem")).unwrap();
         dev
     }
@@ -192,10 +256,19 @@ mod tests {
 
     /// Name of the device, its other names, and the pids of its holders.
     fn grouped(holders: &[(&str, i64, Standing)]) -> Vec<(String, Vec<String>, Vec<i64>)> {
+        asked(&[], holders)
+    }
+
+    fn asked(
+        asked: &[&str],
+        holders: &[(&str, i64, Standing)],
+    ) -> Vec<(String, Vec<String>, Vec<i64>)> {
+        let asked: Vec<_> =
+            asked.iter().map(|name| DeviceName::parse(name.as_bytes()).unwrap()).collect();
         let dev = dev();
         let mut names = Names::new(dev.path(), Path::new("/nonexistent"));
         let holders = holders.iter().map(|(name, pid, standing)| holder(name, *pid, *standing));
-        let devices = names.group(holders.collect()).into_iter();
+        let devices = names.group(&asked, holders.collect()).into_iter();
         devices
             .map(|device| {
                 assert!(device.holders.iter().all(|holder| holder.device == device.name));
@@ -270,14 +343,43 @@ mod tests {
         assert_eq!(names, [("ttyUSB0", &[3, 2][..]), ("ttyS0", &[1])]);
     }
 
+    /// By whichever name it was asked for, a device is shown once and by its node's name.
     #[test]
-    fn other_names_of_a_device() {
-        let dev = dev();
-        let mut names = Names::new(dev.path(), Path::new("/nonexistent"));
-        let mut beside = |name: &str| names.beside(&DeviceName::parse(name.as_bytes()).unwrap());
-        assert_eq!(beside("ttyUSB0"), ["modem"]);
-        assert_eq!(beside("modem"), ["ttyUSB0"]);
-        assert_eq!(beside("serial/by-id/usb-X"), ["ttyUSB0", "modem"]);
-        assert_eq!(beside("nothing"), [""; 0]);
+    fn what_is_asked_for_is_shown() {
+        let (none, no_pids) = (Vec::new, Vec::new);
+        let modem = ("ttyUSB0".to_owned(), strings(&["modem"]), no_pids());
+        for names in [&["ttyUSB0"][..], &["modem", "ttyUSB0"]] {
+            assert_eq!(asked(names, &[]), std::slice::from_ref(&modem), "{names:?}");
+        }
+        let by_id = strings(&["serial/by-id/usb-X", "modem"]);
+        let by_id = ("ttyUSB0".to_owned(), by_id, vec![7]);
+        let found = asked(&["serial/by-id/usb-X"], &[("ttyUSB0", 7, Standing::Alive)]);
+        assert_eq!(found, [by_id]);
+        let nothing = ("nothing".to_owned(), none(), no_pids());
+        assert_eq!(asked(&["nothing", "nothing"], &[]), [nothing]);
+    }
+
+    /// udev's links by path have colons, which some programs put in place of slashes.
+    #[test]
+    fn a_link_with_colons_is_the_device_it_leads_to() {
+        use Standing::Alive;
+        let found = grouped(&[
+            ("ttyUSB0", 7, Alive),
+            ("pci-0/00/1.0", 7, Alive),
+            ("serial_by-path_pci-0/00/1.0", 7, Alive),
+            ("serial/by-path/pci-0/00/1.0", 7, Alive),
+        ]);
+        let names = strings(&["modem", "serial/by-path/pci-0:00:1.0"]);
+        assert_eq!(found, [("ttyUSB0".to_owned(), names, vec![7, 7, 7, 7])]);
+    }
+
+    #[rstest]
+    #[case::one_letter("ttyUSB1", Some("ttyUSB0"))]
+    #[case::swapped("ttyUBS0", Some("ttyUSB0"))]
+    #[case::of_a_link("serial/by-id/usb-Y", Some("serial/by-id/usb-X"))]
+    #[case::nothing_like_it("printer", None)]
+    fn typos(#[case] name: &str, #[case] meant: Option<&str>) {
+        let known = strings(&["ttyS10", "ttyUSB0", "ttyUSB3", "serial/by-id/usb-X"]);
+        assert_eq!(nearest(known.into_iter(), name).as_deref(), meant);
     }
 }

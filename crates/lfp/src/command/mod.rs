@@ -10,11 +10,15 @@ mod calendar;
 mod clean;
 mod devices;
 mod listener;
+mod looking;
 mod outcome;
 mod output;
+mod remedy;
 mod report;
 mod run;
+mod spelling;
 mod table;
+mod waiting;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -24,7 +28,7 @@ use clap::Parser;
 pub use arguments::command;
 
 use arguments::{Action, Format, Options};
-use outcome::exit;
+use outcome::{Failure, Kind, exit};
 use output::Output;
 
 /// Runs the program to its end. The arguments are with the program's name.
@@ -33,8 +37,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(refusal) = wrapcmd::take_over(arguments.iter().skip(1)) {
         return ExitCode::from(run::refused(&refusal));
     }
+    let wants_json = asks_for_json(&arguments);
     match Options::try_parse_from(arguments) {
         Ok(options) => ExitCode::from(act(options)),
+        Err(error) if error.use_stderr() && wants_json => {
+            let kind = Kind::Usage(error.to_string().trim_end().to_owned());
+            Output::new(Format::Json).complain(&Failure { device: None, kind });
+            ExitCode::from(exit::USAGE)
+        }
         Err(error) if error.use_stderr() => {
             // Where even the complaint cannot be written, the exit code says it.
             let _ = error.print();
@@ -49,6 +59,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Whether `--json` is among the options, which cannot be read.
+fn asks_for_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}
+
 fn act(options: Options) -> u8 {
     let Options { route, format, action } = options;
     let route = route.into();
@@ -58,8 +73,8 @@ fn act(options: Options) -> u8 {
         Action::Lock(asked) => actions::lock(&asked, &route, &output),
         Action::Unlock(asked) => actions::unlock(&asked, &route, &output),
         Action::Wait(asked) => actions::wait(&asked, &route, &output),
-        Action::Who { devices } => actions::who(&devices, &route, &output),
-        Action::List => actions::list(&route, &output),
+        Action::Who(asked) => looking::who(&asked, &route, &output),
+        Action::List(asked) => looking::list(&asked, &route, &output),
         Action::Run(asked) => run::run(&asked, &route, &output),
         Action::Clean => clean::clean(&route, &output),
         Action::Completions { shell } => actions::completions(shell, &output),

@@ -16,6 +16,8 @@ pub(super) mod exit {
     pub(in super::super) const BUSY: u8 = 1;
     /// `EX_USAGE`
     pub(in super::super) const USAGE: u8 = 64;
+    /// `EX_NOINPUT`: there is no such device.
+    pub(in super::super) const NO_DEVICE: u8 = 66;
     /// `EX_UNAVAILABLE`
     pub(in super::super) const UNREACHABLE: u8 = 69;
     /// `EX_OSERR`
@@ -42,8 +44,8 @@ pub(super) enum Kind {
     Busy(Vec<Row>),
     /// Nothing to unlock, or it is another's.
     NotHeld(Vec<Row>),
-    /// The same to the end of the time.
-    TimedOut(Vec<Row>),
+    /// The same to the end of the time, or whatever else kept us from the answer.
+    TimedOut(Vec<Row>, Vec<Reason>),
     /// We may not, for these reasons.
     NotPermitted(Vec<String>),
     /// No service answers, for these reasons.
@@ -54,6 +56,8 @@ pub(super) enum Kind {
     System(String),
     /// Stale locks were left.
     Left,
+    /// What was typed makes no sense, for this reason.
+    Usage(String),
 }
 
 impl Failure {
@@ -68,11 +72,12 @@ impl Failure {
     pub(super) fn code(&self, busy: u8) -> u8 {
         match &self.kind {
             Kind::Busy(_) | Kind::NotHeld(_) => busy,
-            Kind::TimedOut(_) => exit::TIMED_OUT,
+            Kind::TimedOut(..) => exit::TIMED_OUT,
             Kind::NotPermitted(_) | Kind::Left => exit::NOT_PERMITTED,
             Kind::Unreachable(_) => exit::UNREACHABLE,
             Kind::Interrupted(signal) => wrapcmd::exit::by_signal(*signal as i32),
             Kind::System(_) => exit::SYSTEM,
+            Kind::Usage(_) => exit::USAGE,
         }
     }
 
@@ -81,34 +86,36 @@ impl Failure {
         match &self.kind {
             Kind::Busy(_) => "busy",
             Kind::NotHeld(_) => "not-held",
-            Kind::TimedOut(_) => "timed-out",
+            Kind::TimedOut(..) => "timed-out",
             Kind::NotPermitted(_) | Kind::Left => "not-permitted",
             Kind::Unreachable(_) => "unreachable",
             Kind::Interrupted(_) => "interrupted",
             Kind::System(_) => "system-error",
+            Kind::Usage(_) => "usage",
         }
     }
 
     /// Who is in the way, as far as can be seen.
     pub(super) fn holders(&self) -> &[Row] {
         match &self.kind {
-            Kind::Busy(rows) | Kind::NotHeld(rows) | Kind::TimedOut(rows) => rows,
+            Kind::Busy(rows) | Kind::NotHeld(rows) | Kind::TimedOut(rows, _) => rows,
             Kind::NotPermitted(_)
             | Kind::Unreachable(_)
             | Kind::Interrupted(_)
             | Kind::System(_)
+            | Kind::Usage(_)
             | Kind::Left => &[],
         }
     }
 
     fn reasons(&self) -> Vec<String> {
         match &self.kind {
-            Kind::NotPermitted(reasons) => reasons.clone(),
-            Kind::Unreachable(reasons) => reasons.iter().map(ToString::to_string).collect(),
-            Kind::Busy(rows) | Kind::NotHeld(rows) | Kind::TimedOut(rows) => {
-                rows.iter().map(Row::sentence).collect()
+            Kind::NotPermitted(reasons) | Kind::Unreachable(reasons) => reasons.clone(),
+            Kind::Busy(rows) | Kind::NotHeld(rows) => rows.iter().map(Row::sentence).collect(),
+            Kind::TimedOut(rows, reasons) => {
+                rows.iter().map(Row::sentence).chain(reasons.iter().cloned()).collect()
             }
-            Kind::Interrupted(_) | Kind::System(_) | Kind::Left => Vec::new(),
+            Kind::Interrupted(_) | Kind::System(_) | Kind::Usage(_) | Kind::Left => Vec::new(),
         }
     }
 }
@@ -122,11 +129,12 @@ impl fmt::Display for Failure {
         match &self.kind {
             Kind::Busy(_) => f.write_str("busy")?,
             Kind::NotHeld(_) => f.write_str("not locked, or not ours to unlock")?,
-            Kind::TimedOut(_) => f.write_str("still busy, time is up")?,
+            Kind::TimedOut(rows, _) if rows.is_empty() => f.write_str("time is up")?,
+            Kind::TimedOut(..) => f.write_str("still busy, time is up")?,
             Kind::NotPermitted(_) => f.write_str("not permitted")?,
             Kind::Unreachable(_) => f.write_str("no lock file service can be reached")?,
             Kind::Interrupted(signal) => write!(f, "interrupted by {signal}")?,
-            Kind::System(text) => f.write_str(text)?,
+            Kind::System(text) | Kind::Usage(text) => f.write_str(text)?,
             Kind::Left => f.write_str("some stale locks could not be removed")?,
         }
         self.reasons().iter().try_for_each(|reason| write!(f, "\n  {reason}"))

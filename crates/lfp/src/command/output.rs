@@ -31,6 +31,15 @@ impl Output {
         }
     }
 
+    /// Before an answer that takes the last one's place: an empty screen, if it is one.
+    pub(super) fn begin_anew(&self) {
+        /// Home, and everything after it erased (ECMA-48: CUP, ED).
+        const CLEAR: &str = "\x1b[H\x1b[J";
+        if self.format == Format::Text && io::stdout().is_terminal() {
+            self.print(CLEAR);
+        }
+    }
+
     /// Prints text, whatever was asked for.
     pub(super) fn print(&self, text: &str) {
         if let Err(error) = wrapcmd::print(text) {
@@ -45,6 +54,18 @@ impl Output {
             Format::Text => warn(text),
             Format::Json => {}
         }
+    }
+
+    /// The same, only where somebody sits before the terminal.
+    pub(super) fn remark_to_people(&self, text: &str) {
+        if self.has_people() {
+            self.remark(text);
+        }
+    }
+
+    /// Whether somebody sits before the terminal and reads text.
+    pub(super) fn has_people(&self) -> bool {
+        self.format == Format::Text && io::stderr().is_terminal()
     }
 
     /// Says that it was not done.

@@ -10,15 +10,16 @@ use wrapcmd::Value;
 
 use super::arguments::Route;
 use super::broker::{Broker, Trouble, places};
-use super::calendar::{age, timestamp};
-use super::devices::Device;
+use super::calendar::{age, local, utc};
+use super::devices::{Device, Presence};
 use super::outcome::{Failure, Kind};
 use super::output::printable;
+use super::remedy::remedy;
 use super::table::{Cell, Colour, Style, aligned};
 use crate::client::{Client, Error};
 use ttylock::device::name::DeviceName;
 use ttylock::lock::table::Table;
-use ttylock::lock::who::{Holder, Standing};
+use ttylock::lock::who::{self, Holder, Scheme, Standing};
 
 /// As many lock files of one holder are named in one line for people.
 const FILES_SHOWN: usize = 2;
@@ -38,6 +39,8 @@ pub(super) struct Row {
     since: Option<SystemTime>,
     age: Option<Duration>,
     standing: Standing,
+    /// What would remove the lock, if it is stale and in the way.
+    remedy: Option<String>,
 }
 
 /// What was found, and how much of it we could see.
@@ -50,11 +53,16 @@ pub(super) struct Sight {
 }
 
 /// Whether a service was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Service {
-    Asked,
     NotThere,
+    Asked,
+    /// It is there, and says nothing in time.
+    Silent,
 }
+
+/// How long is waited for what a service can add to what we see.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Looks at one device, or at all.
 ///
@@ -66,38 +74,69 @@ pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, 
         Some(device) => table.holders(device),
         None => table.all_holders(),
     };
-    let service = match ask_service(device, route)? {
-        Some(more) => {
-            merge(&mut holders, more);
-            Service::Asked
-        }
-        None => Service::NotThere,
-    };
+    let (service, more) = ask_service(device, route)?;
+    merge(&mut holders, more);
     holders.sort_by_key(|holder| holder.standing != Standing::Alive);
     Ok(Sight { holders, service })
 }
 
-/// Those who keep a device busy, for complaints. Never fails: what cannot be seen is not shown.
+/// Those who keep a device busy, for complaints: the living, or else the stale lock files that
+/// cannot be taken over, each with what would remove it. Never fails: what cannot be seen is not
+/// shown.
 pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
-    let mut holders = Table::new(places()).holders(device);
-    holders.retain(|holder| holder.standing != Standing::Stale);
-    holders.dedup_by(|b, a| a.pid == b.pid && a.pid.is_some() && a.device == b.device);
+    let holders = Table::new(places()).holders(device);
+    let (stale, mut living): (Vec<_>, Vec<_>) =
+        holders.into_iter().partition(|holder| holder.standing == Standing::Stale);
+    living.dedup_by(|b, a| a.pid == b.pid && a.pid.is_some() && a.device == b.device);
+    let is_lock = |holder: &Holder| holder.scheme != Scheme::Open;
+    if living.iter().any(is_lock) || stale.is_empty() {
+        return rows(&living);
+    }
+    let with_remedy = |(mut row, holder): (Row, &Holder)| {
+        row.remedy = Some(remedy(holder));
+        row
+    };
+    rows(&stale).into_iter().zip(&stale).map(with_remedy).collect()
+}
+
+/// Programs that have the device open without any lock, but for the one it is locked for and
+/// ourselves.
+pub(super) fn openers(device: &DeviceName, locked_for: Pid) -> Vec<Row> {
+    let mut rows = openers_at_all(device);
+    rows.retain(|row| row.pid != Some(locked_for));
+    rows
+}
+
+/// Programs that have the device open, but for ourselves.
+pub(super) fn openers_at_all(device: &DeviceName) -> Vec<Row> {
+    let mut holders = who::openers_of(&places().dev_dir, device);
+    holders.retain(|holder| holder.pid != Some(Pid::this()));
     rows(&holders)
 }
 
-/// What the service says; `None` where there is none, or one that has no STAT.
-fn ask_service(device: Option<&DeviceName>, route: &Route) -> Result<Option<Vec<Holder>>, Failure> {
-    let Broker::Service(mut service) = Broker::new(route) else { return Ok(None) };
+/// What the service says; nothing where there is none, or one that has no STAT.
+fn ask_service(
+    device: Option<&DeviceName>,
+    route: &Route,
+) -> Result<(Service, Vec<Holder>), Failure> {
+    let Broker::Service(mut service) = Broker::within(route, PATIENCE) else {
+        return Ok((Service::NotThere, Vec::new()));
+    };
     let question = |client: &mut Client| match client.status(device) {
         Err(Error::Unsupported | Error::Refused) => Ok(None),
         answer => answer.map(Some),
     };
     match (service.ask(question), route) {
-        (Ok(answer), _) => Ok(answer),
-        (Err(Trouble::Unreachable(reasons)), Route::Server(_)) => {
-            Err(Failure { device: None, kind: Kind::Unreachable(reasons) })
+        (Ok(Some(holders)), _) => Ok((Service::Asked, holders)),
+        (Err(trouble), Route::Server(_)) => {
+            Err(Failure { device: None, kind: Kind::Unreachable(trouble.reasons()) })
         }
-        (Err(_), Route::Usual | Route::Direct) => Ok(None),
+        (Err(Trouble::Silent(_)), Route::Usual | Route::Direct) => {
+            Ok((Service::Silent, Vec::new()))
+        }
+        (Ok(None), _) | (Err(Trouble::Unreachable(_)), Route::Usual | Route::Direct) => {
+            Ok((Service::NotThere, Vec::new()))
+        }
     }
 }
 
@@ -159,13 +198,28 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
             since: holder.since,
             age: holder.since.and_then(|since| now.duration_since(since).ok()),
             standing: holder.standing,
+            remedy: None,
         })
         .collect()
 }
 
 impl Row {
+    /// Whether it is a lock of this process, which is alive.
+    pub(super) fn is_lock_of(&self, pid: Pid) -> bool {
+        self.pid == Some(pid) && self.standing == Standing::Alive && self.blocks()
+    }
+
+    /// Whether it keeps others from their lock: an open port does not.
+    pub(super) fn blocks(&self) -> bool {
+        self.scheme != Scheme::Open.word()
+    }
+
     /// One line for people.
     pub(super) fn sentence(&self) -> String {
+        if let Some(remedy) = &self.remedy {
+            let file = self.file_and_pid();
+            return format!("a stale lock is in the way, {file}: {remedy}");
+        }
         let mut text = match (self.pid, self.user()) {
             (Some(pid), Some(user)) => format!("held by {user}, pid {pid}"),
             (Some(pid), None) => format!("held by pid {pid}"),
@@ -175,7 +229,7 @@ impl Row {
         if let Some(command) = &self.command {
             text.extend([", ", command]);
         }
-        if let (Some(since), Some(time)) = (self.since.and_then(timestamp), self.age) {
+        if let (Some(since), Some(time)) = (self.since.and_then(local), self.age) {
             text.extend([", since ", &since, " (", &age(time), ")"]);
         }
         text.extend([", by ", self.lock()]);
@@ -183,6 +237,14 @@ impl Row {
             text.extend([" of ", owner]);
         }
         text
+    }
+
+    /// Who has it open, in a few words: `pid 4711 of alice, picocom`.
+    pub(super) fn who(&self) -> String {
+        let pid = self.pid.map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
+        let user = self.user().map_or_else(String::new, |user| format!(" of {user}"));
+        let command = self.command.as_ref().map_or_else(String::new, |it| format!(", {it}"));
+        pid + &user + &command
     }
 
     /// The name of the user, or the uid.
@@ -218,7 +280,7 @@ impl Row {
             ("uid", number(self.uid.map(u64::from))),
             ("user", text(self.user.clone())),
             ("command", text(self.command.clone())),
-            ("since", text(self.since.and_then(timestamp))),
+            ("since", text(self.since.and_then(utc))),
             ("since_unix", number(since.map(|since| since.as_secs()))),
             ("standing", self.standing.word().into()),
         ]
@@ -230,27 +292,31 @@ fn device_path(device: &str) -> String {
 }
 
 /// A device and its holders.
-pub(super) fn device_in_json(name: &str, others: &[String], holders: &[Holder]) -> Value {
-    let held = holders.iter().any(|holder| holder.standing != Standing::Stale);
+pub(super) fn device_in_json(device: &Device) -> Value {
+    let held = device.holders.iter().any(|holder| holder.standing != Standing::Stale);
     let path = |name: &str| Value::Text(device_path(&printable(name)));
     Value::Object(vec![
-        ("device", path(name)),
-        ("names", Value::List(others.iter().map(|name| path(name)).collect())),
+        ("device", path(&device.name)),
+        ("names", Value::List(device.others.iter().map(|name| path(name)).collect())),
+        ("exists", Value::Bool(device.presence == Presence::There)),
         ("held", Value::Bool(held)),
-        ("holders", Value::List(rows(holders).iter().map(Row::to_json).collect())),
+        ("holders", Value::List(rows(&device.holders).iter().map(Row::to_json).collect())),
     ])
 }
 
 /// The devices as a table for people, below each its other names. One holder of one device is one
 /// line, however many lock files the conventions ask it to have.
-pub(super) fn table(devices: &[Device], colour: Colour) -> String {
+pub(super) fn table(devices: &[&Device], colour: Colour) -> String {
     let head = ["DEVICE", "PID", "USER", "STATE", "SINCE", "AGE", "LOCK", "COMMAND"];
     let mut lines = vec![head.map(|text| Cell::styled(text, Style::Heading))];
     let mut others = vec![(1, String::new())];
     for device in devices {
         let rows = rows(&device.holders);
         let shown = of_each_holder(&rows);
-        others.push((shown.len(), other_names(&device.others)));
+        others.push((shown.len().max(1), other_names(&device.others)));
+        if shown.is_empty() {
+            lines.push(free_line(&device.name));
+        }
         lines.extend(shown.iter().map(|(row, locks)| line(row, locks)));
     }
     let text = aligned(&lines, colour);
@@ -261,6 +327,12 @@ pub(super) fn table(devices: &[Device], colour: Colour) -> String {
         text.push_str(&others);
     }
     text
+}
+
+fn free_line(device: &str) -> [Cell; 8] {
+    let dash = || Cell::plain("-");
+    let device = Cell::plain(device_path(&printable(device)));
+    [device, dash(), dash(), Cell::plain("free"), dash(), dash(), dash(), dash()]
 }
 
 fn other_names(names: &[String]) -> String {
@@ -302,7 +374,7 @@ fn line(row: &Row, locks: &[&str]) -> [Cell; 8] {
         Cell::plain(or_dash(row.pid.map(|pid| pid.to_string()))),
         Cell::plain(or_dash(row.user().or_else(|| Some(format!("({})", row.owner.as_ref()?))))),
         Cell::styled(row.standing.word(), style),
-        Cell::plain(or_dash(row.since.and_then(timestamp))),
+        Cell::plain(or_dash(row.since.and_then(local))),
         Cell::plain(or_dash(row.age.map(age))),
         Cell::plain(names),
         Cell::plain(or_dash(row.command.clone())),
@@ -316,7 +388,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use ttylock::lock::who::Scheme;
 
     fn holder(scheme: Scheme, pid: Option<i64>) -> Holder {
         Holder {
@@ -359,7 +430,7 @@ mod tests {
 
     fn device(others: &[&str], holders: Vec<Holder>) -> Device {
         let others = others.iter().map(ToString::to_string).collect();
-        Device { name: "ttyS0".to_owned(), others, holders }
+        Device { name: "ttyS0".to_owned(), others, presence: Presence::There, holders }
     }
 
     #[test]
@@ -368,9 +439,9 @@ mod tests {
         hostile.device = "\x1b]0;x\x07".to_owned();
         hostile.command = Some("\u{9b}31m\r\n".to_owned());
         let device = device(&["\x1b[2J\n"], vec![hostile]);
-        let json = device_in_json(&device.name, &device.others, &device.holders).compact();
+        let json = device_in_json(&device).compact();
         let rows = rows(&device.holders);
-        let table = table(std::slice::from_ref(&device), Colour::Never);
+        let table = table(&[&device], Colour::Never);
         let text = table.clone() + &rows[0].sentence() + &json;
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         assert_eq!(table.lines().count(), 3);
@@ -380,7 +451,7 @@ mod tests {
     fn one_holder_is_one_line() {
         let files = ["LCK..3", "LCK..pts_3", "LCK..pts:3"];
         let holders: Vec<_> = files.iter().map(|name| holder(file(name), Some(7))).collect();
-        let text = table(&[device(&[], holders)], Colour::Never);
+        let text = table(&[&device(&[], holders)], Colour::Never);
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.contains("LCK..3,LCK..pts_3,+1"), "{text}");
     }
@@ -390,7 +461,7 @@ mod tests {
         let pids =
             |pids: &[i64]| pids.iter().map(|pid| holder(Scheme::Flock, Some(*pid))).collect();
         let devices = [device(&["modem", "gps0"], pids(&[7, 8])), device(&[], pids(&[9]))];
-        let text = table(&devices, Colour::Never);
+        let text = table(&devices.each_ref(), Colour::Never);
         let begins: Vec<_> = text.lines().map(|line| line.get(..14).unwrap().trim_end()).collect();
         assert_eq!(
             begins,

@@ -1,38 +1,51 @@
 //! `lfp run`: hold a device while a command runs, in the name of the command's own process (see the
-//! crate `handover`).
+//! crate `wrapcmd`).
+
+use std::path::Path;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 use wrapcmd::{Refusal, Signals, Standby};
 
-use super::actions::{busy, denied, taken, unreachable};
-use super::arguments::{Route, Run};
-use super::broker::{Broker, Waited};
+use super::actions::{announce, busy, came_of, denied, surprises, unreachable};
+use super::arguments::{Becoming, Route, Run};
+use super::broker::Broker;
 use super::outcome::{Failure, Kind, exit};
 use super::output::{Output, warn};
+use super::report::in_the_way;
+use super::waiting;
+use ttylock::device::name::DeviceName;
+use ttylock::device::node::follow;
 use ttylock::lock::{Outcome, Request};
 
-/// Takes the lock, runs the command, releases the lock, and tells the command's exit code.
+/// Takes the locks, runs the command, releases the locks, and tells the command's exit code.
 ///
 /// # Errors
 /// Whatever kept the command from being run.
-pub(super) fn run(asked: &Run, route: &Route, _output: &Output) -> Result<u8, Failure> {
+pub(super) fn run(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
+    match asked.becoming() {
+        Becoming::Child => in_a_child(asked, route, output),
+        Becoming::Ourselves => in_this_process(asked, route, output),
+    }
+}
+
+fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
     let signals = Signals::catch().map_err(system)?;
     let standby = Standby::start("lfp", &asked.command, &signals)
         .map_err(|error| Failure::system(format!("cannot start /proc/self/exe: {error}")))?;
     let pid = Pid::new(standby.pid().into()).ok_or_else(|| Failure::system("no process"))?;
-    let request = Request { device: asked.device.clone(), pid };
     let mut broker = Broker::new(route);
-    match take(&mut broker, &request, asked, &signals) {
+    let requests = match take_all(&mut broker, asked, pid, Some(&signals), output) {
         // Somebody killed the process that was to become the command.
         Err(Failure { kind: Kind::Interrupted(Signal::SIGCHLD), .. }) => {
             return ended(standby.dismiss());
         }
         taken => taken?,
-    }
+    };
     if let Some(signal) = signals.ending() {
-        let _ = broker.unlock(&request);
+        give_back(&mut broker, &requests);
         if signal == Signal::SIGCHLD {
             return ended(standby.dismiss());
         }
@@ -43,30 +56,87 @@ pub(super) fn run(asked: &Run, route: &Route, _output: &Output) -> Result<u8, Fa
     running.attend(&signals);
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's.
-    release(&mut broker, &request);
+    for request in requests.iter().rev() {
+        release(&mut broker, request);
+    }
     ended(running.end())
 }
 
-fn take(
+/// The locks are this process's own, and end with it: nobody is left to release them.
+fn in_this_process(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let mut broker = Broker::new(route);
+    let requests = take_all(&mut broker, asked, Pid::this(), None, output)?;
+    broker.hang_up();
+    let mut words = asked.command.iter().cloned();
+    let Some(program) = words.next() else { return Err(Failure::system("no command")) };
+    let refusal = wrapcmd::execute(program, words, &[]);
+    give_back(&mut broker, &requests);
+    Ok(refused(&refusal))
+}
+
+/// All the locks, or none. They are taken in one order by everybody, so that no two wait for each
+/// other.
+fn take_all(
     broker: &mut Broker,
-    request: &Request,
     asked: &Run,
-    signals: &Signals,
-) -> Result<(), Failure> {
-    let Some(timeout) = asked.timeout else {
-        return match broker.lock(request) {
-            Ok(Outcome::Done) => Ok(()),
-            Ok(Outcome::Busy) => Err(busy(request, Kind::Busy)),
-            Ok(Outcome::Denied) => Err(denied(broker, request)),
-            Err(trouble) => Err(unreachable(request, trouble)),
+    pid: Pid,
+    signals: Option<&Signals>,
+    output: &Output,
+) -> Result<Vec<Request>, Failure> {
+    let deadline = asked.timeout.and_then(|time| Instant::now().checked_add(time));
+    let mut taken: Vec<Request> = Vec::new();
+    for device in in_order(asked) {
+        let request = Request { device, pid };
+        let outcome = match asked.timeout {
+            None => take(broker, &request),
+            Some(_) => {
+                // Who is in the way is looked up only for those who are going to read it.
+                if output.has_people() {
+                    announce(&request, &in_the_way(&request.device), output);
+                }
+                let waited = waiting::wait(broker, &request, deadline, signals);
+                came_of(waited, broker, &request)
+            }
         };
+        if let Err(failure) = outcome {
+            give_back(broker, &taken);
+            return Err(failure);
+        }
+        taken.push(request);
+    }
+    for remark in taken.iter().flat_map(surprises) {
+        output.remark(&remark);
+    }
+    Ok(taken)
+}
+
+/// Each device once, by the names of their nodes.
+fn in_order(asked: &Run) -> Vec<DeviceName> {
+    let node = |device: &DeviceName| {
+        let trail = follow(Path::new("/dev"), device).ok();
+        trail.map_or_else(|| device.as_str().to_owned(), |trail| trail.real().to_owned())
     };
-    let waited = broker.wait(request, Some(timeout), Some(signals));
-    if matches!(waited, Waited::Interrupted(_) | Waited::Trouble(_)) {
-        // The answer may have been on its way when we stopped listening.
+    let all = std::iter::once(&asked.device).chain(&asked.also);
+    let mut devices: Vec<_> = all.map(|device| (node(device), device.clone())).collect();
+    devices.sort_by(|a, b| a.0.cmp(&b.0));
+    devices.dedup_by(|b, a| a.0 == b.0);
+    devices.into_iter().map(|(_, device)| device).collect()
+}
+
+fn take(broker: &mut Broker, request: &Request) -> Result<(), Failure> {
+    match broker.lock(request) {
+        Ok(Outcome::Done) => Ok(()),
+        Ok(Outcome::Busy) => Err(busy(request, Kind::Busy)),
+        Ok(Outcome::Denied) => Err(denied(broker, request)),
+        Err(trouble) => Err(unreachable(request, trouble)),
+    }
+}
+
+/// The command will not run. What cannot be released is stale in a moment.
+fn give_back(broker: &mut Broker, requests: &[Request]) {
+    for request in requests.iter().rev() {
         let _ = broker.unlock(request);
     }
-    taken(waited, broker, request)
 }
 
 /// A lock that cannot be released does no harm: in a moment its process is gone.

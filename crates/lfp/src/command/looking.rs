@@ -1,0 +1,198 @@
+//! `lfp who` and `lfp list`: what was found, as text or JSON, once or whenever it changes.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use wrapcmd::Value;
+
+use super::arguments::{List, Route, Times, Who};
+use super::broker::places;
+use super::devices::{Device, Names, Presence, serial_names, suggestion};
+use super::outcome::{Failure, exit};
+use super::output::{Output, printable};
+use super::report::{self, Service, table};
+use super::table::Colour;
+use ttylock::device::name::DeviceName;
+use ttylock::lock::who::{Holder, Standing};
+
+/// How often is looked again for those who watch.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What was asked.
+#[derive(Clone, Copy, Debug)]
+enum Question<'a> {
+    /// These devices.
+    Named(&'a [DeviceName]),
+    /// Every device that somebody holds.
+    Held,
+    /// Every device.
+    All,
+}
+
+/// What was found.
+#[derive(Debug, PartialEq, Eq)]
+struct Picture {
+    devices: Vec<Device>,
+    service: Service,
+}
+
+pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let question = match asked.devices.as_slice() {
+        [] => Question::Held,
+        devices => Question::Named(devices),
+    };
+    if asked.quiet {
+        let held = Picture::take(question, route)?.devices.iter().any(is_held);
+        return Ok(if held { exit::DONE } else { exit::BUSY });
+    }
+    show(question, asked.times(), route, output)
+}
+
+pub(super) fn list(asked: &List, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let question = if asked.all { Question::All } else { Question::Held };
+    show(question, asked.times(), route, output)
+}
+
+fn show(
+    question: Question<'_>,
+    times: Times,
+    route: &Route,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let mut shown = None;
+    loop {
+        let picture = Picture::take(question, route)?;
+        if shown.as_ref() != Some(&picture) {
+            if times == Times::AtEachChange {
+                output.begin_anew();
+            }
+            output.answer(|colour| picture.text(question, colour), || picture.to_json());
+            picture.remarks(question, output);
+        }
+        if times == Times::Once {
+            return Ok(picture.code(question));
+        }
+        if !wait_while_somebody_reads(LOOK_AGAIN) {
+            return Ok(exit::DONE);
+        }
+        shown = Some(picture);
+    }
+}
+
+/// Ends early, and is false, when standard output is a pipe whose reader has gone (poll(2)).
+fn wait_while_somebody_reads(time: Duration) -> bool {
+    let output = io::stdout();
+    let mut places = [PollFd::new(output.as_fd(), PollFlags::empty())];
+    let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
+    match poll(&mut places, time) {
+        Ok(0) | Err(Errno::EINTR) => true,
+        Ok(_) | Err(_) => false,
+    }
+}
+
+fn is_held(device: &Device) -> bool {
+    device.holders.iter().any(|holder| holder.standing != Standing::Stale)
+}
+
+impl Picture {
+    fn take(question: Question<'_>, route: &Route) -> Result<Self, Failure> {
+        let places = places();
+        let mut names = Names::new(&places.dev_dir, &places.udev_dir);
+        let (asked, sights) = match question {
+            Question::Named(devices) => {
+                let look = |device| report::look(Some(device), route);
+                (devices.to_vec(), devices.iter().map(look).collect::<Result<Vec<_>, _>>()?)
+            }
+            Question::Held => (Vec::new(), vec![report::look(None, route)?]),
+            Question::All => (serial_names(&places.dev_dir), vec![report::look(None, route)?]),
+        };
+        let service = sights.iter().map(|sight| sight.service).max().unwrap_or(Service::NotThere);
+        let mut holders: Vec<Holder> = Vec::new();
+        for (index, sight) in sights.into_iter().enumerate() {
+            let device = match question {
+                Question::Named(devices) => devices.get(index),
+                Question::Held | Question::All => None,
+            };
+            holders.extend(sight.holders.into_iter().map(|holder| match device {
+                Some(device) => Holder { device: device.as_str().to_owned(), ..holder },
+                None => holder,
+            }));
+        }
+        Ok(Self { devices: names.group(&asked, holders), service })
+    }
+
+    fn text(&self, question: Question<'_>, colour: Colour) -> String {
+        let (shown, free): (Vec<_>, Vec<_>) = match question {
+            Question::All => (self.devices.iter().collect(), Vec::new()),
+            Question::Named(_) | Question::Held => {
+                self.devices.iter().partition(|device| !device.holders.is_empty())
+            }
+        };
+        let text = if shown.is_empty() { String::new() } else { table(&shown, colour) };
+        if text.is_empty() && free.is_empty() {
+            return format!("nobody holds a serial port{}\n", reservation());
+        }
+        free.iter().filter(|device| device.presence == Presence::There).fold(
+            text,
+            |text, device| {
+                let name = printable(&device.name);
+                text + &format!("/dev/{name}: nobody holds it{}\n", reservation())
+            },
+        )
+    }
+
+    fn to_json(&self) -> Value {
+        Value::Object(vec![
+            ("complete", Value::Bool(sees_all())),
+            ("service", Value::Bool(self.service == Service::Asked)),
+            ("devices", Value::List(self.devices.iter().map(report::device_in_json).collect())),
+        ])
+    }
+
+    /// What is wrong with the question, or with whom we asked.
+    fn remarks(&self, question: Question<'_>, output: &Output) {
+        for device in self.misspelt(question) {
+            output.remark(&no_such_device(&device.name));
+        }
+        if self.service == Service::Silent {
+            output.remark("the service does not answer: this is what can be seen without it");
+        }
+    }
+
+    /// Devices that are neither there nor held.
+    fn misspelt(&self, question: Question<'_>) -> impl Iterator<Item = &Device> {
+        let named = matches!(question, Question::Named(_));
+        self.devices.iter().filter(move |device| {
+            named && device.presence == Presence::Absent && device.holders.is_empty()
+        })
+    }
+
+    fn code(&self, question: Question<'_>) -> u8 {
+        if self.misspelt(question).next().is_some() { exit::NO_DEVICE } else { exit::DONE }
+    }
+}
+
+/// `/dev/ttyUSB9: there is no such device; did you mean /dev/ttyUSB0?`
+pub(super) fn no_such_device(name: &str) -> String {
+    let text = format!("/dev/{}: there is no such device", printable(name));
+    match suggestion(&places().dev_dir, name) {
+        Some(other) => format!("{text}; did you mean /dev/{}?", printable(&other)),
+        None => text,
+    }
+}
+
+/// What "nobody" leaves out. Source: proc(5): other users' descriptors are not to be seen.
+fn reservation() -> &'static str {
+    if sees_all() {
+        ""
+    } else {
+        " (programs of other users that have a port open without any lock are shown to root only)"
+    }
+}
+
+fn sees_all() -> bool {
+    nix::unistd::geteuid().is_root()
+}

@@ -1,0 +1,32 @@
+//! What would remove a stale lock that stands in the way: a sentence for people.
+
+use std::os::unix::fs::MetadataExt;
+
+use super::output::printable;
+use ttylock::lock::who::Holder;
+
+/// Who may remove the holder's lock file, and how. Empty for a holder without one.
+pub(super) fn remedy(holder: &Holder) -> String {
+    const STICKY: u32 = 0o1000;
+    let Some(path) = holder.scheme.file() else { return String::new() };
+    let owner = std::fs::symlink_metadata(path).map(|file| file.uid());
+    let directory = path.parent().and_then(|parent| std::fs::metadata(parent).ok());
+    match (owner, directory) {
+        (Ok(owner), Some(directory)) if directory.mode() & STICKY != 0 => format!(
+            "in this directory only the owner of a file may remove it: run `lfp clean` as {} or \
+             root, or give the service CAP_FOWNER (see lfpd(8))",
+            user(owner)
+        ),
+        (_, Some(directory)) => format!(
+            "the directory belongs to {}: run `lfp clean` as its owner or root, or start the \
+             service (see lfpd(8))",
+            user(directory.uid())
+        ),
+        (_, None) => "run `lfp clean` as root".to_owned(),
+    }
+}
+
+fn user(uid: u32) -> String {
+    let known = users::get_user_by_uid(uid);
+    known.map_or_else(|| format!("uid {uid}"), |user| printable(&user.name().to_string_lossy()))
+}

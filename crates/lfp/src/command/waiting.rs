@@ -1,0 +1,233 @@
+//! Waiting for a lock until it is ours or the time is up, in the service's queue or by asking
+//! again. The user's limit is the limit, whatever the service does.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use wrapcmd::{Signals, Woken};
+
+use super::broker::{Broker, PATIENCE, Queue, Reason, Service, Trouble};
+use crate::client::Error;
+use crate::limits::WAIT_MAX_SECS;
+use ttylock::lock::{Outcome, Request};
+
+/// How long and how often a service that went away is looked for while we wait for a lock.
+const ABSENCE_PAUSE: Duration = Duration::from_millis(200);
+const ABSENCES: u32 = 50;
+
+/// How often a lock is asked for again where nobody tells us that it is free.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// The service counts whole seconds and begins a little later than we: so long after the end of
+/// the time its answer is still listened for, and so long it has for each question even where
+/// there is no time at all.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// What became of waiting.
+#[derive(Debug)]
+pub(super) enum Waited {
+    Taken,
+    Denied,
+    /// With the reasons, where it was not the lock's holder alone.
+    TimedOut(Vec<Reason>),
+    Interrupted(Signal),
+    Trouble(Trouble),
+}
+
+/// LOCK, in turn, until the deadline; without one, for as long as it takes.
+pub(super) fn wait(
+    broker: &mut Broker,
+    request: &Request,
+    deadline: Option<Instant>,
+    signals: Option<&Signals>,
+) -> Waited {
+    let mut wait =
+        Wait { request, deadline, signals, reached: false, absences: 0, pause: FIRST_PAUSE };
+    let patient = wait.left().is_none_or(|left| !left.is_zero());
+    let waited = loop {
+        broker.be_patient(wait.patience());
+        let step = match broker {
+            Broker::Service(service) if patient && service.queue == Queue::Supposed => {
+                wait.queue(service)
+            }
+            Broker::Service(_) | Broker::Files(_) => wait.try_again(broker),
+        };
+        if let Some(waited) = step {
+            break waited;
+        }
+    };
+    if let Waited::TimedOut(_) | Waited::Interrupted(_) | Waited::Trouble(_) = waited {
+        // The answer may have been on its way when we stopped listening.
+        broker.hang_up();
+        broker.be_patient(GRACE);
+        let _ = broker.unlock(request);
+    }
+    broker.be_patient(PATIENCE);
+    waited
+}
+
+/// One wait for one lock.
+struct Wait<'a> {
+    request: &'a Request,
+    deadline: Option<Instant>,
+    signals: Option<&'a Signals>,
+    /// Whether the service was there at all.
+    reached: bool,
+    /// How often in a row it was not there any more.
+    absences: u32,
+    pause: Duration,
+}
+
+impl Wait<'_> {
+    /// `None` without end.
+    fn left(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_over(&self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+
+    /// How long the service may take for its next answer.
+    fn patience(&self) -> Duration {
+        let limit = self.left().map(|left| left.saturating_add(GRACE));
+        limit.map_or(PATIENCE, |limit| limit.min(PATIENCE))
+    }
+
+    /// Waits in the service's queue. `None`: not decided yet.
+    fn queue(&mut self, service: &mut Service) -> Option<Waited> {
+        if let Some(signal) = self.signals.and_then(Signals::ending) {
+            return Some(Waited::Interrupted(signal));
+        }
+        let seconds = seconds(self.left());
+        let began = service.client().and_then(|client| {
+            let began = client.begin_wait(&self.request.device, self.request.pid, seconds);
+            began.map_err(|error| Trouble::of(&error, vec![error.to_string()]))
+        });
+        if let Err(trouble) = began {
+            service.client = None;
+            return self.absent(trouble);
+        }
+        self.reached = true;
+        match self.listen(service, seconds) {
+            Ok(Ok(Outcome::Done)) => Some(Waited::Taken),
+            Ok(Ok(Outcome::Denied)) => Some(Waited::Denied),
+            Ok(Ok(Outcome::Busy)) => {
+                self.absences = 0;
+                self.is_over().then(|| Waited::TimedOut(Vec::new()))
+            }
+            Ok(Err(Error::Unsupported)) => {
+                service.queue = Queue::Missing;
+                None
+            }
+            Ok(Err(error)) => {
+                let passing = error.is_passing();
+                let trouble = service.lost(&error);
+                if passing { self.absent(trouble) } else { Some(self.out_of_time(trouble)) }
+            }
+            Err(signal) => Some(Waited::Interrupted(signal)),
+        }
+    }
+
+    /// The service's answer, unless a signal comes first or the time is up.
+    fn listen(
+        &self,
+        service: &mut Service,
+        seconds: u32,
+    ) -> Result<Result<Outcome, Error>, Signal> {
+        let Some(client) = service.client.as_mut() else { return Ok(Err(Error::Closed)) };
+        let due = Instant::now().checked_add(Duration::from_secs(seconds.into()));
+        let last = due.and_then(|due| due.checked_add(PATIENCE));
+        let limit = self.deadline.and_then(|deadline| deadline.checked_add(GRACE));
+        let until = last.into_iter().chain(limit).min();
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let woken = match self.signals {
+                Some(signals) => signals.pause(Some(client.as_fd()), left),
+                None => wrapcmd::pause(Some(client.as_fd()), left),
+            };
+            match woken {
+                Woken::Ready => return Ok(client.finish_wait()),
+                // The user's time is up before the service's, which has no fractions.
+                Woken::Time if due.is_some_and(|due| Instant::now() < due) => {
+                    return Ok(Ok(Outcome::Busy));
+                }
+                Woken::Time => return Ok(Err(Error::TimedOut)),
+                Woken::Signal => {}
+            }
+            if let Some(signal) = self.signals.and_then(Signals::ending) {
+                // To hang up is to give up our place.
+                service.client = None;
+                return Err(signal);
+            }
+        }
+    }
+
+    /// At the end of the user's time whatever else went wrong is only the reason.
+    fn out_of_time(&self, trouble: Trouble) -> Waited {
+        match trouble {
+            Trouble::Silent(reasons) if self.is_over() => Waited::TimedOut(reasons),
+            Trouble::Silent(_) | Trouble::Unreachable(_) => Waited::Trouble(trouble),
+        }
+    }
+
+    /// The service is being restarted, perhaps; the lock is worth some patience.
+    fn absent(&mut self, trouble: Trouble) -> Option<Waited> {
+        if !self.reached {
+            return Some(self.out_of_time(trouble));
+        }
+        self.absences = self.absences.saturating_add(1);
+        if self.is_over() {
+            return Some(Waited::TimedOut(trouble.reasons()));
+        }
+        if self.absences > ABSENCES {
+            return Some(Waited::Trouble(trouble));
+        }
+        self.rest(ABSENCE_PAUSE)
+    }
+
+    /// Asks once, and rests a while if it was in vain.
+    fn try_again(&mut self, broker: &mut Broker) -> Option<Waited> {
+        if let Some(signal) = self.signals.and_then(Signals::ending) {
+            return Some(Waited::Interrupted(signal));
+        }
+        match broker.lock(self.request) {
+            Ok(Outcome::Done) => return Some(Waited::Taken),
+            Ok(Outcome::Denied) => return Some(Waited::Denied),
+            Ok(Outcome::Busy) => {
+                self.reached = true;
+                self.absences = 0;
+            }
+            Err(trouble) => return self.absent(trouble),
+        }
+        if self.is_over() {
+            return Some(Waited::TimedOut(Vec::new()));
+        }
+        let pause = self.pause;
+        self.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        self.rest(pause)
+    }
+
+    /// A pause that a signal ends.
+    fn rest(&self, pause: Duration) -> Option<Waited> {
+        let pause = self.left().map_or(pause, |left| left.min(pause));
+        match self.signals {
+            Some(signals) => {
+                signals.pause(None, Some(pause));
+                signals.ending().map(Waited::Interrupted)
+            }
+            None => {
+                wrapcmd::pause(None, Some(pause));
+                None
+            }
+        }
+    }
+}
+
+/// What WAIT can be told: whole seconds, rounded up.
+fn seconds(left: Option<Duration>) -> u32 {
+    let left = left.map_or(WAIT_MAX_SECS.into(), |left| left.as_millis().div_ceil(1000));
+    u32::try_from(left).unwrap_or(WAIT_MAX_SECS).min(WAIT_MAX_SECS)
+}

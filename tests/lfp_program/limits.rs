@@ -1,0 +1,50 @@
+//! The user's limit is the limit, though the service be stopped in the middle of its work.
+
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use testbed::User;
+
+use crate::bench::{Bench, PORT};
+
+/// Far more than the second that is asked for, far less than what an unlimited request waits.
+const SOON: Duration = Duration::from_secs(6);
+
+#[rstest]
+#[case::wait(&["wait", "--timeout", "1", PORT], 75)]
+#[case::wait_for_no_time(&["wait", "--timeout", "0", PORT], 75)]
+#[case::wait_a_little(&["wait", "--timeout", "0.3", PORT], 75)]
+#[case::run(&["run", "--timeout", "1", PORT, "--", "true"], 75)]
+#[case::who(&["who", PORT], 0)]
+#[case::list(&["list"], 0)]
+fn a_service_that_hangs_takes_no_more_than_the_time(#[case] words: &[&str], #[case] code: i32) {
+    let bench = Bench::closed();
+    let service = bench.listen(User::Lfpd);
+    service.signal("STOP");
+    let began = Instant::now();
+    let end = bench.called(User::Alice, words).run();
+    let took = began.elapsed();
+    assert_eq!(end.code(), code, "{end}");
+    assert!(took < SOON, "{took:?}: {end}");
+    let reason = if code == 75 { "no reply in time" } else { "the service does not answer" };
+    assert!(end.said(reason), "{end}");
+    service.signal("CONT");
+}
+
+/// Whoever gave up in the middle of a second has no lock a second later.
+#[rstest]
+#[case::wait(&["wait", "--timeout", "0.2", PORT])]
+#[case::run(&["run", "--timeout", "0.2", PORT, "--", "true"])]
+fn what_was_given_up_is_not_taken_later(#[case] words: &[&str]) {
+    let bench = Bench::closed();
+    let _service = bench.listen(User::Lfpd);
+    let holder = bench.holder(User::Bob);
+    let line = format!("/run/test/lfp {}; echo code $?; cat", words.join(" "));
+    let mut shell = bench.sandbox.command("sh").args(["-c", &line]).user(User::Alice).spawn();
+    shell.expect("code 75");
+    holder.kill();
+    let free = bench.lfp(User::Bob, &["run", "--timeout", "9", PORT, "--", "true"]).run();
+    assert_eq!(free.code(), 0, "{free}");
+    bench.assert_free();
+    shell.end_input();
+}

@@ -1,0 +1,262 @@
+//! What people stumble over: each of these was a surprise to somebody.
+
+use rstest::rstest;
+use testbed::{LIMIT, Process, User};
+
+use crate::bench::{Bench, LONG, PORT};
+
+/// A shell does not fork for its last command: `lfp` is then the process that has the lock.
+#[rstest]
+#[case::last_command("bash", "/run/test/lfp lock ttyW0; /run/test/lfp unlock ttyW0")]
+#[case::chain("bash", "/run/test/lfp lock ttyW0 && /run/test/lfp unlock ttyW0")]
+#[case::subshell("bash", "(/run/test/lfp lock ttyW0; /run/test/lfp unlock ttyW0); exit $?")]
+#[case::zsh("zsh", "/run/test/lfp lock ttyW0; /run/test/lfp unlock ttyW0")]
+#[case::dash("sh", "/run/test/lfp lock ttyW0; exec /run/test/lfp unlock ttyW0")]
+fn a_shell_that_becomes_lfp_unlocks_its_own(#[case] shell: &str, #[case] line: &str) {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let shell = bench.sandbox.command(shell).args(["-c", line]).user(User::Alice);
+    let end = shell.no_input().run();
+    assert_eq!(end.code(), 0, "{end}");
+    bench.assert_free();
+}
+
+#[test]
+fn a_typo_is_no_free_port() {
+    let bench = Bench::open();
+    let told = bench.lfp(User::Bob, &["who", "ttyW9"]).run();
+    assert_eq!(told.code(), 66, "{told}");
+    let expected = "lfp: /dev/ttyW9: there is no such device; did you mean /dev/ttyW0?\n";
+    assert_eq!(told.output(), expected);
+    // But one that was pulled out while somebody had it is told of.
+    let planted = bench.shell(User::Bob, "printf '%10d\\n' 1 >/run/lock/LCK..ttyW9");
+    assert_eq!(planted.code(), 0, "{planted}");
+    let told = bench.lfp(User::Bob, &["who", "ttyW9"]).run();
+    assert_eq!(told.code(), 0, "{told}");
+    assert!(told.said("/dev/ttyW9") && told.said("alive"), "{told}");
+}
+
+#[test]
+fn quiet_is_for_scripts() {
+    let bench = Bench::open();
+    let quiet = |words: &[&str]| {
+        let end = bench.lfp(User::Bob, &[&["who", "-q"], words].concat()).run();
+        assert_eq!(end.output(), "");
+        end.code()
+    };
+    assert_eq!([quiet(&[PORT]), quiet(&["ttyW9", PORT]), quiet(&[])], [1, 1, 1]);
+    let _holder = bench.holder(User::Alice);
+    assert_eq!([quiet(&[PORT]), quiet(&["ttyW9", PORT]), quiet(&[])], [0, 0, 0]);
+}
+
+#[rstest]
+#[case::relative("cd /dev; /run/test/lfp who ./ttyW0")]
+#[case::link_outside("ln -s /dev/ttyW0 /tmp/port; /run/test/lfp who /tmp/port")]
+#[case::link_to_a_link(
+    "ln -s ttyW0 /dev/gps; ln -s /dev/gps /tmp/port; cd /tmp; /run/test/lfp who ./port"
+)]
+#[case::nothing_named("/run/test/lfp who")]
+fn a_port_by_any_path(#[case] line: &str) {
+    let bench = Bench::open();
+    let holder = bench.holder(User::Alice);
+    let told = bench.shell(User::Root, line);
+    assert_eq!(told.code(), 0, "{told}");
+    assert!(told.said("/dev/ttyW0  ") && told.said(&holder.pid().to_string()), "{told}");
+}
+
+#[test]
+fn help_is_a_command() {
+    let bench = Bench::open();
+    let told = bench.lfp(User::Bob, &["help"]).run();
+    assert!(told.said("Usage: lfp") && told.said("Say who holds these devices"), "{told}");
+    let told = bench.lfp(User::Bob, &["help", "run"]).run();
+    assert!(told.said("--timeout"), "{told}");
+}
+
+/// A program of Bob's that has the port open, without any lock.
+fn opener(bench: &Bench) -> Process<'_> {
+    let line = "exec 3<>/dev/ttyW0; echo ready; exec sleep 1000";
+    let mut opener = bench.sandbox.command("sh").args(["-c", line]).user(User::Bob).spawn();
+    opener.expect("ready");
+    opener
+}
+
+/// Who gets the lock is told of programs that go on using the port without one.
+#[rstest]
+#[case::lock(&["lock", PORT])]
+#[case::wait(&["wait", "--timeout", "9", PORT])]
+#[case::run(&["run", PORT, "--", "true"])]
+fn an_open_port_is_told_of(#[case] words: &[&str]) {
+    let bench = Bench::open();
+    let opener = opener(&bench);
+    let end = bench.called(User::Root, &[&["--direct"], words].concat()).run();
+    assert_eq!(end.code(), 0, "{end}");
+    let remark = format!("locked, but open without a lock in pid {} of bob, sleep", opener.pid());
+    assert!(end.said(&remark), "{end}");
+}
+
+#[test]
+fn an_unlocked_port_that_is_still_open_is_told_of() {
+    let bench = Bench::open();
+    let line = "exec 3<>/dev/ttyW0; /run/test/lfp --direct lock ttyW0; echo ready; exec sleep 1000";
+    let mut holder = bench.sandbox.command("sh").args(["-c", line]).user(User::Bob).spawn();
+    holder.expect("ready");
+    let pid = holder.pid().to_string();
+    let end = bench.lfp(User::Root, &["--direct", "unlock", "--pid", &pid, PORT]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert!(end.said(&format!("unlocked, but still open in pid {pid} of bob")), "{end}");
+    bench.assert_free();
+}
+
+/// Everybody sees that a getty or a login has the port, though its descriptors are root's.
+#[test]
+fn a_login_on_the_port_is_seen_by_all() {
+    let bench = Bench::open();
+    let line = "exec 3<>/dev/ttyW0; echo ready; exec sleep 1000";
+    let mut login = bench.sandbox.command("setsid").args(["--wait", "sh", "-c", line]).spawn();
+    login.expect("ready");
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert!(told.said("root") && told.said("open") && told.said("sleep 1000"), "{told}");
+    let end = bench.called(User::Bob, &["--direct", "lock", PORT]).run();
+    assert!(end.said("locked, but open without a lock in pid"), "{end}");
+}
+
+#[test]
+fn free_ports_are_listed_with_their_names() {
+    let bench = Bench::open();
+    let made = "mkdir -p /dev/serial/by-id; ln -s ../../ttyW0 /dev/serial/by-id/usb-W; \
+                ln -s ttyW0 /dev/gps";
+    assert_eq!(bench.shell(User::Root, made).code(), 0);
+    let told = bench.lfp(User::Bob, &["list", "--all"]).run();
+    let lines: Vec<&str> = told.output().lines().collect();
+    let [_, port, names] = lines.as_slice() else { panic!("{told}") };
+    let columns: Vec<&str> = port.split_whitespace().take(4).collect();
+    assert_eq!(columns, [PORT, "-", "-", "free"], "{told}");
+    assert!(names.contains("/dev/gps"), "{told}");
+    let _holder = bench.holder(User::Alice);
+    let told = bench.lfp(User::Bob, &["list", "--all"]).run();
+    assert!(!told.said("free") && told.said("alive"), "{told}");
+}
+
+/// Links by path have colons, which some programs write as slashes: still one device.
+#[test]
+fn a_port_with_a_link_by_path_is_one_line() {
+    let bench = Bench::open();
+    let by_path = "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0";
+    let made = format!("mkdir -p /dev/serial/by-path; ln -s ../../ttyW0 {by_path}");
+    assert_eq!(bench.shell(User::Root, &made).code(), 0);
+    let holder = bench.sandbox.command("sleep").arg(LONG).user(User::Alice).spawn();
+    let pid = holder.pid().to_string();
+    let taken = bench.lfp(User::Root, &["--direct", "lock", "--pid", &pid, by_path]).run();
+    assert_eq!(taken.code(), 0, "{taken}");
+    let colons =
+        "printf '%10d\\n' 1 >'/run/lock/LCK..serial:by-path:pci-0000:00:14.0-usb-0:1:1.0-port0'";
+    assert_eq!(bench.shell(User::Root, colons).code(), 0);
+    let told = bench.lfp(User::Bob, &["--json", "list"]).run();
+    assert_eq!(told.output().matches("\"names\":").count(), 1, "{told}");
+    let told = bench.lfp(User::Bob, &["list"]).run();
+    let devices = told.output().lines().filter(|line| line.starts_with("/dev/"));
+    assert!(devices.clone().all(|line| line.starts_with("/dev/ttyW0 ")), "{told}");
+    assert_eq!(devices.count(), 2, "two holders: {told}");
+}
+
+/// On a terminal it is told whom one waits for; a script reads nothing of it.
+#[rstest]
+#[case::wait(&["wait", "--timeout", LONG, PORT])]
+#[case::run(&["run", "--timeout", LONG, PORT, "--", "true"])]
+fn whom_one_waits_for(#[case] words: &[&str]) {
+    let bench = Bench::open();
+    let holder = bench.holder(User::Bob);
+    let words = [&["--direct"], words].concat();
+    let line = format!("/run/test/lfp {}; exit $?", words.join(" "));
+    let shell = bench.sandbox.command("sh").args(["-c", &line]);
+    let mut waiting = shell.on_terminal().spawn();
+    waiting.expect("/dev/ttyW0: waiting");
+    waiting.expect(&format!("held by bob, pid {}, sleep 1000", holder.pid()));
+    holder.kill();
+    let end = waiting.wait(LIMIT);
+    assert_eq!(end.code(), 0, "{end}");
+    let end = bench.called(User::Root, &["--direct", "wait", "--timeout", "9", PORT]).run();
+    assert_eq!((end.code(), end.output()), (0, ""));
+}
+
+/// Nobody else could release it while the shell waits for itself.
+#[test]
+fn a_shell_does_not_wait_for_itself() {
+    let bench = Bench::closed();
+    let _service = bench.listen(User::Lfpd);
+    let line = "/run/test/lfp wait ttyW0 && /run/test/lfp wait ttyW0; echo code $?";
+    let end = bench.shell(User::Alice, line);
+    assert!(end.said("code 1") && end.said("busy"), "{end}");
+}
+
+#[test]
+fn several_ports_for_one_command() {
+    let bench = Bench::open();
+    assert_eq!(bench.shell(User::Root, "ln -s ttyW0 /dev/gps").code(), 0);
+    let run = ["--direct", "run", "ttyX1", "--also", PORT, "--also", "gps", "--"];
+    let end = bench.lfp(User::Alice, &[&run[..], &["ls", "/run/lock"]].concat()).run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert!(end.said("LCK..ttyW0\nLCK..ttyX1\n"), "{end}");
+    bench.assert_free();
+    // The one that is taken last is somebody's: nothing is kept.
+    let planted = bench.shell(User::Bob, "printf '%10d\\n' 1 >/run/lock/LCK..ttyX1");
+    assert_eq!(planted.code(), 0, "{planted}");
+    for timeout in [&[][..], &["--timeout", "0.1"]] {
+        let words = ["--direct", "run", PORT, "-a", "ttyX1"];
+        let end = bench.lfp(User::Alice, &[&words[..], timeout, &["true"]].concat()).run();
+        assert_eq!(end.code(), if timeout.is_empty() { 1 } else { 75 }, "{end}");
+        assert!(end.said("/dev/ttyX1: "), "{end}");
+        assert_eq!(bench.sandbox.locks(), ["LCK..ttyX1"]);
+    }
+}
+
+/// For a supervisor that minds the process number: the command is the process that was started.
+#[test]
+fn a_command_in_the_place_of_lfp() {
+    let bench = Bench::closed();
+    let _service = bench.serve(User::Lfpd);
+    let line = "echo $$; exec /run/test/lfp run --no-fork ttyW0 -- \
+                sh -c 'echo $$; cat /run/lock/LCK..ttyW0; exit 9'";
+    let end = bench.shell(User::Alice, line);
+    assert_eq!(end.code(), 9, "{end}");
+    let pids: Vec<&str> = end.output().split_whitespace().collect();
+    assert!(pids.len() == 3 && pids.iter().all(|pid| *pid == pids[0]), "{end}");
+    let free = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
+    assert_eq!(free.code(), 0, "{free}");
+    let end = bench.lfp(User::Alice, &["run", "--no-fork", PORT, "--", "no-such-command"]).run();
+    assert_eq!(end.code(), 127, "{end}");
+    bench.assert_free();
+}
+
+#[test]
+fn changes_are_watched() {
+    let bench = Bench::open();
+    let mut watching = bench.lfp(User::Bob, &["who", "--watch", PORT]).spawn();
+    watching.expect("nobody holds it");
+    let holder = bench.holder(User::Alice);
+    watching.expect("alive");
+    holder.kill();
+    watching.expect("stale");
+    // It ends with the one who reads.
+    let line = "/run/test/lfp list --watch | head -1";
+    assert_eq!(bench.shell(User::Bob, line).code(), 0);
+}
+
+/// After the crash of somebody else's program, in a directory where files are their owners'.
+#[rstest]
+#[case::directly(&["--direct"])]
+#[case::through_the_service(&[])]
+fn a_stale_lock_in_the_way_is_named_with_its_remedy(#[case] route: &[&str]) {
+    let bench = Bench::open();
+    let _service = bench.serve(User::Lfpd);
+    let planted = bench.shell(User::Bob, "printf '%10d\\n' 4000000 >/run/lock/LCK..ttyW0");
+    assert_eq!(planted.code(), 0, "{planted}");
+    for words in [&["lock", PORT][..], &["run", PORT, "--", "true"]] {
+        let end = bench.called(User::Alice, &[route, words].concat()).run();
+        assert_eq!(end.code(), 1, "{end}");
+        for told in ["stale lock is in the way, ", "/LCK..ttyW0 (pid 4000000)", "as bob or root"] {
+            assert!(end.said(told), "{told}: {end}");
+        }
+    }
+}
