@@ -260,6 +260,7 @@ fn help() {
         " LOCK device pid",
         " UNLOCK device pid",
         " WAIT device pid seconds",
+        " PASS device from-pid to-pid",
         " STAT [device]",
         " HELP",
         " NOOP",

@@ -435,9 +435,9 @@ fn its_locks_are_held_open_as_long_as_they_are_good() {
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
     assert_eq!(client.ask(&format!("lock ttyS2 {}", holder.pid())), DONE);
     assert!(flock_is_held(&daemon, "LCK..ttyS1") && flock_is_held(&daemon, "LCK..ttyS2"));
-    // A dead holder's lock is anybody's to break.
+    // A dead holder's lock goes.
     drop(holder);
-    until(LIMIT, || (!flock_is_held(&daemon, "LCK..ttyS2")).then_some(())).expect("let go");
+    until(LIMIT, || (daemon.ground.locks() == ["LCK..ttyS1"]).then_some(())).expect("let go");
     let other = daemon.ground.start();
     assert!(other.receive().starts_with("220 "));
     assert!(other.send(format!("lock ttyS2 {}\n", own()).as_bytes()));
@@ -454,6 +454,43 @@ fn its_locks_are_held_open_as_long_as_they_are_good() {
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
     assert!(other.send(format!("unlock ttyS1 {}\n", own()).as_bytes()));
     assert_eq!(other.receive(), format!("{DONE}\r\n"));
+}
+
+/// The lock of a process goes when that ends, for there are programs that never break one; a
+/// zombie's goes when its parent has taken note.
+#[test]
+fn dead_locks_go_by_themselves() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.on_tcp().greeted();
+    let holder = Holder::new();
+    assert_eq!(client.ask(&format!("lock modems/1 {}", holder.pid())), DONE);
+    assert!(daemon.ground.locks().len() > 1);
+    drop(holder);
+    until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");
+    let mut zombie = Command::new("true").spawn().expect("true");
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", zombie.id())), DONE);
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
+    zombie.wait().expect("its end");
+    until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");
+}
+
+/// Those of other programs too, when they end after the start of the service or have ended before.
+#[test]
+fn dead_locks_are_found_at_the_start() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.kill();
+    let holder = Holder::new();
+    let lock = |device: &str, content: String| {
+        let path = daemon.ground.path("lock").join(format!("LCK..{device}"));
+        std::fs::write(path, content).expect("a lock");
+    };
+    lock("living", format!("{:>10} minicom alice\n", holder.pid()));
+    lock("dead", "  99999999\n".to_owned());
+    lock("unfinished", String::new());
+    daemon.begin();
+    assert_eq!(daemon.ground.locks(), ["LCK..living", "LCK..unfinished"]);
+    drop(holder);
+    until(LIMIT, || (daemon.ground.locks() == ["LCK..unfinished"]).then_some(())).expect("removed");
 }
 
 #[rstest]

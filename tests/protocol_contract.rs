@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use conversation::{GONE, TRANSCRIPTS, Transcript, host};
 use lfpd::limits::{ECHO_CHARS, HOST_CHARS, REPLY_BYTES, VERSION_CHARS};
 use lfpd::protocol::reply::{Echo, Identity, Reply, Version};
-use lfpd::protocol::session::{Session, Standing, Step};
+use lfpd::protocol::session::{Demand, Session, Standing, Step};
 use proptest::prelude::*;
 use rstest::rstest;
 use ttylock::lock::Outcome;
@@ -60,14 +60,16 @@ fn converse(session: &mut Session, model: &mut Model, packets: &[&[u8]]) -> (Vec
                 Some(packet) => input = packet,
                 None => return (said, false),
             },
-            Step::MayName(request) if model.others.contains(&request.pid.as_raw()) => {
+            Step::MayName(Demand::Lock(request) | Demand::Unlock(request))
+                if model.others.contains(&request.pid.as_raw()) =>
+            {
                 session.vouch(Standing::MayNot);
             }
             Step::MayName(_) => session.vouch(Standing::MayName),
             Step::Lock(r) => session.answer(model.lock(r.device.as_str(), r.pid.as_raw())),
             Step::Unlock(r) => session.answer(model.unlock(r.device.as_str(), r.pid.as_raw())),
             // The extensions have tests of their own.
-            Step::Wait(..) => session.answer(Outcome::Busy),
+            Step::Wait(..) | Step::Pass(_) => session.answer(Outcome::Busy),
             Step::Survey(_) => session.report(None),
         }
     }

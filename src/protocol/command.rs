@@ -6,14 +6,15 @@
 //! (550); the device name not allowed (550). Whose pid it is comes after that, and is not asked
 //! here.
 //!
-//! NOOP, HELP, STAT and WAIT are additions to the protocol, in the manner of RFC 959; `status` says
-//! what STAT answers.
+//! NOOP, HELP, STAT, WAIT and PASS are additions to the protocol, in the manner of RFC 959; `status`
+//! says what STAT answers. RFC 959 has a PASS of its own, with a password: whatever is not a
+//! device and two numbers is that one.
 
 use pidlockfile::process::{Pid, PidError};
 
 use crate::limits::WAIT_MAX_SECS;
 use ttylock::device::name::{DeviceName, NotADevice};
-use ttylock::lock::Request;
+use ttylock::lock::{Pass, Request};
 
 /// A line that passed every check that needs nothing but the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum Command {
     Unlock(Request),
     /// Take the device as soon as it is free, within so many seconds.
     Wait(Request, u32),
+    /// Hand the device from one process to another.
+    Pass(Pass),
     /// Who holds this device, or any.
     Status(Option<DeviceName>),
     /// Which commands there are.
@@ -62,6 +65,7 @@ enum Arguments {
     MaybeDevice(fn(Option<DeviceName>) -> Command),
     DeviceAndPid(fn(Request) -> Command),
     DevicePidAndSeconds(fn(Request, u32) -> Command),
+    DeviceAndTwoPids(fn(Pass) -> Command),
 }
 
 /// A verb, and what it takes. Adding a command is adding a row.
@@ -74,6 +78,7 @@ const COMMANDS: &[Row] = &[
     Row { verb: "LOCK", arguments: Arguments::DeviceAndPid(Command::Lock) },
     Row { verb: "UNLOCK", arguments: Arguments::DeviceAndPid(Command::Unlock) },
     Row { verb: WAIT, arguments: Arguments::DevicePidAndSeconds(Command::Wait) },
+    Row { verb: "PASS", arguments: Arguments::DeviceAndTwoPids(Command::Pass) },
     Row { verb: "STAT", arguments: Arguments::MaybeDevice(Command::Status) },
     Row { verb: "HELP", arguments: Arguments::None(|| Command::Help) },
     Row { verb: "NOOP", arguments: Arguments::None(|| Command::Noop) },
@@ -83,11 +88,11 @@ const COMMANDS: &[Row] = &[
 /// The one verb that not every session offers.
 const WAIT: &str = "WAIT";
 
-/// The other verbs of RFC 959, section 4.1.
+/// The other verbs of RFC 959, section 4.1, but for PASS, which may have a use.
 pub const WITHOUT_USE: &[&str] = &[
-    "USER", "PASS", "ACCT", "CWD", "CDUP", "SMNT", "REIN", "PORT", "PASV", "TYPE", "STRU", "MODE",
-    "RETR", "STOR", "STOU", "APPE", "ALLO", "REST", "RNFR", "RNTO", "ABOR", "DELE", "RMD", "MKD",
-    "PWD", "LIST", "NLST", "SITE", "SYST",
+    "USER", "ACCT", "CWD", "CDUP", "SMNT", "REIN", "PORT", "PASV", "TYPE", "STRU", "MODE", "RETR",
+    "STOR", "STOU", "APPE", "ALLO", "REST", "RNFR", "RNTO", "ABOR", "DELE", "RMD", "MKD", "PWD",
+    "LIST", "NLST", "SITE", "SYST",
 ];
 
 /// Reads one line without its end: words between spaces and tabs, the verb in any case.
@@ -127,6 +132,7 @@ impl Arguments {
             Self::MaybeDevice(_) => " [device]",
             Self::DeviceAndPid(_) => " device pid",
             Self::DevicePidAndSeconds(_) => " device pid seconds",
+            Self::DeviceAndTwoPids(_) => " device from-pid to-pid",
         }
     }
 
@@ -155,6 +161,10 @@ impl Arguments {
                     (Err(refusal), _) | (_, Err(refusal)) => Err(refusal),
                 }
             }
+            (Self::DeviceAndTwoPids(command), Some(device), Some(from), Some(to), None) => {
+                Ok(command(pass(device, from, to)?))
+            }
+            (Self::DeviceAndTwoPids(_), ..) => Err(Refusal::NotImplemented),
             (
                 Self::None(_)
                 | Self::MaybeDevice(_)
@@ -169,6 +179,15 @@ impl Arguments {
 fn request(device: &[u8], pid: &[u8]) -> Result<Request, Refusal> {
     let pid = Pid::parse(pid)?;
     Ok(Request { device: DeviceName::parse(device)?, pid })
+}
+
+fn pass(device: &[u8], from: &[u8], to: &[u8]) -> Result<Pass, Refusal> {
+    let (from, to) = (Pid::parse(from), Pid::parse(to));
+    if [from, to].contains(&Err(PidError::Malformed)) {
+        return Err(Refusal::NotImplemented);
+    }
+    let (from, to) = (from?, to?);
+    Ok(Pass { device: DeviceName::parse(device)?, from, to })
 }
 
 fn read_seconds(word: &[u8]) -> Result<u32, Refusal> {

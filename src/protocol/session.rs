@@ -7,7 +7,7 @@ use super::line::{Framer, Line};
 use super::reply::{Echo, Identity, Reply};
 use super::status::Report;
 use ttylock::device::name::DeviceName;
-use ttylock::lock::{Outcome, Request};
+use ttylock::lock::{Outcome, Pass, Request};
 
 /// One client's session.
 ///
@@ -16,7 +16,7 @@ use ttylock::lock::{Outcome, Request};
 /// 1. The first step is the greeting, before any byte has arrived; or, for a peer who may not
 ///    speak ([`Session::refuse`]), the refusal.
 /// 2. A question ([`Step::MayName`], [`Step::Lock`], [`Step::Unlock`], [`Step::Wait`],
-///    [`Step::Survey`]) is answered with [`Session::vouch`], [`Session::answer`] or
+///    [`Step::Pass`], [`Step::Survey`]) is answered with [`Session::vouch`], [`Session::answer`] or
 ///    [`Session::report`] before the next step. An answer nobody asked for is ignored; a question
 ///    left open is asked again.
 /// 3. A [`Step::Send`] that fails changes nothing: go on, for what has arrived is still obeyed.
@@ -37,14 +37,16 @@ pub struct Session {
 pub enum Step {
     /// Send these bytes, in one write.
     Send(String),
-    /// May the peer name this request's process? [`Session::vouch`].
-    MayName(Request),
+    /// May the peer ask for this, for the processes that it names? [`Session::vouch`].
+    MayName(Demand),
     /// Take the lock, then [`Session::answer`].
     Lock(Request),
     /// Release the lock, then [`Session::answer`].
     Unlock(Request),
     /// Take the lock as soon as it is free, within so many seconds, then [`Session::answer`].
     Wait(Request, u32),
+    /// Hand the lock over, then [`Session::answer`].
+    Pass(Pass),
     /// Look who holds this device, or any, then [`Session::report`].
     Survey(Option<DeviceName>),
     /// Bring more bytes.
@@ -67,8 +69,8 @@ enum State {
     /// Something is to be said before the next line is looked at.
     Saying(Reply, Afterwards),
     Listening,
-    Vouching(Work),
-    Working(Work),
+    Vouching(Demand),
+    Working(Demand),
     Surveying(Option<DeviceName>),
     Closed,
 }
@@ -79,18 +81,26 @@ enum Afterwards {
     Close,
 }
 
-/// A request, and which of the three it is.
-#[derive(Clone, Debug)]
-enum Work {
+/// What changes a lock, and needs the peer's right to name its processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Take it.
     Lock(Request),
+    /// Release it.
     Unlock(Request),
+    /// Take it within so many seconds.
     Wait(Request, u32),
+    /// Hand it over.
+    Pass(Pass),
 }
 
-impl Work {
-    fn request(&self) -> &Request {
-        match self {
-            Self::Lock(request) | Self::Unlock(request) | Self::Wait(request, _) => request,
+impl From<Demand> for Step {
+    fn from(demand: Demand) -> Self {
+        match demand {
+            Demand::Lock(request) => Self::Lock(request),
+            Demand::Unlock(request) => Self::Unlock(request),
+            Demand::Wait(request, seconds) => Self::Wait(request, seconds),
+            Demand::Pass(pass) => Self::Pass(pass),
         }
     }
 }
@@ -155,10 +165,8 @@ impl Session {
                 };
                 step
             }
-            State::Vouching(work) => Step::MayName(work.request().clone()),
-            State::Working(Work::Lock(request)) => Step::Lock(request.clone()),
-            State::Working(Work::Unlock(request)) => Step::Unlock(request.clone()),
-            State::Working(Work::Wait(request, seconds)) => Step::Wait(request.clone(), *seconds),
+            State::Vouching(demand) => Step::MayName(demand.clone()),
+            State::Working(demand) => Step::from(demand.clone()),
             State::Surveying(device) => Step::Survey(device.clone()),
             State::Listening => Step::Receive,
             State::Closed => Step::Close,
@@ -167,15 +175,15 @@ impl Session {
 
     /// Answers [`Step::MayName`].
     pub fn vouch(&mut self, standing: Standing) {
-        if let State::Vouching(work) = &self.state {
+        if let State::Vouching(demand) = &self.state {
             self.state = match standing {
-                Standing::MayName => State::Working(work.clone()),
+                Standing::MayName => State::Working(demand.clone()),
                 Standing::MayNot => State::Saying(Reply::Denied, Afterwards::Listen),
             };
         }
     }
 
-    /// Answers [`Step::Lock`], [`Step::Unlock`] and [`Step::Wait`].
+    /// Answers [`Step::Lock`], [`Step::Unlock`], [`Step::Wait`] and [`Step::Pass`].
     pub fn answer(&mut self, outcome: Outcome) {
         if matches!(self.state, State::Working(_)) {
             let reply = match outcome {
@@ -210,9 +218,10 @@ fn judge(line: &Line, waiting: Waiting) -> State {
         Line::Whole(text) => text,
     };
     match command::parse(text, waiting) {
-        Ok(Command::Lock(request)) => State::Vouching(Work::Lock(request)),
-        Ok(Command::Unlock(request)) => State::Vouching(Work::Unlock(request)),
-        Ok(Command::Wait(request, seconds)) => State::Vouching(Work::Wait(request, seconds)),
+        Ok(Command::Lock(request)) => State::Vouching(Demand::Lock(request)),
+        Ok(Command::Unlock(request)) => State::Vouching(Demand::Unlock(request)),
+        Ok(Command::Wait(request, seconds)) => State::Vouching(Demand::Wait(request, seconds)),
+        Ok(Command::Pass(pass)) => State::Vouching(Demand::Pass(pass)),
         Ok(Command::Status(device)) => State::Surveying(device),
         Ok(Command::Help) => State::Saying(Reply::Help(waiting), Afterwards::Listen),
         Ok(Command::Noop) => State::Saying(Reply::Okay, Afterwards::Listen),

@@ -300,6 +300,10 @@ impl<'s> Daemon<'s> {
         } else if let Some(pid) = i64::try_from(number & NUMBER).ok().and_then(Pid::new) {
             self.ends.forget(pid);
             self.service.process_gone(pid);
+            if self.service.table.watches(pid) {
+                // Its parent has not taken note yet, and nobody tells when it does.
+                self.look_for_the_gone();
+            }
         }
     }
 
@@ -595,18 +599,21 @@ impl<'s> Daemon<'s> {
         }
     }
 
-    /// The holders of locks that are kept open.
+    /// The holders of locks: these are removed when they end.
     fn watch_holders(&mut self) {
-        for pid in self.service.table.take_newly_kept() {
+        for pid in self.service.table.take_newly_watched() {
             match self.watch_end(pid) {
                 Watch::Set => {}
                 Watch::Gone => self.service.process_gone(pid),
-                Watch::Impossible => {
-                    self.looks_for_the_gone = true;
-                    self.next_sweep.get_or_insert_with(Instant::now);
-                }
+                Watch::Impossible => self.look_for_the_gone(),
             }
         }
+    }
+
+    /// Somebody's end will not be told.
+    fn look_for_the_gone(&mut self) {
+        self.looks_for_the_gone = true;
+        self.next_sweep = self.next_sweep.into_iter().chain([Instant::now()]).min();
     }
 
     fn watch_end(&mut self, pid: Pid) -> Watch {
@@ -669,8 +676,10 @@ impl<'s> Daemon<'s> {
             }
         }
         if self.looks_for_the_gone {
-            self.service.table.look_for_the_gone();
-            self.looks_for_the_gone = self.service.table.keeps_any();
+            for pid in self.service.table.the_gone() {
+                self.service.process_gone(pid);
+            }
+            self.looks_for_the_gone = self.service.table.watches_any();
             let soon = now.checked_add(Duration::from_secs(1));
             next = next.into_iter().chain(soon.filter(|_| self.looks_for_the_gone)).min();
         }
@@ -692,7 +701,7 @@ impl<'s> Daemon<'s> {
     fn is_no_longer_needed(&self, now: Instant) -> bool {
         self.settings.stay == Stay::WhileNeeded
             && self.crowd.is_empty()
-            && !self.service.table.keeps_any()
+            && !self.service.table.watches_any()
             && now.saturating_duration_since(self.quiet_since) >= self.settings.idle_timeout
     }
 

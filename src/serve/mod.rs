@@ -22,7 +22,7 @@ use crate::journal::{Journal, Severity};
 use crate::peer::{Inquiry, Peer, Rule, Stranger, Verdict};
 use crate::protocol::queue::{Attempt, WaiterId};
 use crate::protocol::reply::{Identity, Reply, Version};
-use crate::protocol::session::{Session, Standing, Step};
+use crate::protocol::session::{Demand, Session, Standing, Step};
 use crate::protocol::status::{Report, Scope};
 use ttylock::device::name::DeviceName;
 use ttylock::limits::PUT_OFF;
@@ -170,8 +170,8 @@ impl Service {
                 Step::Receive => return Need::Receive,
                 Step::Close => return Need::Close,
                 Step::Survey(device) => return Need::Survey(device),
-                Step::MayName(request) => {
-                    let standing = self.standing(&client.peer, &request);
+                Step::MayName(demand) => {
+                    let standing = self.standing(&client.peer, &demand);
                     client.session.vouch(standing);
                 }
                 Step::Lock(request) => {
@@ -182,6 +182,13 @@ impl Service {
                 }
                 Step::Unlock(request) => {
                     let answer = self.unlock(&client.peer, &request, client.backoff.contention());
+                    if let Err(pause) = client.take(answer) {
+                        return Need::Retry(pause);
+                    }
+                }
+                Step::Pass(pass) => {
+                    let answer = self.table.attempt_pass(&pass, client.backoff.contention());
+                    let answer = self.told(&client.peer, answer);
                     if let Err(pause) = client.take(answer) {
                         return Need::Retry(pause);
                     }
@@ -282,30 +289,41 @@ impl Service {
 
     /// A process is gone: what it held is for everybody.
     fn process_gone(&mut self, pid: Pid) {
-        self.table.gone(pid);
+        let events = self.table.gone(pid);
+        for event in events {
+            self.tell(event.weight.into(), format_args!("{}", event.text));
+        }
         self.waiting.process_gone(pid, Instant::now());
     }
 
     /// Whether the end of this process is of interest.
     fn minds(&self, pid: Pid) -> bool {
-        self.table.keeps(pid) || self.waiting.is_blocked_by(pid)
+        self.table.watches(pid) || self.waiting.is_blocked_by(pid)
     }
 
     fn changed(&mut self, change: &Change) {
         self.waiting.changed(change, Instant::now());
     }
 
-    fn standing(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> Standing {
+    fn standing(&mut self, peer: &Result<Peer, Stranger>, demand: &Demand) -> Standing {
         let Ok(peer) = peer else { return Standing::MayNot };
-        let Request { device, pid } = request;
-        let verdict = peer.may_name(*pid, self.rule);
-        if verdict == Verdict::MayName {
-            return Standing::MayName;
+        let (device, pids) = match demand {
+            Demand::Lock(request) | Demand::Unlock(request) | Demand::Wait(request, _) => {
+                (&request.device, [request.pid, request.pid])
+            }
+            Demand::Pass(pass) => (&pass.device, [pass.from, pass.to]),
+        };
+        for pid in pids {
+            let verdict = peer.may_name(pid, self.rule);
+            if verdict != Verdict::MayName {
+                let device = device.as_str();
+                let line =
+                    format_args!("{peer}: refused to name process {pid} for {device}: {verdict}");
+                self.tell(Severity::Notice, line);
+                return Standing::MayNot;
+            }
         }
-        let device = device.as_str();
-        let line = format_args!("{peer}: refused to name process {pid} for {device}: {verdict}");
-        self.tell(Severity::Notice, line);
-        Standing::MayNot
+        Standing::MayName
     }
 
     /// Tells the journal what happened, and returns what the client is told.

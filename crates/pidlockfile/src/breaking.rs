@@ -101,6 +101,30 @@ impl Directory {
         self.change_places(name, &excluded.judged, claim, draft)
     }
 
+    /// Puts another lock in the place of one that this process published and kept open: it holds
+    /// `flock(2)` on that file already. As [`Directory::replace`] otherwise.
+    ///
+    /// # Errors
+    /// As [`Directory::replace`].
+    pub fn replace_held(
+        &self,
+        name: &Name,
+        judged: Judged,
+        held: &Published,
+        claim: &Claim<'_>,
+    ) -> Result<Breaking, Error> {
+        if judged.identity() != held.identity {
+            return Ok(Breaking::Changed);
+        }
+        match sys::lock_inode(&held.file) {
+            Ok(()) => {}
+            Err(Errno::EWOULDBLOCK) => return Ok(Breaking::Contended),
+            Err(errno) => return Err(Error::new(Step::Exclude, name, errno)),
+        }
+        let draft = Draft::new(self, claim).map_err(Error::preparing(name))?;
+        self.change_places(name, &judged, claim, draft)
+    }
+
     /// Removes a lock that is the caller's own, even while another process holds `flock(2)` on
     /// it: in a world-readable directory anybody can, and must not keep an owner from letting go.
     ///

@@ -12,5 +12,8 @@ pub const KEPT_FILES: usize = 256;
 /// Of these, those of names without a device: anybody can invent names.
 pub const KEPT_WITHOUT_DEVICE: usize = KEPT_FILES / 2;
 
+/// Lock files that a daemon removes when their holders end.
+pub const WATCHED_LOCKS: usize = 1024;
+
 /// With so many lock files in the lock directory, no name without a device is locked any more.
 pub const LOCKS_FOR_INVENTED: usize = 1024;

@@ -160,6 +160,17 @@ impl Client {
         outcome(&self.ask(&format!("UNLOCK {} {pid}", device.as_str()))?)
     }
 
+    /// Hands a lock from one process to another, both the caller's: for a daemon that forks, or
+    /// for who takes over the lock of the program that started it. The device is nobody else's
+    /// at any moment. [`Outcome::Busy`]: `from` is gone, or does not hold it;
+    /// [`Outcome::Denied`]: `to` is gone, or one of them is somebody else's process. An extension.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the service has no such PASS; and as [`Client::ask`].
+    pub fn pass(&mut self, device: &DeviceName, from: Pid, to: Pid) -> Result<Outcome, Error> {
+        outcome(&self.ask(&format!("PASS {} {from} {to}", device.as_str()))?)
+    }
+
     /// LOCK that waits its turn, for as many whole seconds at most. [`Outcome::Busy`]: the time
     /// is up. An extension.
     ///

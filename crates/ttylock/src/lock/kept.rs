@@ -22,7 +22,6 @@ use super::record::{self, READ_LIMIT};
 pub(super) struct Kept {
     limit: usize,
     files: BTreeMap<Name, Held>,
-    fresh: Vec<Pid>,
 }
 
 /// One file, with `flock(2)` on it as long as it is open.
@@ -41,14 +40,6 @@ impl Kept {
         self.limit > 0
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.files.is_empty()
-    }
-
-    pub(super) fn is_held_by(&self, pid: Pid) -> bool {
-        self.files.values().any(|held| held.pid == pid)
-    }
-
     /// Keeps a lock that was just written, if there are fewer than `room` yet. A lock for nobody
     /// is not kept: it is stale already.
     pub(super) fn keep(&mut self, name: &Name, pid: Pid, published: Published, room: usize) {
@@ -65,9 +56,6 @@ impl Kept {
         // Somebody who holds it already is breaking or looking at it, and needs no help from us.
         if flock(&published.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             self.files.insert(name.clone(), Held { pid, published });
-            if self.fresh.last() != Some(&pid) {
-                self.fresh.push(pid);
-            }
         }
     }
 
@@ -125,16 +113,6 @@ impl Kept {
     /// Lets go of everything of a process that is gone.
     pub(super) fn forget(&mut self, pid: Pid) {
         self.files.retain(|_, held| held.pid != pid);
-    }
-
-    /// Lets go of everything whose holder is gone.
-    pub(super) fn forget_the_gone(&mut self) {
-        self.files.retain(|_, held| liveness(held.pid) == Liveness::Alive);
-    }
-
-    /// The holders of what has been kept since this was last asked.
-    pub(super) fn take_fresh(&mut self) -> Vec<Pid> {
-        std::mem::take(&mut self.fresh)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod record;
 pub mod seen;
 pub mod state;
 pub mod table;
+mod watched;
 pub mod who;
 
 use pidlockfile::Pid;
@@ -58,6 +59,17 @@ pub struct Answer {
     pub outcome: Outcome,
     /// What the journal is told, in order.
     pub events: Vec<Event>,
+}
+
+/// A lock that is to be handed from one process to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pass {
+    /// The device as the client named it.
+    pub device: crate::device::name::DeviceName,
+    /// The process that holds it.
+    pub from: Pid,
+    /// The process that is to hold it.
+    pub to: Pid,
 }
 
 /// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking it

@@ -23,6 +23,7 @@ use super::places::{Open, Place};
 use super::record::{self, READ_LIMIT};
 use super::seen::Seen;
 use super::state::{Remembered, State, Written};
+use super::watched::Watched;
 use super::who::{self, Holder, Scheme, Standing};
 use super::{Answer, Contended, Event, Outcome, Request, Weight, flock};
 use crate::device::links::Links;
@@ -46,6 +47,9 @@ const TEMPORARY: &str = "lfpd";
 /// How often a name is tried again when others change it between our look and our step. Each
 /// time means that somebody else got further, so this is a bound on trouble, not on waiting.
 const ATTEMPTS: usize = 64;
+
+mod ends;
+mod pass;
 
 /// Where locks are written and looked for.
 #[derive(Clone, Debug)]
@@ -74,6 +78,8 @@ pub struct Table {
     /// What an earlier service has seen, where that is of use: not for those who only look.
     seen: Option<Seen>,
     kept: Kept,
+    /// Whose ends a daemon waits for.
+    watched: Watched,
     blocker: Option<Pid>,
     journal: Vec<Event>,
     said_unseen: bool,
@@ -152,6 +158,7 @@ impl Table {
             links: Links::default(),
             seen: None,
             kept: Kept::default(),
+            watched: Watched::default(),
             blocker: None,
             journal: Vec::new(),
             said_unseen: false,
@@ -235,44 +242,22 @@ impl Table {
 
     /// From now on, up to so many lock files that are written stay open with `flock(2)` on them,
     /// and those that an earlier daemon wrote: for a process that lives longer than one session.
-    /// Tell it by [`Table::gone`] when a holder is gone.
+    /// Every lock in the directory that is written is looked at, and those of the dead are
+    /// removed. Tell it by [`Table::gone`] when a holder is gone.
     pub fn keep_open(&mut self, limit: usize) {
         self.kept = Kept::up_to(limit);
-        if let Ok(open) = self.open() {
+        let Ok(open) = self.open() else {
+            // It is said when it matters.
+            return self.journal.clear();
+        };
+        {
             let content = self.places.system.content;
             let dev_dir = &self.places.dev_dir;
             let room = |name: &Name| room(trail_of(dev_dir, name).as_ref());
             self.kept.find(&open.own, LOCK_MODE, |pid| record::write(content, pid), room);
+            self.watch_all(&open.own);
             self.open = Some(open);
         }
-        self.journal.clear();
-    }
-
-    /// The holders of locks that have been kept open since this was last asked.
-    pub fn take_newly_kept(&mut self) -> Vec<Pid> {
-        self.kept.take_fresh()
-    }
-
-    /// Whether a lock file of this process is kept open.
-    #[must_use]
-    pub fn keeps(&self, pid: Pid) -> bool {
-        self.kept.is_held_by(pid)
-    }
-
-    /// Whether any lock file is kept open.
-    #[must_use]
-    pub fn keeps_any(&self) -> bool {
-        !self.kept.is_empty()
-    }
-
-    /// This process is gone: everybody may break its locks.
-    pub fn gone(&mut self, pid: Pid) {
-        self.kept.forget(pid);
-    }
-
-    /// For holders whose end nobody tells.
-    pub fn look_for_the_gone(&mut self) {
-        self.kept.forget_the_gone();
     }
 
     /// Opens all directories anew at the next request: some may have come, or been replaced.
@@ -473,6 +458,9 @@ impl Table {
         self.remember_later(&forms, (request.pid, holder), &published);
         let room = room(Some(&trail));
         for (name, published) in forms.written.iter().zip(published) {
+            if holder == Liveness::Alive {
+                self.watched.add(name, request.pid);
+            }
             self.kept.keep(name, request.pid, published, room);
         }
         self.say(Weight::Info, format!("locked {} for pid {}", trail.real(), request.pid));
@@ -812,6 +800,7 @@ impl Table {
         if tally.removed > 0 {
             let vacant: Vec<Name> =
                 forms.written.into_iter().filter(|name| !tally.standing.contains(name)).collect();
+            self.watched.forget(&vacant, request.pid);
             self.forget(&vacant);
         }
         let (device, pid) = (trail.real(), request.pid);
@@ -910,6 +899,10 @@ impl Table {
             };
             let held_by = record::parse(judged.content()).ok().map(|record| record.pid);
             let own = held_by == Some(pid);
+            if own && self.is_elsewhere(name, pid, &judged) {
+                tally.busy += 1;
+                return;
+            }
             let judged = if own {
                 judged
             } else {
@@ -998,6 +991,12 @@ impl Table {
                 Verdict::Busy(Busy::Held(pid))
             }
         }
+    }
+
+    /// Whether the lock was taken in another pid namespace, where its number means another process.
+    fn is_elsewhere(&mut self, name: &Name, pid: Pid, judged: &Judged) -> bool {
+        let (file, written) = (judged.identity(), judged.modified());
+        self.state().recall(name, pid, file, written) == Remembered::Elsewhere
     }
 
     fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
@@ -1090,6 +1089,15 @@ impl std::fmt::Display for Busy {
             Self::Obstacle(Obstacle::Special) => f.write_str("is a fifo, socket or device"),
             Self::Obstacle(Obstacle::Unreadable) => f.write_str("may not be read"),
             Self::Unknown => f.write_str("is being changed by others"),
+        }
+    }
+}
+
+impl Stale {
+    fn is_of_the_dead(self) -> bool {
+        match self {
+            Self::Gone(_) | Self::Reused(_) => true,
+            Self::Unreadable => false,
         }
     }
 }

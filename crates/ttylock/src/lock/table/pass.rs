@@ -1,0 +1,176 @@
+//! Hands a lock from one process to another: at no moment is it vacant.
+
+use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::{Breaking, Claim, Durability, Found, Judged, Name, Published};
+
+use super::{ATTEMPTS, Busy, LOCK_MODE, Place, Stop, TEMPORARY, Table, room};
+use crate::lock::backoff::Contention;
+use crate::lock::form::Forms;
+use crate::lock::record::{self, READ_LIMIT};
+use crate::lock::state::Remembered;
+use crate::lock::{Answer, Contended, Outcome, Pass, Request, Weight};
+
+impl Table {
+    /// Makes another process the holder of a lock, in one step for each of its files. May sleep
+    /// for some milliseconds, as [`Table::lock`].
+    pub fn pass(&mut self, pass: &Pass) -> Answer {
+        self.with_pauses(|table, contention| table.attempt_pass(pass, contention))
+    }
+
+    /// One attempt at [`Table::pass`]. Busy unless the giver lives and holds every lock file of
+    /// the device; denied when there is no such receiver.
+    ///
+    /// # Errors
+    /// [`Contended`], only with [`Contention::ComesBack`]: nothing was passed.
+    pub fn attempt_pass(
+        &mut self,
+        pass: &Pass,
+        contention: Contention,
+    ) -> Result<Answer, Contended> {
+        let outcome = self.try_pass(pass, contention).map(|()| Outcome::Done);
+        self.answer(outcome)
+    }
+
+    fn try_pass(&mut self, pass: &Pass, contention: Contention) -> Result<(), Stop> {
+        let Pass { device, from, to } = pass;
+        let then = liveness(*to);
+        if let Some(gone) = [*to, *from].into_iter().find(|pid| liveness(*pid) == Liveness::Gone) {
+            let device = device.as_str();
+            self.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));
+            return Err(if gone == *to { Stop::Denied } else { Stop::Busy });
+        }
+        let request = Request { device: device.clone(), pid: *from };
+        let (trail, mut forms) = self.names(&request)?;
+        for name in self.names_written(&forms, *from) {
+            forms.write_too(name);
+        }
+        // A name that was written, and to which nothing leads any more, is passed as well.
+        let room = room(Some(&trail));
+        let open = self.open()?;
+        let passed = self.pass_written(&open.own, &forms.written, pass, room, contention);
+        self.open = Some(open);
+        let (names, published): (Vec<Name>, Vec<Published>) = passed?.into_iter().unzip();
+        forms.written = names;
+        self.watched.forget(&forms.written, *from);
+        self.forget(&forms.written);
+        self.remember_later(&forms, (*to, then), &published);
+        for (name, published) in forms.written.iter().zip(published) {
+            self.watched.add(name, *to);
+            self.kept.keep(name, *to, published, room);
+        }
+        self.say(Weight::Info, format!("passed {} from pid {from} to pid {to}", trail.real()));
+        Ok(())
+    }
+
+    fn pass_written(
+        &mut self,
+        own: &Place,
+        names: &[Name],
+        pass: &Pass,
+        room: usize,
+        contention: Contention,
+    ) -> Result<Vec<(Name, Published)>, Stop> {
+        // Nothing is changed before everything was looked at.
+        let mut held = Vec::with_capacity(names.len());
+        for name in names {
+            if self.passable(own, name, pass)?.is_some() {
+                held.push(name);
+            }
+        }
+        if held.is_empty() {
+            let device = pass.device.as_str();
+            self.say(Weight::Info, format!("{device} is not pid {}'s to pass", pass.from));
+            return Err(Stop::Busy);
+        }
+        let mut passed = Vec::with_capacity(held.len());
+        for name in held {
+            match self.pass_one(own, name, pass, room, contention) {
+                Ok(published) => {
+                    passed.extend(published.map(|published| (name.clone(), published)));
+                }
+                Err(stop) => {
+                    self.undo(own, passed, pass, room);
+                    return Err(stop);
+                }
+            }
+        }
+        Ok(passed)
+    }
+
+    /// A lock file that the giver holds, or the receiver already, after a hand-over that was cut
+    /// short; nothing where the name was not written.
+    fn passable(&mut self, own: &Place, name: &Name, pass: &Pass) -> Result<Option<Judged>, Stop> {
+        let judged = match own.directory.read(name, READ_LIMIT) {
+            Ok(Found::Nothing) => return Ok(None),
+            Ok(Found::File(judged)) => judged,
+            Ok(Found::Obstacle(_)) | Err(_) => return Err(self.busy(own, name, Busy::Unknown)),
+        };
+        let pid = record::parse(judged.content()).ok().map(|record| record.pid);
+        let Some(pid) = pid.filter(|pid| [pass.from, pass.to].contains(pid)) else {
+            let busy = pid.map_or(Busy::Unknown, Busy::Held);
+            return Err(self.busy(own, name, busy));
+        };
+        let (file, written) = (judged.identity(), judged.modified());
+        match self.state().recall(name, pid, file, written) {
+            Remembered::Nothing | Remembered::Same => Ok(Some(judged)),
+            // The number is another process's.
+            Remembered::Elsewhere | Remembered::Reused => {
+                Err(self.busy(own, name, Busy::Held(pid)))
+            }
+        }
+    }
+
+    fn pass_one(
+        &mut self,
+        own: &Place,
+        name: &Name,
+        pass: &Pass,
+        room: usize,
+        contention: Contention,
+    ) -> Result<Option<Published>, Stop> {
+        let content = record::write(self.places.system.content, pass.to);
+        let claim = Claim {
+            content: &content,
+            mode: LOCK_MODE,
+            prefix: TEMPORARY,
+            durability: Durability::Memory,
+        };
+        for _ in 0..ATTEMPTS {
+            let Some(judged) = self.passable(own, name, pass)? else { return Ok(None) };
+            let held = self.kept.take(name, pass.from);
+            let broken = match &held {
+                Some(held) => own.directory.replace_held(name, judged, held, &claim),
+                None => own.directory.replace(name, judged, &claim),
+            };
+            if let (Some(held), false) = (held, matches!(broken, Ok(Breaking::Replaced(_)))) {
+                self.kept.keep(name, pass.from, held, room);
+            }
+            match broken {
+                Ok(Breaking::Replaced(published)) => return Ok(Some(published)),
+                Ok(Breaking::Changed) => {}
+                Ok(Breaking::Contended) => match contention {
+                    Contention::ComesBack => return Err(Stop::Contended),
+                    Contention::Decides => break,
+                },
+                Err(error) => return Err(self.cannot_write(&error)),
+            }
+        }
+        Err(self.busy(own, name, Busy::Unknown))
+    }
+
+    /// What was passed before the hand-over failed goes back. Where that fails, each of the two
+    /// holds a part, and the device is nobody else's.
+    fn undo(&mut self, own: &Place, passed: Vec<(Name, Published)>, pass: &Pass, room: usize) {
+        let back = Pass { device: pass.device.clone(), from: pass.to, to: pass.from };
+        for (name, published) in passed {
+            drop(published);
+            let returned = self.pass_one(own, &name, &back, room, Contention::Decides);
+            if let Ok(Some(published)) = returned {
+                let forms = Forms { written: vec![name.clone()], ..Forms::default() };
+                let then = liveness(pass.from);
+                self.remember_later(&forms, (pass.from, then), std::slice::from_ref(&published));
+                self.kept.keep(&name, pass.from, published, room);
+            }
+        }
+    }
+}
