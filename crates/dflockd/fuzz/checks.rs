@@ -34,7 +34,7 @@ pub(crate) fn events(bytes: &[u8]) {
         return;
     };
     let auto = if first & 1 == 0 { AutoRelease::On } else { AutoRelease::Off };
-    let mut pair = Pair::new(auto, usize::from(first >> 1) % 3);
+    let mut pair = Pair::new(auto, usize::from(first >> 1) % 3, u64::from(first >> 5) % 3);
     for chunk in rest.chunks_exact(5).take(900) {
         let chunk: [u8; 5] = chunk.try_into().expect("chunks of five");
         pair.apply(&Event::decode(chunk));

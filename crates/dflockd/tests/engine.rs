@@ -28,13 +28,21 @@ mod engine {
     }
 
     fn engine() -> Engine<Counting> {
-        let caps = Caps {
+        engine_with(|_| {})
+    }
+
+    fn engine_with(change: impl FnOnce(&mut Caps)) -> Engine<Counting> {
+        let mut caps = Caps {
             default_ttl: Ttl::new(33).unwrap(),
             max_locks: 1_000_000,
             max_waiters: 0,
             gc_interval: seconds(5),
             gc_max_idle: seconds(60),
+            disconnect_grace: Seconds::ZERO,
+            max_entries: usize::MAX,
+            max_entries_per_connection: usize::MAX,
         };
+        change(&mut caps);
         Engine::new(caps, Counting(0), RandomState::new())
     }
 
@@ -263,5 +271,147 @@ mod engine {
         assert_eq!(acquire(&mut engine, at(1), gone, "other", 1, 5), refused);
         assert_eq!(engine.disconnect(at(1), gone, AutoRelease::On, 10), Progress::Done);
         assert_eq!(engine.held(), 1);
+    }
+
+    /// A full table makes room by forgetting what has been idle for longest.
+    #[test]
+    fn idle_keys_do_not_fill_the_table() {
+        let mut engine = engine_with(|caps| caps.max_locks = 3);
+        let conn = engine.connect(1);
+        for key in ["a", "b", "c"] {
+            let grant = granted(acquire(&mut engine, at(0), conn, key, 1, 5));
+            release(&mut engine, at(0), conn, key, grant.token);
+        }
+        let again = granted(acquire(&mut engine, at(1), conn, "a", 1, 5));
+        release(&mut engine, at(1), conn, "a", again.token);
+        granted(acquire(&mut engine, at(2), conn, "d", 1, 5));
+        assert_eq!(names(&engine), ["a", "c", "d"]);
+        granted(acquire(&mut engine, at(2), conn, "e", 1, 5));
+        granted(acquire(&mut engine, at(2), conn, "f", 1, 5));
+        assert_eq!(names(&engine), ["d", "e", "f"]);
+        let full = Verdict::Now(Answer::Refused(Refusal::MaxLocks));
+        assert_eq!(acquire(&mut engine, at(2), conn, "g", 1, 5), full);
+    }
+
+    fn names(engine: &Engine<Counting>) -> Vec<String> {
+        let mut names = Vec::new();
+        let _ = engine.look_over(at(0), &mut 0, u32::MAX, |_, line| {
+            names.push(String::from_utf8(line.name.to_vec()).unwrap());
+            std::ops::ControlFlow::Continue(())
+        });
+        names.sort();
+        names
+    }
+
+    /// The limit of a key in use is fixed; that of one merely remembered is not.
+    #[test]
+    fn a_remembered_limit_can_be_changed() {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        let grant = granted(acquire(&mut engine, at(0), conn, "k", 3, 5));
+        let mismatch = Verdict::Now(Answer::Refused(Refusal::LimitMismatch));
+        assert_eq!(acquire(&mut engine, at(0), conn, "k", 2, 5), mismatch);
+        release(&mut engine, at(0), conn, "k", grant.token);
+        let grant = granted(acquire(&mut engine, at(1), conn, "k", 1, 5));
+        assert_eq!((engine.census().locks, engine.census().semaphores), (1, 0));
+        release(&mut engine, at(1), conn, "k", grant.token);
+        granted(acquire(&mut engine, at(2), conn, "k", 2, 5));
+        assert_eq!((engine.census().locks, engine.census().semaphores), (0, 1));
+    }
+
+    /// One connection, and all of them together, can have so much and no more.
+    #[test]
+    fn holds_and_waits_are_bounded() {
+        let mut engine = engine_with(|caps| {
+            caps.max_entries = 5;
+            caps.max_entries_per_connection = 3;
+        });
+        let (first, second) = (engine.connect(1), engine.connect(2));
+        let tokens: Vec<Token> = (0..3)
+            .map(|_| granted(acquire(&mut engine, at(0), first, "pool", 9, 5)).token)
+            .collect();
+        let full = |refusal| Verdict::Now(Answer::Refused(refusal));
+        let more = acquire(&mut engine, at(0), first, "pool", 9, 5);
+        assert_eq!(more, full(Refusal::MaxLocks));
+        granted(acquire(&mut engine, at(0), second, "k", 1, 5));
+        // A place in the queue and its record are two.
+        let key = Key::new(b"k").unwrap();
+        let enqueue = Request::Enqueue { key, limit: Limit::ONE, ttl: None };
+        assert_eq!(engine.ask(at(0), second, enqueue), full(Refusal::MaxWaiters));
+        release(&mut engine, at(0), first, "pool", tokens[0]);
+        assert_eq!(engine.ask(at(0), second, enqueue), Verdict::Now(Answer::Queued));
+        assert_eq!(acquire(&mut engine, at(0), first, "k", 1, 5), full(Refusal::MaxWaiters));
+        // Whoever goes leaves room.
+        assert_eq!(engine.disconnect(at(1), second, AutoRelease::On, 10), Progress::Done);
+        granted(acquire(&mut engine, at(1), first, "k", 1, 5));
+    }
+
+    fn renew(engine: &mut Engine<Counting>, now: Moment, conn: ConnId, key: &str, token: Token) {
+        let key = Key::new(key.as_bytes()).unwrap();
+        let request = Request::Renew { key, token: Some(token), ttl: Ttl::new(500) };
+        let verdict = engine.ask(now, conn, request);
+        assert_eq!(verdict, Verdict::Now(Answer::Renewed(Ttl::new(500).unwrap())));
+    }
+
+    fn gone(engine: &mut Engine<Counting>, now: Moment, conn: ConnId) {
+        assert_eq!(engine.disconnect(now, conn, AutoRelease::On, 10), Progress::Done);
+    }
+
+    /// A client that came back and renewed keeps its lock when its old connection is found dead.
+    #[test]
+    fn the_renewer_inherits() {
+        let mut engine = engine();
+        let (old, new) = (engine.connect(1), engine.connect(2));
+        let grant = granted(acquire(&mut engine, at(0), old, "k", 1, 500));
+        renew(&mut engine, at(1), new, "k", grant.token);
+        gone(&mut engine, at(2), old);
+        assert_eq!(engine.held(), 1);
+        gone(&mut engine, at(3), new);
+        assert_eq!(engine.held(), 0);
+    }
+
+    /// Somebody who renews once and goes takes nothing along.
+    #[test]
+    fn a_renewer_that_goes_first_is_forgotten() {
+        let mut engine = engine();
+        let (owner, passer) = (engine.connect(1), engine.connect(2));
+        let grant = granted(acquire(&mut engine, at(0), owner, "k", 1, 500));
+        renew(&mut engine, at(1), passer, "k", grant.token);
+        gone(&mut engine, at(2), passer);
+        assert_eq!(engine.held(), 1);
+        renew(&mut engine, at(3), owner, "k", grant.token);
+        gone(&mut engine, at(4), owner);
+        assert_eq!(engine.held(), 0);
+    }
+
+    /// With a grace a hold waits for its client to come back, and for no longer.
+    #[test]
+    fn a_grace_keeps_a_hold_for_its_client() {
+        let mut engine = engine_with(|caps| caps.disconnect_grace = seconds(10));
+        let (first, second, third) = (engine.connect(1), engine.connect(2), engine.connect(3));
+        let grant = granted(acquire(&mut engine, at(0), first, "k", 1, 500));
+        assert_eq!(acquire(&mut engine, at(0), third, "k", 1, 500), Verdict::Later);
+        gone(&mut engine, at(1000), first);
+        assert_eq!(engine.advance(at(10_999), 100), Progress::Done);
+        renew(&mut engine, at(10_999), second, "k", grant.token);
+        assert_eq!(engine.advance(at(60_000), 100), Progress::Done);
+        assert!(engine.take_effect().is_none());
+        gone(&mut engine, at(60_000), second);
+        assert_eq!(engine.advance(at(69_999), 100), Progress::Done);
+        assert!(engine.take_effect().is_none());
+        assert_eq!(engine.advance(at(70_000), 100), Progress::Done);
+        let effect = engine.take_effect();
+        assert!(matches!(effect, Some(Effect::Answer(id, Answer::Granted(_))) if id == third));
+    }
+
+    /// The grace never makes a lease longer.
+    #[test]
+    fn a_lease_ends_within_the_grace() {
+        let mut engine = engine_with(|caps| caps.disconnect_grace = seconds(10));
+        let conn = engine.connect(1);
+        granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
+        gone(&mut engine, at(1000), conn);
+        assert_eq!(engine.advance(at(5000), 100), Progress::Done);
+        assert_eq!((engine.held(), engine.counters().expiries), (0, 1));
     }
 }

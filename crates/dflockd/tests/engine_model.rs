@@ -18,9 +18,9 @@ proptest! {
 
     /// Same answers, same effects, same queues, whatever happens in whatever order.
     #[test]
-    fn engine_and_model_agree(events in events(60), off in any::<bool>(), max_waiters in 0usize..3) {
+    fn engine_and_model_agree(events in events(60), off in any::<bool>(), max_waiters in 0usize..3, grace in 0u64..3) {
         let auto = if off { AutoRelease::Off } else { AutoRelease::On };
-        let mut pair = Pair::new(auto, max_waiters);
+        let mut pair = Pair::new(auto, max_waiters, grace);
         for event in &events {
             pair.apply(event);
         }
@@ -35,7 +35,7 @@ fn the_random_runs_grant_and_wait() {
     let (mut grants, mut late, mut expiries) = (0, 0, 0);
     for _ in 0..200 {
         let tree = events(60).new_tree(&mut runner).unwrap();
-        let mut pair = Pair::new(AutoRelease::On, 0);
+        let mut pair = Pair::new(AutoRelease::On, 0, 0);
         for event in &tree.current() {
             pair.apply(event);
         }
@@ -79,7 +79,7 @@ fn known_traps() {
     ];
     for script in scripts {
         for auto in [AutoRelease::On, AutoRelease::Off] {
-            let mut pair = Pair::new(auto, 0);
+            let mut pair = Pair::new(auto, 0, 0);
             script.iter().for_each(|event| pair.apply(event));
             pair.finish();
         }

@@ -26,6 +26,9 @@ mod history;
 #[path = "server/hostile.rs"]
 mod hostile;
 #[cfg(test)]
+#[path = "server/owner.rs"]
+mod owner;
+#[cfg(test)]
 #[path = "server/protocol.rs"]
 mod protocol;
 #[cfg(test)]

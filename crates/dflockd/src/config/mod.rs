@@ -138,13 +138,19 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     fn settings(&self) -> Result<Settings, ConfigError> {
         let ttl = self.seconds(Name::DefaultLeaseTtl)?;
         let default_ttl = Ttl::new(ttl.count()).ok_or_else(|| out_of_range("default-lease-ttl"))?;
+        let max_locks = self.count(Name::MaxLocks)?;
+        let max_entries = or_else_zero(self.count(Name::MaxHolds)?, max_entries(max_locks));
+        let per_connection = self.count(Name::MaxHoldsPerConnection)?;
         Ok(Settings {
             caps: Caps {
                 default_ttl,
-                max_locks: self.count(Name::MaxLocks)?,
+                max_locks,
                 max_waiters: self.count(Name::MaxWaiters)?,
                 gc_interval: self.seconds(Name::GcInterval)?,
                 gc_max_idle: self.seconds(Name::GcMaxIdle)?,
+                disconnect_grace: self.seconds(Name::DisconnectGrace)?,
+                max_entries,
+                max_entries_per_connection: or_else_zero(per_connection, max_entries / 2),
             },
             read_timeout: self.seconds(Name::ReadTimeout)?,
             write_timeout: self.seconds(Name::WriteTimeout)?,
@@ -266,6 +272,16 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
 }
 
 const NO_FLAG: Flag = Flag { name: "", env: &[], kind: Kind::Text, default: "", help: "" };
+
+/// The value, or what zero stands for.
+const fn or_else_zero(value: usize, instead: usize) -> usize {
+    if value == 0 { instead } else { value }
+}
+
+/// Enough for every key to be held and waited for.
+fn max_entries(max_locks: usize) -> usize {
+    max_locks.saturating_mul(2).max(100_000)
+}
 
 fn out_of_range(name: &str) -> ConfigError {
     ConfigError::Value(format!("--{name} is out of range"))

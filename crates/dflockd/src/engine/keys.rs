@@ -2,10 +2,10 @@
 
 use super::counters::{Census, Use};
 use super::request::Progress;
-use super::slab::{Id, Slab};
-use super::state::{Caps, Holder};
+use super::slab::{Id, Link, Linked, List, Slab, linked};
+use super::state::{ByKey, Caps, Holder};
 use super::terms::{Key, Limit, Moment};
-use super::waiting::Waiter;
+use super::waiting::{Queue, Waiter};
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::{Index, IndexMut};
@@ -17,20 +17,24 @@ pub(super) struct KeyEntry {
     pub(super) limit: u64,
     /// Last time it was used for good: idleness counts from here.
     pub(super) touched: Moment,
-    pub(super) holders: Id<Holder>,
+    pub(super) holders: List<Holder, ByKey>,
     pub(super) held: u32,
-    pub(super) head: Id<Waiter>,
-    pub(super) tail: Id<Waiter>,
+    pub(super) queue: List<Waiter, Queue>,
     pub(super) waiters: u32,
     /// Records of lost leases that still name it.
     pub(super) pins: u32,
     hash: u32,
-    idle_prev: Id<Self>,
-    idle_next: Id<Self>,
+    idle: Link<Self>,
     listed: bool,
     /// As what the census has it.
     counted: Use,
 }
+
+/// The keys nobody uses.
+#[derive(Debug)]
+struct Idle;
+
+linked!(KeyEntry, Idle, idle);
 
 impl KeyEntry {
     /// A free slot and nobody ahead.
@@ -41,6 +45,11 @@ impl KeyEntry {
     pub(super) const fn is_idle(&self) -> bool {
         self.held == 0 && self.waiters == 0
     }
+
+    /// Nothing depends on its being remembered.
+    pub(super) const fn is_forgettable(&self) -> bool {
+        self.is_idle() && self.pins == 0
+    }
 }
 
 /// See the module.
@@ -49,8 +58,7 @@ pub(super) struct Keys {
     entries: Slab<KeyEntry>,
     table: HashTable<Id<KeyEntry>>,
     hasher: RandomState,
-    idle_head: Id<KeyEntry>,
-    idle_tail: Id<KeyEntry>,
+    idle: List<KeyEntry, Idle>,
     next_collection: Moment,
     census: Census,
 }
@@ -61,8 +69,7 @@ impl Keys {
             entries: Slab::new(),
             table: HashTable::new(),
             hasher,
-            idle_head: Id::NIL,
-            idle_tail: Id::NIL,
+            idle: List::new(),
             next_collection: Moment::default(),
             census: Census::default(),
         }
@@ -103,15 +110,13 @@ impl Keys {
             name: key.bytes().into(),
             limit: limit.count(),
             touched: now,
-            holders: Id::NIL,
+            holders: List::new(),
             held: 0,
-            head: Id::NIL,
-            tail: Id::NIL,
+            queue: List::new(),
             waiters: 0,
             pins: 0,
             hash,
-            idle_prev: Id::NIL,
-            idle_next: Id::NIL,
+            idle: Link::new(),
             listed: false,
             counted: Use::Idle,
         });
@@ -131,8 +136,7 @@ impl Keys {
             *self.census.keys(entry.limit, usage) += 1;
             entry.counted = usage;
         }
-        let idle = entry.is_idle() && entry.pins == 0;
-        match (entry.listed, idle) {
+        match (entry.listed, entry.is_forgettable()) {
             (false, true) => self.list(id),
             (true, false) => self.unlist(id),
             (true, true) => {
@@ -172,49 +176,47 @@ impl Keys {
     }
 
     fn list(&mut self, id: Id<KeyEntry>) {
-        let tail = std::mem::replace(&mut self.idle_tail, id);
-        let entry = &mut self.entries[id];
-        entry.listed = true;
-        entry.idle_prev = tail;
-        entry.idle_next = Id::NIL;
-        if tail.is_nil() {
-            self.idle_head = id;
-        } else {
-            self.entries[tail].idle_next = id;
-        }
+        self.entries[id].listed = true;
+        self.idle.push_back(&mut self.entries, id);
     }
 
     fn unlist(&mut self, id: Id<KeyEntry>) {
+        self.entries[id].listed = false;
+        self.idle.remove(&mut self.entries, id);
+    }
+
+    /// A key that is only remembered gets another limit.
+    pub(super) fn change_limit(&mut self, id: Id<KeyEntry>, limit: Limit) {
         let entry = &mut self.entries[id];
-        entry.listed = false;
-        let (prev, next) = (entry.idle_prev, entry.idle_next);
-        if prev.is_nil() {
-            self.idle_head = next;
-        } else {
-            self.entries[prev].idle_next = next;
+        *self.census.keys(entry.limit, entry.counted) -= 1;
+        entry.limit = limit.count();
+        *self.census.keys(entry.limit, entry.counted) += 1;
+    }
+
+    /// Forgets the key that was idle for longest; false when none is idle.
+    pub(super) fn forget_one(&mut self) -> bool {
+        let longest = self.idle.first();
+        if let Some(id) = longest {
+            self.forget(id);
         }
-        if next.is_nil() {
-            self.idle_tail = prev;
-        } else {
-            self.entries[next].idle_prev = prev;
-        }
+        longest.is_some()
     }
 
     /// Forgets keys that were idle for longer than `gc_max_idle`, once per `gc_interval`.
     pub(super) fn collect(&mut self, now: Moment, caps: &Caps, budget: usize) -> Progress {
-        if self.idle_head.is_nil() || now < self.next_collection {
+        if self.idle.is_empty() || now < self.next_collection {
             return Progress::Done;
         }
         for _ in 0..budget {
-            let Some(id) = self.idle_head.some() else { break };
+            let Some(id) = self.idle.first() else { break };
             if now <= self.entries[id].touched.after(caps.gc_max_idle) {
                 break;
             }
             self.forget(id);
         }
         let more = self
-            .idle_head
-            .some()
+            .idle
+            .first()
             .is_some_and(|id| now > self.entries[id].touched.after(caps.gc_max_idle));
         if more {
             return Progress::More;
@@ -225,7 +227,7 @@ impl Keys {
 
     /// When [`Keys::collect`] wants to be called.
     pub(super) const fn next_collection(&self) -> Moment {
-        if self.idle_head.is_nil() { Moment::NEVER } else { self.next_collection }
+        if self.idle.is_empty() { Moment::NEVER } else { self.next_collection }
     }
 
     fn forget(&mut self, id: Id<KeyEntry>) {

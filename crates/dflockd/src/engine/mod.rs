@@ -15,6 +15,8 @@
 mod counters;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod keys;
+#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
+mod owning;
 mod request;
 mod roster;
 mod slab;

@@ -90,7 +90,7 @@ impl<M: Mint> Engine<M> {
     }
 
     fn line<'a>(&self, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
-        let holder = entry.holders.some().and_then(|id| self.holders.get(id));
+        let holder = entry.holders.first().and_then(|id| self.holders.get(id));
         KeyLine {
             name: &entry.name,
             limit: entry.limit,
@@ -118,23 +118,19 @@ impl<M: Mint> Engine<M> {
     }
 
     fn holders_of(&self, now: Moment, entry: &KeyEntry, most: usize) -> Vec<Party> {
-        let first = entry.holders.some();
-        let chain = std::iter::successors(first, |&id| self.holders.get(id)?.key_next.some());
         let party = |id| {
             let holder = self.holders.get(id)?;
             Some(Party {
                 serial: holder.serial,
-                conn: self.conn_id(holder.conn),
+                conn: self.conn_id(holder.owner),
                 since_micros: now.micros_since(holder.since),
                 left_micros: Some(holder.expires.micros_since(now)),
             })
         };
-        chain.filter_map(party).take(most).collect()
+        entry.holders.iter(&self.holders).filter_map(party).take(most).collect()
     }
 
     fn waiters_of(&self, now: Moment, entry: &KeyEntry, most: usize) -> Vec<Party> {
-        let first = entry.head.some();
-        let chain = std::iter::successors(first, |&id| self.waiters.get(id)?.next.some());
         let party = |id| {
             let waiter = self.waiters.get(id)?;
             Some(Party {
@@ -144,7 +140,7 @@ impl<M: Mint> Engine<M> {
                 left_micros: None,
             })
         };
-        chain.filter_map(party).take(most).collect()
+        entry.queue.iter(&self.waiters).filter_map(party).take(most).collect()
     }
 }
 
@@ -175,6 +171,9 @@ mod tests {
             max_waiters: 0,
             gc_interval: seconds(5),
             gc_max_idle: seconds(60),
+            disconnect_grace: Seconds::ZERO,
+            max_entries: usize::MAX,
+            max_entries_per_connection: usize::MAX,
         };
         Engine::new(caps, Counting(0), RandomState::new())
     }

@@ -48,6 +48,131 @@ impl<T> std::fmt::Debug for Id<T> {
     }
 }
 
+/// An entry's neighbours in one list.
+pub(crate) struct Link<T> {
+    prev: Id<T>,
+    next: Id<T>,
+}
+
+impl<T> Link<T> {
+    /// In no list.
+    pub(crate) const fn new() -> Self {
+        Self { prev: Id::NIL, next: Id::NIL }
+    }
+}
+
+impl<T> std::fmt::Debug for Link<T> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{:?}..{:?}", self.prev, self.next)
+    }
+}
+
+/// What can be in a list of kind `L`. An entry may be in several lists of different kinds.
+pub(crate) trait Linked<L>: Sized {
+    fn link(&self) -> &Link<Self>;
+    fn link_mut(&mut self) -> &mut Link<Self>;
+}
+
+/// Names a kind of list and the field its links are in.
+macro_rules! linked {
+    ($entry:ty, $kind:ident, $field:tt) => {
+        impl Linked<$kind> for $entry {
+            fn link(&self) -> &Link<Self> {
+                &self.$field
+            }
+            fn link_mut(&mut self) -> &mut Link<Self> {
+                &mut self.$field
+            }
+        }
+    };
+}
+pub(crate) use linked;
+
+/// A list of entries of one slab, linked through the entries themselves: adding and taking out
+/// cost the same wherever the entry stands. The caller knows which list an entry is in.
+pub(crate) struct List<T, L> {
+    head: Id<T>,
+    tail: Id<T>,
+    kind: PhantomData<fn() -> L>,
+}
+
+impl<T, L> Clone for List<T, L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T, L> Copy for List<T, L> {}
+
+impl<T, L> std::fmt::Debug for List<T, L> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{:?}..{:?}", self.head, self.tail)
+    }
+}
+
+impl<T, L> List<T, L> {
+    pub(crate) const fn new() -> Self {
+        Self { head: Id::NIL, tail: Id::NIL, kind: PhantomData }
+    }
+
+    /// The first entry.
+    pub(crate) const fn first(&self) -> Option<Id<T>> {
+        self.head.some()
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.head.is_nil()
+    }
+
+    /// The entry stands at one of the ends of this list.
+    pub(crate) fn is_at_end(&self, id: Id<T>) -> bool {
+        self.head == id || self.tail == id
+    }
+}
+
+impl<T: Linked<L>, L> List<T, L> {
+    pub(crate) fn push_front(&mut self, slab: &mut Slab<T>, id: Id<T>) {
+        let next = std::mem::replace(&mut self.head, id);
+        *slab[id].link_mut() = Link { prev: Id::NIL, next };
+        match next.some() {
+            Some(next) => slab[next].link_mut().prev = id,
+            None => self.tail = id,
+        }
+    }
+
+    pub(crate) fn push_back(&mut self, slab: &mut Slab<T>, id: Id<T>) {
+        let prev = std::mem::replace(&mut self.tail, id);
+        *slab[id].link_mut() = Link { prev, next: Id::NIL };
+        match prev.some() {
+            Some(prev) => slab[prev].link_mut().next = id,
+            None => self.head = id,
+        }
+    }
+
+    /// Takes an entry out that is in this list.
+    pub(crate) fn remove(&mut self, slab: &mut Slab<T>, id: Id<T>) {
+        let Link { prev, next } = std::mem::replace(slab[id].link_mut(), Link::new());
+        match prev.some() {
+            Some(prev) => slab[prev].link_mut().next = next,
+            None => self.head = next,
+        }
+        match next.some() {
+            Some(next) => slab[next].link_mut().prev = prev,
+            None => self.tail = prev,
+        }
+    }
+
+    pub(crate) fn pop_front(&mut self, slab: &mut Slab<T>) -> Option<Id<T>> {
+        let id = self.first()?;
+        self.remove(slab, id);
+        Some(id)
+    }
+
+    /// From the first to the last.
+    pub(crate) fn iter(self, slab: &Slab<T>) -> impl Iterator<Item = Id<T>> {
+        std::iter::successors(self.first(), |&id| slab.get(id)?.link().next.some())
+    }
+}
+
 #[derive(Debug)]
 enum Place<T> {
     Used(T),
@@ -157,6 +282,31 @@ impl<T> IndexMut<Id<T>> for Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    struct Item(Link<Self>);
+    struct Line;
+    linked!(Item, Line, 0);
+
+    /// Every order of three, taken out at every place.
+    #[test]
+    fn a_list_keeps_its_order_whoever_goes() {
+        for gone in 0..3 {
+            let mut slab = Slab::new();
+            let mut list: List<Item, Line> = List::new();
+            let ids: Vec<_> = (0..3).map(|_| slab.insert(Item(Link::new()))).collect();
+            list.push_back(&mut slab, ids[1]);
+            list.push_back(&mut slab, ids[2]);
+            list.push_front(&mut slab, ids[0]);
+            assert_eq!(list.iter(&slab).collect::<Vec<_>>(), ids);
+            list.remove(&mut slab, ids[gone]);
+            let left: Vec<_> = (0..3).filter(|&n| n != gone).map(|n| ids[n]).collect();
+            assert_eq!(list.iter(&slab).collect::<Vec<_>>(), left);
+            assert!(list.is_at_end(left[0]) && list.is_at_end(left[1]));
+            assert_eq!(list.pop_front(&mut slab), Some(left[0]));
+            assert_eq!(list.pop_front(&mut slab), Some(left[1]));
+            assert!(list.is_empty() && list.pop_front(&mut slab).is_none());
+        }
+    }
 
     #[test]
     fn places_are_reused_and_counted() {

@@ -3,9 +3,9 @@
 use super::counters::{Census, Counters};
 use super::keys::{KeyEntry, Keys};
 use super::request::{Answer, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict};
-use super::slab::{Id, Slab};
+use super::slab::{Id, Link, Linked, List, Slab, linked};
 use super::terms::{Key, Limit, Mint, Moment, Seconds, Token, Ttl};
-use super::waiting::{Record, Records, Waiter};
+use super::waiting::{Began, Record, Records, Waiter};
 use super::wheel::{TimerId, Wheel};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
@@ -27,40 +27,71 @@ pub struct Caps {
     pub gc_interval: Seconds,
     /// A key idle for longer is forgotten.
     pub gc_max_idle: Seconds,
+    /// A hold whose owner has gone is given back only after this.
+    pub disconnect_grace: Seconds,
+    /// Slots held, places in queues and records of `e`, all together.
+    pub max_entries: usize,
+    /// The same of one connection.
+    pub max_entries_per_connection: usize,
 }
 
 /// One slot given out.
+///
+/// Whose it is: its owner's, the connection that got it. The last other connection that renewed it
+/// with its token is its renewer. When the owner goes, the renewer becomes the owner; without one
+/// the hold lapses, at once or after the grace, and whoever renews it meanwhile owns it. When the
+/// renewer goes first, it is forgotten.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) key: Id<KeyEntry>,
     /// NIL when the connection is gone and the hold stayed.
-    pub(super) conn: Id<Conn>,
+    pub(super) owner: Id<Conn>,
+    pub(super) renewer: Id<Conn>,
+    /// Of the owner, also after it went.
     pub(super) serial: u64,
     pub(super) token: Token,
     pub(super) expires: Moment,
+    /// When the grace after the owner's going ends, [`Moment::NEVER`] while there is none.
+    pub(super) lapses: Moment,
     pub(super) since: Moment,
     pub(super) timer: TimerId<Alarm>,
     pub(super) record: Id<Record>,
-    pub(super) conn_prev: Id<Self>,
-    pub(super) conn_next: Id<Self>,
-    pub(super) key_prev: Id<Self>,
-    pub(super) key_next: Id<Self>,
+    owned: Link<Self>,
+    renewed: Link<Self>,
+    of_key: Link<Self>,
 }
+
+/// The holds of one key, the last one granted first.
+#[derive(Debug)]
+pub(super) struct ByKey;
+/// The holds of one owner.
+#[derive(Debug)]
+pub(super) struct ByOwner;
+/// The holds of one renewer.
+#[derive(Debug)]
+pub(super) struct ByRenewer;
+
+linked!(Holder, ByKey, of_key);
+linked!(Holder, ByOwner, owned);
+linked!(Holder, ByRenewer, renewed);
 
 /// What a connection has here. Lists, so that leaving costs what it has and nothing else.
 #[derive(Debug)]
 pub(super) struct Conn {
     pub(super) generation: u32,
+    /// Slots, places in queues and records it has.
+    pub(super) entries: u32,
     pub(super) serial: u64,
-    pub(super) holders: Id<Holder>,
-    pub(super) records: Id<Record>,
+    pub(super) owned: List<Holder, ByOwner>,
+    pub(super) renewed: List<Holder, ByRenewer>,
+    pub(super) records: List<Record, Began>,
     pub(super) blocked: Id<Waiter>,
 }
 
 /// What a timer is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Alarm {
-    Lease(Id<Holder>),
+    Hold(Id<Holder>),
     Wait(Id<Waiter>),
 }
 
@@ -108,10 +139,16 @@ impl<M: Mint> Engine<M> {
     pub fn connect(&mut self, serial: u64) -> ConnId {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let (holders, records, blocked) = (Id::NIL, Id::NIL, Id::NIL);
-        let place =
-            self.conns.insert(Conn { generation, serial, holders, records, blocked }).place();
-        ConnId { place, generation }
+        let conn = Conn {
+            generation,
+            entries: 0,
+            serial,
+            owned: List::new(),
+            renewed: List::new(),
+            records: List::new(),
+            blocked: Id::NIL,
+        };
+        ConnId { place: self.conns.insert(conn).place(), generation }
     }
 
     /// The connection, if it is still the one that got this id.
@@ -147,7 +184,9 @@ impl<M: Mint> Engine<M> {
             Request::Enqueue { key, limit, ttl } => self.enqueue(now, conn, key, limit, ttl),
             Request::Wait { key, timeout } => self.wait(now, conn, key, timeout),
             Request::Release { key, token } => Verdict::Now(self.release(now, key, token)),
-            Request::Renew { key, token, ttl } => Verdict::Now(self.renew(now, key, token, ttl)),
+            Request::Renew { key, token, ttl } => {
+                Verdict::Now(self.renew(now, conn, key, token, ttl))
+            }
         };
         if let Verdict::Now(answer) = verdict {
             self.count(answer);
@@ -224,6 +263,9 @@ impl<M: Mint> Engine<M> {
             Err(refusal) => return Verdict::Now(Answer::Refused(refusal)),
         };
         if self.keys[id].has_room() {
+            if !self.may_have(conn, 1) {
+                return Verdict::Now(Answer::Refused(Refusal::MaxLocks));
+            }
             self.counters.waits.record(0);
             return Verdict::Now(Answer::Granted(self.grant(now, id, conn, ttl, Id::NIL)));
         }
@@ -232,6 +274,9 @@ impl<M: Mint> Engine<M> {
         }
         if timeout == Seconds::ZERO {
             return Verdict::Now(Answer::TimedOut);
+        }
+        if !self.may_have(conn, 1) {
+            return Verdict::Now(Answer::Refused(Refusal::MaxWaiters));
         }
         let waiter = self.append_waiter(now, id, conn, ttl, Id::NIL);
         self.block(now, conn, waiter, timeout);
@@ -250,15 +295,25 @@ impl<M: Mint> Engine<M> {
         }
         if let Some(id) = self.keys.find(key) {
             if self.keys[id].limit != limit.count() {
-                return Err(Refusal::LimitMismatch);
+                if !self.keys[id].is_forgettable() {
+                    return Err(Refusal::LimitMismatch);
+                }
+                self.keys.change_limit(id, limit);
             }
             self.evict_due(now, id);
             return Ok(id);
         }
-        if self.keys.len() >= self.caps.max_locks {
+        if self.keys.len() >= self.caps.max_locks && !self.keys.forget_one() {
             return Err(Refusal::MaxLocks);
         }
         Ok(self.keys.create(now, key, limit))
+    }
+
+    /// Whether the caps leave room for so many more slots, places or records of a connection.
+    pub(super) fn may_have(&self, conn: Id<Conn>, more: usize) -> bool {
+        let all = self.holders.len() + self.waiters.len() + self.records.len();
+        let own = self.conns[conn].entries as usize;
+        all + more <= self.caps.max_entries && own + more <= self.caps.max_entries_per_connection
     }
 
     pub(super) fn queue_is_full(&self, id: Id<KeyEntry>) -> bool {
@@ -267,8 +322,7 @@ impl<M: Mint> Engine<M> {
 
     /// A lock's lease may be over a moment before its timer rings.
     fn evict_due(&mut self, now: Moment, id: Id<KeyEntry>) {
-        let first = self.keys[id].holders;
-        if let Some(first) = first.some() {
+        if let Some(first) = self.keys[id].holders.first() {
             if self.holders[first].expires <= now {
                 self.expire(now, first);
             }
@@ -286,31 +340,25 @@ impl<M: Mint> Engine<M> {
     ) -> Grant {
         let token = self.mint.token();
         let expires = now.after(ttl.span());
-        let conn_next = self.conns[conn].holders;
-        let key_next = self.keys[key].holders;
         let id = self.holders.insert(Holder {
             key,
-            conn,
+            owner: conn,
+            renewer: Id::NIL,
             serial: self.conns[conn].serial,
             token,
             expires,
+            lapses: Moment::NEVER,
             since: now,
             timer: Id::NIL,
             record,
-            conn_prev: Id::NIL,
-            conn_next,
-            key_prev: Id::NIL,
-            key_next,
+            owned: Link::new(),
+            renewed: Link::new(),
+            of_key: Link::new(),
         });
-        self.holders[id].timer = self.timers.insert(expires, Alarm::Lease(id));
-        self.conns[conn].holders = id;
-        if !conn_next.is_nil() {
-            self.holders[conn_next].conn_prev = id;
-        }
-        if !key_next.is_nil() {
-            self.holders[key_next].key_prev = id;
-        }
-        self.keys[key].holders = id;
+        self.holders[id].timer = self.timers.insert(expires, Alarm::Hold(id));
+        self.conns[conn].owned.push_front(&mut self.holders, id);
+        self.conns[conn].entries += 1;
+        self.keys[key].holders.push_front(&mut self.holders, id);
         self.keys.add_holder(key);
         if self.keys[key].limit > 1 {
             let holders = &self.holders;
@@ -328,7 +376,7 @@ impl<M: Mint> Engine<M> {
             let fence = token.fence();
             self.fences.find(spread(fence), |&id| self.holders[id].token.fence() == fence).copied()
         } else {
-            self.keys[key].holders.some()
+            self.keys[key].holders.first()
         };
         found.filter(|&id| self.holders[id].token == token && self.holders[id].key == key)
     }
@@ -361,6 +409,7 @@ impl<M: Mint> Engine<M> {
     fn renew(
         &mut self,
         now: Moment,
+        conn: Id<Conn>,
         key: Key<'_>,
         token: Option<Token>,
         ttl: Option<Ttl>,
@@ -369,17 +418,16 @@ impl<M: Mint> Engine<M> {
         let Some(holder) = self.live_holder(now, key, token) else {
             return Answer::Refused(Refusal::NotHeld);
         };
+        self.note_renewer(holder, conn);
         self.restart_lease(now, holder, ttl);
         Answer::Renewed(ttl)
     }
 
     pub(super) fn restart_lease(&mut self, now: Moment, id: Id<Holder>, ttl: Ttl) -> Grant {
         let expires = now.after(ttl.span());
-        self.timers.remove(self.holders[id].timer);
-        let timer = self.timers.insert(expires, Alarm::Lease(id));
-        let holder = &mut self.holders[id];
-        holder.timer = timer;
-        holder.expires = expires;
+        self.holders[id].expires = expires;
+        self.rearm(id);
+        let holder = &self.holders[id];
         let (key, token) = (holder.key, holder.token);
         self.keys[key].touched = now;
         Grant { token, ttl, expires }
@@ -395,43 +443,34 @@ impl<M: Mint> Engine<M> {
         self.free(now, id);
     }
 
+    /// Sets the timer of a hold to what ends it first.
+    pub(super) fn rearm(&mut self, id: Id<Holder>) {
+        let holder = &self.holders[id];
+        let (timer, ends) = (holder.timer, holder.expires.min(holder.lapses));
+        self.timers.remove(timer);
+        self.holders[id].timer = self.timers.insert(ends, Alarm::Hold(id));
+    }
+
     /// Frees a slot and hands it to the head of the queue.
     pub(super) fn free(&mut self, now: Moment, id: Id<Holder>) {
-        let Some(holder) = self.holders.remove(id) else { return };
-        self.timers.remove(holder.timer);
-        self.unlink_from_conn(&holder);
-        self.unlink_from_key(&holder);
-        if self.keys[holder.key].limit > 1 {
-            let found = self.fences.find_entry(spread(holder.token.fence()), |&other| other == id);
+        if self.holders.get(id).is_none() {
+            return;
+        }
+        self.disown(id);
+        self.forget_renewer(id);
+        let (key, fence) = (self.holders[id].key, self.holders[id].token.fence());
+        self.keys[key].holders.remove(&mut self.holders, id);
+        self.keys.remove_holder(key);
+        self.timers.remove(self.holders[id].timer);
+        self.holders.remove(id);
+        if self.keys[key].limit > 1 {
+            let found = self.fences.find_entry(spread(fence), |&other| other == id);
             if let Ok(entry) = found {
                 entry.remove();
             }
         }
-        self.serve_queue(now, holder.key);
-        self.keys.settle(now, holder.key);
-    }
-
-    pub(super) fn unlink_from_conn(&mut self, holder: &Holder) {
-        if let Some(prev) = holder.conn_prev.some() {
-            self.holders[prev].conn_next = holder.conn_next;
-        } else if let Some(conn) = holder.conn.some() {
-            self.conns[conn].holders = holder.conn_next;
-        }
-        if let Some(next) = holder.conn_next.some() {
-            self.holders[next].conn_prev = holder.conn_prev;
-        }
-    }
-
-    fn unlink_from_key(&mut self, holder: &Holder) {
-        if let Some(prev) = holder.key_prev.some() {
-            self.holders[prev].key_next = holder.key_next;
-        } else {
-            self.keys[holder.key].holders = holder.key_next;
-        }
-        if let Some(next) = holder.key_next.some() {
-            self.holders[next].key_prev = holder.key_prev;
-        }
-        self.keys.remove_holder(holder.key);
+        self.serve_queue(now, key);
+        self.keys.settle(now, key);
     }
 
     /// Serves due timers.
@@ -439,9 +478,9 @@ impl<M: Mint> Engine<M> {
         for _ in 0..budget {
             match self.timers.pop(now) {
                 None => break,
-                Some(Alarm::Lease(holder)) => {
+                Some(Alarm::Hold(holder)) => {
                     self.holders[holder].timer = Id::NIL;
-                    self.expire(now, holder);
+                    self.end_hold(now, holder);
                 }
                 Some(Alarm::Wait(waiter)) => {
                     self.waiters[waiter].timer = Id::NIL;

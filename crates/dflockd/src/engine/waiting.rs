@@ -2,7 +2,7 @@
 
 use super::keys::KeyEntry;
 use super::request::{Answer, AutoRelease, ConnId, Progress, Refusal, Verdict};
-use super::slab::{Id, Slab};
+use super::slab::{Id, Link, Linked, List, Slab, linked};
 use super::state::{Alarm, Conn, Engine, Holder};
 use super::terms::{Key, Limit, Mint, Moment, Seconds, Token, Ttl};
 use super::wheel::TimerId;
@@ -18,8 +18,7 @@ pub(super) struct Waiter {
     pub(super) since: Moment,
     pub(super) timer: TimerId<Alarm>,
     pub(super) record: Id<Record>,
-    pub(super) prev: Id<Self>,
-    pub(super) next: Id<Self>,
+    queue: Link<Self>,
     /// Its connection waits for the answer now (`l`, `w`); false between `e` and `w`.
     pub(super) blocked: bool,
 }
@@ -31,9 +30,18 @@ pub(super) struct Record {
     key: Id<KeyEntry>,
     ttl: Ttl,
     phase: Phase,
-    prev: Id<Self>,
-    next: Id<Self>,
+    of_conn: Link<Self>,
 }
+
+/// The waiters of one key, the next one first.
+#[derive(Debug)]
+pub(super) struct Queue;
+/// What one connection began.
+#[derive(Debug)]
+pub(super) struct Began;
+
+linked!(Waiter, Queue, queue);
+linked!(Record, Began, of_conn);
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
@@ -63,15 +71,24 @@ impl Records {
         self.table.find(spread(conn, key), same).copied()
     }
 
-    fn insert(&mut self, record: Record) -> Id<Record> {
+    pub(super) const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Adds a record to those of its connection.
+    fn insert(&mut self, record: Record, of_conn: &mut List<Record, Began>) -> Id<Record> {
         let hash = spread(record.conn, record.key);
         let id = self.entries.insert(record);
+        of_conn.push_front(&mut self.entries, id);
         let entries = &self.entries;
         self.table.insert_unique(hash, id, |&o| spread(entries[o].conn, entries[o].key));
         id
     }
 
-    fn remove(&mut self, id: Id<Record>) -> Option<Record> {
+    /// Takes a record out; `of_conn` is the list of its connection.
+    fn remove(&mut self, id: Id<Record>, of_conn: &mut List<Record, Began>) -> Option<Record> {
+        self.entries.get(id)?;
+        of_conn.remove(&mut self.entries, id);
         let record = self.entries.remove(id)?;
         let hash = spread(record.conn, record.key);
         if let Ok(found) = self.table.find_entry(hash, |&other| other == id) {
@@ -135,17 +152,18 @@ impl<M: Mint> Engine<M> {
         if !room && self.queue_is_full(id) {
             return Err(Refusal::MaxWaiters);
         }
-        let next = self.conns[conn].records;
-        let phase = Phase::Lost;
-        let record = self.records.insert(Record { conn, key: id, ttl, phase, prev: Id::NIL, next });
-        self.conns[conn].records = record;
-        if !next.is_nil() {
-            self.records[next].prev = record;
+        if !self.may_have(conn, 2) {
+            return Err(if room { Refusal::MaxLocks } else { Refusal::MaxWaiters });
         }
+        let phase = Phase::Lost;
+        let record = Record { conn, key: id, ttl, phase, of_conn: Link::new() };
+        let began = &mut self.conns[conn];
+        began.entries += 1;
+        let record = self.records.insert(record, &mut began.records);
         if room {
             self.counters.waits.record(0);
             let grant = self.grant(now, id, conn, ttl, record);
-            self.records[record].phase = Phase::Acquired(self.keys[id].holders);
+            self.records[record].phase = Phase::Acquired(self.newest(id));
             return Ok(Answer::Acquired(grant));
         }
         let waiter = self.append_waiter(now, id, conn, ttl, record);
@@ -229,7 +247,6 @@ impl<M: Mint> Engine<M> {
         ttl: Ttl,
         record: Id<Record>,
     ) -> Id<Waiter> {
-        let prev = self.keys[key].tail;
         let id = self.waiters.insert(Waiter {
             key,
             conn,
@@ -237,16 +254,11 @@ impl<M: Mint> Engine<M> {
             since: now,
             timer: Id::NIL,
             record,
-            prev,
-            next: Id::NIL,
+            queue: Link::new(),
             blocked: false,
         });
-        if prev.is_nil() {
-            self.keys[key].head = id;
-        } else {
-            self.waiters[prev].next = id;
-        }
-        self.keys[key].tail = id;
+        self.keys[key].queue.push_back(&mut self.waiters, id);
+        self.conns[conn].entries += 1;
         self.keys.add_waiter(key);
         self.keys.settle(now, key);
         id
@@ -268,18 +280,11 @@ impl<M: Mint> Engine<M> {
 
     /// Takes a place out of its queue; its record is the caller's to settle.
     fn remove_waiter(&mut self, now: Moment, id: Id<Waiter>) -> Option<Waiter> {
+        let key = self.waiters.get(id)?.key;
+        self.keys[key].queue.remove(&mut self.waiters, id);
         let waiter = self.waiters.remove(id)?;
         self.timers.remove(waiter.timer);
-        if waiter.prev.is_nil() {
-            self.keys[waiter.key].head = waiter.next;
-        } else {
-            self.waiters[waiter.prev].next = waiter.next;
-        }
-        if waiter.next.is_nil() {
-            self.keys[waiter.key].tail = waiter.prev;
-        } else {
-            self.waiters[waiter.next].prev = waiter.prev;
-        }
+        self.conns[waiter.conn].entries -= 1;
         if waiter.blocked {
             self.conns[waiter.conn].blocked = Id::NIL;
         }
@@ -299,7 +304,7 @@ impl<M: Mint> Engine<M> {
     /// Hands free slots to the head of the queue, in order.
     pub(super) fn serve_queue(&mut self, now: Moment, key: Id<KeyEntry>) {
         while u64::from(self.keys[key].held) < self.keys[key].limit {
-            let Some(head) = self.keys[key].head.some() else { return };
+            let Some(head) = self.keys[key].queue.first() else { return };
             let Some(waiter) = self.remove_waiter(now, head) else { return };
             if waiter.blocked {
                 self.forget_record(now, waiter.record);
@@ -309,7 +314,7 @@ impl<M: Mint> Engine<M> {
             } else {
                 self.counters.waits.record(now.micros_since(waiter.since));
                 self.grant(now, key, waiter.conn, waiter.ttl, waiter.record);
-                self.records[waiter.record].phase = Phase::Granted(self.keys[key].holders);
+                self.records[waiter.record].phase = Phase::Granted(self.newest(key));
             }
         }
     }
@@ -328,15 +333,9 @@ impl<M: Mint> Engine<M> {
         if id.is_nil() {
             return;
         }
-        let Some(record) = self.records.remove(id) else { return };
-        if record.prev.is_nil() {
-            self.conns[record.conn].records = record.next;
-        } else {
-            self.records[record.prev].next = record.next;
-        }
-        if !record.next.is_nil() {
-            self.records[record.next].prev = record.prev;
-        }
+        let conn = &mut self.conns[self.records[id].conn];
+        let Some(record) = self.records.remove(id, &mut conn.records) else { return };
+        conn.entries -= 1;
         match record.phase {
             Phase::Acquired(holder) | Phase::Granted(holder) => {
                 if let Some(holder) = self.holders.get_mut(holder) {
@@ -364,13 +363,11 @@ impl<M: Mint> Engine<M> {
     /// Frees a hold of a connection that was granted but never told.
     pub fn take_back(&mut self, now: Moment, conn: ConnId, token: Token) {
         let Some(conn) = self.conn(conn) else { return };
-        let mut next = self.conns[conn].holders;
-        while let Some(id) = next.some() {
-            if self.holders[id].token == token {
-                self.counters.disconnect_releases += 1;
-                return self.free(now, id);
-            }
-            next = self.holders[id].conn_next;
+        let is_it = |&id: &Id<Holder>| self.holders[id].token == token;
+        let found = self.conns[conn].owned.iter(&self.holders).find(is_it);
+        if let Some(id) = found {
+            self.counters.disconnect_releases += 1;
+            self.free(now, id);
         }
     }
 
@@ -387,9 +384,11 @@ impl<M: Mint> Engine<M> {
         let Some(id) = self.conn(conn) else { return Progress::Done };
         for _ in 0..budget {
             let conn = &self.conns[id];
-            if let Some(record) = conn.records.some() {
+            if let Some(record) = conn.records.first() {
                 self.abandon(now, record);
-            } else if let Some(holder) = conn.holders.some() {
+            } else if let Some(holder) = conn.renewed.first() {
+                self.forget_renewer(holder);
+            } else if let Some(holder) = conn.owned.first() {
                 self.leave(now, holder, auto);
             } else {
                 self.conns.remove(id);
@@ -415,21 +414,8 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    fn leave(&mut self, now: Moment, id: Id<Holder>, auto: AutoRelease) {
-        match auto {
-            AutoRelease::On => {
-                self.counters.disconnect_releases += 1;
-                self.free(now, id);
-            }
-            AutoRelease::Off => {
-                let next = self.holders[id].conn_next;
-                let conn = std::mem::replace(&mut self.holders[id].conn, Id::NIL);
-                self.conns[conn].holders = next;
-                self.holders[id].conn_next = Id::NIL;
-                if !next.is_nil() {
-                    self.holders[next].conn_prev = Id::NIL;
-                }
-            }
-        }
+    /// The hold granted last.
+    fn newest(&self, key: Id<KeyEntry>) -> Id<Holder> {
+        self.keys[key].holders.first().unwrap_or(Id::NIL)
     }
 }

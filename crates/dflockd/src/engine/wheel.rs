@@ -4,7 +4,7 @@
 //! Eight levels of 64 slots; a slot of level n spans 64ⁿ milliseconds, which reaches 8,900 years,
 //! beyond the longest lease the protocol can name. The layout is Varghese and Lauck's.
 
-use super::slab::{Id, Slab};
+use super::slab::{Id, Link, Linked, List, Slab};
 use super::terms::Moment;
 
 const LEVELS: usize = 8;
@@ -22,22 +22,34 @@ pub(crate) type TimerId<P> = Id<Timer<P>>;
 #[derive(Debug)]
 pub(crate) struct Timer<P> {
     tick: u64,
-    next: Id<Self>,
-    prev: Id<Self>,
+    link: Link<Self>,
     payload: P,
     list: u16,
 }
+
+/// The timers of one slot, or of those that are due.
+struct Slot;
+
+impl<P> Linked<Slot> for Timer<P> {
+    fn link(&self) -> &Link<Self> {
+        &self.link
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.link
+    }
+}
+
+type Timers<P> = List<Timer<P>, Slot>;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Wheel<P> {
     timers: Slab<Timer<P>>,
-    heads: [[Id<Timer<P>>; SLOTS]; LEVELS],
+    slots: [[Timers<P>; SLOTS]; LEVELS],
     occupied: [u64; LEVELS],
-    due_head: Id<Timer<P>>,
-    due_tail: Id<Timer<P>>,
+    due: Timers<P>,
     /// What is left of an opened slot.
-    opening: Id<Timer<P>>,
+    opening: Timers<P>,
     elapsed: u64,
 }
 
@@ -45,11 +57,10 @@ impl<P: Copy> Wheel<P> {
     pub(crate) const fn new() -> Self {
         Self {
             timers: Slab::new(),
-            heads: [[Id::NIL; SLOTS]; LEVELS],
+            slots: [const { [const { List::new() }; SLOTS] }; LEVELS],
             occupied: [0; LEVELS],
-            due_head: Id::NIL,
-            due_tail: Id::NIL,
-            opening: Id::NIL,
+            due: List::new(),
+            opening: List::new(),
             elapsed: 0,
         }
     }
@@ -63,7 +74,7 @@ impl<P: Copy> Wheel<P> {
     /// Starts a timer that comes due at `deadline`, at most a millisecond later.
     pub(crate) fn insert(&mut self, deadline: Moment, payload: P) -> TimerId<P> {
         let tick = deadline.micros().div_ceil(MICROS_PER_TICK);
-        let timer = Timer { tick, next: Id::NIL, prev: Id::NIL, payload, list: DUE };
+        let timer = Timer { tick, link: Link::new(), payload, list: DUE };
         let id = self.timers.insert(timer);
         self.place(id);
         id
@@ -82,13 +93,12 @@ impl<P: Copy> Wheel<P> {
     pub(crate) fn pop(&mut self, now: Moment) -> Option<P> {
         let now = now.micros() / MICROS_PER_TICK;
         loop {
-            if let Some(id) = self.due_head.some() {
-                self.unlink(id);
+            if let Some(id) = self.due.pop_front(&mut self.timers) {
                 return self.timers.remove(id).map(|timer| timer.payload);
             }
-            if !self.opening.is_nil() {
+            if !self.opening.is_empty() {
                 self.move_down();
-                if self.due_head.is_nil() && !self.opening.is_nil() {
+                if self.due.is_empty() && !self.opening.is_empty() {
                     return None;
                 }
                 continue;
@@ -109,7 +119,7 @@ impl<P: Copy> Wheel<P> {
     /// When [`Wheel::pop`] should be asked next: never after the first deadline's millisecond,
     /// and before it only for one of the few steps down the levels.
     pub(crate) fn next(&self) -> Moment {
-        if !self.due_head.is_nil() || !self.opening.is_nil() {
+        if !self.due.is_empty() || !self.opening.is_empty() {
             return Moment::from_micros(0);
         }
         self.next_slot().map_or(Moment::NEVER, |(_, _, start)| {
@@ -119,7 +129,7 @@ impl<P: Copy> Wheel<P> {
 
     /// Takes a slot's timers out, to be moved down.
     fn open(&mut self, level: usize, slot: usize) {
-        self.opening = std::mem::replace(self.head(level, slot), Id::NIL);
+        self.opening = std::mem::replace(self.slot(level, slot), List::new());
         if let Some(bits) = self.occupied.get_mut(level) {
             *bits &= !(1 << slot);
         }
@@ -128,11 +138,7 @@ impl<P: Copy> Wheel<P> {
     /// Moves some timers of the opened slot to where they belong now.
     fn move_down(&mut self) {
         for _ in 0..MOVES {
-            let Some(id) = self.opening.some() else { return };
-            self.opening = self.timers[id].next;
-            if let Some(next) = self.opening.some() {
-                self.timers[next].prev = Id::NIL;
-            }
+            let Some(id) = self.opening.pop_front(&mut self.timers) else { return };
             self.place(id);
         }
     }
@@ -140,64 +146,36 @@ impl<P: Copy> Wheel<P> {
     fn place(&mut self, id: TimerId<P>) {
         let tick = self.timers[id].tick;
         if tick <= self.elapsed {
-            return self.append_due(id);
+            // First come, first out among those due.
+            self.timers[id].list = DUE;
+            return self.due.push_back(&mut self.timers, id);
         }
         let differing = (self.elapsed ^ tick) | (SLOTS as u64 - 1);
         let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
         let level = level.min(LEVELS - 1);
         let slot = slot_at(tick, level);
-        let head = self.head(level, slot);
-        let next = std::mem::replace(head, id);
         if let Some(bits) = self.occupied.get_mut(level) {
             *bits |= 1 << slot;
         }
-        let timer = &mut self.timers[id];
-        timer.next = next;
-        timer.prev = Id::NIL;
-        timer.list = u16::try_from(level * SLOTS + slot).unwrap_or(DUE);
-        if !next.is_nil() {
-            self.timers[next].prev = id;
-        }
-    }
-
-    /// First come, first out among those due.
-    fn append_due(&mut self, id: TimerId<P>) {
-        let tail = std::mem::replace(&mut self.due_tail, id);
-        let timer = &mut self.timers[id];
-        timer.next = Id::NIL;
-        timer.prev = tail;
-        timer.list = DUE;
-        if tail.is_nil() {
-            self.due_head = id;
-        } else {
-            self.timers[tail].next = id;
-        }
+        self.timers[id].list = u16::try_from(level * SLOTS + slot).unwrap_or(DUE);
+        self.slots[level % LEVELS][slot % SLOTS].push_front(&mut self.timers, id);
     }
 
     fn unlink(&mut self, id: TimerId<P>) {
-        let Timer { next, prev, list, .. } = self.timers[id];
-        if !prev.is_nil() {
-            self.timers[prev].next = next;
+        // Timers of an opened slot still have its number; in the middle of a list it is all one.
+        if self.opening.is_at_end(id) {
+            return self.opening.remove(&mut self.timers, id);
         }
-        if !next.is_nil() {
-            self.timers[next].prev = prev;
+        let list = self.timers[id].list;
+        if list == DUE {
+            return self.due.remove(&mut self.timers, id);
         }
-        if self.opening == id {
-            self.opening = next;
-        } else if list == DUE {
-            if prev.is_nil() {
-                self.due_head = next;
-            }
-            if next.is_nil() {
-                self.due_tail = prev;
-            }
-        } else if prev.is_nil() {
-            let (level, slot) = (usize::from(list) / SLOTS, usize::from(list) % SLOTS);
-            *self.head(level, slot) = next;
-            if next.is_nil() {
-                if let Some(bits) = self.occupied.get_mut(level) {
-                    *bits &= !(1 << slot);
-                }
+        let (level, slot) = (usize::from(list) / SLOTS, usize::from(list) % SLOTS);
+        let timers = &mut self.slots[level % LEVELS][slot % SLOTS];
+        timers.remove(&mut self.timers, id);
+        if timers.is_empty() {
+            if let Some(bits) = self.occupied.get_mut(level) {
+                *bits &= !(1 << slot);
             }
         }
     }
@@ -215,8 +193,8 @@ impl<P: Copy> Wheel<P> {
         })
     }
 
-    fn head(&mut self, level: usize, slot: usize) -> &mut Id<Timer<P>> {
-        &mut self.heads[level % LEVELS][slot % SLOTS]
+    fn slot(&mut self, level: usize, slot: usize) -> &mut Timers<P> {
+        &mut self.slots[level % LEVELS][slot % SLOTS]
     }
 }
 
@@ -257,7 +235,7 @@ mod tests {
         assert!(opens < ms(3_600_500));
         assert_eq!(wheel.pop(opens), None);
         assert!(wheel.next() <= opens);
-        for id in [ids[0], ids[count - 1], ids[count / 2], wheel.opening] {
+        for id in [ids[0], ids[count - 1], ids[count / 2], wheel.opening.first().unwrap()] {
             wheel.remove(id);
         }
         let left = wheel.len();

@@ -157,7 +157,12 @@ mod tests {
 
     /// A server nobody runs, with these keys held by one connection and one waiter for the last.
     fn server_with(names: impl Iterator<Item = String>) -> Server {
-        let caps = Caps { max_locks: usize::MAX, ..Settings::default().caps };
+        let caps = Caps {
+            max_locks: usize::MAX,
+            max_entries: usize::MAX,
+            max_entries_per_connection: usize::MAX,
+            ..Settings::default().caps
+        };
         let server = Server::new(Settings { caps, ..Settings::default() }, Vec::new());
         let shared = &server.shared;
         let (holder, _) = shared.core().admit(&shared.settings, None).unwrap();

@@ -60,6 +60,10 @@ impl Mint for Counting {
 #[derive(Debug)]
 struct Holder {
     conn: Option<u8>,
+    /// Who else renewed it last.
+    renewer: Option<u8>,
+    /// When it is given back for want of an owner.
+    lapses: u64,
     /// Unknown until somebody is told.
     token: Option<Token>,
     expires: u64,
@@ -120,6 +124,15 @@ impl Model {
         census
     }
 
+    /// A connection is gone: nothing more is known of it.
+    fn forget_renewer(&mut self, conn: u8) {
+        for holder in self.locks.values_mut().flat_map(|lock| &mut lock.holders) {
+            if holder.renewer == Some(conn) {
+                holder.renewer = None;
+            }
+        }
+    }
+
     fn serve(&mut self, key: u8, now: u64) {
         let lock = self.locks.get_mut(&key).unwrap();
         while (lock.holders.len() as u64) < lock.limit && !lock.queue.is_empty() {
@@ -133,6 +146,8 @@ impl Model {
             }
             lock.holders.push(Holder {
                 conn: Some(waiter.conn),
+                renewer: None,
+                lapses: u64::MAX,
                 token: None,
                 expires: now + 1000 * waiter.ttl,
                 record: waiter.record && !answered,
@@ -148,7 +163,8 @@ impl Model {
 
     /// The first moment at which something is due, if not after `end`.
     fn next_due(&self, end: u64) -> Option<u64> {
-        let leases = self.locks.values().flat_map(|lock| &lock.holders).map(|h| h.expires);
+        let leases = self.locks.values().flat_map(|lock| &lock.holders);
+        let leases = leases.map(|h| h.expires.min(h.lapses));
         let waits = self.locks.values().flat_map(|lock| &lock.queue).filter_map(|w| w.until);
         leases.chain(waits).min().filter(|&due| due <= end)
     }
@@ -156,6 +172,13 @@ impl Model {
     fn pass_to(&mut self, due: u64) {
         for key in 0..KEYS {
             let Some(lock) = self.locks.get_mut(&key) else { continue };
+            if let Some(place) =
+                lock.holders.iter().position(|h| h.lapses <= due && h.expires > due)
+            {
+                lock.holders.remove(place);
+                self.serve(key, due);
+                return self.pass_to(due);
+            }
             if let Some(place) = lock.holders.iter().position(|h| h.expires <= due) {
                 let holder = lock.holders.remove(place);
                 self.ends.push(End::Expired);
@@ -177,13 +200,25 @@ impl Model {
         }
     }
 
+    /// Nobody holds it, waits for it or is to hear of a lease that ran out.
+    fn is_forgettable(&self, key: u8) -> bool {
+        let lock = &self.locks[&key];
+        let lost = self.records.iter().any(|((_, of), (_, lost))| *of == key && *lost);
+        lock.holders.is_empty() && lock.queue.is_empty() && !lost
+    }
+
     /// `None`: the connection waits. A grant has no token yet.
     fn enter(&mut self, key: u8, limit: u64) -> Result<&mut Lock, Refusal> {
         let count = self.locks.len();
         match self.locks.get(&key) {
-            Some(lock) if lock.limit != limit => return Err(Refusal::LimitMismatch),
+            Some(lock) if lock.limit != limit && !self.is_forgettable(key) => {
+                return Err(Refusal::LimitMismatch);
+            }
             None if count >= MAX_LOCKS => return Err(Refusal::MaxLocks),
             Some(_) | None => {}
+        }
+        if let Some(lock) = self.locks.get_mut(&key) {
+            lock.limit = limit;
         }
         Ok(self.locks.entry(key).or_insert(Lock { limit, ..Lock::default() }))
     }
@@ -215,6 +250,8 @@ pub(crate) struct Pair {
     waiting: Vec<Option<u8>>,
     auto: AutoRelease,
     max_waiters: usize,
+    /// In seconds.
+    grace: u64,
     whole: u64,
     index: u64,
     serial: u64,
@@ -223,13 +260,16 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(auto: AutoRelease, max_waiters: usize) -> Self {
+    pub(crate) fn new(auto: AutoRelease, max_waiters: usize, grace: u64) -> Self {
         let caps = Caps {
             default_ttl: Ttl::new(33).unwrap(),
             max_locks: MAX_LOCKS,
             max_waiters,
             gc_interval: Seconds::new(5).unwrap(),
             gc_max_idle: Seconds::new(1_000_000).unwrap(),
+            disconnect_grace: Seconds::new(grace).unwrap(),
+            max_entries: 1000,
+            max_entries_per_connection: 1000,
         };
         let mut engine = Engine::new(caps, Counting(0), RandomState::new());
         let ids = (0..CONNS).map(|conn| engine.connect(u64::from(conn))).collect();
@@ -240,6 +280,7 @@ impl Pair {
             waiting: vec![None; usize::from(CONNS)],
             auto,
             max_waiters,
+            grace,
             whole: 1000,
             index: 0,
             serial: u64::from(CONNS),
@@ -415,6 +456,11 @@ impl Pair {
                 Some(place) => {
                     let holder = &mut self.model.locks.get_mut(&key).unwrap().holders[place];
                     holder.expires = now + 1000 * ttl;
+                    if holder.lapses < u64::MAX {
+                        (holder.conn, holder.lapses) = (Some(conn), u64::MAX);
+                    } else if holder.conn != Some(conn) {
+                        holder.renewer = Some(conn);
+                    }
                     Class::Plain(Answer::Renewed(Ttl::new(ttl).unwrap()))
                 }
             },
@@ -458,6 +504,7 @@ impl Pair {
         record: Option<()>,
     ) -> Result<bool, Refusal> {
         let max_waiters = self.max_waiters;
+        self.follow_forgetting(key);
         let lock = self.model.enter(key, limit)?;
         let free = lock.queue.is_empty() && (lock.holders.len() as u64) < limit;
         if !free && max_waiters > 0 && lock.queue.len() >= max_waiters {
@@ -466,7 +513,14 @@ impl Pair {
         let record = record.is_some();
         if free {
             let expires = now + 1000 * ttl;
-            lock.holders.push(Holder { conn: Some(conn), token: None, expires, record });
+            lock.holders.push(Holder {
+                conn: Some(conn),
+                renewer: None,
+                lapses: u64::MAX,
+                token: None,
+                expires,
+                record,
+            });
         } else {
             lock.queue.push(Waiter { conn, ttl, until: None, record });
         }
@@ -474,6 +528,26 @@ impl Pair {
             self.model.records.insert((conn, key), (ttl, false));
         }
         Ok(free)
+    }
+
+    /// A full table makes room for a new key by forgetting one that nobody needs. Which one, the
+    /// engine knows.
+    fn follow_forgetting(&mut self, new: u8) {
+        let locks = &self.model.locks;
+        let is_full = locks.len() >= MAX_LOCKS && !locks.contains_key(&new);
+        if !is_full || !(0..KEYS).any(|k| locks.contains_key(&k) && self.model.is_forgettable(k)) {
+            return;
+        }
+        let mut left = Vec::new();
+        let now = Self::moment(self.now());
+        let _ = self.engine.look_over(now, &mut 0, u32::MAX, |_, line| {
+            left.push(line.name[1] - b'0');
+            std::ops::ControlFlow::Continue(())
+        });
+        let gone: Vec<u8> = locks.keys().copied().filter(|key| !left.contains(key)).collect();
+        assert_eq!(gone.len(), 1, "one makes room");
+        assert!(self.model.is_forgettable(gone[0]));
+        self.model.locks.remove(&gone[0]);
     }
 
     fn holder_of(&self, key: u8, token: Option<Token>) -> Option<usize> {
@@ -508,17 +582,21 @@ impl Pair {
             lock.queue.retain(|waiter| waiter.conn != conn);
         }
         self.model.records.retain(|(of, _), _| *of != conn);
+        self.model.forget_renewer(conn);
         for key in 0..KEYS {
             let auto = self.auto;
             let Some(lock) = self.model.locks.get_mut(&key) else { continue };
-            // Off keeps what the client was told of; the rest nobody could ever release.
-            let goes =
-                |h: &Holder| h.conn == Some(conn) && (auto == AutoRelease::On || h.token.is_none());
-            lock.holders.retain(|holder| !goes(holder));
+            // Nobody could ever release what nobody was told of.
+            lock.holders.retain(|h| h.conn != Some(conn) || h.token.is_some());
             for holder in lock.holders.iter_mut().filter(|h| h.conn == Some(conn)) {
-                holder.conn = None;
                 holder.record = false;
+                holder.conn = holder.renewer.take();
+                if holder.conn.is_none() && auto == AutoRelease::On {
+                    holder.lapses = now + 1000 * self.grace;
+                }
             }
+            // A grace of nothing is over.
+            lock.holders.retain(|holder| holder.lapses > now);
             self.model.serve(key, now);
         }
     }

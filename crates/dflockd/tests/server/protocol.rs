@@ -106,16 +106,16 @@ use rstest::rstest;
 #[case::row_3_wait_without_enqueue("a> w|k|1 \n a< error_not_enqueued")]
 #[case::row_4_one_key_space(
     "a> sl|k|0 1 \n a< ok $t 33 \n b> l|k|0 \n b< timeout \n a> r|k|$t \n a< ok \n
-     b> l|k|0 \n b< ok $u 33 \n b> sn|k|$u \n b< ok 33 \n b> sr|k|$u \n b< ok \n
-     b> sl|k|0 2 \n b< error_limit_mismatch"
+     b> l|k|0 \n b< ok $u 33 \n b> sn|k|$u \n b< ok 33 \n
+     a> sl|k|0 2 \n a< error_limit_mismatch \n b> sr|k|$u \n b< ok"
 )]
 #[case::row_4_lock_on_a_semaphore(
     "a> sl|k|0 3 \n a< ok $t 33 \n a> l|k|0 \n
      a< error_limit_mismatch \n a> e|k| \n a< error_limit_mismatch"
 )]
-#[case::row_4_mismatch_lasts_while_idle(
-    "a> sl|k|0 3 \n a< ok $t 33 \n a> sr|k|$t \n a< ok \n
-     a> l|k|0 \n a< error_limit_mismatch"
+#[case::row_4_a_remembered_limit_can_be_changed(
+    "a> sl|k|0 3 \n a< ok $t 33 \n a> l|k|0 \n a< error_limit_mismatch \n
+     a> sr|k|$t \n a< ok \n a> l|k|0 \n a< ok $u 33 \n b> sl|k|0 3 \n b< error_limit_mismatch"
 )]
 #[case::row_9_gone_while_waiting(
     "a> l|k|0 \n a< ok $t 33 \n b> l|k|1000 \n stats \"waiters\":1 \n b- \n stats \"waiters\":0"
@@ -197,9 +197,10 @@ fn conversation(#[case] script: &str) {
     &["--max-locks", "2"],
     "a> l|k1|0 \n a< ok $t 33 \n a> sl|k2|0 2 \n a< ok $u 33 \n a> l|k3|0 \n a< error_max_locks \n
      a> e|k3| \n a< error_max_locks \n a> se|k3|2 \n a< error_max_locks \n a> l|k1|0 \n a< timeout")]
-#[case::idle_keys_count(
+#[case::idle_keys_make_room(
     &["--max-locks", "1"],
-    "a> l|k1|0 \n a< ok $t 33 \n a> r|k1|$t \n a< ok \n a> l|k2|0 \n a< error_max_locks")]
+    "a> l|k1|0 \n a< ok $t 33 \n b> l|k2|0 \n b< error_max_locks \n
+     a> r|k1|$t \n a< ok \n b> l|k2|0 \n b< ok $u 33")]
 #[case::max_waiters(
     &["--max-waiters", "1"],
     "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n c> l|k|9 \n c< error_max_waiters \n

@@ -1,0 +1,78 @@
+//! Whose a hold is: what becomes of it when connections renew it, go, or stay away.
+
+use super::request::AutoRelease;
+use super::slab::Id;
+use super::state::{Conn, Engine, Holder};
+use super::terms::{Mint, Moment, Seconds};
+
+impl<M: Mint> Engine<M> {
+    /// A connection has shown the token of a hold. See [`Holder`].
+    pub(super) fn note_renewer(&mut self, id: Id<Holder>, conn: Id<Conn>) {
+        let holder = &self.holders[id];
+        if holder.owner == conn || holder.renewer == conn {
+            return;
+        }
+        if holder.lapses < Moment::NEVER {
+            self.holders[id].lapses = Moment::NEVER;
+            return self.own(id, conn);
+        }
+        self.forget_renewer(id);
+        self.holders[id].renewer = conn;
+        self.conns[conn].renewed.push_front(&mut self.holders, id);
+    }
+
+    /// From here on the hold goes with this connection.
+    fn own(&mut self, id: Id<Holder>, conn: Id<Conn>) {
+        self.disown(id);
+        self.holders[id].owner = conn;
+        self.holders[id].serial = self.conns[conn].serial;
+        self.conns[conn].owned.push_front(&mut self.holders, id);
+        self.conns[conn].entries += 1;
+    }
+
+    /// From here on the hold goes with nobody.
+    pub(super) fn disown(&mut self, id: Id<Holder>) {
+        let owner = std::mem::replace(&mut self.holders[id].owner, Id::NIL);
+        if let Some(owner) = owner.some() {
+            self.conns[owner].owned.remove(&mut self.holders, id);
+            self.conns[owner].entries -= 1;
+        }
+    }
+
+    pub(super) fn forget_renewer(&mut self, id: Id<Holder>) {
+        let renewer = std::mem::replace(&mut self.holders[id].renewer, Id::NIL);
+        if let Some(renewer) = renewer.some() {
+            self.conns[renewer].renewed.remove(&mut self.holders, id);
+        }
+    }
+
+    /// The owner goes.
+    pub(super) fn leave(&mut self, now: Moment, id: Id<Holder>, auto: AutoRelease) {
+        let renewer = self.holders[id].renewer;
+        if let Some(renewer) = renewer.some() {
+            self.forget_renewer(id);
+            return self.own(id, renewer);
+        }
+        match auto {
+            AutoRelease::On if self.caps.disconnect_grace == Seconds::ZERO => {
+                self.counters.disconnect_releases += 1;
+                self.free(now, id);
+            }
+            AutoRelease::On => {
+                self.disown(id);
+                self.holders[id].lapses = now.after(self.caps.disconnect_grace);
+                self.rearm(id);
+            }
+            AutoRelease::Off => self.disown(id),
+        }
+    }
+
+    /// The timer of a hold rang: its lease is over, or the grace after its owner's going.
+    pub(super) fn end_hold(&mut self, now: Moment, id: Id<Holder>) {
+        if self.holders[id].expires <= now {
+            return self.expire(now, id);
+        }
+        self.counters.disconnect_releases += 1;
+        self.free(now, id);
+    }
+}
