@@ -6,7 +6,6 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, ValueEnum};
@@ -110,9 +109,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match parsed {
         Ok(options) => options.serve(descriptors),
         Err(error) if descriptors.lead_to_a_client() => {
-            let destination = Destination::Syslog(Facility::LOG_DAEMON);
-            let line = format_args!("cannot start: {}", error.kind());
-            Journal::new(destination, Severity::Error).record(Severity::Error, &line);
+            let destination = Destination::Syslog(Facility::Daemon);
+            Journal::new(destination, Severity::Error)
+                .record(Severity::Error, &format_args!("cannot start: {}", error.kind()));
             ExitCode::from(2)
         }
         Err(error) if error.use_stderr() => {
@@ -151,7 +150,7 @@ impl Options {
             banner_version: Version::original(),
             trust_pid: false,
             log_level: Severity::Info,
-            log_facility: Facility::LOG_DAEMON,
+            log_facility: Facility::Daemon,
         }
     }
 
@@ -248,7 +247,7 @@ fn version(text: &str) -> Result<Version, String> {
 }
 
 fn facility(name: &str) -> Result<Facility, String> {
-    Facility::from_str(name).map_err(|()| "no such syslog facility".to_owned())
+    journal::facility(name).ok_or_else(|| "no such syslog facility".to_owned())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixDatagram;
 use std::panic::{self, PanicHookInfo};
 use std::time::Instant;
 
-use syslog::{Facility, LogFormat, Logger, LoggerBackend};
+use syslog::Facility;
 
 use crate::limits::{JOURNAL_CHARS, JOURNAL_REST, JOURNAL_WAIT};
 use ttylock::lock::Weight;
@@ -50,17 +50,12 @@ pub struct Journal {
 
 enum Sink {
     Unopened(Facility),
-    Syslog(Logger<LoggerBackend, Plain>),
+    Syslog(UnixDatagram, Facility),
     StandardError,
     /// It did not work; not to be tried again before then.
     Resting(Facility, Instant),
     Off,
 }
-
-/// `<PRIORITY>lfpd[PID]: LINE` without a time: the receiver knows it better (RFC 3164, 4.3.2),
-/// and the crate's own format says universal time where local time belongs.
-#[derive(Clone, Copy, Debug)]
-struct Plain(Facility);
 
 impl Journal {
     /// A journal that keeps lines of `threshold` and graver.
@@ -92,16 +87,17 @@ impl Journal {
         }
         let line = clean(line);
         if let Sink::Unopened(facility) = self.sink {
-            self.sink = open(facility).map_or_else(|| Sink::resting(facility), Sink::Syslog);
+            self.sink = open()
+                .map_or_else(|| Sink::resting(facility), |socket| Sink::Syslog(socket, facility));
         }
-        let written = match &mut self.sink {
-            Sink::Syslog(logger) => send(logger, severity, &line),
+        let written = match &self.sink {
+            Sink::Syslog(socket, facility) => send(socket, *facility, severity, &line),
             Sink::StandardError => writeln!(io::stderr(), "lfpd: {line}").is_ok(),
             Sink::Unopened(_) | Sink::Resting(..) | Sink::Off => return,
         };
         if !written {
             self.sink = match &self.sink {
-                Sink::Syslog(logger) => Sink::resting(logger.formatter.0),
+                Sink::Syslog(_, facility) => Sink::resting(*facility),
                 Sink::StandardError | Sink::Unopened(_) | Sink::Resting(..) | Sink::Off => {
                     Sink::Off
                 }
@@ -121,8 +117,8 @@ impl Sink {
 pub fn catch_panics(facility: Facility, standard_error: StandardError) {
     panic::set_hook(Box::new(move |panic| {
         let line = clean(&Panic(panic));
-        if let Some(mut logger) = open(facility) {
-            let _ = send(&mut logger, Severity::Error, &line);
+        if let Some(socket) = open() {
+            let _ = send(&socket, facility, Severity::Error, &line);
         }
         if standard_error == StandardError::Ours {
             let _ = writeln!(io::stderr(), "lfpd: {line}");
@@ -156,37 +152,39 @@ impl Display for Panic<'_> {
     }
 }
 
-fn open(facility: Facility) -> Option<Logger<LoggerBackend, Plain>> {
+fn open() -> Option<UnixDatagram> {
     // Nobody listens in many containers, and asking for the file is cheaper than for the listener.
     std::fs::symlink_metadata(DEV_LOG).ok()?;
     let socket = UnixDatagram::unbound().ok()?;
     socket.connect(DEV_LOG).ok()?;
     socket.set_write_timeout(Some(JOURNAL_WAIT)).ok()?;
-    Some(Logger::new(LoggerBackend::Unix(socket), Plain(facility)))
+    Some(socket)
 }
 
-fn send(logger: &mut Logger<LoggerBackend, Plain>, severity: Severity, line: &str) -> bool {
-    let sent = match severity {
-        Severity::Error => logger.err(line),
-        Severity::Warning => logger.warning(line),
-        Severity::Notice => logger.notice(line),
-        Severity::Info => logger.info(line),
-        Severity::Debug => logger.debug(line),
+fn send(socket: &UnixDatagram, facility: Facility, severity: Severity, line: &str) -> bool {
+    socket.send(message(facility, severity, line).as_bytes()).is_ok()
+}
+
+/// `<PRIORITY>lfpd[PID]: LINE` without a time: the receiver knows it better (RFC 3164, 4.3.2).
+fn message(facility: Facility, severity: Severity, line: &str) -> String {
+    let severity = match severity {
+        Severity::Error => syslog::Severity::Err,
+        Severity::Warning => syslog::Severity::Warning,
+        Severity::Notice => syslog::Severity::Notice,
+        Severity::Info => syslog::Severity::Info,
+        Severity::Debug => syslog::Severity::Debug,
     };
-    sent.is_ok()
+    let (priority, pid) = (facility as u8 | severity as u8, std::process::id());
+    format!("<{priority}>lfpd[{pid}]: {line}")
 }
 
-impl LogFormat<&str> for Plain {
-    fn format<W: Write>(
-        &self,
-        writer: &mut W,
-        severity: syslog::Severity,
-        line: &str,
-    ) -> syslog::Result<()> {
-        let priority = self.0 as u32 | severity as u32;
-        let pid = std::process::id();
-        write!(writer, "<{priority}>lfpd[{pid}]: {line}").map_err(syslog::Error::Write)
-    }
+/// The facility of this name, such as `daemon` or `LOG_DAEMON`, in any case.
+#[must_use]
+pub fn facility(name: &str) -> Option<Facility> {
+    let name = name.to_ascii_lowercase();
+    let name = name.strip_prefix("log_").unwrap_or(&name);
+    let known = (0..=23).filter_map(|number| Facility::try_from(number).ok());
+    known.into_iter().find(|facility: &Facility| facility.to_string().eq_ignore_ascii_case(name))
 }
 
 /// One line of at most [`JOURNAL_CHARS`] characters: control characters, and everything else
@@ -258,10 +256,21 @@ mod tests {
 
     #[test]
     fn priority_joins_facility_and_severity_and_the_line_is_no_format() {
-        let mut bytes = Vec::new();
-        let plain = Plain(Facility::LOG_UUCP);
-        plain.format(&mut bytes, syslog::Severity::LOG_NOTICE, "%n {x}").unwrap();
-        let pid = std::process::id();
-        assert_eq!(String::from_utf8(bytes).unwrap(), format!("<69>lfpd[{pid}]: %n {{x}}"));
+        let message = message(Facility::Uucp, Severity::Notice, "%n {x}");
+        assert_eq!(message, format!("<69>lfpd[{}]: %n {{x}}", std::process::id()));
+    }
+
+    #[rstest]
+    #[case("daemon", Some(24))]
+    #[case("LOG_DAEMON", Some(24))]
+    #[case("Kern", Some(0))]
+    #[case("uucp", Some(64))]
+    #[case("authpriv", Some(80))]
+    #[case("local7", Some(184))]
+    #[case("local8", None)]
+    #[case("", None)]
+    #[case("log_log_mail", None)]
+    fn facilities_have_names(#[case] name: &str, #[case] number: Option<u8>) {
+        assert_eq!(facility(name).map(|facility| facility as u8), number);
     }
 }

@@ -27,7 +27,7 @@ fn main() {
 
 #[expect(clippy::panic, reason = "this is the panic that is looked at")]
 fn panic_with(standard_error: StandardError) {
-    catch_panics(syslog::Facility::LOG_DAEMON, standard_error);
+    catch_panics(syslog::Facility::Daemon, standard_error);
     panic!("{WORDS}");
 }
 

@@ -290,7 +290,7 @@ mod tests {
                 search_dirs: Vec::new(),
                 state_dir: path("state"),
             };
-            let journal = Journal::new(Destination::Syslog(Facility::LOG_DAEMON), Severity::Error);
+            let journal = Journal::new(Destination::Syslog(Facility::Daemon), Severity::Error);
             let table = Table::new(places);
             let mut service = Service::new(Version::original(), Rule::Own, table, journal);
             let (client, stream) = UnixStream::pair().unwrap();

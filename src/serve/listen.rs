@@ -178,8 +178,10 @@ impl<'s> Daemon<'s> {
         }
         let shares = Shares::of(descriptors(settings.limit), settings.limit);
         if shares.connections < settings.limit {
-            let line = format_args!("room for {} connections only", shares.connections);
-            service.journal.record(Severity::Warning, &line);
+            service.journal.record(
+                Severity::Warning,
+                &format_args!("room for {} connections only", shares.connections),
+            );
         }
         service.table.keep_open(shares.kept);
         let now = Instant::now();
@@ -312,8 +314,10 @@ impl<'s> Daemon<'s> {
             let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
             if Signal::try_from(number) == Ok(Signal::SIGHUP) {
                 self.service.table.reopen();
-                let line = format_args!("SIGHUP: the lock directories are opened anew");
-                self.service.journal.record(Severity::Notice, &line);
+                self.service.journal.record(
+                    Severity::Notice,
+                    &format_args!("SIGHUP: the lock directories are opened anew"),
+                );
             } else {
                 self.ending = true;
             }
@@ -348,8 +352,9 @@ impl<'s> Daemon<'s> {
 
     fn pause_accepting(&mut self, error: &io::Error, now: Instant) {
         if self.accept_after.is_none() {
-            let line = format_args!("no connection can be taken: {error}");
-            self.service.journal.record(Severity::Error, &line);
+            self.service
+                .journal
+                .record(Severity::Error, &format_args!("no connection can be taken: {error}"));
         }
         self.accept_after = now.checked_add(ACCEPT_PAUSE);
         self.listen_for(EpollFlags::empty());
@@ -393,8 +398,10 @@ impl<'s> Daemon<'s> {
         let told = self.told_turned_away;
         if told.is_none_or(|told| now.saturating_duration_since(told) >= REOPEN_EVERY) {
             let count = std::mem::take(&mut self.turned_away);
-            let line = format_args!("too many connections: {count} turned away or closed");
-            self.service.journal.record(Severity::Warning, &line);
+            self.service.journal.record(
+                Severity::Warning,
+                &format_args!("too many connections: {count} turned away or closed"),
+            );
             self.told_turned_away = Some(now);
         }
     }
@@ -733,8 +740,7 @@ impl<'s> Daemon<'s> {
             self.end(token);
         }
         self.service.settle();
-        let line = format_args!("ends");
-        self.service.journal.record(Severity::Info, &line);
+        self.service.journal.record(Severity::Info, &format_args!("ends"));
     }
 }
 

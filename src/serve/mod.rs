@@ -317,9 +317,10 @@ impl Service {
             let verdict = peer.may_name(pid, self.rule);
             if verdict != Verdict::MayName {
                 let device = device.as_str();
-                let line =
-                    format_args!("{peer}: refused to name process {pid} for {device}: {verdict}");
-                self.tell(Severity::Notice, line);
+                self.tell(
+                    Severity::Notice,
+                    format_args!("{peer}: refused to name process {pid} for {device}: {verdict}"),
+                );
                 return Standing::MayNot;
             }
         }
