@@ -1,10 +1,11 @@
 //! Holding a semaphore. A guard removes only the very file it published, and only in the process
 //! that took it: a forked child that drops its copy releases nothing.
 
+use std::fs::File;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use pidlockfile::{Found, Name, Pid, Published, Removal, Withdrawal};
+use pidlockfile::{Found, Identity, Name, Pid, Published, Removal, Withdrawal};
 
 use crate::error::Error;
 use crate::limits::LONGEST_FILE;
@@ -66,6 +67,37 @@ impl Guard {
         self.info.clone()
     }
 
+    /// Whether the semaphore is still held: nobody has removed or replaced the lock file.
+    ///
+    /// # Errors
+    /// [`Error::System`] when that cannot be looked at.
+    pub fn still_held(&self) -> Result<bool, Error> {
+        let Some((published, name)) = self.published.as_ref().zip(self.name()) else {
+            return Ok(false);
+        };
+        self.inner.leads_to(name, published.identity)
+    }
+
+    /// Renews the lock: by `StaleRule::Age` it is as young as if it were taken now.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`] or [`Error::NotHolder`] when somebody took it away;
+    /// [`Error::System`].
+    pub fn renew(&self) -> Result<(), Error> {
+        let Some((published, name)) = self.published.as_ref().zip(self.name()) else {
+            return Err(Error::NotLocked);
+        };
+        touch(&published.file)?;
+        if self.inner.leads_to(name, published.identity)? {
+            return Ok(());
+        }
+        Err(self.inner.lost(name))
+    }
+
+    fn name(&self) -> Option<&Name> {
+        self.inner.names.get(self.slot)
+    }
+
     /// Keeps breakers off until the lock is released, even when its holder has ended: for who
     /// waits for the holder and releases then, and must be able to tell an end in order from a
     /// lock that was taken away.
@@ -94,7 +126,8 @@ impl Drop for Guard {
 /// Who may release a semaphore that was taken by another process or guard.
 #[derive(Clone, Copy, Debug)]
 pub enum Releaser<'a> {
-    /// Only the recorded holder: the same number, and nothing known that tells the two apart.
+    /// Only the recorded holder: the same number, and nothing known that tells the two apart. A
+    /// lock without an owner ([`Holder::nobody`]) is everybody's.
     Holder(&'a Holder),
     /// Anyone.
     Anyone,
@@ -118,6 +151,45 @@ impl Semaphore {
             }
         }
         Err(worst)
+    }
+
+    /// Renews a slot that is recorded for the releaser, whoever took it in its name: by
+    /// [`StaleRule::Age`](crate::StaleRule::Age) it is as young as if it were taken now. The
+    /// original tools do not see that.
+    ///
+    /// # Errors
+    /// As [`release_for`](Self::release_for).
+    pub fn renew_for(&self, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
+        let mut worst = Error::NotLocked;
+        for name in &self.inner.names {
+            match self.renew_slot(name, releaser) {
+                Err(Error::NotLocked) => {}
+                Err(error @ (Error::NotHolder { .. } | Error::Parse { .. })) => worst = error,
+                other => return other,
+            }
+        }
+        Err(worst)
+    }
+
+    fn renew_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
+        let inner = &self.inner;
+        let judged = match inner.directory.read(name, LONGEST_FILE + 1)? {
+            Found::Nothing => return Err(Error::NotLocked),
+            Found::Obstacle(pidlockfile::Obstacle::Unreadable) => {
+                return Err(Error::NotHolder { holder: None });
+            }
+            Found::Obstacle(_) => return Err(self.obstacle()),
+            Found::File(judged) => judged,
+        };
+        inner.check_releaser(name, judged.content(), releaser)?;
+        let problem = |problem| Error::Parse { path: self.path(), problem };
+        let info = LockInfo::parse(judged.content()).map_err(problem)?;
+        let file = judged.try_clone().map_err(|_| Error::Process { message: "no descriptor" })?;
+        touch(&file)?;
+        if inner.leads_to(name, judged.identity())? {
+            return Ok(info);
+        }
+        Err(inner.lost(name))
     }
 
     fn release_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<(), Error> {
@@ -154,7 +226,7 @@ impl Inner {
             let path = self.place.directory.join(name.as_str());
             Error::Parse { path, problem }
         })?;
-        if info.holder().is_same_process(holder) {
+        if info.holder().is_nobody() || info.holder().is_same_process(holder) {
             return Ok(());
         }
         Err(Error::NotHolder { holder: Some(Box::new(info)) })
@@ -195,6 +267,14 @@ impl Inner {
         }
     }
 
+    /// Whether a lock's name leads to that very file.
+    fn leads_to(&self, name: &Name, identity: Identity) -> Result<bool, Error> {
+        match self.directory.read(name, 0)? {
+            Found::File(judged) => Ok(judged.identity() == identity),
+            Found::Nothing | Found::Obstacle(_) => Ok(false),
+        }
+    }
+
     /// Somebody removed or replaced the lock while it was held.
     fn lost(&self, name: &Name) -> Error {
         match self.directory.read(name, LONGEST_FILE + 1) {
@@ -205,4 +285,10 @@ impl Inner {
             Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => Error::NotLocked,
         }
     }
+}
+
+/// Sets the time a file was written to now.
+fn touch(file: &File) -> Result<(), Error> {
+    let set = file.set_modified(SystemTime::now());
+    set.map_err(|_| Error::Process { message: "the lock file's time cannot be set" })
 }

@@ -9,7 +9,7 @@ use pidlockfile::Judged;
 use crate::config::Config;
 use crate::record::{LockInfo, ParseError};
 use crate::stale::{Here, Judgement, Standing};
-use crate::sys::now_seconds;
+use crate::sys::{now_seconds, seconds};
 
 /// What is known of a lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +57,11 @@ impl Judge {
             Ok(info) => {
                 let now = now_seconds();
                 let standing = info.holder().standing(self.here());
-                let stale = self.judgement.is_stale(&info, standing, now);
                 let age_seconds = info.age_seconds(now);
+                let renewed = seconds(judged.modified()).filter(|_| info.can_be_renewed());
+                let idle =
+                    renewed.map_or(age_seconds, |at| age_seconds.min(now.saturating_sub(at)));
+                let stale = self.judgement.is_stale(standing, idle);
                 HeldStatus { info: Some(Ok(info)), standing: Some(standing), stale, age_seconds }
             }
             Err(problem) => {

@@ -245,6 +245,12 @@ impl LockInfo {
         self.tag.as_ref().map(Tag::as_str)
     }
 
+    /// Whether touching the file renews the lock: those of the original tools are as old as they
+    /// say.
+    pub(crate) fn can_be_renewed(&self) -> bool {
+        self.holder.start.is_some() || self.holder.nobody
+    }
+
     /// How long ago the lock was taken, in whole seconds; zero when the time stamp lies ahead.
     #[must_use]
     pub fn age_seconds(&self, now_seconds: u64) -> u64 {

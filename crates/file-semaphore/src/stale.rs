@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::record::{Holder, LockInfo};
+use crate::record::Holder;
 
 /// By which rule a lock counts as stale.
 ///
@@ -196,11 +196,11 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Whether a lock is stale. `now_seconds` is in seconds since 1970.
+    /// Whether a lock is stale, that was taken or renewed so long ago.
     #[must_use]
-    pub fn is_stale(&self, info: &LockInfo, standing: Standing, now_seconds: u64) -> bool {
+    pub fn is_stale(&self, standing: Standing, age_seconds: u64) -> bool {
         let Some(timeout) = self.timeout else { return false };
-        let old = Duration::from_secs(info.age_seconds(now_seconds)) > timeout;
+        let old = Duration::from_secs(age_seconds) > timeout;
         match (self.rule, standing) {
             (StaleRule::Dead | StaleRule::Host | StaleRule::Age, Standing::Dead) => true,
             (StaleRule::Host, Standing::Namesake) => true,

@@ -3,6 +3,7 @@
 use rstest::rstest;
 
 use super::*;
+use crate::record::LockInfo;
 
 const BOOT: &str = "0f2b6e5e-7a43-4f0c-9d4e-1d7b1b1d1a11";
 const OTHER_BOOT: &str = "ffffffff-7a43-4f0c-9d4e-1d7b1b1d1a11";
@@ -108,11 +109,23 @@ fn stale(#[case] standing: Standing, #[case] columns: [(bool, bool); 4]) {
     let info = LockInfo::new(Holder::bare(42), TAKEN, None);
     for (rule, (young, old)) in rules.into_iter().zip(columns) {
         let judgement = Judgement { rule, timeout: Some(Duration::from_secs(HOUR)) };
-        assert_eq!(judgement.is_stale(&info, standing, TAKEN), young, "{rule:?}, just taken");
-        assert_eq!(judgement.is_stale(&info, standing, TAKEN + HOUR), young, "{rule:?}, an hour");
-        assert_eq!(judgement.is_stale(&info, standing, TAKEN + HOUR + 1), old, "{rule:?}, older");
+        assert_eq!(
+            judgement.is_stale(standing, info.age_seconds(TAKEN)),
+            young,
+            "{rule:?}, just taken"
+        );
+        assert_eq!(
+            judgement.is_stale(standing, info.age_seconds(TAKEN + HOUR)),
+            young,
+            "{rule:?}, an hour"
+        );
+        assert_eq!(
+            judgement.is_stale(standing, info.age_seconds(TAKEN + HOUR + 1)),
+            old,
+            "{rule:?}, older"
+        );
         let never = Judgement { rule, timeout: None };
-        assert!(!never.is_stale(&info, standing, u64::MAX), "{rule:?}, never");
+        assert!(!never.is_stale(standing, info.age_seconds(u64::MAX)), "{rule:?}, never");
     }
 }
 
@@ -126,10 +139,10 @@ fn clock_set_back(#[case] now: u64) {
     let info = LockInfo::new(Holder::bare(42), TAKEN, None);
     for rule in [StaleRule::Dead, StaleRule::Age, StaleRule::DeadAndOld] {
         let judgement = Judgement { rule, timeout: Some(Duration::from_secs(HOUR)) };
-        assert!(!judgement.is_stale(&info, Standing::Alive, now));
-        assert!(!judgement.is_stale(&info, Standing::NumberFree, now));
-        assert!(!judgement.is_stale(&info, Standing::Elsewhere, now));
-        let dead = judgement.is_stale(&info, Standing::Dead, now);
+        assert!(!judgement.is_stale(Standing::Alive, info.age_seconds(now)));
+        assert!(!judgement.is_stale(Standing::NumberFree, info.age_seconds(now)));
+        assert!(!judgement.is_stale(Standing::Elsewhere, info.age_seconds(now)));
+        let dead = judgement.is_stale(Standing::Dead, info.age_seconds(now));
         assert_eq!(dead, rule != StaleRule::DeadAndOld);
     }
 }
@@ -141,10 +154,13 @@ fn clock_set_forward(#[case] now: u64) {
     let info = LockInfo::new(Holder::bare(42), TAKEN, None);
     let timeout = Some(Duration::from_secs(HOUR));
     let judgement = Judgement { rule: StaleRule::Dead, timeout };
-    assert!(!judgement.is_stale(&info, Standing::Alive, now), "a live holder keeps its lock");
-    assert!(!judgement.is_stale(&info, Standing::NumberTaken, now));
-    assert!(!judgement.is_stale(&info, Standing::Elsewhere, now));
-    assert!(judgement.is_stale(&info, Standing::NumberFree, now));
+    assert!(
+        !judgement.is_stale(Standing::Alive, info.age_seconds(now)),
+        "a live holder keeps its lock"
+    );
+    assert!(!judgement.is_stale(Standing::NumberTaken, info.age_seconds(now)));
+    assert!(!judgement.is_stale(Standing::Elsewhere, info.age_seconds(now)));
+    assert!(judgement.is_stale(Standing::NumberFree, info.age_seconds(now)));
 }
 
 #[rstest]

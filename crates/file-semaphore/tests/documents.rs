@@ -30,7 +30,8 @@ fn options(text: &str) -> Vec<String> {
 fn sema_1_has_every_option_and_no_other() {
     let scratch = Scratch::new();
     let mut help = scratch.sema(&["--help"]).out;
-    for command in ["try", "acquire", "release", "status", "wait", "list", "clean", "run"] {
+    for command in ["try", "acquire", "release", "status", "wait", "list", "clean", "touch", "run"]
+    {
         help += &scratch.sema(&[command, "--help"]).out;
         assert!(document("man/sema.1").contains(command));
     }

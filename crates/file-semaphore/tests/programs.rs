@@ -4,6 +4,7 @@ mod scratch;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 
 use rstest::rstest;
 use scratch::{NOBODY, Scratch, now, until};
@@ -244,18 +245,121 @@ fn a_signal_while_waiting_is_128_and_its_number_and_leaves_nothing(
         wait_until_blocked(child.id());
         let signal: nix::sys::signal::Signal = format!("SIG{name}").parse().unwrap();
         nix::sys::signal::kill(scratch::pid_of(&child), signal).unwrap();
-        assert_eq!(scratch::gather(child).code(), code);
+        let ran = scratch::gather(child);
+        assert_eq!(ran.status.signal(), Some(signal as i32), "died of it: {ran:?}");
+        assert_eq!(ran.shell_code(), code);
         assert_eq!(scratch.files(), ["a"]);
     }
 }
 
+/// bash ends a script at Ctrl-C when the command that it waits for died of it, and goes on when
+/// that ended with a code. A job of its own stands for the terminal's.
+#[rstest]
+#[case::acquire("sema acquire a")]
+#[case::wait("sema wait a")]
+#[case::run_waits("sema run a -- true")]
+#[case::run_runs("sema run b -- sh -c 'echo x >ready; exec sleep 100'")]
+fn ctrl_c_ends_the_script(#[case] line: &str) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let mut command = scratch.command("bash");
+    command.args(["-c", &format!("{line}; echo on >on")]).process_group(0);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let script = command.spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", script.id());
+    let sema: u32 =
+        until("sema", || fs::read_to_string(&children).ok()?.split(' ').next()?.parse().ok());
+    match line {
+        "sema wait a" => wait_for_descriptor(sema, "anon_inode:inotify"),
+        line if line.contains("ready") => drop(scratch.wait_for("ready")),
+        _ => wait_until_blocked(sema),
+    }
+    let group = scratch::pid_of(&script);
+    nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGINT).unwrap();
+    let ran = scratch::gather(script);
+    assert_eq!(ran.status.signal(), Some(2), "{ran:?}");
+    assert!(!scratch.at("on").exists() && !scratch.at("b").exists(), "{ran:?}");
+}
+
 /// Until the program has turned its signals into something to wait for.
 fn wait_until_blocked(pid: u32) {
+    wait_for_descriptor(pid, "anon_inode:[signalfd]");
+}
+
+fn wait_for_descriptor(pid: u32, kind: &str) {
     until("a program that waits", || {
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
         let links = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
-        links.into_iter().any(|link| link.ends_with("anon_inode:[signalfd]")).then_some(())
+        links.into_iter().any(|link| link.ends_with(kind)).then_some(())
     });
+}
+
+/// Who will be gone in a moment is told so when a lock is taken in its name.
+#[rstest]
+#[case::pipe_in_a_substitution("x=$(sema acquire a --json | cat)", true)]
+#[case::brackets("(sema try a -q; :)", true)]
+#[case::timeout("timeout 9 sema try a", true)]
+#[case::xargs("echo a | xargs -n 1 sema try", true)]
+#[case::background("{ sema try a; :; } & wait $!", true)]
+#[case::named("x=$(sema acquire a --json --pid $$ | cat)", false)]
+#[case::without_owner("x=$(sema acquire a --json --persist | cat)", false)]
+#[case::plainly("sema try a", false)]
+#[case::pipe("sema try a | cat", false)]
+#[case::substitution("x=$(sema acquire a --json); :", false)]
+#[case::a_script_of_its_own("sh -c 'sema try a; :'", false)]
+fn a_holder_that_ends_early_is_told(#[case] line: &str, #[case] told: bool) {
+    for shell in ["sh", "bash"] {
+        let scratch = Scratch::new();
+        let ran = scratch::finish(scratch.command(shell).args(["-c", &format!("{line}; :")]));
+        assert_eq!(ran.code(), 0, "{ran:?}");
+        let warning = "the lock is void when that ends";
+        assert_eq!(ran.err.contains(warning), told, "{shell}: {ran:?}");
+        assert_eq!(ran.err.contains("--pid $$") && ran.err.contains("--persist"), told);
+    }
+}
+
+#[test]
+fn a_lock_without_an_owner_is_released_by_name() {
+    let scratch = Scratch::new();
+    let taken = scratch.sh("x=$(sema acquire a --json --persist --tag step | cat)");
+    assert_eq!((taken.code(), taken.err.as_str()), (0, ""), "{taken:?}");
+    assert!(scratch.read("a").contains("\nowner=none\n"));
+    let denied = scratch.sema(&["try", "a"]);
+    assert_eq!(denied.code(), 1);
+    assert!(denied.err.contains("without an owner: until it is released by name"), "{denied:?}");
+    let old = scratch.read("a").replace("timestamp=", "timestamp=1\nx=");
+    scratch.write("a", old);
+    age(&scratch, "a", 7200);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "it has nobody who could die");
+    assert_eq!(scratch.sh("(sema release a)").code(), 0);
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+fn age(scratch: &Scratch, name: &str, seconds: u64) {
+    let file = fs::File::options().append(true).open(scratch.at(name)).unwrap();
+    let time = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);
+    file.set_modified(time).unwrap();
+}
+
+#[test]
+fn touch_keeps_a_lock_from_counting_as_old() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a"]);
+    let words = scratch.read("a");
+    let since = words.lines().find(|line| line.starts_with("timestamp=")).unwrap();
+    scratch.write("a", words.replace(since, &format!("timestamp={}", now() - 7200)));
+    age(&scratch, "a", 7200);
+    let by_age = ["status", "a", "--stale-when", "age"];
+    assert!(scratch.sema(&by_age).out.contains("stale: true\n"));
+    let touched = scratch.sema(&["touch", "a"]);
+    assert_eq!((touched.code(), touched.out.as_str()), (0, "status: renewed\n"), "{touched:?}");
+    assert!(scratch.sema(&by_age).out.contains("stale: false\nage: 72"));
+    let others = scratch.sh("sema touch a || exit $?");
+    assert_eq!(others.code(), 1, "only its holder renews it: {others:?}");
+    assert_eq!(scratch.sema(&["touch", "b"]).err, "sema: b: not held\n");
+    // The original tools' locks are as old as they say.
+    scratch.write("c", format!("pid={}\ntimestamp=1\n", std::process::id()));
+    assert!(scratch.sema(&["status", "c", "--stale-when", "age"]).out.contains("stale: true\n"));
 }
 
 #[test]

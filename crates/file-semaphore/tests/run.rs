@@ -5,6 +5,7 @@
 
 mod scratch;
 
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -19,7 +20,7 @@ use scratch::{Scratch, gather, pid_of, until};
 fn the_commands_exit_code_passes(#[case] script: &str, #[case] code: i32) {
     let scratch = Scratch::new();
     let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
-    assert_eq!((ran.code(), ran.out.as_str(), ran.err.as_str()), (code, "", ""));
+    assert_eq!((ran.shell_code(), ran.out.as_str(), ran.err.as_str()), (code, "", ""));
     assert_eq!(scratch.files(), Vec::<String>::new());
 }
 
@@ -92,13 +93,35 @@ fn signals_are_handed_to_the_command(#[case] signal: Signal) {
     assert_eq!(scratch.files(), ["ready"]);
 }
 
+/// What stops the wrapper alone (Ctrl-Z stops both) would leave the command at work, unattended.
+#[test]
+fn a_stopped_wrapper_stops_its_command_and_goes_on_with_it() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command(scratch::SEMA);
+    command.args(["run", "a", "--", "sh", "-c", "echo $$ >ready; exec sleep 100"]);
+    let wrapper = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let running: i32 = scratch.wait_for("ready").trim().parse().unwrap();
+    let both = [pid_of(&wrapper), Pid::from_raw(running)];
+    let state = |pid: Pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(") ").next()?.chars().next()
+    };
+    kill(both[0], Signal::SIGTSTP).unwrap();
+    until("both to stop", || both.iter().all(|pid| state(*pid) == Some('T')).then_some(()));
+    kill(both[0], Signal::SIGCONT).unwrap();
+    until("both to go on", || both.iter().all(|pid| state(*pid) == Some('S')).then_some(()));
+    kill(both[0], Signal::SIGTERM).unwrap();
+    assert_eq!(gather(wrapper).shell_code(), 143);
+}
+
 #[test]
 fn a_command_that_dies_of_the_signal_is_128_and_its_number() {
     let scratch = Scratch::new();
     let child = start(&scratch, &["run", "a", "--", "sh", "-c", "echo x >ready; exec sleep 100"]);
     scratch.wait_for("ready");
     kill(pid_of(&child), Signal::SIGTERM).unwrap();
-    assert_eq!(gather(child).code(), 143);
+    let ran = gather(child);
+    assert_eq!(ran.status.signal(), Some(15), "as if there were no wrapper: {ran:?}");
     assert_eq!(scratch.files(), ["ready"]);
 }
 
@@ -112,7 +135,7 @@ fn a_signal_while_waiting_ends_it_and_leaves_nothing(#[case] signal: Signal, #[c
     let child = start(&scratch, &["run", "a", "--", "touch", "ran"]);
     wait_until_caught(child.id());
     kill(pid_of(&child), signal).unwrap();
-    assert_eq!(gather(child).code(), code);
+    assert_eq!(gather(child).shell_code(), code);
     assert_eq!(scratch.files(), ["a"]);
 }
 
@@ -214,11 +237,48 @@ fn a_process_that_is_never_told_does_not_run_the_command() {
 }
 
 #[test]
+fn run_renews_its_lock() {
+    let scratch = Scratch::new();
+    let script = "echo $$ >ready; exec sleep 100";
+    let by_age = ["--stale", "2", "--stale-when", "age"];
+    let words = [&["run", "a"], &by_age[..], &["--", "sh", "-c", script]].concat();
+    let child = start(&scratch, &words);
+    scratch.wait_for("ready");
+    // Taken long ago, by what the file says and by its own time.
+    let old = scratch.read("a").replace("timestamp=", "timestamp=1\nx=");
+    scratch.write("a", old);
+    let file = std::fs::File::options().append(true).open(scratch.at("a")).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    until("a renewed lock", || {
+        let modified = std::fs::metadata(scratch.at("a")).unwrap().modified().unwrap();
+        (modified > std::time::UNIX_EPOCH).then_some(())
+    });
+    assert_eq!(scratch.sema(&[&["try", "a"], &by_age[..]].concat()).code(), 1);
+    kill(pid_of(&child), Signal::SIGTERM).unwrap();
+    assert_eq!(gather(child).shell_code(), 143);
+}
+
+#[test]
+fn a_lock_taken_away_while_the_command_runs_is_told_at_once() {
+    let scratch = Scratch::new();
+    let words = ["run", "a", "--stale", "1", "--", "sh", "-c", "echo $$ >ready; exec sleep 100"];
+    let mut child = start(&scratch, &words);
+    scratch.wait_for("ready");
+    std::fs::remove_file(scratch.at("a")).unwrap();
+    let mut line = String::new();
+    let errors = child.stderr.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(errors), &mut line).unwrap();
+    assert_eq!(line, "sema: a: lost while the command runs: not held\n");
+    kill(pid_of(&child), Signal::SIGTERM).unwrap();
+    assert_eq!(gather(child).code(), 125);
+}
+
+#[test]
 fn a_lock_taken_away_while_the_command_ran_is_told() {
     let scratch = Scratch::new();
     let script = "sema release a --force -q; exit 5";
     let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
-    assert_eq!(ran.code(), 5);
+    assert_eq!(ran.code(), 125);
     assert!(ran.err.contains("lost while the command ran"), "{ran:?}");
 }
 

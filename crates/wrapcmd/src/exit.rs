@@ -1,7 +1,11 @@
-//! Exit codes as a shell has them (sh(1), "Exit Status for Commands" in POSIX). Pure.
+//! How a process ends: exit codes as a shell has them (sh(1), "Exit Status for Commands" in POSIX),
+//! and dying as another process died.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal, raise};
 
 /// The command is there and cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
@@ -14,11 +18,48 @@ pub fn by_signal(number: i32) -> u8 {
     u8::try_from(number).unwrap_or(0).saturating_add(128)
 }
 
-/// The code of a process that has ended; `None` for one that has not.
-#[must_use]
-pub fn of(status: ExitStatus) -> Option<u8> {
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    code.or_else(|| status.signal().map(by_signal))
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With a code.
+    Code(u8),
+    /// By a signal of that number.
+    Signal(i32),
+}
+
+impl End {
+    /// `None` for a process that has not ended.
+    #[must_use]
+    pub fn of(status: ExitStatus) -> Option<Self> {
+        let code = status.code().and_then(|code| u8::try_from(code).ok()).map(Self::Code);
+        code.or_else(|| status.signal().map(Self::Signal))
+    }
+
+    /// The code, as a shell has it.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(number) => by_signal(number),
+        }
+    }
+
+    /// Ends this process in the same way: by the same signal, so that whoever started it sees that
+    /// (a shell stops its script at Ctrl-C only if the command died of it). What is to be released
+    /// must have been. Comes back, with the code to end with, where there is no signal or it is
+    /// ignored.
+    #[must_use]
+    pub fn follow(self) -> u8 {
+        if let Self::Signal(number) = self {
+            // One process has left what there is to be seen of it: no second core file.
+            let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+            if let Ok(signal) = Signal::try_from(number) {
+                let _ = raise(signal);
+                let _ = SigSet::from(signal).thread_unblock();
+            }
+        }
+        self.code()
+    }
 }
 
 #[cfg(test)]
@@ -45,7 +86,7 @@ mod tests {
             (0x137f, None),
         ];
         for (raw, code) in table {
-            assert_eq!(of(ExitStatus::from_raw(raw)), code, "{raw:#x}");
+            assert_eq!(End::of(ExitStatus::from_raw(raw)).map(End::code), code, "{raw:#x}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
@@ -21,6 +21,9 @@ const ENDING: [Signal; 7] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
 ];
+
+/// What a terminal's Ctrl-Z sends: not to be stopped by it alone, but together with the command.
+const STOP: Signal = Signal::SIGTSTP;
 
 /// From here on none of these signals interrupts: for work that is too short to matter and whose
 /// result is told. Never fails in a way that could be acted upon.
@@ -70,14 +73,14 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Holds HUP, INT, QUIT, TERM, ALRM, USR1, USR2 and CHLD off and makes them readable. For the
+    /// Holds HUP, INT, QUIT, TERM, ALRM, USR1, USR2, TSTP and CHLD off and makes them readable. For the
     /// calling thread, and for those that it starts afterwards.
     ///
     /// # Errors
     /// The kernel gives no descriptor.
     pub fn catch() -> nix::Result<Self> {
         let ignored = ignored();
-        let heard = ENDING.into_iter().filter(|signal| !is_in(*signal, ignored));
+        let heard = ENDING.into_iter().chain([STOP]).filter(|signal| !is_in(*signal, ignored));
         let set: SigSet = heard.chain([Signal::SIGCHLD]).collect();
         let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
@@ -97,8 +100,19 @@ impl Signals {
         numbers.collect::<Vec<_>>().join(",")
     }
 
-    /// The next signal that has arrived. Does not wait.
+    /// The next signal that has arrived. Does not wait. One that asks to stop is no answer: this
+    /// process stops here, as it would have without [`Signals`], until it is told to go on.
     pub fn next(&self) -> Option<Arrived> {
+        loop {
+            match self.arrived()? {
+                Arrived { signal: STOP, .. } => stop_here(),
+                other => return Some(other),
+            }
+        }
+    }
+
+    /// The next signal that has arrived, whatever it asks for.
+    pub(crate) fn arrived(&self) -> Option<Arrived> {
         /// `si_code` of what the kernel itself sends (sigaction(2)).
         const SI_KERNEL: i32 = 0x80;
         loop {
@@ -156,6 +170,22 @@ fn wait(places: [Option<BorrowedFd<'_>>; 2], time: Option<Duration>) -> Woken {
             if signals.is_some() && rang { Woken::Signal } else { Woken::Ready }
         }
     }
+}
+
+/// Stops this process, for its parent to see, until somebody lets it go on.
+pub(crate) fn stop_here() {
+    let _ = raise(Signal::SIGSTOP);
+}
+
+/// Whether a terminal, or who asked like one, has stopped a child since this was asked last.
+/// SIGSTOP is nobody's wish to stop the wrapper as well.
+pub(crate) fn was_stopped(child: Pid) -> bool {
+    let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+    let by = match waitid(Id::Pid(child), flags) {
+        Ok(WaitStatus::Stopped(_, signal)) => signal,
+        _ => return false,
+    };
+    matches!(by, STOP | Signal::SIGTTIN | Signal::SIGTTOU)
 }
 
 /// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.

@@ -8,14 +8,15 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::command::{WHEN_TOLD, word};
-use crate::exit;
-use crate::signals::{Sender, Signals, has_ended, is_ignored};
+use crate::exit::End;
+use crate::signals::{Sender, Signals, has_ended, is_ignored, stop_here, was_stopped};
 
 /// A process that waits for the word to become a command. Without the word it ends by itself and
 /// the command never runs.
@@ -77,30 +78,52 @@ impl Standby {
     /// # Errors
     /// As [`Running::end`].
     pub fn dismiss(self) -> io::Result<u8> {
+        self.dismissed().map(End::code)
+    }
+
+    /// Ends the process, and tells how it ended.
+    ///
+    /// # Errors
+    /// As [`Running::end`].
+    pub fn dismissed(self) -> io::Result<End> {
         drop(self.tell);
-        self.running.end()
+        self.running.outcome()
     }
 }
 
 impl Running {
     /// Waits until the command has ended, without taking note of it yet: its number stays its
-    /// own. Hands it the signals that arrive meanwhile.
+    /// own. Hands it the signals that arrive meanwhile, and stops when a terminal has stopped it.
     ///
     /// What a terminal sends (Ctrl-C) it sends to the command as well, so that is not repeated.
     pub fn attend(&self, signals: &Signals) {
+        self.attend_and(signals, None, || {});
+    }
+
+    /// [`Running::attend`], and does something else every so often.
+    pub fn attend_and(&self, signals: &Signals, every: Option<Duration>, mut work: impl FnMut()) {
         let Some(pid) = self.number() else { return };
+        let mut last = Instant::now();
         loop {
-            while let Some(arrived) = signals.next() {
+            while let Some(arrived) = signals.arrived() {
                 let told_already = arrived.sender == Sender::Kernel;
                 if arrived.signal != Signal::SIGCHLD && !told_already {
                     // It has not been waited for, so its number is still its own.
                     let _ = kill(pid, arrived.signal);
                 }
             }
+            if was_stopped(pid) {
+                stop_here();
+                let _ = kill(pid, Signal::SIGCONT);
+            }
             if has_ended(pid) {
                 return;
             }
-            signals.pause(None, None);
+            if every.is_some_and(|every| last.elapsed() >= every) {
+                work();
+                last = Instant::now();
+            }
+            signals.pause(None, every.map(|every| every.saturating_sub(last.elapsed())));
         }
     }
 
@@ -108,9 +131,17 @@ impl Running {
     ///
     /// # Errors
     /// Somebody else has waited for the process.
-    pub fn end(mut self) -> io::Result<u8> {
+    pub fn end(self) -> io::Result<u8> {
+        self.outcome().map(End::code)
+    }
+
+    /// Waits for the end and tells how it ended.
+    ///
+    /// # Errors
+    /// As [`Running::end`].
+    pub fn outcome(mut self) -> io::Result<End> {
         let status = self.0.wait()?;
-        exit::of(status).ok_or_else(|| io::Error::other("neither ended nor killed"))
+        End::of(status).ok_or_else(|| io::Error::other("neither ended nor killed"))
     }
 
     fn number(&self) -> Option<Pid> {

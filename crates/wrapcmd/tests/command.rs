@@ -152,7 +152,7 @@ fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
 
 fn told(output: &Output) -> (u8, String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let code = exit::of(output.status).unwrap();
+    let code = exit::End::of(output.status).unwrap().code();
     (code, text(&output.stdout), text(&output.stderr))
 }
 

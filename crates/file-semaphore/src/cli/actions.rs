@@ -8,36 +8,37 @@ use std::time::Duration;
 use clap::CommandFactory;
 use pidlockfile::Pid;
 use wrapcmd::Signals;
+use wrapcmd::exit::End;
 use wrapcmd::{Value, print};
 
 use super::arguments::{
     self, Acquire, Arguments, Clean, Command, Completions, Form, HolderArguments, List, Lock,
-    Release, Run, Status, Taking, Wait,
+    Release, Run, Status, Taking, Touch, Wait,
 };
 use super::outcome::{Failure, Outcome, exit, printable};
-use super::{complain, run};
+use super::{caller, complain, run};
 use crate::error::Error;
 use crate::guard::{Guard, Releaser};
-use crate::record::Holder;
+use crate::record::{Holder, LockInfo};
 use crate::semaphore::{Patience, Semaphore};
 use crate::stale::Here;
 use crate::sys::watch::Alarm;
 
 /// Does what a command line says, reports, and tells the exit code.
-pub(crate) fn perform(words: Vec<OsString>) -> u8 {
+pub(crate) fn perform(words: Vec<OsString>) -> End {
     match arguments::parse(words) {
         Ok(command) => dispatch(command),
         Err(error) if error.use_stderr() => {
             // Where even the complaint cannot be written, the exit code says it.
             let _ = error.print();
-            exit::USAGE
+            End::Code(exit::USAGE)
         }
         // Help, or the version.
-        Err(answer) => written("sema", print(&answer.render().to_string())),
+        Err(answer) => End::Code(written("sema", print(&answer.render().to_string()))),
     }
 }
 
-fn dispatch(command: Command) -> u8 {
+fn dispatch(command: Command) -> End {
     match command {
         Command::Try(words) => {
             wrapcmd::hold_off();
@@ -52,10 +53,14 @@ fn dispatch(command: Command) -> u8 {
             let lock = &words.lock;
             if words.force && lock.config().slots.count() > 1 {
                 complain("sema: --force releases one file: name the slot, PATH.1 to PATH.N\n");
-                return exit::USAGE;
+                return End::Code(exit::USAGE);
             }
             wrapcmd::hold_off();
             report(&lock.path, lock.output.form(), release(&words))
+        }
+        Command::Touch(Touch { lock, holder }) => {
+            let outcome = open(&lock).and_then(|semaphore| touch(&semaphore, holder.pid));
+            report(&lock.path, lock.output.form(), outcome.map(|_| Outcome::Renewed))
         }
         Command::Status(Status { lock }) => {
             let outcome = open(&lock).and_then(|semaphore| semaphore.status());
@@ -76,14 +81,14 @@ fn dispatch(command: Command) -> u8 {
         }
         Command::Run(Run { lock, patience, taking, command }) => {
             match run::run(&lock, patience.timeout, &taking, &command) {
-                Ok(code) => code,
+                Ok(end) => end,
                 Err(error) => report_failure(&lock.path, lock.output.form(), &error),
             }
         }
         Command::Completions(Completions { shell }) => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "sema", &mut text);
-            written("sema", print(&String::from_utf8_lossy(&text)))
+            End::Code(written("sema", print(&String::from_utf8_lossy(&text))))
         }
     }
 }
@@ -94,9 +99,9 @@ fn open(lock: &Lock) -> Result<Semaphore, Error> {
 
 fn try_acquire(lock: &Lock, holder: HolderArguments, taking: &Taking) -> Result<Outcome, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
-    let holder = semaphore.named_holder(holder.pid)?;
-    let guard = semaphore.try_acquire_as(taking.tag.as_deref(), &mut || Ok(holder.clone()))?;
-    Ok(acquired(lock, guard))
+    let recorded = semaphore.holder_to_record(holder)?;
+    let guard = semaphore.try_acquire_as(taking.tag.as_deref(), &mut || Ok(recorded.clone()))?;
+    Ok(acquired(lock, holder, guard))
 }
 
 fn acquire(words: &Acquire) -> Result<Outcome, Error> {
@@ -104,9 +109,9 @@ fn acquire(words: &Acquire) -> Result<Outcome, Error> {
     // Who holds it is settled before the wait: should the caller die meanwhile, the lock will
     // name a dead process, not whoever inherits the orphan.
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
-    let holder = semaphore.named_holder(holder.pid)?;
-    let guard = wait_for(&semaphore, taking.tag.as_deref(), &holder, patience.timeout)?;
-    Ok(acquired(lock, guard))
+    let recorded = semaphore.holder_to_record(*holder)?;
+    let guard = wait_for(&semaphore, taking.tag.as_deref(), &recorded, patience.timeout)?;
+    Ok(acquired(lock, *holder, guard))
 }
 
 /// Waits for the lock. A signal ends the wait, and one that came as the lock was taken gives it
@@ -147,7 +152,19 @@ pub(crate) fn system(errno: nix::errno::Errno) -> Error {
     Error::Process { message: errno.desc() }
 }
 
-fn acquired(lock: &Lock, guard: Guard) -> Outcome {
+fn acquired(lock: &Lock, holder: HolderArguments, guard: Guard) -> Outcome {
+    let named = holder.persist || holder.named.pid.is_some();
+    let caller = pidlockfile::process::parent().filter(|_| !named);
+    // Said also to who wants quiet: a lock that is void in a moment is no lock.
+    if let Some(what) = caller.and_then(caller::short_lived) {
+        warn(
+            &lock.path,
+            &format!(
+                "warning: the holder is {what}, and the lock is void when that ends; name the \
+                 script (--pid $$), or take it without an owner (--persist)"
+            ),
+        );
+    }
     let slot = (lock.config().slots.count() > 1).then(|| guard.slot());
     Outcome::Acquired { info: guard.keep(), slot }
 }
@@ -160,6 +177,11 @@ fn release(words: &Release) -> Result<Outcome, Error> {
         release_as_holder(&semaphore, words.holder.pid)?;
     }
     Ok(Outcome::Released)
+}
+
+fn touch(semaphore: &Semaphore, named: Option<Pid>) -> Result<LockInfo, Error> {
+    let holder = semaphore.named_holder(named)?;
+    semaphore.renew_for(Releaser::Holder(&holder))
 }
 
 /// The calling process is the holder, or this very process is: a shell often becomes the last
@@ -178,6 +200,15 @@ fn release_as_holder(semaphore: &Semaphore, named: Option<Pid>) -> Result<(), Er
 }
 
 impl Semaphore {
+    fn holder_to_record(&self, holder: HolderArguments) -> Result<Holder, Error> {
+        if !holder.persist {
+            return self.named_holder(holder.named.pid);
+        }
+        let taker = pidlockfile::process::parent().unwrap_or_else(Pid::this);
+        let host = self.inner.judge.here().host.as_deref();
+        Ok(Holder::nobody(crate::sys::number(taker), host))
+    }
+
     /// The process named on the command line, or the calling one.
     fn named_holder(&self, pid: Option<Pid>) -> Result<Holder, Error> {
         let pid = pid.or_else(pidlockfile::process::parent).ok_or(Error::NoHolder { pid: 0 })?;
@@ -195,7 +226,7 @@ impl Semaphore {
 }
 
 /// Tells what a command came to.
-fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> u8 {
+fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> End {
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => return report_failure(path, form, &error),
@@ -206,14 +237,14 @@ fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> u8 {
         Form::Json => print(&(outcome.json().compact() + "\n")),
     };
     let written = written("sema", printed);
-    match outcome {
+    End::Code(match outcome {
         // The deed counts: a lock that was taken must not be reported as a failure.
-        Outcome::Acquired { .. } | Outcome::Released => outcome.exit_code(),
+        Outcome::Acquired { .. } | Outcome::Released | Outcome::Renewed => outcome.exit_code(),
         Outcome::Free | Outcome::Status(_) | Outcome::Listed(_) | Outcome::Cleaned(_) => {
             let code = outcome.exit_code();
             if code == exit::DONE { written } else { code }
         }
-    }
+    })
 }
 
 /// The exit code of an answer: a full disk, say, is not passed over in silence.
@@ -227,7 +258,7 @@ pub(crate) fn written(program: &str, printed: std::io::Result<()>) -> u8 {
     }
 }
 
-fn report_failure(path: &Path, form: Form, error: &Error) -> u8 {
+fn report_failure(path: &Path, form: Form, error: &Error) -> End {
     let failure = Failure { error };
     let code = failure.exit_code();
     match form {
@@ -241,7 +272,11 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> u8 {
             written("sema", print(&(value.compact() + "\n")));
         }
     }
-    code
+    if let Error::Interrupted { signal } = error {
+        // What was held is released: now as if there were nobody who caught it.
+        return End::Signal(*signal);
+    }
+    End::Code(code)
 }
 
 /// A message of `run` while the command has the standard output.

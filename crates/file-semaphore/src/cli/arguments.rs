@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Acquire(Acquire),
     /// Let it go
     Release(Release),
+    /// Renew it, so that it does not count as old
+    Touch(Touch),
     /// Show who holds it
     Status(Status),
     /// Wait until it is free or stale, without taking it
@@ -71,10 +73,18 @@ pub(crate) struct Release {
     #[command(flatten)]
     pub(crate) lock: Lock,
     #[command(flatten)]
-    pub(crate) holder: HolderArguments,
+    pub(crate) holder: Named,
     /// Release it whoever holds it
     #[arg(short, long)]
     pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Touch {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    #[command(flatten)]
+    pub(crate) holder: Named,
 }
 
 #[derive(Debug, Args)]
@@ -196,10 +206,19 @@ pub(crate) struct Patience {
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct HolderArguments {
+pub(crate) struct Named {
     /// The process that holds it, instead of the calling one
     #[arg(long, value_name = "PID", value_parser = ValueParser::new(pid))]
     pub(crate) pid: Option<Pid>,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct HolderArguments {
+    #[command(flatten)]
+    pub(crate) named: Named,
+    /// Without an owner: held until anybody releases it by name, whoever lives
+    #[arg(long, conflicts_with = "pid")]
+    pub(crate) persist: bool,
 }
 
 #[derive(Debug, Args)]

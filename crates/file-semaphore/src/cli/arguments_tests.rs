@@ -26,6 +26,9 @@ fn clap_finds_no_fault_with_the_definition() {
 #[case::options_after_the_path("sema try a --tag x --stale 5 --stale-when age --mode 600 -q")]
 #[case::acquire("sema acquire a --timeout 0.5 --pid 1 --slots 3")]
 #[case::release("sema release a --force --pid 7")]
+#[case::persist("sema try a --persist --json")]
+#[case::touch("sema touch a --pid 7")]
+#[case::by_host("sema clean a --stale-when host")]
 #[case::status("sema status a --json")]
 #[case::wait("sema wait a --timeout 10 --stale 0")]
 #[case::list("sema list /tmp --json --stale-when dead")]
@@ -47,6 +50,7 @@ fn the_quick_way_never_disagrees_with_the_grammar() {
         "status",
         "wait",
         "clean",
+        "touch",
         "run",
         "list",
         "completions",
@@ -71,6 +75,7 @@ fn the_quick_way_never_disagrees_with_the_grammar() {
         "--timeout .5",
         "--timeout -1",
         "--pid 7",
+        "--persist",
         "--pid 0",
         "--tag t",
         "--tag=t",

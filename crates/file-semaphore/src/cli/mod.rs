@@ -2,6 +2,7 @@
 
 mod actions;
 mod arguments;
+mod caller;
 mod outcome;
 mod run;
 mod semats;
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 pub fn sema() -> ExitCode {
     ExitCode::from(match wrapcmd::take_over(std::env::args_os().skip(1)) {
         Some(refusal) => run::refused(&refusal),
-        None => actions::perform(std::env::args_os().collect()),
+        None => actions::perform(std::env::args_os().collect()).follow(),
     })
 }
 
@@ -22,7 +23,7 @@ pub fn sema() -> ExitCode {
 #[must_use]
 pub fn semats() -> ExitCode {
     let words = std::env::args_os().skip(1);
-    ExitCode::from(semats::main(words.collect()))
+    ExitCode::from(semats::main(words.collect()).follow())
 }
 
 /// Writes to standard error, whether anybody listens or not.

@@ -23,6 +23,8 @@ pub(crate) mod exit {
     pub(crate) const USAGE: u8 = 2;
     /// File or system error.
     pub(crate) const SYSTEM: u8 = 3;
+    /// The lock was lost while the command ran.
+    pub(crate) const LOST: u8 = 125;
 }
 
 /// What a command of `sema` came to.
@@ -30,6 +32,7 @@ pub(crate) mod exit {
 pub(crate) enum Outcome {
     Acquired { info: LockInfo, slot: Option<usize> },
     Released,
+    Renewed,
     Free,
     Status(Vec<SlotStatus>),
     Listed(Vec<Listed>),
@@ -45,6 +48,7 @@ impl Outcome {
             Self::Status(_)
             | Self::Acquired { .. }
             | Self::Released
+            | Self::Renewed
             | Self::Free
             | Self::Listed(_)
             | Self::Cleaned(_) => exit::DONE,
@@ -56,9 +60,11 @@ impl Outcome {
         match self {
             Self::Listed(locks) => Value::List(locks.iter().map(listed).collect()),
             Self::Status(slots) => status(slots),
-            Self::Acquired { .. } | Self::Released | Self::Free | Self::Cleaned(_) => {
-                Value::Object(self.members())
-            }
+            Self::Acquired { .. }
+            | Self::Released
+            | Self::Renewed
+            | Self::Free
+            | Self::Cleaned(_) => Value::Object(self.members()),
         }
     }
 
@@ -67,9 +73,11 @@ impl Outcome {
         match self {
             Self::Listed(locks) => table(locks),
             Self::Status(slots) => status_lines(slots),
-            Self::Acquired { .. } | Self::Released | Self::Free | Self::Cleaned(_) => {
-                lines(&self.members())
-            }
+            Self::Acquired { .. }
+            | Self::Released
+            | Self::Renewed
+            | Self::Free
+            | Self::Cleaned(_) => lines(&self.members()),
         }
     }
 
@@ -82,6 +90,7 @@ impl Outcome {
                 members
             }
             Self::Released => vec![("status", "released".into())],
+            Self::Renewed => vec![("status", "renewed".into())],
             Self::Free => vec![("status", "free".into())],
             Self::Cleaned(swept) => vec![
                 ("cleaned", Value::Bool(*swept != Swept::default())),

@@ -8,8 +8,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::{
-    Acquire, Clean, Command, HolderArguments, Lock, Output, Patience, Release, Run, Stale, Status,
-    Taking, Try, Wait, When, mode, pid, seconds, slots,
+    Acquire, Clean, Command, HolderArguments, Lock, Named, Output, Patience, Release, Run, Stale,
+    Status, Taking, Touch, Try, Wait, When, mode, pid, seconds, slots,
 };
 use crate::config::Slots;
 use crate::limits::MODE;
@@ -25,7 +25,7 @@ struct Line<'a> {
 
 const VALUED: [&str; 7] =
     ["--slots", "--stale", "--stale-when", "--timeout", "--pid", "--tag", "--mode"];
-const FLAGS: [&str; 3] = ["--json", "--quiet", "--force"];
+const FLAGS: [&str; 4] = ["--json", "--quiet", "--force", "--persist"];
 
 /// Which of [`VALUED`] each command has besides the first three, which all of them have.
 const TIMEOUT: usize = 3;
@@ -33,6 +33,7 @@ const PID: usize = 4;
 const TAG: usize = 5;
 const FILE_MODE: usize = 6;
 const FORCE: usize = 2;
+const PERSIST: usize = 3;
 
 /// Reads a line, the program's name first.
 pub(super) fn read(words: &[OsString]) -> Option<Command> {
@@ -42,7 +43,7 @@ pub(super) fn read(words: &[OsString]) -> Option<Command> {
     let allowed: &[usize] = match command {
         "try" | "try-acquire" => &[PID, TAG, FILE_MODE],
         "acquire" => &[TIMEOUT, PID, TAG, FILE_MODE],
-        "release" => &[PID],
+        "release" | "touch" => &[PID],
         "run" => &[TIMEOUT, TAG, FILE_MODE],
         "wait" => &[TIMEOUT],
         "status" | "clean" => &[],
@@ -51,8 +52,11 @@ pub(super) fn read(words: &[OsString]) -> Option<Command> {
     let fits = |index: &usize| *index < TIMEOUT || allowed.contains(index);
     let values_fit = (0..VALUED.len()).filter(|index| line.value(*index).is_some());
     let force_fits = command == "release" || !line.flag(FORCE);
+    let takes = matches!(command, "try" | "try-acquire" | "acquire") && line.value(PID).is_none();
+    let persist_fits = takes || !line.flag(PERSIST);
     let command_fits = line.command.is_some_and(|words| !words.is_empty()) == (command == "run");
-    if !(values_fit.clone().all(|index| fits(&index)) && force_fits && command_fits) {
+    if !(values_fit.clone().all(|index| fits(&index)) && force_fits && persist_fits && command_fits)
+    {
         return None;
     }
     line.into_command(command)
@@ -102,14 +106,16 @@ impl<'a> Line<'a> {
 
     fn into_command(self, command: &str) -> Option<Command> {
         let lock = self.lock()?;
-        let holder = HolderArguments { pid: some(self.value(PID), pid)? };
+        let named = Named { pid: some(self.value(PID), pid)? };
+        let holder = HolderArguments { named, persist: self.flag(PERSIST) };
         let patience = Patience { timeout: some(self.value(TIMEOUT), seconds)? };
         let bits = some(self.value(FILE_MODE), mode)?.unwrap_or(MODE);
         let taking = Taking { tag: self.value(TAG).map(str::to_owned), mode: bits };
         Some(match command {
             "try" | "try-acquire" => Command::Try(Try { lock, holder, taking }),
             "acquire" => Command::Acquire(Acquire { lock, patience, holder, taking }),
-            "release" => Command::Release(Release { lock, holder, force: self.flag(FORCE) }),
+            "release" => Command::Release(Release { lock, holder: named, force: self.flag(FORCE) }),
+            "touch" => Command::Touch(Touch { lock, holder: named }),
             "status" => Command::Status(Status { lock }),
             "wait" => Command::Wait(Wait { lock, patience }),
             "clean" => Command::Clean(Clean { lock }),
@@ -126,7 +132,7 @@ impl<'a> Line<'a> {
             Some("age") => When::Age,
             Some(_) => return None,
         };
-        let [json, quiet, _] = self.flags;
+        let [json, quiet, ..] = self.flags;
         Some(Lock {
             path: PathBuf::from(self.path?),
             slots: some(count, slots)?.unwrap_or(Slots::ONE),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
+use wrapcmd::exit::End;
 use wrapcmd::{Refusal, Signals, Standby};
 
 use super::actions::{catch_signals, warn};
@@ -14,6 +15,7 @@ use super::arguments::{Lock, Taking};
 use super::complain;
 use super::outcome::{exit, printable};
 use crate::error::Error;
+use crate::limits::STALE_TIMEOUT;
 use crate::record::Holder;
 use crate::semaphore::{Patience, Semaphore};
 use crate::sys::watch::Alarm;
@@ -27,7 +29,7 @@ pub(crate) fn run(
     timeout: Option<Duration>,
     taking: &Taking,
     command: &[OsString],
-) -> Result<u8, Error> {
+) -> Result<End, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     let signals = catch_signals()?;
     let patience = Patience { timeout, alarm: Some(&signals) };
@@ -39,12 +41,12 @@ pub(crate) fn run(
         (Ok(guard), Some(standby), None) => (guard, standby),
         // Somebody killed the process that was to become the command.
         (Err(Error::Interrupted { signal: CHILD }), Some(standby), _) => {
-            return ended(standby.dismiss());
+            return ended(standby.dismissed());
         }
         (Ok(guard), Some(standby), Some(CHILD)) => {
             // The lock of the dead may be another's by now.
             let _ = guard.release();
-            return ended(standby.dismiss());
+            return ended(standby.dismissed());
         }
         (Ok(guard), _, Some(signal)) => {
             guard.release()?;
@@ -55,13 +57,36 @@ pub(crate) fn run(
     };
     guard.shield();
     let running = standby.go(&[("SEMA_SLOT", &guard.slot().to_string())]);
-    running.attend(&signals);
+    let mut lost = false;
+    running.attend_and(
+        &signals,
+        Some(renewal(semaphore.inner.config.stale_timeout)),
+        || match guard.renew() {
+            Err(error @ (Error::NotLocked | Error::NotHolder { .. })) if !lost => {
+                lost = true;
+                warn(&lock.path, &format!("lost while the command runs: {error}"));
+            }
+            Ok(()) | Err(_) => {}
+        },
+    );
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's. It holds nothing any more, but nobody takes its lock meanwhile.
-    if let Err(error) = guard.release() {
-        warn(&lock.path, &format!("lost while the command ran: {error}"));
+    match guard.release() {
+        Err(error @ (Error::NotLocked | Error::NotHolder { .. })) => {
+            warn(&lock.path, &format!("lost while the command ran: {error}"));
+            lost = true;
+        }
+        Err(error) => warn(&lock.path, &format!("cannot be released: {error}")),
+        Ok(()) => {}
     }
-    ended(running.end())
+    let end = ended(running.outcome())?;
+    Ok(if lost { End::Code(exit::LOST) } else { end })
+}
+
+/// How often a lock is renewed, so that it never counts as old for who has the same idea of that.
+fn renewal(stale_timeout: Option<Duration>) -> Duration {
+    let old = stale_timeout.unwrap_or(STALE_TIMEOUT).min(STALE_TIMEOUT);
+    (old / 4).max(Duration::from_millis(100))
 }
 
 /// The news that the process that stands by has ended.
@@ -85,8 +110,8 @@ fn claim(
     holder.ok_or(Error::NoHolder { pid: number.into() })
 }
 
-fn ended(code: io::Result<u8>) -> Result<u8, Error> {
-    code.map_err(|_| Error::Process { message: "cannot wait for the command" })
+fn ended(end: io::Result<End>) -> Result<End, Error> {
+    end.map_err(|_| Error::Process { message: "cannot wait for the command" })
 }
 
 /// The process that stood by did not become the command: the exit code that says so.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pidlockfile::Pid;
+use wrapcmd::exit::End;
 use wrapcmd::{Value, print};
 
 use super::outcome::{Failure, exit, info_members, lines};
@@ -79,8 +80,8 @@ enum Asked {
 }
 
 /// The whole program: arguments to exit code.
-pub(crate) fn main(words: Vec<OsString>) -> u8 {
-    match ask(words) {
+pub(crate) fn main(words: Vec<OsString>) -> End {
+    End::Code(match ask(words) {
         Asked::Help => say(USAGE),
         Asked::NoCommand => {
             say(USAGE);
@@ -95,8 +96,8 @@ pub(crate) fn main(words: Vec<OsString>) -> u8 {
             complain(&format!("Error: {}\n", super::outcome::printable(&message)));
             FAILED
         }
-        Asked::For(request) => perform(&request),
-    }
+        Asked::For(request) => return perform(&request),
+    })
 }
 
 /// Sorts the words of a command line. Pure. Options stand before or after the path, `--option
@@ -203,7 +204,7 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(number))
 }
 
-fn perform(request: &Request) -> u8 {
+fn perform(request: &Request) -> End {
     if request.verbose {
         complain(&format!("[INFO] {} {}\n", doing(request.command), request.path.display()));
     }
@@ -216,20 +217,20 @@ fn perform(request: &Request) -> u8 {
             if in_prose {
                 complain(&format!("Error: {}\n", super::outcome::printable(&error.to_string())));
             }
-            return failed(request, &error);
+            return End::Code(failed(request, &error));
         }
     };
     match answer(request, &semaphore) {
         Ok(members) => {
             let said = say(&form(request.form, members));
-            match request.command {
+            End::Code(match request.command {
                 // The deed counts: a lock that was taken must not be reported as a failure.
                 Command::Acquire | Command::TryAcquire | Command::Release => exit::DONE,
                 Command::Status | Command::Clean => said,
-            }
+            })
         }
-        Err(Error::Interrupted { signal }) => wrapcmd::exit::by_signal(signal),
-        Err(error) => failed(request, &error),
+        Err(Error::Interrupted { signal }) => End::Signal(signal),
+        Err(error) => End::Code(failed(request, &error)),
     }
 }
 

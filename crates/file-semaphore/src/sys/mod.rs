@@ -102,7 +102,12 @@ pub(crate) fn time_since(start_ticks: u64) -> Option<Duration> {
 
 /// Seconds since 1970; a clock before that stands at zero.
 pub(crate) fn now_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    seconds(SystemTime::now()).unwrap_or(0)
+}
+
+/// A time in seconds since 1970; none before that.
+pub(crate) fn seconds(time: SystemTime) -> Option<u64> {
+    time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
 #[cfg(test)]

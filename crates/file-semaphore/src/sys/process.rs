@@ -92,7 +92,7 @@ fn numbers_are_ours() -> bool {
 
 /// Source: proc(5). The name in field 2 may hold blanks and parentheses, so fields are counted from
 /// its last closing one.
-fn parse_stat(text: &[u8]) -> Option<Stat> {
+pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
     let text = String::from_utf8_lossy(text);
     let (before, rest) = text.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;

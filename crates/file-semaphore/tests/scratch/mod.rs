@@ -38,6 +38,12 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
+    /// As a shell tells it: 128 and the number of a signal.
+    pub(crate) fn shell_code(&self) -> i32 {
+        let signal = std::os::unix::process::ExitStatusExt::signal(&self.status);
+        signal.map_or_else(|| self.code(), |number| 128 + number)
+    }
+
     pub(crate) fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| panic!("ended by a signal: {self:?}"))
     }
