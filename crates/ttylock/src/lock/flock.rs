@@ -4,18 +4,28 @@
 //! them by device and inode, so the port need not be opened, which would disturb it.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 
+use super::kernel_list::{self, Listing};
 use crate::device::node::Node;
 
-/// The kernel's list. It is asked for anew each time.
+/// The kernel's list.
 const LIST: &str = "/proc/locks";
 
-/// How long the list usually is, and as much of it as is read, in bytes.
-const LIST_BYTES_USUAL: usize = 16 * 1024;
-const LIST_BYTES_MOST: u64 = 16 * 1024 * 1024;
+/// So many pieces of the list are read however long that takes: some two thousand locks. The
+/// kernel may let the first reading wait for milliseconds.
+const READS_ALWAYS: usize = 64;
+
+/// As many are read at all, and only within this time: anybody may hold a hundred thousand locks,
+/// and each reading counts through all that were told before.
+const READS_MOST: usize = 1024;
+const TIME_MOST: Duration = Duration::from_millis(20);
+
+/// For how long a list that was too long is not read again.
+const REST: Duration = Duration::from_secs(1);
 
 /// Who took a `flock(2)` that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +37,16 @@ pub enum Holder {
     Unseen,
 }
 
+/// Who holds `flock(2)` on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Those who were seen.
+    pub holders: Vec<Holder>,
+    /// Whether there are surely no others: the kernel's list may be too long to be read, or be
+    /// changing too fast.
+    pub whole: bool,
+}
+
 /// Whether flocks of other pid namespaces may be held unseen: the kernel lists only those of the
 /// asker's namespace and below, so only the first one sees all.
 /// Source: `PROC_PID_INIT_INO` in the kernel's `include/linux/proc_ns.h`.
@@ -36,21 +56,38 @@ pub fn sees_all() -> bool {
     pidlockfile::process::pid_namespace() == Some(FIRST_PID_NAMESPACE)
 }
 
-/// Who holds `flock(2)` on a node, in the kernel's order.
-///
-/// # Errors
-/// When the list cannot be read; then nothing is known, and nothing is guessed.
-pub fn holders(node: &Node) -> io::Result<Vec<Holder>> {
-    Ok(holders_in(&list()?, node))
+/// The kernel's list of locks, for one process.
+#[derive(Debug, Default)]
+pub struct Flocks {
+    /// Until then the list is not read: it was too long.
+    rests_until: Option<Instant>,
 }
 
-/// The kernel's list, for asking about many nodes at once.
-pub(super) fn list() -> io::Result<String> {
-    let mut list = String::with_capacity(LIST_BYTES_USUAL);
-    // The bound makes the standard library read into the room there is, in one piece: what the
-    // kernel says in several pieces may have changed in between.
-    File::open(LIST)?.take(LIST_BYTES_MOST).read_to_string(&mut list)?;
-    Ok(list)
+impl Flocks {
+    /// Who holds `flock(2)` on a node.
+    ///
+    /// # Errors
+    /// When the list cannot be read; then nothing is known, and nothing is guessed.
+    pub fn holders(&mut self, node: &Node) -> io::Result<Sight> {
+        let Listing { text, whole } = self.list()?;
+        Ok(Sight { holders: holders_in(&text, node), whole })
+    }
+
+    /// The list, for asking about many nodes at once.
+    pub(super) fn list(&mut self) -> io::Result<Listing> {
+        let start = Instant::now();
+        if self.rests_until.is_some_and(|until| start < until) {
+            return Ok(Listing::default());
+        }
+        let mut reads = 0_usize;
+        let may_read = || {
+            reads = reads.saturating_add(1);
+            reads <= READS_ALWAYS || (reads <= READS_MOST && start.elapsed() < TIME_MOST)
+        };
+        let listing = kernel_list::read(|| File::open(LIST), may_read)?;
+        self.rests_until = (!listing.whole).then(|| Instant::now() + REST);
+        Ok(listing)
+    }
 }
 
 /// Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`, where the
@@ -59,7 +96,14 @@ pub(super) fn list() -> io::Result<String> {
 pub(super) fn holders_in(list: &str, node: &Node) -> Vec<Holder> {
     let (major, minor) = (node.file_system.major, node.file_system.minor);
     let place = format!("{major:02x}:{minor:02x}:{}", node.inode);
-    list.lines().filter_map(|line| holder_in(line, &place)).collect()
+    let mut holders: Vec<Holder> = Vec::new();
+    for holder in list.lines().filter_map(|line| holder_in(line, &place)) {
+        // The same line may have been told more than once.
+        if !holders.contains(&holder) {
+            holders.push(holder);
+        }
+    }
+    holders
 }
 
 fn holder_in(line: &str, place: &str) -> Option<Holder> {

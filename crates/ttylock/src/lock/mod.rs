@@ -7,6 +7,8 @@ pub mod backoff;
 pub mod flock;
 pub mod form;
 mod kept;
+mod kernel_list;
+mod open;
 pub mod places;
 pub mod record;
 pub mod seen;

@@ -17,18 +17,20 @@ use pidlockfile::{
 };
 
 use super::backoff::{Backoff, Contention};
+use super::flock::{self, Flocks, Sight};
 use super::form::{Forms, forms};
 use super::kept::Kept;
+use super::open::{self, Openness};
 use super::places::{Open, Place};
 use super::record::{self, READ_LIMIT};
 use super::seen::Seen;
 use super::state::{Remembered, State, Written};
 use super::watched::Watched;
 use super::who::{self, Holder, Scheme, Standing};
-use super::{Answer, Contended, Event, Outcome, Request, Weight, flock};
+use super::{Answer, Contended, Event, Outcome, Request, Weight};
 use crate::device::links::Links;
 use crate::device::name::DeviceName;
-use crate::device::node::{Astray, Trail, follow};
+use crate::device::node::{Astray, Node, Trail, follow};
 use crate::device::udev;
 use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, PUT_OFF};
 use crate::stamp::Stamp;
@@ -83,6 +85,7 @@ pub struct Table {
     blocker: Option<Pid>,
     journal: Vec<Event>,
     said_unseen: bool,
+    flocks: Flocks,
     unrecorded: Vec<Unrecorded>,
     /// Files that have no name any more: the last close of one takes as long as two requests for
     /// the next one.
@@ -162,6 +165,7 @@ impl Table {
             blocker: None,
             journal: Vec::new(),
             said_unseen: false,
+            flocks: Flocks::default(),
             unrecorded: Vec::new(),
             spent: Vec::new(),
         }
@@ -560,17 +564,18 @@ impl Table {
     /// Programs that lock the open port leave no file; the kernel's list shows them.
     fn refuse_flock(&mut self, trail: &Trail, asking: Pid) -> Result<(), Stop> {
         let Some(node) = trail.node else { return Ok(()) };
-        match flock::holders(&node) {
-            Ok(holders) => {
+        match self.flocks.holders(&node) {
+            Ok(Sight { holders, whole }) => {
                 // A program of one session would say it in each.
                 if self.kept.is_wanted() {
                     let others = || (!flock::sees_all()).then(|| "of other pid namespaces".into());
                     self.say_unseen(others);
                 }
-                let asking = flock::Holder::Process(asking);
-                match holders.into_iter().find(|holder| *holder != asking) {
+                let own = flock::Holder::Process(asking);
+                match holders.into_iter().find(|holder| *holder != own) {
                     Some(holder) => Err(self.busy_by_flock(trail.real(), holder)),
-                    None => Ok(()),
+                    None if whole => Ok(()),
+                    None => self.refuse_open(trail.real(), &node, asking),
                 }
             }
             Err(error) => {
@@ -578,6 +583,22 @@ impl Table {
                 Ok(())
             }
         }
+    }
+
+    /// The kernel has too many locks to tell all of them, or they change too fast: whoever has the
+    /// port open may have locked it as well.
+    fn refuse_open(&mut self, device: &str, node: &Node, asking: Pid) -> Result<(), Stop> {
+        let who = match open::openness(node, asking) {
+            Openness::Closed => return Ok(()),
+            Openness::Open(pid) => {
+                self.blocker = Some(pid);
+                format!("pid {pid} has it open")
+            }
+            Openness::Untold => "it cannot be told who has it open".to_owned(),
+        };
+        let text = format!("{device} is busy: too many kernel locks to see all, and {who}");
+        self.say(Weight::Warning, text);
+        Err(Stop::Busy)
     }
 
     fn busy_by_flock(&mut self, device: &str, holder: flock::Holder) -> Stop {

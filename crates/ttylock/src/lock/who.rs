@@ -3,22 +3,20 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{Liveness, liveness, owner};
 
-use super::flock;
+use super::flock::{self, Flocks};
+use super::open::{Opened, openers};
 use crate::device::name::DeviceName;
-use crate::device::node::{Node, Numbers, Trail, follow};
+use crate::device::node::{Node, Trail, follow};
 
 /// As much of a command line as is shown, in characters.
 const COMMAND_CHARS: usize = 200;
-
-/// As many processes and descriptors as are looked at in one question.
-const DESCRIPTORS: usize = 1 << 17;
 
 /// Somebody, or something, that keeps a device busy, or did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,7 +154,8 @@ impl Holder {
 pub(super) fn without_lock_files(trail: &Trail) -> Vec<Holder> {
     let Some(node) = trail.node else { return Vec::new() };
     let device = trail.real();
-    let mut holders: Vec<Holder> = flock::holders(&node)
+    let seen = Flocks::default().holders(&node).map(|sight| sight.holders);
+    let mut holders: Vec<Holder> = seen
         .unwrap_or_default()
         .into_iter()
         .map(|holder| Holder::by_flock(device, holder))
@@ -180,82 +179,6 @@ pub fn openers_of(dev_dir: &Path, device: &DeviceName) -> Vec<Holder> {
 fn openers_of_node(device: &str, node: &Node) -> Vec<Holder> {
     let openers = openers(&|found| found.is_of(node));
     openers.into_iter().map(|(pid, _)| Holder::process(device, Scheme::Open, pid)).collect()
-}
-
-/// What a process has open.
-enum Opened {
-    /// By one of its descriptors.
-    File(fs::Metadata),
-    /// The terminal of the session that it leads. Source: proc_pid_stat(5), `tty_nr`: everybody
-    /// may read that of everybody, so gettys and logins are seen by all.
-    Terminal(Numbers),
-}
-
-impl Opened {
-    fn is_of(&self, node: &Node) -> bool {
-        let numbers = |device: u64| Numbers {
-            major: nix::sys::stat::major(device),
-            minor: nix::sys::stat::minor(device),
-        };
-        match (self, node.device) {
-            (Self::Terminal(terminal), device) => device == Some(*terminal),
-            (Self::File(found), Some(device)) => {
-                found.file_type().is_char_device() && numbers(found.rdev()) == device
-            }
-            (Self::File(found), None) => {
-                found.ino() == node.inode && numbers(found.dev()) == node.file_system
-            }
-        }
-    }
-}
-
-/// Every process that has a matching file open, as far as its descriptors may be seen, once.
-fn openers(matches: &dyn Fn(&Opened) -> bool) -> Vec<(Pid, Opened)> {
-    let mut found: Vec<(Pid, Opened)> = Vec::new();
-    let mut budget = DESCRIPTORS;
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|n| Pid::parse(n.as_bytes()).ok())
-        else {
-            continue;
-        };
-        let Ok(descriptors) = fs::read_dir(process.path().join("fd")) else {
-            let terminal = terminal_led_by(pid).map(Opened::Terminal);
-            found.extend(terminal.filter(|it| matches(it)).map(|terminal| (pid, terminal)));
-            continue;
-        };
-        for descriptor in descriptors.flatten() {
-            budget = budget.saturating_sub(1);
-            if budget == 0 {
-                return found;
-            }
-            // Following the link looks at the open file; it does not open it again.
-            let Ok(metadata) = fs::metadata(descriptor.path()) else { continue };
-            let opened = Opened::File(metadata);
-            if matches(&opened) {
-                found.push((pid, opened));
-                break;
-            }
-        }
-    }
-    found
-}
-
-/// The controlling terminal of a session's first process.
-fn terminal_led_by(pid: Pid) -> Option<Numbers> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    terminal_in(&String::from_utf8_lossy(&stat), pid)
-}
-
-/// The name of a program may hold anything, so the fields are counted from the last parenthesis:
-/// state, parent, process group, session, `tty_nr`. That has the minor number in bits 31 to 20 and
-/// 7 to 0, the major number in bits 15 to 8.
-fn terminal_in(stat: &str, pid: Pid) -> Option<Numbers> {
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let mut fields = fields.split_ascii_whitespace();
-    let session = fields.nth(3)?;
-    let number: u64 = fields.next()?.parse().ok()?;
-    let (major, minor) = ((number >> 8) & 0xff, (number & 0xff) | ((number >> 12) & 0xf_ff00));
-    (number != 0 && session == pid.to_string()).then_some(Numbers { major, minor })
 }
 
 /// The serial devices below `dev_dir`: name and node of each. Pseudo-terminals and consoles are
@@ -287,7 +210,7 @@ fn is_serial(name: &str) -> bool {
 /// merely have one of them open.
 pub(super) fn all_without_lock_files(devices: &[(String, Node)]) -> Vec<Holder> {
     let mut holders = Vec::new();
-    let list = flock::list().unwrap_or_default();
+    let list = Flocks::default().list().unwrap_or_default().text;
     for (name, node) in devices {
         let found = flock::holders_in(&list, node);
         holders.extend(found.into_iter().map(|holder| Holder::by_flock(name, holder)));
@@ -355,6 +278,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::device::node::Numbers;
 
     #[rstest]
     #[case::fhs("LCK..ttyS0", Some("ttyS0"))]
@@ -393,19 +317,6 @@ mod tests {
     #[case("null", false)]
     fn serial_lines_are_known_by_name(#[case] name: &str, #[case] serial: bool) {
         assert_eq!(is_serial(name), serial);
-    }
-
-    #[rstest]
-    #[case::getty("12 (agetty) S 1 12 12 1088 12 4194560", Some((4, 64)))]
-    #[case::pseudo_terminal("12 (sh) S 1 12 12 34816 12 0", Some((136, 0)))]
-    #[case::large_minor("12 (sh) S 1 12 12 1083646 12 0", Some((136, 510)))]
-    #[case::odd_name("12 (a) S 1 1) S 1 12 12 1088 12 0", Some((4, 64)))]
-    #[case::not_the_leader("12 (sh) S 1 12 11 1088 12 0", None)]
-    #[case::no_terminal("12 (cron) S 1 12 12 0 -1 0", None)]
-    #[case::cut("12 (cron) S 1", None)]
-    fn the_terminal_of_a_session(#[case] stat: &str, #[case] numbers: Option<(u64, u64)>) {
-        let expected = numbers.map(|(major, minor)| Numbers { major, minor });
-        assert_eq!(terminal_in(stat, Pid::new(12).unwrap()), expected);
     }
 
     #[test]

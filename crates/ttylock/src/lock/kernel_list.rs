@@ -1,0 +1,398 @@
+//! Putting together what the kernel tells of its locks in pieces. Readers in, text out.
+//!
+//! `/proc/locks` is not read in one piece: each `read(2)` gives one page at most, and the next one
+//! goes on at a *position*. Where locks before that position have vanished in between, others slide
+//! below it and are never told: a port that picocom holds would look free. (Source: `seq_read_iter`
+//! in the kernel's fs/seq_file.c, `locks_start` in fs/locks.c; new locks are put in front.)
+//!
+//! So a list of more than one page is read by two readers half a page apart, in turns. Two pieces
+//! that follow one another share lines then. A line that is in both of them, and in each only once,
+//! is the same lock; whatever stood behind it in the first piece stands behind it in the second, so
+//! nothing slid past both. Where all lines look alike (one program holds shared locks on one file),
+//! pieces that agree line by line have *likely* missed nothing, and are believed the second time.
+//! Any other pair is *torn*: it may have hidden something, and the list is read again. What is found
+//! in any piece counts, torn or not.
+//!
+//! A lock for which many others wait is told with them, in one piece that may be longer than a page.
+//! Then both readers stop before it. But the kernel's room grows with it and stays as long as the
+//! file is open, so the readers are rewound and not opened anew.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Seek};
+
+/// A page, as much as the kernel tells at once.
+const PAGE_BYTES: usize = 4096;
+
+/// A piece shorter than this ended because there was no more: what follows would have fitted,
+/// unless it was a lock for which a dozen others wait.
+const SHORT_BYTES: usize = 3 * PAGE_BYTES / 4;
+
+/// Room for a piece; the kernel gives more than a page where one line is longer.
+const ROOM_BYTES: usize = 4 * PAGE_BYTES;
+
+/// How often a torn list is read again.
+const PASSES: usize = 4;
+
+/// What the kernel told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    /// Lines in no order, many of them several times.
+    pub(super) text: String,
+    /// Whether every lock that was held all the while is in it.
+    pub(super) whole: bool,
+}
+
+/// Reads the list until it is whole, or `may_read` allows no more reading.
+///
+/// # Errors
+/// When the list cannot be opened or read.
+pub(super) fn read<R: Read + Seek>(
+    mut open: impl FnMut() -> io::Result<R>,
+    mut may_read: impl FnMut() -> bool,
+) -> io::Result<Listing> {
+    let mut first = Reader::new(open()?);
+    let Some(text) = first.piece(ROOM_BYTES, &mut may_read)? else { return Ok(Listing::default()) };
+    let mut listing = Listing { whole: false, text };
+    if listing.text.len() < SHORT_BYTES {
+        // In one piece, if nothing comes behind it.
+        let Some(rest) = first.piece(ROOM_BYTES, &mut may_read)? else { return Ok(listing) };
+        listing.whole = rest.is_empty();
+        listing.text.push_str(&rest);
+        if listing.whole {
+            return Ok(listing);
+        }
+    }
+    let mut readers = [first, Reader::new(open()?)];
+    let mut likely = 0_usize;
+    for _ in 0..PASSES {
+        match pass(&mut readers, &mut may_read, &mut listing.text)? {
+            None => break,
+            Some(Trust::Sure) => likely = LIKELY_PASSES,
+            Some(Trust::Likely) => likely = likely.saturating_add(1),
+            Some(Trust::Torn) => {}
+        }
+        if likely >= LIKELY_PASSES {
+            listing.whole = true;
+            break;
+        }
+    }
+    Ok(listing)
+}
+
+/// So often a list must likely be whole to be believed.
+const LIKELY_PASSES: usize = 2;
+
+/// Whether nothing was missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trust {
+    Torn,
+    Likely,
+    Sure,
+}
+
+/// Reads the list once; `None` where it may not be read to its end.
+fn pass<R: Read + Seek>(
+    [ahead, behind]: &mut [Reader<R>; 2],
+    may_read: &mut impl FnMut() -> bool,
+    told: &mut String,
+) -> io::Result<Option<Trust>> {
+    ahead.rewind()?;
+    behind.rewind()?;
+    // This piece only brings the second reader out of step with the first.
+    let Some(start) = ahead.piece(PAGE_BYTES / 2, may_read)? else { return Ok(None) };
+    let Some(mut last) = behind.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
+    told.push_str(&start);
+    told.push_str(&last);
+    let mut ends = [start, last.clone()];
+    let mut trust = Trust::Sure;
+    loop {
+        let Some(piece) = ahead.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
+        if piece.is_empty() {
+            let Some(rest) = behind.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
+            told.push_str(&rest);
+            // Out of step, two pieces end alike only at the end of the list.
+            let [one, other] = &ends;
+            let ended = rest.is_empty() && last_line(one) == last_line(other);
+            return Ok(Some(if ended { trust } else { Trust::Torn }));
+        }
+        trust = trust.min(joint(&last, &piece));
+        told.push_str(&piece);
+        let [older, newer] = &mut ends;
+        std::mem::swap(older, newer);
+        newer.clone_from(&piece);
+        last = piece;
+        std::mem::swap(ahead, behind);
+    }
+}
+
+/// One opening of the list.
+struct Reader<R> {
+    source: R,
+    /// The start of a line whose end comes with the next piece.
+    begun: Vec<u8>,
+}
+
+impl<R: Read + Seek> Reader<R> {
+    fn new(source: R) -> Self {
+        Self { source, begun: Vec::new() }
+    }
+
+    fn rewind(&mut self) -> io::Result<()> {
+        self.begun.clear();
+        self.source.rewind()
+    }
+
+    /// What the kernel tells next, in whole lines; empty at the end. `None` when it may not be
+    /// asked any more.
+    fn piece(
+        &mut self,
+        room: usize,
+        may_read: &mut impl FnMut() -> bool,
+    ) -> io::Result<Option<String>> {
+        let mut bytes = std::mem::take(&mut self.begun);
+        loop {
+            if !may_read() {
+                return Ok(None);
+            }
+            let begun = bytes.len();
+            bytes.resize(begun.saturating_add(room), 0);
+            let length = match self.source.read(bytes.get_mut(begun..).unwrap_or_default()) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    bytes.truncate(begun);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            bytes.truncate(begun.saturating_add(length));
+            // A line of which only a part is there is asked for to its end.
+            let end = bytes.iter().rposition(|byte| *byte == b'\n');
+            if let Some(end) = end {
+                self.begun = bytes.split_off(end.saturating_add(1));
+            } else if length > 0 {
+                continue;
+            }
+            return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+    }
+}
+
+/// The lines, as their numbers, which count positions, and the locks.
+fn locks(piece: &str) -> impl Iterator<Item = (&str, &str)> {
+    piece.lines().filter_map(|line| line.split_once(": "))
+}
+
+fn last_line(piece: &str) -> Option<&str> {
+    locks(piece).map(|(_, lock)| lock).last()
+}
+
+/// Whether something can have slid past two pieces that were told one after the other.
+fn joint(one: &str, other: &str) -> Trust {
+    let mut times: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    locks(one).for_each(|(_, lock)| times.entry(lock).or_default().0 += 1);
+    locks(other).for_each(|(_, lock)| times.entry(lock).or_default().1 += 1);
+    if times.values().any(|found| *found == (1, 1)) {
+        return Trust::Sure;
+    }
+    let numbered: BTreeMap<&str, &str> = locks(one).collect();
+    let mut same = locks(other)
+        .filter_map(|(number, lock)| numbered.get(number).map(|known| *known == lock))
+        .peekable();
+    if same.peek().is_some() && same.all(|same| same) { Trust::Likely } else { Trust::Torn }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    /// The kernel's list, told as the kernel tells it: a page at a time, by position.
+    #[derive(Clone, Default)]
+    struct Kernel(Rc<RefCell<Vec<String>>>);
+
+    type Meanwhile = Rc<RefCell<dyn FnMut(&mut Vec<String>)>>;
+
+    struct Opening {
+        kernel: Kernel,
+        next: usize,
+        left: Vec<u8>,
+        /// As much as is told at once; it grows with the longest line.
+        page: usize,
+        /// What happens to the list before each reading.
+        meanwhile: Meanwhile,
+    }
+
+    impl Read for Opening {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            (self.meanwhile.borrow_mut())(&mut self.kernel.0.borrow_mut());
+            let mut told = std::mem::take(&mut self.left);
+            let start = told.len();
+            while let Some(lock) = self.kernel.0.borrow().get(self.next) {
+                let line = format!("{}: {lock}\n", self.next + 1);
+                let full = told.len() - start + line.len() > self.page;
+                if (full && told.len() > start) || told.len() >= buffer.len() {
+                    break;
+                }
+                while line.len() > self.page {
+                    self.page *= 2;
+                }
+                told.extend(line.bytes());
+                self.next += 1;
+            }
+            let length = told.len().min(buffer.len());
+            self.left = told.split_off(length);
+            buffer[..length].copy_from_slice(&told);
+            Ok(length)
+        }
+    }
+
+    impl Seek for Opening {
+        fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+            assert_eq!(to, io::SeekFrom::Start(0));
+            self.next = 0;
+            self.left.clear();
+            Ok(0)
+        }
+    }
+
+    fn lock(number: usize) -> String {
+        format!("POSIX  ADVISORY  WRITE {number:05} 00:1a:{number:07} 0 EOF")
+    }
+
+    const HELD: &str = "FLOCK  ADVISORY  WRITE 4711 00:05:88 0 EOF";
+
+    fn list(before: usize, behind: usize) -> Vec<String> {
+        let mut list: Vec<String> = (0..before + behind).map(lock).collect();
+        list.insert(before, HELD.to_owned());
+        list
+    }
+
+    fn read_while(
+        list: Vec<String>,
+        meanwhile: impl FnMut(&mut Vec<String>) + 'static,
+        mut reads: usize,
+    ) -> Listing {
+        let kernel = Kernel(Rc::new(RefCell::new(list)));
+        let meanwhile: Meanwhile = Rc::new(RefCell::new(meanwhile));
+        let open = || {
+            let (kernel, meanwhile) = (kernel.clone(), Rc::clone(&meanwhile));
+            Ok(Opening { kernel, next: 0, left: Vec::new(), page: PAGE_BYTES, meanwhile })
+        };
+        let may_read = || {
+            reads = reads.saturating_sub(1);
+            reads > 0
+        };
+        read(open, may_read).unwrap()
+    }
+
+    #[rstest]
+    #[case::alone(0, 0)]
+    #[case::one_page(20, 20)]
+    #[case::just_a_page(35, 36)]
+    #[case::three_pages(100, 80)]
+    #[case::many_pages(1000, 1000)]
+    fn a_list_at_rest_is_whole(#[case] before: usize, #[case] behind: usize) {
+        let listing = read_while(list(before, behind), |_| (), usize::MAX);
+        assert!(listing.whole);
+        let all: std::collections::BTreeSet<&str> =
+            locks(&listing.text).map(|(_, lock)| lock).collect();
+        assert_eq!(all.len(), before + behind + 1);
+    }
+
+    /// Shared locks of one process on one file.
+    #[test]
+    fn a_list_of_equal_lines_is_whole_when_it_is_so_twice() {
+        let mut list = vec![lock(1); 500];
+        list.insert(250, HELD.to_owned());
+        let listing = read_while(list.clone(), |_| (), usize::MAX);
+        assert!(listing.whole && listing.text.contains(HELD));
+        // The locks before it go while it is read.
+        let mut time = 0;
+        let vanish = move |list: &mut Vec<String>| {
+            time += 1;
+            if time == 5 {
+                list.drain(..200);
+            }
+        };
+        assert!(read_while(list, vanish, usize::MAX).text.contains(HELD));
+    }
+
+    #[test]
+    fn an_empty_list_is_whole() {
+        assert_eq!(read_while(vec![], |_| (), 9), Listing { text: String::new(), whole: true });
+    }
+
+    #[test]
+    fn a_short_list_takes_two_readings() {
+        assert!(read_while(list(3, 3), |_| (), 3).whole);
+        assert!(!read_while(list(3, 3), |_| (), 2).whole);
+    }
+
+    #[test]
+    fn a_list_that_is_cut_off_is_not_whole() {
+        let listing = read_while(list(1000, 1000), |_| (), 20);
+        assert!(!listing.whole && !listing.text.contains(HELD));
+    }
+
+    /// A line longer than a page: a lock for which a hundred others wait.
+    #[test]
+    fn a_long_line_is_read_to_its_end() {
+        let mut list = list(30, 40);
+        list.insert(10, format!("FLOCK {}", "x".repeat(3 * PAGE_BYTES)));
+        let listing = read_while(list, |_| (), usize::MAX);
+        assert!(listing.whole && listing.text.contains(HELD));
+    }
+
+    /// All the locks before the one that is held go, at any one moment: it slides below where the
+    /// next reading starts.
+    #[test]
+    fn a_lock_that_slides_is_seen_or_the_list_is_not_whole() {
+        let mut torn = 0;
+        for at in 0..20 {
+            let mut time = 0;
+            let vanish = move |list: &mut Vec<String>| {
+                if time == at {
+                    list.retain(|lock| {
+                        lock == HELD || lock.as_str() > "POSIX  ADVISORY  WRITE 00149 ~"
+                    });
+                }
+                time += 1;
+            };
+            // No more than one reading after it, which could find it again at the front.
+            let listing = read_while(list(150, 20), vanish, at + 3);
+            assert!(!listing.whole || listing.text.contains(HELD), "{at}");
+            torn += usize::from(!listing.text.contains(HELD));
+        }
+        assert!(torn > 0, "no moment hides it, so nothing is tested");
+    }
+
+    proptest! {
+        /// Locks of others come and go between any two readings.
+        #[test]
+        fn what_is_held_all_the_while_is_in_every_whole_list(
+            before in 0..300_usize,
+            behind in 0..300_usize,
+            changes in proptest::collection::vec((any::<bool>(), 0..64_usize, 0..300_usize), 0..40),
+        ) {
+            let mut changes = changes.into_iter();
+            let mut fresh = 10_000;
+            let listing = read_while(list(before, behind), move |list| {
+                let Some((come, count, at)) = changes.next() else { return };
+                for _ in 0..count {
+                    if come {
+                        fresh += 1;
+                        list.insert(0, lock(fresh));
+                    } else if list.get(at).is_some_and(|lock| lock != HELD) {
+                        list.remove(at);
+                    }
+                }
+            }, usize::MAX);
+            prop_assert!(!listing.whole || listing.text.contains(HELD));
+        }
+    }
+}
