@@ -1,20 +1,23 @@
 //! From a client to a lease: at once, by waiting, or in two phases.
 
 use super::address::ServerAddress;
+use super::backoff::Backoff;
 use super::connection::Connection;
 use super::dialogue::{Grant, Place};
 use super::error::{ClientError, Refusal};
-use super::lease::{Beginning, Lease, RENEWALS_PER_LEASE};
+use super::lease::{Beginning, Lease, RENEWALS_PER_LEASE, is_passing};
 use super::settings::Settings;
 use super::shard::shard;
 use super::terms::{Key, Kind, TermError, Token};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// A grant that comes later than this was waited for.
 const PROMPT: Duration = Duration::from_millis(100);
+/// What stands for "wait for ever": the longest time every server can count (68 years).
+const FOR_EVER_S: u32 = i32::MAX.unsigned_abs();
 
 /// A client of one server, or of several that share the keys among them.
 ///
@@ -140,13 +143,76 @@ impl Claim {
         }
     }
 
+    /// Waits in line like [`Self::acquire`], and joins it again, at its end, when the server goes
+    /// away meanwhile: after a restart, or a broken connection. `told` hears each time why.
+    ///
+    /// Nothing when the time passes first. Without a time it waits for ever.
+    ///
+    /// # Errors
+    /// A refusal; a server that cannot be reached at first, or that is away when the time passes.
+    pub async fn acquire_persistently(
+        &self,
+        timeout_s: Option<u32>,
+        mut told: impl FnMut(&ClientError),
+    ) -> Result<Option<Lease>, ClientError> {
+        let mut line = Line::enter(timeout_s);
+        loop {
+            let error = match self.stand_in(&mut line).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(error) => error,
+            };
+            if line.was_left_by_force(&error) {
+                told(&error);
+            }
+            if !line.may_be_joined_after(&error) {
+                return Err(error);
+            }
+            if timeout_at(line.end, line.backoff.pause()).await.is_err() {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Once, from connecting to the grant.
+    async fn stand_in(&self, line: &mut Line) -> Result<Option<Lease>, ClientError> {
+        line.asked_at = None;
+        let mut connection = self.connect().await?;
+        // Who does not speak the protocol would else be taken for a long line.
+        connection.hear_of_it().await?;
+        if let Some(token) = line.unheard.take() {
+            // Granted on a connection that broke before the grant was sure: it is in our way.
+            match connection.release(&self.key, self.kind, &token).await {
+                Ok(()) | Err(ClientError::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let asked_at = Instant::now();
+        line.asked_at = Some(asked_at);
+        let timeout_s = line.left_s(asked_at);
+        match connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await? {
+            Some(grant) => {
+                let token = grant.token.clone();
+                let begun = self.begin(connection, grant, asked_at).await;
+                if begun.is_err() {
+                    line.unheard = Some(token);
+                }
+                begun.map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+
     /// Takes it and leaves it without a keeper: the token must be renewed and released by hand,
     /// and holds on only where the server does not release on disconnect. Waits until the server
     /// has seen the connection close.
     ///
     /// # Errors
     /// A refusal, or a server that cannot be reached.
-    pub async fn acquire_detached(&self, timeout_s: u32) -> Result<Option<Grant>, ClientError> {
+    pub async fn acquire_detached(
+        &self,
+        timeout_s: Option<u32>,
+    ) -> Result<Option<Grant>, ClientError> {
+        let timeout_s = timeout_s.unwrap_or(FOR_EVER_S);
         let mut connection = self.connect().await?;
         let grant = connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await?;
         connection.close().await;
@@ -213,6 +279,55 @@ impl Claim {
             grant,
             asked_at,
         }))
+    }
+}
+
+/// Somebody who waits for his turn, whatever becomes of his connections.
+struct Line {
+    end: Instant,
+    /// When the request was sent on the connection there is, if it was.
+    asked_at: Option<Instant>,
+    /// Whether he has been in the line for a while.
+    has_stood: bool,
+    unheard: Option<Token>,
+    backoff: Backoff,
+}
+
+impl Line {
+    fn enter(timeout_s: Option<u32>) -> Self {
+        let wait = Duration::from_secs(timeout_s.unwrap_or(FOR_EVER_S).into());
+        let end = Instant::now() + wait;
+        Self { end, asked_at: None, has_stood: false, unheard: None, backoff: Backoff::new() }
+    }
+
+    fn left_s(&self, now: Instant) -> u32 {
+        let left = self.end.saturating_duration_since(now);
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        u32::try_from(seconds).unwrap_or(FOR_EVER_S).min(FOR_EVER_S)
+    }
+
+    /// Whether the last attempt ended in the line, for somebody who had not left it before or who
+    /// had been in it for a while again. Who was turned away at once was not in it.
+    fn was_left_by_force(&mut self, error: &ClientError) -> bool {
+        let Some(asked_at) = self.asked_at else { return false };
+        if !is_passing(error) && !matches!(error, ClientError::Refused(Refusal::LeaseExpired)) {
+            return false;
+        }
+        let is_new = !self.has_stood || asked_at.elapsed() >= PROMPT;
+        if is_new {
+            self.has_stood = true;
+            self.backoff = Backoff::new();
+        }
+        is_new
+    }
+
+    fn may_be_joined_after(&self, error: &ClientError) -> bool {
+        // Others may have come back before us and fill the server for a moment.
+        let is_full = matches!(
+            error,
+            ClientError::Refused(Refusal::MaxLocks | Refusal::MaxWaiters | Refusal::LeaseExpired)
+        );
+        self.has_stood && (is_full || is_passing(error))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::address::ServerAddress;
 use super::dialogue::{self, Grant, Place, Request};
-use super::error::ClientError;
+use super::error::{ClientError, Refusal};
 use super::settings::Settings;
 use super::terms::{Key, Kind, Token};
 use super::transport::{self, Stream};
@@ -28,10 +28,11 @@ pub struct Connection {
     stream: BufReader<Box<dyn Stream>>,
     answer_limit: Duration,
     in_step: bool,
+    has_answered: bool,
 }
 
 impl Connection {
-    /// Connects and authenticates.
+    /// Connects, authenticates, and says who is there.
     ///
     /// # Errors
     /// [`ClientError::Connect`], or what `auth` answered.
@@ -41,10 +42,20 @@ impl Connection {
             stream: BufReader::new(stream),
             answer_limit: settings.answer_limit,
             in_step: true,
+            has_answered: false,
         };
         if let Some(token) = &settings.auth_token {
             let line = connection.exchange(&Request::Auth { token }, Duration::ZERO).await?;
             dialogue::done(&line)?;
+        }
+        if let Some(name) = &settings.name {
+            let line = connection.exchange(&Request::Name { name }, Duration::ZERO).await?;
+            match dialogue::done(&line) {
+                // Servers that know nothing of names say `error` and go on; one that ends has no
+                // use for them.
+                Ok(()) | Err(ClientError::Refused(Refusal::Error | Refusal::Draining)) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(connection)
     }
@@ -142,6 +153,17 @@ impl Connection {
         dialogue::stats(&line).map(str::to_owned)
     }
 
+    /// Makes sure that the other end has given an answer; which, does not matter.
+    pub(super) async fn hear_of_it(&mut self) -> Result<(), ClientError> {
+        if self.has_answered {
+            return Ok(());
+        }
+        match self.ping().await {
+            Ok(()) | Err(ClientError::Refused(Refusal::Error)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// For the answers from now on.
     pub(super) fn set_answer_limit(&mut self, limit: Duration) {
         self.answer_limit = limit;
@@ -185,6 +207,7 @@ impl Connection {
             .await
             .map_err(|_| ClientError::Silent)??;
         self.in_step = true;
+        self.has_answered = true;
         Ok(line)
     }
 

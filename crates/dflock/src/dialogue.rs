@@ -4,9 +4,13 @@
 use super::error::{ClientError, Refusal};
 use super::terms::{Key, Kind, Token};
 
+/// What of a name is sent.
+const MAX_NAME_BYTES: usize = 200;
+
 /// One request, three lines on the wire.
 pub(super) enum Request<'a> {
     Auth { token: &'a [u8] },
+    Name { name: &'a str },
     Ping,
     Stats,
     Acquire { key: &'a Key, kind: Kind, timeout_s: u32, ttl_s: Option<u32> },
@@ -20,6 +24,7 @@ impl Request<'_> {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Auth { token } => frame("auth", b"_", token),
+            Self::Name { name } => frame("name", b"_", one_line(name).as_bytes()),
             Self::Ping => frame("ping", b"_", b"_"),
             Self::Stats => frame("stats", b"_", b"_"),
             Self::Acquire { key, kind, timeout_s, ttl_s } => {
@@ -55,6 +60,18 @@ fn command(kind: Kind, lock: &'static str, semaphore: &'static str) -> &'static 
         Kind::Lock => lock,
         Kind::Semaphore(_) => semaphore,
     }
+}
+
+/// As much of a name as the line of a request has room for.
+fn one_line(name: &str) -> String {
+    let shown = name.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut bytes = 0;
+    shown
+        .take_while(|c| {
+            bytes += c.len_utf8();
+            bytes <= MAX_NAME_BYTES
+        })
+        .collect()
 }
 
 fn limit(kind: Kind) -> Option<u32> {

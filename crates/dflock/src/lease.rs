@@ -5,6 +5,7 @@
 //! request was sent, so the server's own clock is always later.
 
 use super::address::ServerAddress;
+use super::backoff::Backoff;
 use super::connection::Connection;
 use super::dialogue::Grant;
 use super::error::{ClientError, Refusal};
@@ -16,8 +17,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// Pause between two attempts to reach a server again.
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Renewals in one lease: two may fail before the end is near.
 pub(super) const RENEWALS_PER_LEASE: u32 = 3;
 
@@ -84,9 +83,9 @@ impl Lease {
         let (orders, inbox) = mpsc::channel(1);
         let (sender, state) = watch::channel(State::Held { until });
         let renewal_interval = claim.renewal_interval();
-        let renew_at = asked_at + renewal_interval;
-        let keeper = Keeper { claim, connection, inbox, state: sender, until, renew_at };
-        tokio::spawn(keeper.keep());
+        let ttl_s = grant.ttl_s;
+        let keeper = Keeper { claim, connection, state: sender, asked_at, ttl_s, until };
+        tokio::spawn(keeper.keep(inbox));
         Self { key, grant, renewal_interval, orders, state }
     }
 
@@ -120,7 +119,7 @@ impl Lease {
         self.renewal_interval
     }
 
-    /// Until when the lease is sure if no further renewal succeeds; nothing once it is lost.
+    /// Until when the lease is trusted if no further renewal succeeds; nothing once it is lost.
     #[must_use]
     pub fn held_until(&self) -> Option<std::time::Instant> {
         match *self.state.borrow() {
@@ -148,11 +147,12 @@ impl Lease {
         }
     }
 
-    /// Releases, and closes the connection.
+    /// Releases, and closes the connection; where that has broken, over another one, for at most
+    /// [`Settings::answer_limit`].
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when the lease was over already, or a connection that broke; then
-    /// the server releases the key when it notices, at the latest at the end of the lease.
+    /// [`ClientError::Refused`] when the lease was over already, or a server that cannot be
+    /// reached; it releases the key at the latest at the end of the lease.
     pub async fn release(self) -> Result<(), ClientError> {
         let (order, outcome) = oneshot::channel();
         if self.orders.send(order).await.is_err() {
@@ -187,39 +187,107 @@ impl Claimed {
     fn renewal_interval(&self) -> Duration {
         self.lasts(self.grant.ttl_s) / RENEWALS_PER_LEASE
     }
+
+    /// Opens connections, the first after a pause, until one of them renews the lease or is told
+    /// that there is none.
+    async fn look_for_it(&self, pause: Duration) -> Result<Anew, Loss> {
+        sleep(pause).await;
+        let mut backoff = Backoff::new();
+        loop {
+            let asked_at = Instant::now();
+            match self.ask_anew().await {
+                Ok((connection, ttl_s)) => return Ok(Anew { connection, asked_at, ttl_s }),
+                Err(ClientError::Refused(Refusal::Error | Refusal::LeaseExpired)) => {
+                    return Err(Loss::NotHeld);
+                }
+                Err(_) => backoff.pause().await,
+            }
+        }
+    }
+
+    async fn ask_anew(&self) -> Result<(Connection, u32), ClientError> {
+        let Self { settings, server, key, kind, grant } = self;
+        let mut connection = Connection::open(server, settings).await?;
+        let ttl_s = connection.renew(key, *kind, &grant.token, Some(grant.ttl_s)).await?;
+        Ok((connection, ttl_s))
+    }
+
+    /// After a connection that broke: it may have carried the release, so a token that holds
+    /// nothing is released.
+    async fn release_anew(&self) -> Result<(), ClientError> {
+        let mut backoff = Backoff::new();
+        loop {
+            let outcome = match Connection::open(&self.server, &self.settings).await {
+                Ok(mut connection) => {
+                    connection.release(&self.key, self.kind, &self.grant.token).await
+                }
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Err(ClientError::Refused(Refusal::Error)) => return Ok(()),
+                Err(error) if is_passing(&error) => backoff.pause().await,
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+/// A renewal on another connection.
+struct Anew {
+    connection: Connection,
+    asked_at: Instant,
+    ttl_s: u32,
+}
+
+/// Whether the same request may be answered on another connection: nobody said no.
+pub(super) fn is_passing(error: &ClientError) -> bool {
+    match error {
+        ClientError::Connect { .. }
+        | ClientError::Broken(_)
+        | ClientError::Silent
+        | ClientError::Refused(Refusal::Draining) => true,
+        ClientError::Term(_)
+        | ClientError::Refused(_)
+        | ClientError::Strange(_)
+        | ClientError::NoServer
+        | ClientError::Tls(_) => false,
+    }
 }
 
 struct Keeper {
     claim: Claimed,
     connection: Connection,
-    inbox: mpsc::Receiver<Order>,
     state: watch::Sender<State>,
+    /// When the grant, or its latest renewal that was answered, had not been sent yet.
+    asked_at: Instant,
+    /// How long the lease lasts from then.
+    ttl_s: u32,
     until: Instant,
-    renew_at: Instant,
-}
-
-enum Event {
-    Order(Option<Order>),
-    RenewalDue,
-    Broken,
 }
 
 impl Keeper {
-    async fn keep(mut self) {
+    /// Until the holder lets go. His order does not wait for a server that is being looked for.
+    async fn keep(mut self, mut inbox: mpsc::Receiver<Order>) {
         loop {
-            let event = tokio::select! {
-                order = self.inbox.recv() => Event::Order(order),
-                () = sleep_until(self.renew_at) => Event::RenewalDue,
-                () = self.connection.closed() => Event::Broken,
-            };
-            let outcome = match event {
-                Event::Order(order) => return self.let_go(order).await,
-                Event::RenewalDue => self.renew().await,
-                Event::Broken => self.reclaim().await,
+            let outcome = tokio::select! {
+                biased;
+                order = inbox.recv() => return self.let_go(order).await,
+                outcome = self.stay() => outcome,
             };
             if let Err(loss) = outcome {
-                return self.lose(loss).await;
+                return self.lose(loss, inbox).await;
             }
+        }
+    }
+
+    /// Waits until the lease must be renewed or the connection breaks, and keeps it through that.
+    async fn stay(&mut self) -> Result<(), Loss> {
+        let renew_at = self.asked_at + self.claim.renewal_interval();
+        tokio::select! {
+            // First: what a server says unasked, before it hangs up, is no answer to a renewal.
+            biased;
+            () = self.connection.closed() => self.reclaim().await,
+            () = sleep_until(renew_at) => self.renew().await,
         }
     }
 
@@ -230,63 +298,75 @@ impl Keeper {
     }
 
     /// Asks on the connection that holds the lease. As long as the server may still hear of us
-    /// there, it has no reason to give the lease away, so the answer is awaited until then.
+    /// there, it has no reason to give the lease away, so the answer is awaited until then; and
+    /// after a while asked for on another one, in case only this one swallows what is sent.
     async fn renew(&mut self) -> Result<(), Loss> {
         let asked_at = Instant::now();
         let end = self.last_moment();
-        self.connection.set_answer_limit(end.saturating_duration_since(asked_at));
+        let left = end.saturating_duration_since(asked_at);
+        self.connection.set_answer_limit(left);
         let Claimed { key, kind, grant, .. } = &self.claim;
-        let asking = self.connection.renew(key, *kind, &grant.token, Some(grant.ttl_s));
-        match timeout_at(end, asking).await {
-            Ok(Ok(ttl_s)) => {
+        let answer = tokio::select! {
+            biased;
+            answer = self.connection.renew(key, *kind, &grant.token, Some(grant.ttl_s)) => answer,
+            anew = self.claim.look_for_it(left / RENEWALS_PER_LEASE) => {
+                return self.moved(anew);
+            }
+            () = sleep_until(end) => return Err(Loss::Unreachable),
+        };
+        match answer {
+            Ok(ttl_s) => {
                 self.renewed(asked_at, ttl_s);
                 Ok(())
             }
-            Ok(Err(ClientError::Refused(_))) => Err(Loss::NotHeld),
-            Ok(Err(ClientError::Silent)) | Err(_) => Err(Loss::Unreachable),
-            Ok(Err(_)) => self.reclaim().await,
+            Err(ClientError::Refused(Refusal::Error | Refusal::LeaseExpired)) => Err(Loss::NotHeld),
+            Err(ClientError::Silent) => Err(Loss::Unreachable),
+            Err(_) => self.reclaim().await,
         }
     }
 
-    /// Reaches the server anew and asks there whether the token still holds.
+    /// The connection is gone. Reaches the server anew and asks there whether the token still
+    /// holds, for as long as the lease may last.
     async fn reclaim(&mut self) -> Result<(), Loss> {
-        let reclaim = self.claim.settings.reclaim;
-        let end = self.last_moment().min(Instant::now() + reclaim);
-        loop {
-            let asked_at = Instant::now();
-            match timeout_at(end, self.ask_anew()).await {
-                Err(_) => return Err(Loss::Unreachable),
-                Ok(Ok((connection, ttl_s))) => {
-                    self.connection = connection;
-                    self.renewed(asked_at, ttl_s);
-                    return Ok(());
-                }
-                Ok(Err(ClientError::Refused(Refusal::Error | Refusal::LeaseExpired))) => {
-                    return Err(Loss::NotHeld);
-                }
-                Ok(Err(_)) => sleep(RETRY_PAUSE).await,
-            }
+        self.until = self.asked_at + Duration::from_secs(self.ttl_s.into());
+        self.state.send_replace(State::Held { until: self.until });
+        let last = self.last_moment();
+        let end = match self.claim.settings.reclaim {
+            Some(reclaim) => last.min(Instant::now() + reclaim),
+            None => last,
+        };
+        match timeout_at(end, self.claim.look_for_it(Duration::ZERO)).await {
+            Ok(anew) => self.moved(anew),
+            Err(_) => Err(Loss::Unreachable),
         }
     }
 
-    async fn ask_anew(&self) -> Result<(Connection, u32), ClientError> {
-        let Claimed { settings, server, key, kind, grant } = &self.claim;
-        let mut connection = Connection::open(server, settings).await?;
-        let ttl_s = connection.renew(key, *kind, &grant.token, Some(grant.ttl_s)).await?;
-        Ok((connection, ttl_s))
+    fn moved(&mut self, anew: Result<Anew, Loss>) -> Result<(), Loss> {
+        let Anew { connection, asked_at, ttl_s } = anew?;
+        self.connection = connection;
+        self.renewed(asked_at, ttl_s);
+        Ok(())
     }
 
     fn renewed(&mut self, asked_at: Instant, ttl_s: u32) {
+        (self.asked_at, self.ttl_s) = (asked_at, ttl_s);
         self.until = asked_at + self.claim.lasts(ttl_s);
-        self.renew_at = asked_at + self.claim.renewal_interval();
         self.state.send_replace(State::Held { until: self.until });
     }
 
     /// Releases on the holder's order, or because the holder dropped the lease.
-    async fn let_go(mut self, order: Option<Order>) {
-        self.connection.set_answer_limit(self.claim.settings.answer_limit);
-        let Claimed { key, kind, grant, .. } = &self.claim;
-        let outcome = self.connection.release(key, *kind, &grant.token).await;
+    async fn let_go(self, order: Option<Order>) {
+        let Self { claim, mut connection, .. } = self;
+        let limit = claim.settings.answer_limit;
+        let end = Instant::now() + limit;
+        connection.set_answer_limit(limit / RENEWALS_PER_LEASE);
+        let mut outcome = connection.release(&claim.key, claim.kind, &claim.grant.token).await;
+        if outcome.as_ref().is_err_and(is_passing) {
+            drop(connection);
+            if let Ok(second) = timeout_at(end, claim.release_anew()).await {
+                outcome = second;
+            }
+        }
         if let Some(order) = order {
             // The holder may have given up waiting; then nobody wants to know.
             let _ = order.send(outcome);
@@ -296,8 +376,8 @@ impl Keeper {
     /// Tells the holder, and refuses a release that comes later. The connection stays open until
     /// the holder has let go: a server that wakes up would give the lock away when it closes, and
     /// until the end of the lease the holder may still be busy with stopping.
-    async fn lose(self, loss: Loss) {
-        let Self { connection, mut inbox, state, .. } = self;
+    async fn lose(self, loss: Loss, mut inbox: mpsc::Receiver<Order>) {
+        let Self { connection, state, .. } = self;
         state.send_replace(State::Lost(loss));
         let order = inbox.recv().await;
         drop(connection);

@@ -25,12 +25,18 @@
 //!
 //! # What happens when the connection breaks
 //!
-//! A server with auto-release (the default) gives everything away that the connection held. So the
-//! keeper of a [`Lease`] reaches the server again at once and asks, by renewing, whether the token
-//! still holds. The answer decides: it goes on, or the holder is told [`Loss::NotHeld`]. If no
-//! answer comes within [`Settings::reclaim`], the lease counts as lost ([`Loss::Unreachable`]).
-//! A connection that stands but stays silent is waited for until the lease ends, or until the server
-//! would hang up on a client it has not heard of ([`Settings::read_timeout`]), and no longer.
+//! The keeper of a [`Lease`] reaches the server again at once and asks, by renewing, whether the
+//! token still holds. The answer decides: it goes on, or the holder is told [`Loss::NotHeld`]. It
+//! tries for [`Settings::reclaim`], and no longer than the lease lasts less [`Settings::margin`];
+//! then the lease counts as lost ([`Loss::Unreachable`]). A connection that stands but stays silent
+//! is waited for until the lease ends, or until the server would hang up on a client it has not
+//! heard of ([`Settings::read_timeout`]), and no longer; meanwhile another one is tried beside it.
+//!
+//! Whether anybody else can have the key in that time is for the server's settings to say. One with
+//! `--auto-release-on-disconnect=false`, or with a `--disconnect-grace` at least as long as the
+//! lease, keeps it: nobody else has it before the holder was told. (So must it over a restart, by
+//! `--state-dir`.) With the default settings a server gives everything away the moment it sees the
+//! connection break, and two may believe to hold the key until this one has reached it again.
 //!
 //! No lease protects against a holder that stops for longer than its lease (a paused machine, a
 //! blocked runtime): it may wake and write before it learns that the lease is over. Storage that
@@ -42,6 +48,7 @@
 //! wants leases in a program of their own takes neither.
 
 mod address;
+mod backoff;
 mod claim;
 mod connection;
 mod dialogue;

@@ -12,6 +12,9 @@ pub struct Settings {
     pub servers: Vec<ServerAddress>,
     /// Sent with `auth` first on every connection.
     pub auth_token: Option<Vec<u8>>,
+    /// Who this is, for the people who look at the server: host, process, purpose. At most 200 bytes
+    /// of it are sent.
+    pub name: Option<String>,
     /// TLS to all servers, or none.
     pub tls: Option<Tls>,
     /// How long connecting may take, name look-up and TLS included. 10 s.
@@ -21,13 +24,15 @@ pub struct Settings {
     /// The server's read timeout: how long it lets a connection be silent before it closes it, and,
     /// with auto-release on, gives away what the connection held, however long the lease. 23 s, as
     /// servers have it unless told otherwise. Renewals and pings come three times in it; and when a
-    /// network swallows them, the lease counts as over when it has passed.
+    /// network swallows them, the lease counts as over when it has passed. Where the server keeps
+    /// what it hears nothing of (auto-release off, or a grace), it may be as long as the lease.
     pub read_timeout: Duration,
     /// After a broken connection: how long to try to reach the server again with the token before
-    /// the lease counts as lost, though never beyond its end. 1 s. A server with auto-release on
-    /// (the default) gives the lock away when the connection breaks, so every moment of trying is
-    /// a moment in which somebody else may hold it; where auto-release is off, longer is safe.
-    pub reclaim: Duration,
+    /// the lease counts as lost. Nothing: as long as the lease lasts, less the margin; it is never
+    /// tried for longer. A server with auto-release on and no grace (the default) gives the lock
+    /// away when the connection breaks, so every moment of trying is a moment in which somebody
+    /// else may hold it; there a short time may be better.
+    pub reclaim: Option<Duration>,
     /// How long before the end of a lease that could not be renewed the holder is told; at most a
     /// third of the lease, or of the read timeout, counts. Zero.
     pub margin: Duration,
@@ -38,11 +43,12 @@ impl Default for Settings {
         Self {
             servers: vec![ServerAddress::local_default()],
             auth_token: None,
+            name: None,
             tls: None,
             connect_limit: Duration::from_secs(10),
             answer_limit: Duration::from_secs(10),
             read_timeout: Duration::from_secs(23),
-            reclaim: Duration::from_secs(1),
+            reclaim: None,
             margin: Duration::ZERO,
         }
     }

@@ -22,6 +22,9 @@ mod library;
 #[path = "client/loss.rs"]
 mod loss;
 #[cfg(test)]
+#[path = "client/proxy.rs"]
+mod proxy;
+#[cfg(test)]
 #[path = "client/python.rs"]
 mod python;
 #[cfg(test)]

@@ -119,7 +119,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__acquire)
-            opts="-t -s -h --timeout --ttl --limit --hold --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-t -s -h --timeout --ttl --limit --name --hold --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -138,6 +138,10 @@ _dflock() {
                     return 0
                     ;;
                 --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -591,7 +595,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__run)
-            opts="-t -E -s -h --timeout --ttl --limit --grace --busy-exit-code --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-t -E -s -h --timeout --ttl --limit --name --grace --reclaim --hold-for --busy-exit-code --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -613,7 +617,19 @@ _dflock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --grace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reclaim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hold-for)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -46,7 +46,10 @@ complete -c dflock -n "__fish_dflock_needs_command" -f -a "help" -d 'Print this 
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s t -l timeout -d 'Seconds to wait in line. 0: do not wait. Not given: wait for ever' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l ttl -d 'Length of the lease in seconds, instead of the server\'s default' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l limit -d 'A semaphore of this many slots instead of a lock' -r
-complete -c dflock -n "__fish_dflock_using_subcommand run" -l grace -d 'Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts, so that the command is gone before somebody else has the lock' -r
+complete -c dflock -n "__fish_dflock_using_subcommand run" -l name -d 'What `dflock stats --long` and the server\'s page call us, instead of user, host, process id and the command without its arguments' -r
+complete -c dflock -n "__fish_dflock_using_subcommand run" -l grace -d 'Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts. When the server cannot be reached, the command is told so long before the lease ends, so that it is gone by then' -r
+complete -c dflock -n "__fish_dflock_using_subcommand run" -l reclaim -d 'Seconds to look for the server after the connection broke. Not given: as long as the lease lasts, less --grace. A server with its default settings has given the lock away by then' -r
+complete -c dflock -n "__fish_dflock_using_subcommand run" -l hold-for -d 'Hold the lock for at least so many seconds, also when the command ends sooner: for a job that several hosts start at about the same time, and one is to do' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s E -l busy-exit-code -d 'Exit code for busy and timed out, to tell them from the command\'s own' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
@@ -60,6 +63,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand run" -s h -l help -d 'Prin
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -s t -l timeout -d 'Seconds to wait in line. 0: do not wait. Not given: wait for ever' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l ttl -d 'Length of the lease in seconds, instead of the server\'s default' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l limit -d 'A semaphore of this many slots instead of a lock' -r
+complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l name -d 'What `dflock stats --long` and the server\'s page call us, instead of user, host, process id and the command without its arguments' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F

@@ -43,7 +43,10 @@ _arguments "${_arguments_options[@]}" : \
 '--timeout=[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
 '--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
 '--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
-'--grace=[Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts, so that the command is gone before somebody else has the lock]:S:_default' \
+'--name=[What \`dflock stats --long\` and the server'\''s page call us, instead of user, host, process id and the command without its arguments]:TEXT:_default' \
+'--grace=[Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts. When the server cannot be reached, the command is told so long before the lease ends, so that it is gone by then]:S:_default' \
+'--reclaim=[Seconds to look for the server after the connection broke. Not given\: as long as the lease lasts, less --grace. A server with its default settings has given the lock away by then]:S:_default' \
+'--hold-for=[Hold the lock for at least so many seconds, also when the command ends sooner\: for a job that several hosts start at about the same time, and one is to do]:S:_default' \
 '-E+[Exit code for busy and timed out, to tell them from the command'\''s own]:N:_default' \
 '--busy-exit-code=[Exit code for busy and timed out, to tell them from the command'\''s own]:N:_default' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
@@ -67,6 +70,7 @@ _arguments "${_arguments_options[@]}" : \
 '--timeout=[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
 '--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
 '--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
+'--name=[What \`dflock stats --long\` and the server'\''s page call us, instead of user, host, process id and the command without its arguments]:TEXT:_default' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \

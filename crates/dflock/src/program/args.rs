@@ -122,6 +122,10 @@ pub(super) struct Claimed {
     /// A semaphore of this many slots instead of a lock.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit: Option<u32>,
+    /// What `dflock stats --long` and the server's page call us, instead of user, host, process id
+    /// and the command without its arguments.
+    #[arg(long, value_name = "TEXT")]
+    pub(super) name: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -129,9 +133,18 @@ pub(super) struct Run {
     #[command(flatten)]
     pub(super) claimed: Claimed,
     /// Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of
-    /// --read-timeout, counts, so that the command is gone before somebody else has the lock.
+    /// --read-timeout, counts. When the server cannot be reached, the command is told so long
+    /// before the lease ends, so that it is gone by then.
     #[arg(long, value_name = "S", default_value = "5")]
     pub(super) grace: u32,
+    /// Seconds to look for the server after the connection broke. Not given: as long as the lease
+    /// lasts, less --grace. A server with its default settings has given the lock away by then.
+    #[arg(long, value_name = "S")]
+    pub(super) reclaim: Option<u32>,
+    /// Hold the lock for at least so many seconds, also when the command ends sooner: for a job that
+    /// several hosts start at about the same time, and one is to do.
+    #[arg(long, value_name = "S")]
+    pub(super) hold_for: Option<u32>,
     /// Exit code for busy and timed out, to tell them from the command's own.
     #[arg(long, short = 'E', value_name = "N")]
     pub(super) busy_exit_code: Option<u8>,

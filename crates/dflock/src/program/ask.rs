@@ -3,16 +3,13 @@
 use super::args::{Acquire, Bench, Claimed, Held, Reach, Renew};
 use super::outcome::Failure;
 use super::signals::{ENDING, Signals};
-use super::{complain, print, print_all, reach};
+use super::{complain, mention, print, print_all, reach};
 use crate::load::{Keys, Length, Plan};
 use crate::{Claim, Client, ClientError, Grant, Key, Lease, Refusal, ServerAddress, Token};
 use serde_json::{Value, json};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
-
-/// What stands for "wait for ever": the longest time every server can count (68 years).
-const FOR_EVER_S: u32 = i32::MAX.unsigned_abs();
 
 pub(super) fn claim(claimed: &Claimed, client: &Client) -> Result<Claim, Failure> {
     let key = claimed.key.clone().into_vec();
@@ -26,8 +23,17 @@ pub(super) fn claim(claimed: &Claimed, client: &Client) -> Result<Claim, Failure
     })
 }
 
-pub(super) fn timeout_s(claimed: &Claimed) -> u32 {
-    claimed.timeout.unwrap_or(FOR_EVER_S)
+/// Waits for it, through whatever becomes of the server meanwhile. Nothing: not granted in time.
+pub(super) async fn lease(
+    claimed: &Claimed,
+    client: &Client,
+    json: bool,
+) -> Result<Option<Lease>, Failure> {
+    let claim = claim(claimed, client)?;
+    let told = |error: &ClientError| {
+        mention(&format!("{error}; waiting for the server to join the line again"), json);
+    };
+    Ok(claim.acquire_persistently(claimed.timeout, told).await?)
 }
 
 /// Busy or timed out: not getting it without and after waiting.
@@ -37,9 +43,8 @@ pub(super) fn not_granted(claimed: &Claimed) -> Failure {
 
 pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> Result<(), Failure> {
     let claimed = &acquire.claimed;
-    let claim = claim(claimed, client)?;
     if acquire.hold {
-        let lease = claim.acquire(timeout_s(claimed)).await?;
+        let lease = lease(claimed, client, json).await?;
         let lease = lease.ok_or_else(|| not_granted(claimed))?;
         let signals = Signals::catch(&ENDING).map_err(|error| Failure::System("signals", error))?;
         let grant = Grant { token: lease.token().clone(), ttl_s: lease.ttl_s() };
@@ -49,7 +54,8 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> R
         }
         return hold(lease, signals).await;
     }
-    let grant = claim.acquire_detached(timeout_s(claimed)).await?;
+    let claim = claim(claimed, client)?;
+    let grant = claim.acquire_detached(claimed.timeout).await?;
     let grant = grant.ok_or_else(|| not_granted(claimed))?;
     // The server has seen the connection close. Only it knows whether it let the lock go then.
     let claim = claim.ttl_s(grant.ttl_s)?;
@@ -101,7 +107,7 @@ async fn end_of_input() {
 pub(super) async fn release(held: &Held, client: &Client, json: bool) -> Result<(), Failure> {
     let (key, token) = named(held)?;
     client.lock(key.as_bytes())?.release(&token).await?;
-    if json { print(b"{\"released\":true}\n") } else { Ok(()) }
+    if json { print("{\"released\":true}\n") } else { Ok(()) }
 }
 
 pub(super) async fn renew(renew: &Renew, client: &Client, json: bool) -> Result<(), Failure> {
@@ -112,7 +118,7 @@ pub(super) async fn renew(renew: &Renew, client: &Client, json: bool) -> Result<
     }
     let ttl_s = claim.renew(&token).await?;
     let text = if json { json!({ "ttl_s": ttl_s }).to_string() } else { ttl_s.to_string() };
-    print(format!("{text}\n").as_bytes())
+    print(&format!("{text}\n"))
 }
 
 fn named(held: &Held) -> Result<(Key, Token), Failure> {
@@ -156,7 +162,7 @@ impl<T> Answers<T> {
 
     fn show(self, text: &str) -> Result<(), Failure> {
         if !self.rows.is_empty() {
-            print(text.as_bytes())?;
+            print(text)?;
         }
         self.failure.map_or(Ok(()), Err)
     }
@@ -254,7 +260,7 @@ pub(super) fn bench(bench: &Bench, reach: &Reach, json: bool) -> Result<u8, Fail
     plan.check().map_err(|error| Failure::Usage(error.to_string()))?;
     let report = crate::load::run(&plan).map_err(load_failure(server))?;
     let text = if json { format!("{}\n", report.to_json()) } else { report.to_string() };
-    print(text.as_bytes())?;
+    print(&text)?;
     Ok(u8::from(report.overlaps > 0))
 }
 

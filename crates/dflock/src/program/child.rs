@@ -14,11 +14,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use wrapcmd::exit;
 
 /// The first argument of the step between; no subcommand has this name.
 const STEP_WORD: &str = "become-command-of";
-const NOT_FOUND: u8 = 127;
-const NOT_EXECUTABLE: u8 = 126;
 /// The parent is gone already: what KILL would have given.
 const ORPHANED: u8 = 137;
 
@@ -78,9 +77,7 @@ impl Child {
             Ok(WaitStatus::Exited(_, code)) => {
                 Change::Ended(u8::try_from(code & 0xff).unwrap_or(1))
             }
-            Ok(WaitStatus::Signaled(_, signal, _)) => {
-                Change::Ended(u8::try_from(128 + signal as i32).unwrap_or(128))
-            }
+            Ok(WaitStatus::Signaled(_, signal, _)) => Change::Ended(exit::by_signal(signal as i32)),
             Ok(WaitStatus::Stopped(_, signal)) => Change::Stopped(signal),
             Ok(_) | Err(_) => Change::Nothing,
         }
@@ -102,5 +99,9 @@ pub(super) fn become_command() -> Option<u8> {
     let name = arguments.next()?;
     let error = Command::new(&name).args(arguments).exec();
     let _ = writeln!(io::stderr(), "dflock: {}: {error}", name.to_string_lossy());
-    Some(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
+    Some(if error.kind() == io::ErrorKind::NotFound {
+        exit::NOT_FOUND
+    } else {
+        exit::NOT_EXECUTABLE
+    })
 }

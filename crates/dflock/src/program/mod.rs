@@ -5,6 +5,7 @@
 mod args;
 mod ask;
 mod child;
+mod name;
 mod outcome;
 mod reach;
 mod run;
@@ -16,6 +17,7 @@ use clap::{CommandFactory, Parser};
 use outcome::Failure;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Exit code for arguments that cannot be read (sysexits.h, EX_USAGE).
 const USAGE: u8 = 64;
@@ -54,7 +56,7 @@ fn show(error: &clap::Error) -> u8 {
         let _ = error.print();
         return USAGE;
     }
-    match print(error.to_string().as_bytes()) {
+    match print(&error.to_string()) {
         Ok(()) => 0,
         Err(failure) => {
             complain(&failure, false);
@@ -69,7 +71,7 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "dflock", &mut script);
-            print(&script)?;
+            print(&String::from_utf8_lossy(&script))?;
             Ok(0)
         }
         Command::Bench(bench) => ask::bench(&bench, &reach, json),
@@ -98,9 +100,12 @@ async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u
     match command {
         Command::Run(run) => {
             settings.margin = run::margin(&run);
+            settings.reclaim = run.reclaim.map(|s| Duration::from_secs(s.into()));
+            settings.name = Some(named(&run.claimed, &name::of_command(&run.command)));
             return run::run(&run, reach::client(settings)?, json).await;
         }
         Command::Acquire(acquire) => {
+            settings.name = Some(named(&acquire.claimed, "dflock acquire"));
             ask::acquire(&acquire, &reach::client(settings)?, json).await?
         }
         Command::Release(held) => ask::release(&held, &reach::client(settings)?, json).await?,
@@ -112,12 +117,13 @@ async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u
     Ok(0)
 }
 
+fn named(claimed: &args::Claimed, command: &str) -> String {
+    claimed.name.clone().unwrap_or_else(|| name::of_this_process(command))
+}
+
 /// Writes to standard output; a reader that went away is no failure.
-fn print(bytes: &[u8]) -> Result<(), Failure> {
-    match print_all(bytes) {
-        Err(Failure::System(_, error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome,
-    }
+fn print(text: &str) -> Result<(), Failure> {
+    wrapcmd::print(text).map_err(|error| Failure::System("standard output", error))
 }
 
 /// Writes to standard output what somebody must read.
@@ -125,6 +131,13 @@ fn print_all(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     let written = output.write_all(bytes).and_then(|()| output.flush());
     written.map_err(|error| Failure::System("standard output", error))
+}
+
+/// Says on standard error what is not the end of it.
+fn mention(text: &str, json: bool) {
+    if !json {
+        let _ = writeln!(io::stderr(), "dflock: {text}");
+    }
 }
 
 fn complain(failure: &Failure, json: bool) {

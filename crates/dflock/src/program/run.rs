@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, raise};
 use std::ffi::OsString;
 use std::future::pending;
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 /// What is heard while the command runs. All but SIGCHLD and SIGCONT are passed on.
 const HEARD: [Signal; 9] = [
@@ -46,12 +46,12 @@ fn grace(run: &Run, lease: &Lease) -> Duration {
 pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Failure> {
     // Until the lock is ours, signals end this process as they end any other, and the place in
     // the line with it.
-    let claim = ask::claim(&run.claimed, &client)?;
     let lease = tokio::select! {
-        lease = claim.acquire(ask::timeout_s(&run.claimed)) => lease?,
+        lease = ask::lease(&run.claimed, &client, json) => lease?,
         code = told_to_end_as_process_1() => return code,
     };
     let Some(lease) = lease else { return not_granted(run, json) };
+    let granted_at = Instant::now();
     let signals = match Signals::catch(&HEARD) {
         Ok(signals) => signals,
         Err(error) => return give_up(lease, Failure::System("signals", error)).await,
@@ -59,8 +59,10 @@ pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Fai
     match start(run, &lease) {
         Ok(child) => {
             let grace = grace(run, &lease);
+            let hold_until = run.hold_for.map(|s| granted_at + Duration::from_secs(s.into()));
             let (terminal, is_on_stage) = (Terminal::controlling(), !in_pipeline());
-            Held { lease, child, terminal, is_on_stage, signals, grace }.see_through(json).await
+            let held = Held { lease, child, terminal, is_on_stage, signals, grace, hold_until };
+            held.see_through(json).await
         }
         Err(failure) => give_up(lease, failure).await,
     }
@@ -73,7 +75,7 @@ async fn told_to_end_as_process_1() -> Result<u8, Failure> {
     }
     let mut signals = Signals::catch(&ENDING).map_err(|error| Failure::System("signals", error))?;
     let signal = signals.next().await;
-    Ok(u8::try_from(128 + signal as i32).unwrap_or(128))
+    Ok(wrapcmd::exit::by_signal(signal as i32))
 }
 
 /// Nothing was started: what went wrong matters more than whether the release went well.
@@ -112,6 +114,8 @@ struct Held {
     is_on_stage: bool,
     signals: Signals,
     grace: Duration,
+    /// The lock is to be held until then, even if the command ends sooner.
+    hold_until: Option<Instant>,
 }
 
 impl Held {
@@ -130,6 +134,7 @@ impl Held {
             }
             Ok(code) => {
                 self.terminal.take_back(self.child.group());
+                self.linger().await;
                 if let Err(error) = self.lease.release().await {
                     complain(&Failure::Client(error), json);
                 }
@@ -150,6 +155,18 @@ impl Held {
                 biased;
                 loss = self.lease.lost() => return Err(loss),
                 signal = self.signals.next() => self.pass_on(signal),
+            }
+        }
+    }
+
+    /// Holds on without the command, until the time has passed or somebody wants an end.
+    async fn linger(&mut self) {
+        let Some(until) = self.hold_until else { return };
+        loop {
+            tokio::select! {
+                () = sleep_until(until.into()) => return,
+                _ = self.lease.lost() => return,
+                signal = self.signals.next() => if ENDING.contains(&signal) { return },
             }
         }
     }

@@ -19,8 +19,8 @@ pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
 impl Signals {
     /// Hears these signals from now on, as far as they were not ignored. SIGCHLD is always heard.
     pub(super) fn catch(signals: &[Signal]) -> io::Result<Self> {
-        let ignored = ignored();
-        let heard = signals.iter().filter(|&&it| it == Signal::SIGCHLD || !is_in(it, ignored));
+        let is_heard = |it: Signal| it == Signal::SIGCHLD || !wrapcmd::is_ignored(it);
+        let heard = signals.iter().filter(|&&it| is_heard(it));
         let streams = heard.map(|&it| Ok((it, signal(SignalKind::from_raw(it as i32))?)));
         streams.collect::<io::Result<_>>().map(Self)
     }
@@ -36,35 +36,5 @@ impl Signals {
             Poll::Pending
         })
         .await
-    }
-}
-
-/// The mask of ignored signals, bit n-1 for signal n (proc(5), `SigIgn`).
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
-fn is_in(signal: Signal, mask: u64) -> bool {
-    let bit = u32::try_from(signal as i32).ok().and_then(|number| number.checked_sub(1));
-    bit.and_then(|bit| mask.checked_shr(bit)).is_some_and(|rest| rest & 1 == 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_in;
-    use nix::sys::signal::Signal;
-    use rstest::rstest;
-
-    #[rstest]
-    #[case(Signal::SIGHUP, 0b1, true)]
-    #[case(Signal::SIGHUP, 0b10, false)]
-    #[case(Signal::SIGINT, 0b10, true)]
-    #[case(Signal::SIGTERM, 1 << 14, true)]
-    #[case(Signal::SIGTERM, !(1 << 14), false)]
-    #[case(Signal::SIGTERM, 0, false)]
-    fn bit_n_minus_one_is_signal_n(#[case] signal: Signal, #[case] mask: u64, #[case] is: bool) {
-        assert_eq!(is_in(signal, mask), is);
     }
 }

@@ -17,7 +17,7 @@ dflock run wanted --read-timeout 5 -- sleep 1000 & local=$!
 there dflock run held --ttl 1000 --read-timeout 5 -- sleep 1000 & held=$!
 shows() { dflock stats | grep -q "$1"; }
 until shows 'lock       held' && shows 'lock       wanted'; do sleep 0.05; done
-there dflock run wanted -- sleep 1000 & wanted=$!
+there dflock run wanted --timeout 50 -- sleep 1000 & wanted=$!
 until shows 'wanted .* 1 waiting'; do sleep 0.05; done
 ip link set near down
 # Its own address goes with the link.

@@ -3,15 +3,12 @@
 
 use crate::daemon::{Daemon, program, until};
 use crate::program::{LONG, PATH, Running, assert_free, bare, dflock, lives, run, start};
+use crate::proxy::Proxy;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use rstest::rstest;
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A command that says its pid and token, and ends only when it must: TERM does not move it.
 fn stubborn() -> String {
@@ -87,7 +84,8 @@ fn the_whole_group_goes() {
 #[test]
 fn the_server_is_killed() {
     let mut daemon = Daemon::start(&[]);
-    let (dflock, command) = held(&daemon, &["--ttl", LONG, "--grace", "1"], &stubborn());
+    let options = ["--ttl", LONG, "--grace", "1", "--reclaim", "1"];
+    let (dflock, command) = held(&daemon, &options, &stubborn());
     daemon.signal(Signal::SIGKILL);
     daemon.ended();
     assert_stopped(dflock, command, UNREACHABLE);
@@ -132,61 +130,16 @@ fn the_server_stands_still(#[case] wakes_early: bool) {
     }
 }
 
-/// A wire to a server that can be cut without either end noticing.
-struct Wire {
-    address: String,
-    is_cut: Arc<AtomicBool>,
-}
-
-impl Wire {
-    fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let is_cut = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&is_cut);
-        std::thread::spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                let far = TcpStream::connect(server).unwrap();
-                carry(near.try_clone().unwrap(), far.try_clone().unwrap(), Arc::clone(&seen));
-                carry(far, near, Arc::clone(&seen));
-            }
-        });
-        Self { address, is_cut }
-    }
-
-    fn cut(&self) {
-        self.is_cut.store(true, Ordering::SeqCst);
-    }
-}
-
-/// Carries bytes and their end one way, until the wire is cut: then nothing, not even the end.
-fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: Arc<AtomicBool>) {
-    std::thread::spawn(move || {
-        let mut piece = [0; 4096];
-        while let Ok(length @ 1..) = from.read(&mut piece) {
-            if !is_cut.load(Ordering::SeqCst) && to.write_all(&piece[..length]).is_err() {
-                break;
-            }
-        }
-        if is_cut.load(Ordering::SeqCst) {
-            // Whoever is at the other end must not learn that this one is gone.
-            std::mem::forget(to);
-        } else {
-            let _ = to.shutdown(Shutdown::Write);
-        }
-    });
-}
-
 /// A network that swallows everything. The server hears nothing, closes the connection when its read
 /// timeout is over, and gives the lock away although the lease would last: the command is gone by
 /// then.
 #[test]
 fn the_network_is_gone() {
     let daemon = Daemon::start(&["--read-timeout", "4"]);
-    let wire = Wire::to(daemon.address);
+    let wire = Proxy::to(daemon.address);
     let script = dawdling();
     let words = ["run", "k", "--ttl", LONG, "--read-timeout", "4", "--", "sh", "-c", &script];
-    let dflock = start(bare(&words).env("DFLOCK_SERVERS", &wire.address));
+    let dflock = start(bare(&words).env("DFLOCK_SERVERS", wire.address()));
     let command = dflock.command();
     let mut waiter = daemon.talk();
     waiter.say(b"l\nk\n1000\n");
@@ -268,6 +221,44 @@ fn the_connection_breaks_and_the_lease_holds() {
         renewals >= 2
     });
     assert_eq!(first, connections(), "the lease is the same");
+    dflock.end_input();
+    assert_eq!(dflock.end().code, 6);
+    assert_free(&daemon);
+}
+
+/// A server that comes back knows nothing of the line; who waited in it does.
+#[test]
+fn who_waits_comes_back_to_a_new_server() {
+    let mut daemon = Daemon::start(&[]);
+    let port = daemon.address.port().to_string();
+    let mut holder = daemon.talk();
+    holder.take("k", "0");
+    let waiting = start(&mut dflock(&daemon, &["run", "k", "--", "echo", "it ran"]));
+    daemon.until_stats("\"waiters\":1");
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    until("it says so", || waiting.complained().contains("join the line again"));
+    let next = Daemon::run(program().args(["--port", &port]));
+    let end = waiting.end();
+    assert_eq!((end.code, &*end.stdout), (0, "it ran\n"), "{end:?}");
+    assert_free(&next);
+}
+
+/// A connection that swallows everything is not waited for: another one renews beside it, and
+/// releases in the end.
+#[test]
+fn one_connection_is_gone_and_the_server_is_there() {
+    let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
+    let wire = Proxy::to(daemon.address);
+    let words = ["run", "k", "--ttl", "3", "--", "sh", "-c", "echo in; read x; exit 6"];
+    let mut command = bare(&words);
+    command.env("DFLOCK_SERVERS", wire.address()).stdin(Stdio::piped());
+    let mut dflock = start(&mut command);
+    dflock.lines(1);
+    wire.swallow_what_is_open();
+    let mut waiter = daemon.talk();
+    // Longer than the lease.
+    assert_eq!(waiter.ask("l", "k", "5"), "timeout");
     dflock.end_input();
     assert_eq!(dflock.end().code, 6);
     assert_free(&daemon);

@@ -220,17 +220,22 @@ fn a_full_server(#[case] options: &[&str], #[case] key: &str, #[case] words: &st
     assert!(end.stderr.contains(words), "{end:?}");
 }
 
-/// Who waits in line of a server that is told to end does not wait for ever, and runs nothing.
+/// Who waits in line of a server that is told to end is told so, looks for it as long as it may
+/// wait, and runs nothing.
 #[test]
 fn the_server_is_told_to_end() {
-    let daemon = Daemon::run(program().args(["--port", "0"]));
+    let mut daemon = Daemon::run(program().args(["--port", "0"]));
     let mut holder = daemon.talk();
     holder.take("k", "0");
-    let waiting = start(&mut dflock(&daemon, &["run", "k", "--", "echo", "it ran"]));
+    let words = ["run", "k", "--timeout", "4", "--", "echo", "it ran"];
+    let waiting = start(&mut dflock(&daemon, &words));
     daemon.until_stats("\"waiters\":1");
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.logged("draining");
+    drop(holder);
+    daemon.ended();
     let end = waiting.end();
     assert_eq!((end.code, &*end.stdout), (69, ""), "{end:?}");
     assert!(end.stderr.contains("the server is shutting down"), "{end:?}");
-    drop(holder);
+    assert!(end.stderr.contains("cannot connect to"), "{end:?}");
 }

@@ -190,12 +190,13 @@ fn who_waits_has_the_kernel_ask_for_the_server() {
     holder.take("k", "0");
     let waiting = start(&mut dflock(&daemon, &["run", "k", "--", "true"]));
     daemon.until_stats("\"waiters\":1");
-    let table =
-        run(Command::new("ss").args(["-tnopH", "dport", "=", &daemon.address.port().to_string()]));
-    let own = format!("pid={},", waiting.pid());
-    let line = table.stdout.lines().find(|line| line.contains(&own));
-    let line = line.unwrap_or_else(|| panic!("ss (package iproute2) shows no {own}: {table:?}"));
-    assert!(line.contains("timer:(keepalive,"), "{line}");
+    let (port, own) = (daemon.address.port().to_string(), format!("pid={},", waiting.pid()));
+    until("the keepalive timer runs (ss is of package iproute2)", || {
+        let table = run(Command::new("ss").args(["-tnopH", "dport", "=", &port]));
+        let line = table.stdout.lines().find(|line| line.contains(&own));
+        // Another timer, until the last request is acknowledged.
+        line.is_some_and(|line| line.contains("timer:(keepalive,"))
+    });
 }
 
 #[rstest]
@@ -322,4 +323,25 @@ fn the_inner_step_is_not_a_command() {
     let daemon = Daemon::start(&[]);
     let end = run(dflock(&daemon, &["run", "k", "--", "echo", "fine"]).arg0("another-name"));
     assert_eq!((end.code, &*end.stdout), (0, "fine\n"), "{end:?}");
+}
+
+/// The lock stays for the whole time, though the command ends at once and has its exit code.
+#[test]
+fn it_is_held_for_longer_than_the_command_runs() {
+    let daemon = Daemon::start(&[]);
+    let words = ["run", "k", "--ttl", "1", "--hold-for", LONG, "--", "sh", "-c", "echo in; exit 6"];
+    let dflock_ = start(&mut dflock(&daemon, &words));
+    dflock_.lines(1);
+    // Longer than the lease: it is renewed without the command.
+    let busy = run(&mut dflock(&daemon, &["run", "k", "--timeout", "2", "--", "true"]));
+    assert_eq!(busy.code, 75, "{busy:?}");
+    dflock_.signal(Signal::SIGTERM);
+    assert_eq!(dflock_.end().code, 6);
+    assert_free(&daemon);
+
+    let words = ["run", "k", "--hold-for", "1", "--", "true"];
+    let began = std::time::Instant::now();
+    assert_eq!(run(&mut dflock(&daemon, &words)).code, 0);
+    assert!(began.elapsed() >= std::time::Duration::from_secs(1));
+    assert_free(&daemon);
 }

@@ -1,0 +1,39 @@
+//! Pauses between attempts to reach a server again: short at first, so that a broken connection costs
+//! little, then longer, so that a thousand clients do not fall upon a server that is being started.
+
+use std::time::Duration;
+use tokio::time::sleep;
+
+const FIRST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The next pause; each is twice as long as the one before, up to a second.
+pub(super) struct Backoff(Duration);
+
+impl Backoff {
+    pub(super) fn new() -> Self {
+        Self(FIRST)
+    }
+
+    pub(super) async fn pause(&mut self) {
+        sleep(self.next()).await;
+    }
+
+    fn next(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = (pause * 2).min(LONGEST);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Backoff;
+
+    #[test]
+    fn pauses_grow_to_a_second_and_no_longer() {
+        let mut backoff = Backoff::new();
+        let pauses: Vec<u128> = (0..7).map(|_| backoff.next().as_millis()).collect();
+        assert_eq!(pauses, [50, 100, 200, 400, 800, 1000, 1000]);
+    }
+}

@@ -1,0 +1,35 @@
+//! What a holder calls itself towards the server, for people: user, host, process, command.
+
+use nix::unistd::{User, geteuid, gethostname, getpid};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// `alice@db1[4711] backup`. Never the arguments of the command: there may be secrets in them, and
+/// everybody who may look at the server reads this.
+pub(super) fn of_this_process(command: &str) -> String {
+    let uid = geteuid();
+    let user = User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |it| it.name);
+    let host = gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    format!("{user}@{host}[{}] {command}", getpid())
+}
+
+/// The name of a program without its directory.
+pub(super) fn of_command(command: &[OsString]) -> String {
+    let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    program.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_command;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(&["/usr/bin/mysqldump", "--password=secret"], "mysqldump")]
+    #[case(&["rsync"], "rsync")]
+    #[case(&[], "")]
+    fn a_command_is_named_without_its_arguments(#[case] command: &[&str], #[case] name: &str) {
+        let command: Vec<_> = command.iter().map(Into::into).collect();
+        assert_eq!(of_command(&command), name);
+    }
+}
