@@ -102,8 +102,8 @@ fn its_units_are_good() {
          echo verified
          systemctl is-enabled lfpd-unix.socket
          systemctl is-enabled lfpd.socket || echo tcp on demand
-         systemd-analyze security --offline=yes --threshold=15 lfpd-unix.service | tail -1
-         systemd-analyze security --offline=yes --threshold=20 lfpd@.service | tail -1",
+         systemd-analyze security --offline=yes --threshold=17 lfpd-unix.service | tail -1
+         systemd-analyze security --offline=yes --threshold=22 lfpd@.service | tail -1",
     );
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with("verified\nenabled\ndisabled\ntcp on demand\n"), "{said}");
@@ -142,15 +142,57 @@ fn it_works_where_it_is_installed() {
     assert_eq!(rest, [list, "code 69", "over TCP", "lfpd"], "{said}");
 }
 
-/// Nothing is left behind but the user, whose number must not be given to somebody else.
+/// In a directory where files are their owners', the service removes what a crashed program of
+/// another user left.
+#[test]
+fn it_takes_over_from_crashed_programs_of_others() {
+    let (said, code) = package().boot(
+        r#"
+        chmod 1777 /run/lock
+        setpriv --reuid=1234 --regid=1234 --clear-groups \
+            sh -c 'printf "%10d\n" 4000000 >/run/lock/LCK..ttyS0'
+        setpriv --reuid=65534 --regid=65534 --clear-groups lfp run /dev/ttyS0 -- echo taken over
+        "#,
+    );
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said, "taken over\n");
+}
+
+/// Nothing is left behind but the user, whose number must not be given to somebody else: no links
+/// to units that are gone, no right of the user's.
 #[test]
 fn it_goes_without_a_trace() {
     let (said, code) = package().run(
-        "dpkg --no-triggers --purge lfpd >/dev/null
+        "getfacl --omit-header --absolute-names /run/lock | grep ^user:lfpd
+         systemctl --quiet enable lfpd.socket
+         dpkg --no-triggers --purge lfpd >/dev/null
          find /etc /usr /run /var/lib/systemd -xdev -iname '*lfp*' -newer /packages
+         getfacl --omit-header --absolute-names /run/lock | grep ^user:lfpd || echo no right
          ls -d /run/lfpd 2>/dev/null || echo gone
          getent passwd lfpd | cut -d: -f1",
     );
     assert_eq!(code, Some(0), "{said}");
-    assert_eq!(said, "gone\nlfpd\n");
+    assert_eq!(said, "user:lfpd:rwx\nno right\ngone\nlfpd\n");
+}
+
+/// A removal masks the units; whoever installs the package again finds them as they were.
+#[test]
+fn it_comes_back_after_a_removal() {
+    let (said, code) = package().run(
+        "systemctl --quiet enable lfpd.socket
+         dpkg --no-triggers --remove lfpd >/dev/null 2>&1
+         systemctl is-enabled lfpd.socket lfpd-unix.socket || true
+         dpkg --no-triggers --install /packages/lfpd.deb >/dev/null 2>&1
+         systemctl is-enabled lfpd.socket lfpd-unix.socket",
+    );
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said, "masked\nmasked\nenabled\nenabled\n");
+}
+
+/// The same files and the same SOURCE_DATE_EPOCH make the same bytes, whenever that is done.
+#[test]
+fn it_is_made_the_same_twice() {
+    let first = std::fs::read(package().file()).unwrap();
+    let again = Package::made_again("lfpd", env!("CARGO_TARGET_TMPDIR"));
+    assert!(first == again, "the two packages differ");
 }

@@ -68,6 +68,25 @@ container=docker inside /lib/systemd/systemd --log-target=null >/dev/null 2>&1 |
 cat root/script.log
 "#;
 
+fn make(name: &str, options: &[&str], file: &Path, target: &Path) {
+    /// When it is said to be made (reproducible-builds.org, SOURCE_DATE_EPOCH).
+    const MADE: &str = "1763700000";
+    let tools = workspace().join("target/tools/bin");
+    let path = std::env::var("PATH").expect("a PATH");
+    let built = Command::new(env!("CARGO"))
+        .args(["deb", "--locked", "--package", name, "--output"])
+        .arg(file)
+        .args(options)
+        .current_dir(workspace())
+        .env("PATH", format!("{}:{path}", tools.display()))
+        .env("CARGO_TARGET_DIR", target)
+        .env("SOURCE_DATE_EPOCH", MADE)
+        .output()
+        .expect("cargo");
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "is cargo-deb installed? run .ci/install\n{said}");
+}
+
 impl Package {
     /// Builds the package of this name, a member of the workspace. `others` are members whose
     /// programs it has as well; `scratch` is the `CARGO_TARGET_TMPDIR` of the test.
@@ -79,8 +98,6 @@ impl Package {
         let scratch = Path::new(scratch);
         let target = scratch.parent().expect("the target directory");
         let file = scratch.join(format!("{name}.deb"));
-        let tools = workspace().join("target/tools/bin");
-        let path = std::env::var("PATH").expect("a PATH");
         if !others.is_empty() {
             let built = Command::new(env!("CARGO"))
                 .args(["build", "--release", "--locked"])
@@ -91,17 +108,23 @@ impl Package {
                 .expect("cargo");
             assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         }
-        let built = Command::new(env!("CARGO"))
-            .args(["deb", "--locked", "--package", name, "--output"])
-            .arg(&file)
-            .current_dir(workspace())
-            .env("PATH", format!("{}:{path}", tools.display()))
-            .env("CARGO_TARGET_DIR", target)
-            .output()
-            .expect("cargo");
-        let said = String::from_utf8_lossy(&built.stderr);
-        assert!(built.status.success(), "is cargo-deb installed? run .ci/install\n{said}");
+        make(name, &[], &file, target);
         Self { files: vec![file] }
+    }
+
+    /// Made once more, of the same programs, with files that are younger: its bytes.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn made_again(name: &str, scratch: &str) -> Vec<u8> {
+        let scratch = Path::new(scratch);
+        let file = scratch.join(format!("{name}-again.deb"));
+        let program = scratch.parent().expect("the target directory").join("release").join(name);
+        let program = std::fs::File::options().write(true).open(program).expect("the program");
+        program.set_modified(std::time::SystemTime::now()).expect("its time");
+        make(name, &["--no-build"], &file, scratch.parent().expect("the target directory"));
+        std::fs::read(&file).expect("the package")
     }
 
     /// Together with another one.
