@@ -8,8 +8,6 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
 
 use crate::draft::{self, Claim, Draft, Given, Published};
 use crate::error::{Error, Step};
@@ -132,16 +130,8 @@ impl Directory {
     /// # Errors
     /// [`Step::List`] with the system's reason.
     pub fn names(&self) -> Result<Vec<Name>, Error> {
-        let failed = |errno| Error::new(Step::List, ".", errno);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut listing =
-            nix::dir::Dir::openat(&self.handle, ".", flags, Mode::empty()).map_err(failed)?;
-        let mut names = Vec::new();
-        for entry in listing.iter() {
-            let entry = entry.map_err(failed)?;
-            names.extend(entry.file_name().to_str().ok().and_then(Name::new));
-        }
-        Ok(names)
+        let listed = sys::list(&self.handle).map_err(|errno| Error::new(Step::List, ".", errno))?;
+        Ok(listed.into_iter().filter_map(Name::new).collect())
     }
 
     /// Removes temporary files with this prefix whose maker is gone, once they are a minute old.

@@ -88,6 +88,17 @@ impl<'d> PrivateName<'d> {
         Ok(Self { directory, name, live: false })
     }
 
+    /// One that tells all who release this lock past a `flock(2)` of each other.
+    pub(crate) fn for_release(
+        directory: &'d Directory,
+        prefix: &str,
+        lock: &Name,
+    ) -> Result<Self, Errno> {
+        let name = temporary::for_release(prefix, Pid::this(), lock.as_str());
+        let name = Name::new(name).ok_or(Errno::EINVAL)?;
+        Ok(Self { directory, name, live: false })
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         self.name.as_str()
     }
@@ -120,8 +131,12 @@ impl Drop for PrivateName<'_> {
 impl<'d> Draft<'d> {
     /// Writes the claim to a temporary file, complete and with its final mode.
     pub(crate) fn new(directory: &'d Directory, claim: &Claim<'_>) -> Result<Self, Errno> {
-        let mut private = PrivateName::fresh(directory, claim.prefix)?;
-        let file = sys::create(directory, private.as_str(), mode(claim))?;
+        Self::under(PrivateName::fresh(directory, claim.prefix)?, claim)
+    }
+
+    /// The same under a certain private name.
+    pub(crate) fn under(mut private: PrivateName<'d>, claim: &Claim<'_>) -> Result<Self, Errno> {
+        let file = sys::create(private.directory, private.as_str(), mode(claim))?;
         private.keep_clean();
         let stat = fill(&file, claim)?;
         let (identity, modified) = (Identity::of(&stat), modified(&stat));

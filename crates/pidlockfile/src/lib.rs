@@ -70,6 +70,11 @@
 //!   is killed in between, the next breaker takes the lock of the dead and the one aside is
 //!   swept. (Try [`Directory::try_release`] for longer than breaking takes before a forced
 //!   release, and the second case needs a breaker stopped in mid-step as well.)
+//! * **Stopped in mid-step.** A forced [`Directory::release`] cannot tell a stranger who holds
+//!   `flock(2)` for ever from a process of ours that was stopped between its last look and its
+//!   removal of the same lock. When that goes on, it removes what has the name by then. Any number
+//!   of forced releases keep out of each other's way; one that was stopped for more than a minute
+//!   is not waited for.
 //! * **No exchange.** Where files cannot be exchanged (kernels before 3.15, NFS, systems other
 //!   than Linux), the name is vacant while a stale lock is broken. That lets a third party in
 //!   instead of the breaker, which is no harm; only if a blind breaker's fresh lock, or a

@@ -5,7 +5,7 @@
 //! name is never vacant while a stale lock is replaced; everybody comes to an end. What foreign
 //! programs can do is not "nothing", but it is exactly what `lib.rs` says.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use rstest::rstest;
 use crate::faults::{self, Fault, is_dead, under};
 use crate::schedule::{Beyond, Orders, Schedule};
 use crate::{
-    Breaking, Claim, Directory, Durability, Found, Judged, Name, Publication, Published,
+    Breaking, Claim, Directory, Durability, Found, Judged, Name, Publication, Published, Removal,
     Withdrawal, temporary,
 };
 
@@ -47,6 +47,8 @@ enum Role {
     Owner,
     /// The same, past any flock at once.
     OwnerByForce,
+    /// Holds `flock(2)` on the lock from the start, as anybody may who can read it.
+    Stranger,
     /// Removes what is stale, by the rules.
     Cleaner,
     /// Reads, removes what is stale by name, creates exclusively: most programs.
@@ -168,10 +170,16 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
             }
         }
         Role::OwnerByForce => {
-            if let Some(judged) = judge(world).filter(|judged| judged.content() == AGED) {
-                let _ = world.directory.release(&name(), judged, "t");
+            for _ in 0..3 {
+                let aged = judge(world).filter(|judged| judged.content() == AGED);
+                let Some(judged) = aged else { return };
+                if let Ok(Removal::Removed) = world.directory.release(&name(), judged, "t") {
+                    return;
+                }
             }
+            world.record.lock().unwrap().gave_up = true;
         }
+        Role::Stranger => {}
         Role::Cleaner => {
             if let Some(judged) = judge(world).filter(|judged| is_stale(judged.content())) {
                 let _ = world.directory.try_release(&name(), judged);
@@ -304,6 +312,10 @@ fn run(
         Publication::AlreadyThere => panic!("the name was free"),
     };
     let lock = scratch.path().join("lock");
+    let stranger = roles.contains(&Role::Stranger).then(|| File::open(&lock).unwrap());
+    if let Some(stranger) = &stranger {
+        crate::sys::lock_inode(stranger).unwrap();
+    }
     let world = Arc::new(World { lock, directory, record: Mutex::default() });
     let seen = Arc::clone(&world);
     let schedule = Schedule::new(roles.len(), script, beyond, Box::new(move || seen.look()));
@@ -468,6 +480,19 @@ fn a_forced_release_lets_nobody_in_beside_a_breaker(#[case] roles: &[Role], #[ca
         right(!record.two_holders, "two holders")?;
         right(!record.vacant_though_held, "vacant though held")?;
         right(record.gave_up || record.left.as_deref() != Some(LIVE), "left behind")?;
+        right(record.litter == 0, "litter")
+    });
+}
+
+/// However many release one lock past a stranger's flock, and whoever claims what they leave.
+#[rstest]
+#[case::two(&[Role::OwnerByForce, Role::OwnerByForce, Role::Keeper, Role::Keeper, Role::Stranger], 1)]
+#[case::three(&[Role::OwnerByForce, Role::OwnerByForce, Role::OwnerByForce, Role::Keeper, Role::Stranger], 1)]
+fn any_number_of_forced_releases_lets_one_in(#[case] roles: &[Role], #[case] bound: usize) {
+    in_every_order(roles, EVERYTHING, &[], bound, LOTS, |record| {
+        right(!record.two_holders, "two holders")?;
+        right(!record.displaced && !record.misplaced, "a holder's lock was moved or removed")?;
+        right(record.gave_up || record.left.as_deref() != Some(AGED), "left behind")?;
         right(record.litter == 0, "litter")
     });
 }

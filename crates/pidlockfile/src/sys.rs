@@ -172,6 +172,19 @@ pub(crate) fn open_directory(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     uninterrupted(|| nix::fcntl::open(path, flags, Mode::empty()))
 }
 
+/// The names in a directory, but for those that are no text.
+pub(crate) fn list(dir: impl AsFd) -> Result<Vec<String>, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    call("list", || {
+        let mut listing = nix::dir::Dir::openat(dir.as_fd(), ".", flags, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in listing.iter() {
+            names.extend(entry?.file_name().to_str().ok().map(str::to_owned));
+        }
+        Ok(names)
+    })
+}
+
 /// The error number inside a standard error.
 fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)

@@ -15,6 +15,30 @@ pub(crate) fn fresh(prefix: &str, maker: Pid) -> String {
     format!("{prefix}.{maker}.{random:0width$x}.tmp", width = RANDOM_DIGITS)
 }
 
+/// The same, in the name of a release of this lock past a `flock(2)`: half of what is random tells
+/// which lock it is.
+pub(crate) fn for_release(prefix: &str, maker: Pid, lock: &str) -> String {
+    let random = RandomState::new().build_hasher().finish() & u64::from(u32::MAX);
+    format!("{prefix}.{maker}.{mark:08x}{random:08x}.tmp", mark = mark(lock))
+}
+
+/// Who made this temporary file, if it may be one for a release of this lock. Two locks in some
+/// billions have the same mark.
+pub(crate) fn releaser(name: &str, lock: &str) -> Option<Pid> {
+    let rest = name.strip_suffix(".tmp")?;
+    let (rest, random) = rest.rsplit_once('.')?;
+    let (_, pid) = rest.rsplit_once('.')?;
+    let is_mark =
+        random.len() == RANDOM_DIGITS && random.starts_with(&format!("{:08x}", mark(lock)));
+    is_mark.then(|| Pid::parse(pid.as_bytes()).ok())?
+}
+
+/// The same in every process, unlike the hashes of the standard library: FNV-1a.
+fn mark(lock: &str) -> u32 {
+    lock.bytes()
+        .fold(0x811c_9dc5, |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
 /// Who made this temporary file, if it is one with that prefix.
 pub(crate) fn maker(name: &str, prefix: &str) -> Option<Pid> {
     let rest = name.strip_prefix(prefix)?.strip_prefix('.')?.strip_suffix(".tmp")?;
@@ -35,6 +59,15 @@ mod tests {
         let name = fresh("x.lock", Pid::this());
         assert_eq!(maker(&name, "x.lock"), Some(Pid::this()));
         assert_ne!(name, fresh("x.lock", Pid::this()));
+    }
+
+    #[test]
+    fn releases_of_one_lock_know_each_other() {
+        let name = for_release("x.lock", Pid::this(), "LCK..ttyS0");
+        assert_eq!(maker(&name, "x.lock"), Some(Pid::this()));
+        assert_eq!(releaser(&name, "LCK..ttyS0"), Some(Pid::this()));
+        assert_eq!(releaser(&name, "LCK..ttyS1"), None);
+        assert_eq!(mark("a"), 0xe40c_292c, "FNV-1a, by its authors' test vectors");
     }
 
     #[rstest]
