@@ -16,13 +16,17 @@ use crate::limits::{
     CONNECTIONS, CONNECTIONS_MAX, CONNECTIONS_PER_USER, IDLE_TIMEOUT, IDLE_TIMEOUT_MAX_SECS,
     VERSION_CHARS,
 };
-use crate::peer::Rule;
+use crate::peer::{Access, Rule};
 use crate::protocol::reply::Version;
 use crate::serve::address::{self, Address, Listener};
+use crate::serve::authority::Authority;
 use crate::serve::listen::{self, Settings, Stay};
 use crate::serve::{Service, stdio};
 use ttylock::device::os::{self, System};
 use ttylock::lock::table::{Places, Table};
+
+/// Where device nodes are.
+const DEV_DIR: &str = "/dev";
 
 /// Where records are kept unless an option says otherwise.
 const STATE_DIR: &str = "/run/lfpd";
@@ -80,6 +84,10 @@ struct Options {
     /// Let any client name any process, as the original server did
     #[arg(long)]
     trust_pid: bool,
+
+    /// Let processes that may not open a device lock it all the same
+    #[arg(long)]
+    anyone: bool,
 
     /// Log this and what is graver
     #[arg(long, value_name = "LEVEL", default_value = "info")]
@@ -149,6 +157,7 @@ impl Options {
             max_per_user: CONNECTIONS_PER_USER as u64,
             banner_version: Version::original(),
             trust_pid: false,
+            anyone: false,
             log_level: Severity::Info,
             log_facility: Facility::Daemon,
         }
@@ -157,7 +166,7 @@ impl Options {
     fn serve(self, descriptors: stdio::Descriptors) -> ExitCode {
         journal::catch_panics(self.log_facility, descriptors.standard_error);
         let journal = Journal::new(Destination::Syslog(self.log_facility), self.log_level);
-        let rule = if self.trust_pid { Rule::Any } else { Rule::Own };
+        let authority = self.authority();
         let idle_timeout = Duration::from_secs(self.idle_timeout);
         let version = self.banner_version.clone();
         let limit = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -174,7 +183,7 @@ impl Options {
             settings.stay = Stay::WhileNeeded;
         }
         let opened = open(&self.listen, &mut listeners);
-        let mut service = Service::new(version, rule, Table::new(self.places()), journal);
+        let mut service = Service::new(version, authority, Table::new(self.places()), journal);
         let served = match opened {
             Ok(()) if listeners.is_empty() => {
                 stdio::serve(&mut service, descriptors, idle_timeout);
@@ -193,6 +202,14 @@ impl Options {
         ExitCode::FAILURE
     }
 
+    fn authority(&self) -> Authority {
+        Authority {
+            rule: if self.trust_pid { Rule::Any } else { Rule::Own },
+            access: if self.anyone { Access::Anyone } else { Access::OfDevice },
+            dev_dir: PathBuf::from(DEV_DIR),
+        }
+    }
+
     fn places(self) -> Places {
         let system = self.os.unwrap_or_else(os::native);
         let search_dirs = match self.search_dir {
@@ -201,7 +218,7 @@ impl Options {
         };
         Places {
             system,
-            dev_dir: PathBuf::from("/dev"),
+            dev_dir: PathBuf::from(DEV_DIR),
             lock_dir: self.lock_dir.unwrap_or_else(|| PathBuf::from(system.lock_dir)),
             search_dirs,
             state_dir: self.state_dir,

@@ -3,6 +3,8 @@
 //! Never believes what the client says of itself, and never answers in doubt: a peer whose
 //! address or uid the kernel does not tell is a stranger, or nobody.
 
+mod namespace;
+mod permission;
 mod proc_net;
 mod sock_diag;
 
@@ -11,6 +13,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -21,6 +24,7 @@ use nix::unistd::Uid;
 use pidlockfile::process::{self, Liveness, Pid};
 
 use crate::limits::PROC_NET_BYTES;
+use namespace::Numbers;
 use sock_diag::Told;
 
 /// Somebody on this host.
@@ -28,6 +32,7 @@ use sock_diag::Told;
 pub struct Peer {
     place: Place,
     uid: Option<u32>,
+    numbers: Numbers,
 }
 
 /// Somebody who may not speak to the service.
@@ -66,13 +71,40 @@ pub enum Rule {
     Any,
 }
 
-/// Whether a peer may name a process, and why not.
+/// Whether who may not open a device may lock it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It may.
-    MayName,
+pub enum Access {
+    /// No: the holder must be able to read and write it.
+    OfDevice,
+    /// Yes: `--anyone`.
+    Anyone,
+}
+
+/// What a process is named for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To hold a lock from now on.
+    Take,
+    /// To hold one no longer.
+    Release,
+}
+
+/// Why a peer may not name a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
     /// The process belongs to this other uid.
     Anothers(u32),
+    /// One of the two belongs to [`OVERFLOW_UID`], which is many users.
+    Overflow,
+    /// There is no such process, though whoever names it could know.
+    Gone,
+    /// The peer counts processes in a pid namespace of its own, and this is neither itself nor
+    /// above it there.
+    Elsewhere,
+    /// Nobody tells in which pid namespace the peer counts.
+    NamespaceUnknown,
+    /// The process may not open the device.
+    DeviceClosed,
     /// The process exists, but nobody says whose it is (`hidepid` in proc(5)).
     Hidden,
     /// The process exists, but nobody says who the peer is.
@@ -111,12 +143,14 @@ impl Peer {
     }
 
     fn starter() -> Self {
-        Self { place: Place::Starter, uid: Some(nix::unistd::getuid().as_raw()) }
+        let uid = Some(nix::unistd::getuid().as_raw());
+        Self { place: Place::Starter, uid, numbers: Numbers::Ours }
     }
 
     fn unix(stream: BorrowedFd<'_>) -> Self {
         let credentials = socket::getsockopt(&stream, sockopt::PeerCredentials).ok();
-        Self { place: Place::UnixSocket, uid: credentials.map(|peer| peer.uid()) }
+        let numbers = credentials.map_or(Numbers::Unknown, |peer| namespace::of(peer.pid()));
+        Self { place: Place::UnixSocket, uid: credentials.map(|peer| peer.uid()), numbers }
     }
 
     fn tcp(
@@ -131,7 +165,8 @@ impl Peer {
         }
         // The peer's socket has the same two ends, the other way round.
         let uid = inquiry.uid_of(&Connection { near: far, far: near });
-        Ok(Self { place: Place::Loopback(far), uid })
+        // TCP does not tell in which pid namespace the other end is.
+        Ok(Self { place: Place::Loopback(far), uid, numbers: Numbers::Ours })
     }
 
     /// The user at the other end, where the kernel tells.
@@ -146,23 +181,67 @@ impl Peer {
         matches!(self.place, Place::Loopback(_))
     }
 
-    /// May this peer take or release locks for that process?
-    #[must_use]
-    pub fn may_name(&self, pid: Pid, rule: Rule) -> Verdict {
+    /// Which process of ours the peer means by a number.
+    ///
+    /// # Errors
+    /// [`Refusal::Elsewhere`] and [`Refusal::NamespaceUnknown`], on a Unix socket only.
+    pub fn meant(&self, pid: Pid, rule: Rule) -> Result<Pid, Refusal> {
+        match (rule, self.numbers) {
+            (Rule::Any, _) | (Rule::Own, Numbers::Ours) => Ok(pid),
+            (Rule::Own, Numbers::Own(peer)) => {
+                namespace::translate(peer, pid).ok_or(Refusal::Elsewhere)
+            }
+            (Rule::Own, Numbers::Unknown) => Err(Refusal::NamespaceUnknown),
+        }
+    }
+
+    /// May this peer take or release locks for that process of ours?
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn may_name(&self, pid: Pid, purpose: Purpose, rule: Rule) -> Result<(), Refusal> {
         let alive = || process::liveness(pid) == Liveness::Alive;
-        if rule == Rule::Any || !alive() || self.uid == Some(0) {
-            return Verdict::MayName;
+        if rule == Rule::Any {
+            return Ok(());
+        }
+        if !alive() {
+            return self.may_name_the_gone(purpose);
+        }
+        if self.uid == Some(0) {
+            return Ok(());
         }
         match (self.uid, process::owner(pid)) {
-            (None, _) => Verdict::PeerUnknown,
-            (Some(uid), Some(owner)) if uid == owner => Verdict::MayName,
-            (Some(_), Some(owner)) => Verdict::Anothers(owner),
+            (None, _) => Err(Refusal::PeerUnknown),
+            (Some(uid), Some(owner)) if [uid, owner].contains(&OVERFLOW_UID) => {
+                Err(Refusal::Overflow)
+            }
+            (Some(uid), Some(owner)) if uid == owner => Ok(()),
+            (Some(_), Some(owner)) => Err(Refusal::Anothers(owner)),
             // It may have ended between the two questions.
-            (Some(_), None) if alive() => Verdict::Hidden,
-            (Some(_), None) => Verdict::MayName,
+            (Some(_), None) if alive() => Err(Refusal::Hidden),
+            (Some(_), None) => self.may_name_the_gone(purpose),
+        }
+    }
+
+    /// Whoever has ended before the request is served must not leave a lock behind. The memo's own
+    /// scenario locks for a number out of thin air, over telnet.
+    fn may_name_the_gone(&self, purpose: Purpose) -> Result<(), Refusal> {
+        match (purpose, self.place) {
+            (Purpose::Take, Place::UnixSocket) => Err(Refusal::Gone),
+            (Purpose::Take, Place::Starter | Place::Loopback(_)) | (Purpose::Release, _) => Ok(()),
         }
     }
 }
+
+/// Whether a process of ours may open the device at this path for reading and writing.
+#[must_use]
+pub fn may_open(pid: Pid, device: &Path) -> bool {
+    permission::may_open(pid, device)
+}
+
+/// The user whom the kernel shows for all those that have no number in our user namespace; also
+/// the user `nobody`. Source: `DEFAULT_OVERFLOWUID` in the kernel's `include/linux/highuid.h`.
+pub const OVERFLOW_UID: u32 = 65_534;
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -188,11 +267,19 @@ impl fmt::Display for Stranger {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MayName => f.write_str("allowed"),
             Self::Anothers(owner) => write!(f, "it belongs to uid {owner}"),
+            Self::Overflow => write!(f, "uid {OVERFLOW_UID} may be any user"),
+            Self::Gone => f.write_str("there is no such process"),
+            Self::Elsewhere => f.write_str(
+                "the peer is in another pid namespace, where it is neither the peer nor above it",
+            ),
+            Self::NamespaceUnknown => {
+                f.write_str("nobody tells in which pid namespace the peer is")
+            }
+            Self::DeviceClosed => f.write_str("it may not open the device"),
             Self::Hidden => f.write_str("it is hidden from us: is /proc mounted with hidepid?"),
             Self::PeerUnknown => f.write_str("nobody tells whose the connection is"),
         }

@@ -41,7 +41,10 @@ fn connect(daemon: &Daemon, way: Way) -> Client {
 fn golden_conversations(#[values(Way::Tcp, Way::Unix)] way: Way) {
     for (name, text) in TRANSCRIPTS {
         let daemon = Daemon::start(&[]);
-        let transcript = Transcript::read(text);
+        let transcript = match way {
+            Way::Tcp => Transcript::read(text),
+            Way::Unix => Transcript::over_unix(name, text),
+        };
         let sent = transcript.sent();
         for piece in [sent.len(), 7, 1] {
             let mut client = connect(&daemon, way);

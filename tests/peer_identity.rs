@@ -11,7 +11,7 @@ use std::os::unix::net::UnixListener;
 
 use machine::{GONE, LFPD, Syslog, Talk, connect, connect_to, inside, layout, network};
 use rstest::rstest;
-use testbed::{LIMIT, User};
+use testbed::{LIMIT, Process, Sandbox, User, until};
 
 /// Whatever the service runs as and however the client came: its own pid and those that do not
 /// exist, root any, for LOCK and for UNLOCK.
@@ -128,7 +128,9 @@ fn over_a_unix_socket() {
     let listener = UnixListener::bind(&path).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
-    for (pid, code) in [(alices.pid(), "200"), (1, "550"), (GONE, "200")] {
+    // For a process that is gone no lock is taken, but it can be released.
+    for (pid, code, then) in [(alices.pid(), "200", "200"), (1, "550", "550"), (GONE, "550", "450")]
+    {
         let words = ["-", "UNIX-CONNECT:/tmp/lfpd.sock"];
         let mut client = sandbox.command("socat").args(words).user(User::Alice).spawn();
         let (theirs, _) = listener.accept().unwrap();
@@ -141,9 +143,138 @@ fn over_a_unix_socket() {
         client.expect("221 ");
         let codes: Vec<String> =
             client.output().lines().map(|line| line.chars().take(3).collect()).collect();
-        assert_eq!(codes, ["220", code, code, "221"]);
+        assert_eq!(codes, ["220", code, then, "221"]);
         assert!(server.wait(LIMIT).code() == 0);
     }
+}
+
+/// A daemon on a Unix socket in the sandbox.
+const SOCKET: &str = "/run/lfpd.sock";
+
+fn daemon<'a>(sandbox: &'a Sandbox, options: &[&str]) -> Process<'a> {
+    let listen = format!("unix:{SOCKET}");
+    let words = ["--listen", &listen].into_iter().chain(options.iter().copied());
+    let process = sandbox.command(LFPD).args(words).spawn();
+    let up = || std::os::unix::net::UnixStream::connect(sandbox.path(SOCKET)).ok();
+    assert!(until(LIMIT, up).is_some(), "lfpd does not listen");
+    process
+}
+
+/// What the daemon answers to one line of a user's, said by a program that ends with it.
+fn answer(sandbox: &Sandbox, user: User, line: &str) -> String {
+    let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
+    let mut client = sandbox.command("socat").args(words).user(user).spawn();
+    client.expect("220 ");
+    client.type_in(&format!("{line}\n"));
+    client.type_in("quit\n");
+    client.expect("221 ");
+    let output = client.output();
+    let codes: Vec<&str> = output.lines().filter_map(|line| line.get(..3)).collect();
+    codes.get(1).map(|code| (*code).to_owned()).unwrap_or_default()
+}
+
+/// In a container every process has another number than here: the peer and those above it are
+/// known under the numbers that they have there, and all others are refused.
+#[test]
+fn numbers_of_a_container_are_translated() {
+    let sandbox = layout().enter();
+    let syslog = Syslog::open(&sandbox);
+    let _daemon = daemon(&sandbox, &[]);
+    let script = format!(
+        "sleep 1000 & ask() {{ (echo \"$1\"; echo quit) | socat -t5 - \
+         UNIX-CONNECT:{SOCKET} | sed -n 's/^\\([0-9]*\\) .*/\\1/;2p'; }}; \
+         ask \"lock ttyS1 $$\"; ask \"lock ttyS2 $!\"; ask 'lock ttyS3 500'; \
+         ask \"unlock ttyS1 $$\"; ask \"lock ttyS1 $$\"; cat"
+    );
+    let unshare = ["--pid", "--fork", "--kill-child", "bash", "-c", &script];
+    let mut container = sandbox.command("unshare").args(unshare).spawn();
+    container.expect("200\n550\n550\n200\n200\n");
+    assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
+    // The lock names the process as it is numbered here, and its first process is not ours.
+    let content = sandbox.read("/run/lock/LCK..ttyS1").unwrap_or_default();
+    let named = String::from_utf8_lossy(&content).trim().to_owned();
+    let status = sandbox.read(&format!("/proc/{named}/status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status).into_owned();
+    assert!(status.contains(&format!("NSpid:\t{named}\t1\n")), "{named}: {status}");
+    assert_eq!(answer(&sandbox, User::Root, &format!("unlock ttyS1 {named}")), "200");
+    let refusals = (0..8).map(|_| syslog.line()).filter(|line| line.contains("refused"));
+    assert!(refusals.take(1).all(|line| line.contains("another pid namespace")));
+}
+
+/// A program of a user's that has become what it is going to be: what starts it is root's.
+fn sleeper(sandbox: &Sandbox, user: User) -> Process<'_> {
+    let sleeper = sandbox.command("sleep").arg("1000").user(user).spawn();
+    let name = format!("/proc/{}/comm", sleeper.pid());
+    let asleep = until(LIMIT, || (sandbox.read(&name)? == b"sleep\n").then_some(()));
+    assert!(asleep.is_some(), "sleep does not start");
+    sleeper
+}
+
+/// Who may not open a device may not keep others from it.
+#[rstest]
+#[case::not_in_the_group(User::Bob, "", &[], "550")]
+#[case::in_the_group(User::Alice, "", &[], "200")]
+#[case::by_an_access_list(User::Bob, "u:bob:rw", &[], "200")]
+#[case::kept_out_by_an_access_list(User::Alice, "u:alice:r", &[], "550")]
+#[case::anyone(User::Bob, "", &["--anyone"], "200")]
+fn who_may_not_open_a_device_may_not_lock_it(
+    #[case] user: User,
+    #[case] access: &str,
+    #[case] options: &[&str],
+    #[case] code: &str,
+) {
+    let sandbox = layout().enter();
+    let _daemon = daemon(&sandbox, options);
+    let shell = |script: &str| sandbox.command("sh").args(["-ec", script]).run();
+    let end = shell("mknod -m 660 /dev/ttyS9 c 4 73; chown root:alice /dev/ttyS9");
+    assert_eq!(end.code(), 0, "{end}");
+    if !access.is_empty() {
+        let end = shell(&format!("setfacl -m {access} /dev/ttyS9"));
+        assert_eq!(end.code(), 0, "{end}");
+    }
+    let holder = sleeper(&sandbox, user);
+    assert_eq!(answer(&sandbox, user, &format!("lock ttyS9 {}", holder.pid())), code);
+    assert_eq!(
+        answer(&sandbox, user, &format!("wait ttyS9 {} 0", holder.pid())),
+        match code {
+            "200" => "450",
+            _ => "550",
+        }
+    );
+    // Root holds what it likes, and what is not there is anybody's.
+    let roots = sandbox.command("sleep").arg("1000").spawn();
+    let code = if code == "200" { "450" } else { "200" };
+    assert_eq!(answer(&sandbox, User::Root, &format!("lock ttyS9 {}", roots.pid())), code);
+    assert_eq!(answer(&sandbox, user, &format!("lock ttyS99 {}", holder.pid())), "200");
+}
+
+/// Whoever waited for a process that has ended does not get the lock for the next one that has
+/// its number.
+#[test]
+fn a_number_that_was_given_out_again_is_not_believed() {
+    let sandbox = layout().enter();
+    let _daemon = daemon(&sandbox, &[]);
+    let owner = sandbox.command("sleep").arg("1000").spawn();
+    assert_eq!(answer(&sandbox, User::Root, &format!("lock ttyS1 {}", owner.pid())), "200");
+    let alices = sleeper(&sandbox, User::Alice);
+    let number = alices.pid();
+    let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
+    let mut waiter = sandbox.command("socat").args(words).user(User::Alice).spawn();
+    waiter.expect("220 ");
+    waiter.type_in(&format!("wait ttyS1 {number} 600\n"));
+    let waits = || (answer(&sandbox, User::Root, "lock ttyS1 99999999") == "550").then_some(());
+    assert!(waits().is_some());
+    alices.kill();
+    let again = format!(
+        "until [ \"$pid\" = {number} ]; do echo {} >/proc/sys/kernel/ns_last_pid; \
+         setpriv --reuid=bob --regid=bob --clear-groups sleep 1000 & pid=$!; done; echo again; cat",
+        number - 1
+    );
+    let mut bobs = sandbox.command("bash").args(["-c", &again]).spawn();
+    bobs.expect("again");
+    assert_eq!(answer(&sandbox, User::Root, &format!("unlock ttyS1 {}", owner.pid())), "200");
+    waiter.expect("550 ");
+    assert!(sandbox.locks().is_empty());
 }
 
 /// Whoever starts the program on a pipe or terminal is the peer.
@@ -170,7 +301,7 @@ fn from_another_machine() {
     let syslog = Syslog::open(&sandbox);
     let remote = sandbox.command("unshare").args(["--net", "sleep", "1000"]).spawn();
     let pid = remote.pid().to_string();
-    let other = testbed::until(LIMIT, || {
+    let other = until(LIMIT, || {
         let [own, other] = [1, remote.pid()].map(|pid| std::fs::read_link(network(&sandbox, pid)));
         (own.unwrap() != other.unwrap()).then(|| network(&sandbox, remote.pid()))
     });
@@ -215,13 +346,7 @@ fn from_an_own_address_that_is_not_loopback(
 }
 
 #[expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-fn refused(
-    sandbox: &testbed::Sandbox,
-    syslog: &Syslog,
-    from: std::path::PathBuf,
-    to: &str,
-    shown: &str,
-) {
+fn refused(sandbox: &Sandbox, syslog: &Syslog, from: std::path::PathBuf, to: &str, shown: &str) {
     let listener = {
         let to = to.to_owned();
         inside(network(sandbox, 1), 0, move || TcpListener::bind((to.as_str(), 0)).unwrap())

@@ -516,7 +516,7 @@ fn a_flood_of_locks_needs_few_descriptors_and_little_memory() {
     let hear = ours.try_clone().unwrap();
     let answers =
         std::thread::spawn(move || BufReader::new(hear).lines().map_while(Result::ok).count());
-    let pair = format!("lock x {GONE}\nunlock x {GONE}\n");
+    let pair = format!("lock x {0}\nunlock x {0}\n", own());
     let (mut open, process) = (0, format!("/proc/{}", child.id()));
     for _ in 0..PAIRS / 100 {
         (&ours).write_all(pair.repeat(100).as_bytes()).unwrap();

@@ -253,7 +253,7 @@ fn those_who_wait_are_told_when_the_service_ends() {
 #[case::no_device("wait /etc/passwd 99999999 1", "550")]
 fn arguments(#[case] line: &str, #[case] code: &str) {
     let daemon = Daemon::start(&[]);
-    assert_eq!(daemon.on_unix().greeted().code(line), code);
+    assert_eq!(daemon.on_tcp().greeted().code(line), code);
 }
 
 /// A process with one client cannot keep order among several, so it does not offer to.

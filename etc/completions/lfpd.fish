@@ -14,5 +14,6 @@ info\t''
 debug\t''"
 complete -c lfpd -l log-facility -d 'Log under this syslog facility: daemon, uucp, local0 ...' -r
 complete -c lfpd -l trust-pid -d 'Let any client name any process, as the original server did'
+complete -c lfpd -l anyone -d 'Let processes that may not open a device lock it all the same'
 complete -c lfpd -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c lfpd -s V -l version -d 'Print version'

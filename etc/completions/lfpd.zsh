@@ -27,6 +27,7 @@ _lfpd() {
 '--log-level=[Log this and what is graver]:LEVEL:(error warning notice info debug)' \
 '--log-facility=[Log under this syslog facility\: daemon, uucp, local0 ...]:NAME:_default' \
 '--trust-pid[Let any client name any process, as the original server did]' \
+'--anyone[Let processes that may not open a device lock it all the same]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
 '-V[Print version]' \

@@ -55,15 +55,6 @@ pub enum Step {
     Close,
 }
 
-/// The answer to [`Step::MayName`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// The process does not exist, or is the peer's, or the peer may name any.
-    MayName,
-    /// It is somebody else's, or nobody knows whose.
-    MayNot,
-}
-
 #[derive(Clone, Debug)]
 enum State {
     /// Something is to be said before the next line is looked at.
@@ -92,6 +83,17 @@ pub enum Demand {
     Wait(Request, u32),
     /// Hand it over.
     Pass(Pass),
+}
+
+impl Demand {
+    /// The device, as the client named it.
+    #[must_use]
+    pub fn device(&self) -> &DeviceName {
+        match self {
+            Self::Lock(request) | Self::Unlock(request) | Self::Wait(request, _) => &request.device,
+            Self::Pass(pass) => &pass.device,
+        }
+    }
 }
 
 impl From<Demand> for Step {
@@ -173,12 +175,13 @@ impl Session {
         }
     }
 
-    /// Answers [`Step::MayName`].
-    pub fn vouch(&mut self, standing: Standing) {
-        if let State::Vouching(demand) = &self.state {
-            self.state = match standing {
-                Standing::MayName => State::Working(demand.clone()),
-                Standing::MayNot => State::Saying(Reply::Denied, Afterwards::Listen),
+    /// Answers [`Step::MayName`]: the demand as it is to be served, with its processes as they are
+    /// numbered here; or `None` when the peer may not.
+    pub fn vouch(&mut self, granted: Option<Demand>) {
+        if matches!(self.state, State::Vouching(_)) {
+            self.state = match granted {
+                Some(demand) => State::Working(demand),
+                None => State::Saying(Reply::Denied, Afterwards::Listen),
             };
         }
     }

@@ -261,9 +261,10 @@ mod tests {
     use super::*;
     use crate::journal::{Destination, Journal, Severity};
     use crate::limits::{LINE_BYTES, TURN_BYTES};
-    use crate::peer::Rule;
+    use crate::peer::{Access, Rule};
     use crate::protocol::queue::WaiterId;
     use crate::protocol::reply::Version;
+    use crate::serve::authority::Authority;
     use ttylock::device::os::native;
     use ttylock::lock::table::{Places, Table};
 
@@ -292,7 +293,9 @@ mod tests {
             };
             let journal = Journal::new(Destination::Syslog(Facility::Daemon), Severity::Error);
             let table = Table::new(places);
-            let mut service = Service::new(Version::original(), Rule::Own, table, journal);
+            let authority =
+                Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir: path("dev") };
+            let mut service = Service::new(Version::original(), authority, table, journal);
             let (client, stream) = UnixStream::pair().unwrap();
             client.set_nonblocking(true).unwrap();
             let now = Instant::now();

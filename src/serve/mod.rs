@@ -5,6 +5,7 @@
 //! for many.
 
 pub mod address;
+pub mod authority;
 mod connection;
 pub mod crowd;
 pub mod listen;
@@ -19,11 +20,12 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 
 use crate::journal::{Journal, Severity};
-use crate::peer::{Inquiry, Peer, Rule, Stranger, Verdict};
+use crate::peer::{Inquiry, Peer, Stranger};
 use crate::protocol::queue::{Attempt, WaiterId};
 use crate::protocol::reply::{Identity, Reply, Version};
-use crate::protocol::session::{Demand, Session, Standing, Step};
+use crate::protocol::session::{Demand, Session, Step};
 use crate::protocol::status::{Report, Scope};
+use authority::{Authority, Refused};
 use ttylock::device::name::DeviceName;
 use ttylock::limits::PUT_OFF;
 use ttylock::lock::backoff::{Backoff, Contention};
@@ -36,7 +38,7 @@ use waking::Change;
 #[derive(Debug)]
 pub struct Service {
     identity: Identity,
-    rule: Rule,
+    authority: Authority,
     table: Table,
     journal: Journal,
     /// What the journal is still to be told.
@@ -76,11 +78,11 @@ pub enum Need {
 impl Service {
     /// A service under this host's name.
     #[must_use]
-    pub fn new(version: Version, rule: Rule, table: Table, journal: Journal) -> Self {
+    pub fn new(version: Version, authority: Authority, table: Table, journal: Journal) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let identity = Identity::new(host.as_encoded_bytes(), version);
         let (inquiry, waiting) = (Inquiry::default(), Waiting::default());
-        Self { identity, rule, table, journal, untold: Vec::new(), inquiry, waiting }
+        Self { identity, authority, table, journal, untold: Vec::new(), inquiry, waiting }
     }
 
     /// Does beforehand what most requests need, while a client reads its greeting.
@@ -171,10 +173,14 @@ impl Service {
                 Step::Close => return Need::Close,
                 Step::Survey(device) => return Need::Survey(device),
                 Step::MayName(demand) => {
-                    let standing = self.standing(&client.peer, &demand);
-                    client.session.vouch(standing);
+                    let granted = self.grant(&client.peer, demand);
+                    client.session.vouch(granted);
                 }
                 Step::Lock(request) => {
+                    if client.is_retrying() && !self.is_still_granted(&client.peer, &request) {
+                        client.answer(Outcome::Denied);
+                        continue;
+                    }
                     let answer = self.lock(&client.peer, &request, client.backoff.contention());
                     if let Err(pause) = client.take(answer) {
                         return Need::Retry(pause);
@@ -187,6 +193,11 @@ impl Service {
                     }
                 }
                 Step::Pass(pass) => {
+                    let request = Request { device: pass.device.clone(), pid: pass.to };
+                    if client.is_retrying() && !self.is_still_granted(&client.peer, &request) {
+                        client.answer(Outcome::Denied);
+                        continue;
+                    }
                     let answer = self.table.attempt_pass(&pass, client.backoff.contention());
                     let answer = self.told(&client.peer, answer);
                     if let Err(pause) = client.take(answer) {
@@ -261,6 +272,12 @@ impl Service {
     /// Tries to take a device for the first who waits for it. The client has its answer unless
     /// the outcome is busy.
     fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
+        // A day may have gone by since it was asked.
+        if !self.is_still_granted(&client.peer, &attempt.request) {
+            self.waiting.tried(attempt, Outcome::Denied, None, Instant::now());
+            client.session.answer(Outcome::Denied);
+            return Outcome::Denied;
+        }
         // The next look is the next attempt.
         let answer = self.table.attempt_lock(&attempt.request, Contention::Decides);
         let blocker = self.table.blocker();
@@ -305,26 +322,25 @@ impl Service {
         self.waiting.changed(change, Instant::now());
     }
 
-    fn standing(&mut self, peer: &Result<Peer, Stranger>, demand: &Demand) -> Standing {
-        let Ok(peer) = peer else { return Standing::MayNot };
-        let (device, pids) = match demand {
-            Demand::Lock(request) | Demand::Unlock(request) | Demand::Wait(request, _) => {
-                (&request.device, [request.pid, request.pid])
-            }
-            Demand::Pass(pass) => (&pass.device, [pass.from, pass.to]),
-        };
-        for pid in pids {
-            let verdict = peer.may_name(pid, self.rule);
-            if verdict != Verdict::MayName {
-                let device = device.as_str();
-                self.tell(
-                    Severity::Notice,
-                    format_args!("{peer}: refused to name process {pid} for {device}: {verdict}"),
-                );
-                return Standing::MayNot;
-            }
-        }
-        Standing::MayName
+    fn grant(&mut self, peer: &Result<Peer, Stranger>, demand: Demand) -> Option<Demand> {
+        let peer = peer.as_ref().ok()?;
+        let device = demand.device().clone();
+        let granted = self.authority.grant(peer, demand);
+        granted.map_err(|refused| self.tell_refused(peer, &device, refused)).ok()
+    }
+
+    fn is_still_granted(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> bool {
+        let Ok(peer) = peer else { return false };
+        let granted = self.authority.still_granted(peer, request);
+        granted.map_err(|refused| self.tell_refused(peer, &request.device, refused)).is_ok()
+    }
+
+    fn tell_refused(&mut self, peer: &Peer, device: &DeviceName, (pid, refusal): Refused) {
+        let device = device.as_str();
+        self.tell(
+            Severity::Notice,
+            format_args!("{peer}: refused to name process {pid} for {device}: {refusal}"),
+        );
     }
 
     /// Tells the journal what happened, and returns what the client is told.
@@ -362,12 +378,20 @@ impl Client {
     fn take(&mut self, answer: Result<Outcome, Contended>) -> Result<(), Duration> {
         match answer {
             Ok(outcome) => {
-                self.backoff = Backoff::default();
-                self.session.answer(outcome);
+                self.answer(outcome);
                 Ok(())
             }
             Err(_) => Err(self.backoff.pause()),
         }
+    }
+
+    fn answer(&mut self, outcome: Outcome) {
+        self.backoff = Backoff::default();
+        self.session.answer(outcome);
+    }
+
+    fn is_retrying(&self) -> bool {
+        self.backoff != Backoff::default()
     }
 
     /// The next attempt of its request is the last.

@@ -261,6 +261,7 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
     assert_eq!(bench.locked_by(), Some(shell.pid()));
     shell.end_input();
     assert_eq!(shell.wait(LIMIT).code(), 0);
+    // A service that has a line also removes the locks of the dead.
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
-    assert!(told.said("stale"), "the lock is not the shell's: {told}");
+    assert!(told.said("stale") || told.said("nobody"), "the lock is not the shell's: {told}");
 }

@@ -1,8 +1,12 @@
 //! A session with `lfpd`, started as inetd would: the connection on descriptors 0 and 1.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use nix::sched::{CloneFlags, setns};
 
 use crate::process::{Process, User};
 use crate::sandbox::Sandbox;
@@ -32,20 +36,20 @@ impl Service {
         self
     }
 
-    /// Starts it on a Unix socket whose other end is the test's (so the client is root), and
-    /// takes its greeting.
+    /// Starts it on a TCP connection inside the sandbox whose other end is the test's (so the
+    /// client is root), and takes its greeting. On a Unix socket it could not tell what the test,
+    /// outside its pid namespace, means by a number.
     #[must_use]
     pub fn start<'a>(&self, sandbox: &'a Sandbox) -> Lfp<'a> {
-        let (ours, theirs) = UnixStream::pair().expect("a connection");
-        let mut lfp = self.serve(sandbox, ours, theirs.into());
+        let (ours, theirs) = connection(sandbox.path("/proc/1/ns/net"));
+        let mut lfp = self.serve(sandbox, ours, theirs);
         let greeting = lfp.reply();
         assert!(greeting.starts_with("220 "), "greeting: {greeting:?}");
         lfp
     }
 
     /// Starts it on a connection that the test made; the greeting is not taken.
-    #[must_use]
-    pub fn serve<'a>(&self, sandbox: &'a Sandbox, ours: UnixStream, theirs: OwnedFd) -> Lfp<'a> {
+    fn serve<'a>(&self, sandbox: &'a Sandbox, ours: TcpStream, theirs: OwnedFd) -> Lfp<'a> {
         ours.set_read_timeout(Some(LIMIT)).expect("a time limit");
         ours.set_write_timeout(Some(LIMIT)).expect("a time limit");
         let process = sandbox
@@ -58,10 +62,23 @@ impl Service {
     }
 }
 
+/// Both ends of a connection in another network.
+fn connection(network: PathBuf) -> (TcpStream, OwnedFd) {
+    let thread = std::thread::spawn(move || {
+        let network = File::open(network).expect("the sandbox's network");
+        setns(network, CloneFlags::CLONE_NEWNET).expect("entering it");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let ours = TcpStream::connect(listener.local_addr().expect("it")).expect("a connection");
+        ours.set_nodelay(true).expect("no delay");
+        (ours, listener.accept().expect("a connection").0.into())
+    });
+    thread.join().expect("a connection in the sandbox")
+}
+
 /// A conversation with `lfpd`.
 #[derive(Debug)]
 pub struct Lfp<'a> {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<TcpStream>,
     process: Process<'a>,
 }
 

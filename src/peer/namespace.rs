@@ -1,0 +1,150 @@
+//! Peers on a Unix socket that run in a pid namespace of their own, as in a container: the number
+//! that one of them gives for a process means another process here.
+//!
+//! The kernel tells the peer's number in our namespace. From there `/proc` tells the numbers of
+//! the peer and of the processes above it in its own namespace, and these are translated; what
+//! else runs in there cannot be found out without looking at every process of the machine.
+//! Source: proc(5), `/proc/PID/status`, fields `NSpid` and `PPid`.
+
+use std::fs::File;
+use std::io::Read;
+
+use pidlockfile::Pid;
+
+/// More than the longest `/proc/PID/status`.
+const STATUS_BYTES: u64 = 16 * 1024;
+
+/// How far up the family of a peer is followed.
+const ANCESTORS: usize = 64;
+
+/// In which namespace a peer counts processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbers {
+    /// In ours.
+    Ours,
+    /// In one of its own below ours; here it has this number.
+    Own(Pid),
+    /// Nobody tells.
+    Unknown,
+}
+
+/// What the kernel tells of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kin {
+    /// Its numbers: in the namespace of `/proc`, then in each one below, the innermost last.
+    numbers: Vec<i64>,
+    parent: Option<Pid>,
+}
+
+/// Where a peer counts, from the number that the kernel gives for it.
+pub(super) fn of(peer: i32) -> Numbers {
+    let Some(peer) = Pid::new(i64::from(peer)) else { return Numbers::Unknown };
+    if peer == Pid::this() {
+        return Numbers::Ours;
+    }
+    let own = kin(Pid::this()).map(|own| own.numbers.len());
+    match (own, kin(peer)) {
+        (Some(own), Some(kin)) if kin.numbers.len() == own => Numbers::Ours,
+        (Some(own), Some(kin)) if kin.numbers.len() > own => Numbers::Own(peer),
+        (_, _) => Numbers::Unknown,
+    }
+}
+
+/// Which process here is the one that a peer in a namespace of its own gives this number: itself,
+/// or one of those above it.
+pub(super) fn translate(peer: Pid, number: Pid) -> Option<Pid> {
+    translate_by(peer, number, kin)
+}
+
+fn translate_by(peer: Pid, number: Pid, kin: impl Fn(Pid) -> Option<Kin>) -> Option<Pid> {
+    let mut process = peer;
+    let mut depth = None;
+    for _ in 0..ANCESTORS {
+        let Kin { numbers, parent } = kin(process)?;
+        // Those above are in the peer's namespace as long as they have as many numbers.
+        if *depth.get_or_insert(numbers.len()) != numbers.len() {
+            return None;
+        }
+        if numbers.last() == Some(&i64::from(number.as_raw())) {
+            return Some(process);
+        }
+        process = parent?;
+    }
+    None
+}
+
+fn kin(process: Pid) -> Option<Kin> {
+    let mut status = String::new();
+    let file = File::open(format!("/proc/{process}/status")).ok()?;
+    file.take(STATUS_BYTES).read_to_string(&mut status).ok()?;
+    kin_in(&status)
+}
+
+fn kin_in(status: &str) -> Option<Kin> {
+    let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
+    let numbers = field("NSpid:")?.split_ascii_whitespace();
+    let numbers: Option<Vec<i64>> = numbers.map(|number| number.parse().ok()).collect();
+    let parent = field("PPid:").and_then(|pid| Pid::parse(pid.trim().as_bytes()).ok());
+    Some(Kin { numbers: numbers.filter(|numbers| !numbers.is_empty())?, parent })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn pid(number: i64) -> Pid {
+        Pid::new(number).unwrap()
+    }
+
+    /// A container: 100 is its first process, 110 the peer's parent, 120 the peer; above are the
+    /// machine's own.
+    fn family(process: Pid) -> Option<Kin> {
+        let (numbers, parent): (&[i64], i64) = match process.as_raw() {
+            120 => (&[120, 7], 110),
+            110 => (&[110, 5], 100),
+            100 => (&[100, 1], 90),
+            90 => (&[90], 1),
+            _ => return None,
+        };
+        Some(Kin { numbers: numbers.to_vec(), parent: Pid::new(parent) })
+    }
+
+    #[rstest]
+    #[case::itself(7, Some(120))]
+    #[case::its_parent(5, Some(110))]
+    #[case::the_first(1, Some(100))]
+    #[case::no_relative(6, None)]
+    #[case::outside(90, None)]
+    #[case::number_here(120, None)]
+    fn relatives_are_translated(#[case] number: i64, #[case] process: Option<i64>) {
+        assert_eq!(translate_by(pid(120), pid(number), family), process.map(pid));
+    }
+
+    #[test]
+    fn a_family_without_end_is_given_up() {
+        let endless = |process: Pid| {
+            let number = i64::from(process.as_raw());
+            Some(Kin { numbers: vec![number, 5], parent: Pid::new(number + 1) })
+        };
+        assert_eq!(translate_by(pid(1), pid(6), endless), None);
+    }
+
+    #[rstest]
+    #[case::nested("Name:\tx\nPPid:\t12\nNSpid:\t34\t5\n", Some(Kin { numbers: vec![34, 5], parent: Pid::new(12) }))]
+    #[case::first("PPid:\t0\nNSpid:\t1\n", Some(Kin { numbers: vec![1], parent: None }))]
+    #[case::older_kernel("PPid:\t12\n", None)]
+    #[case::empty("PPid:\t12\nNSpid:\n", None)]
+    #[case::no_number("NSpid:\t1\tx\n", None)]
+    fn reads_status(#[case] status: &str, #[case] expected: Option<Kin>) {
+        assert_eq!(kin_in(status), expected);
+    }
+
+    #[test]
+    fn this_process_counts_as_we_do() {
+        assert_eq!(of(Pid::this().as_raw()), Numbers::Ours);
+        assert_eq!(of(0), Numbers::Unknown);
+        assert_eq!(of(i32::MAX), Numbers::Unknown);
+    }
+}

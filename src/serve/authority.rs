@@ -1,0 +1,82 @@
+//! Who may ask for what: joins the peer, the process that it names and the device.
+
+use std::path::PathBuf;
+
+use pidlockfile::Pid;
+use ttylock::device::name::DeviceName;
+use ttylock::device::node::follow;
+use ttylock::lock::{Pass, Request};
+
+use crate::peer::{self, Access, Peer, Purpose, Refusal, Rule};
+use crate::protocol::session::Demand;
+
+/// What an administrator has decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    /// Which processes a peer may name.
+    pub rule: Rule,
+    /// Which devices a process may hold.
+    pub access: Access,
+    /// Where device nodes are.
+    pub dev_dir: PathBuf,
+}
+
+/// Why a demand is refused: for which process.
+pub(super) type Refused = (Pid, Refusal);
+
+impl Authority {
+    /// The demand with its processes as they are numbered here, if the peer may make it.
+    pub(super) fn grant(&self, peer: &Peer, demand: Demand) -> Result<Demand, Refused> {
+        match demand {
+            Demand::Lock(request) => Ok(Demand::Lock(self.grant_taking(peer, request)?)),
+            Demand::Wait(request, seconds) => {
+                Ok(Demand::Wait(self.grant_taking(peer, request)?, seconds))
+            }
+            Demand::Unlock(Request { device, pid }) => {
+                let pid = self.meant(peer, pid)?;
+                self.named(peer, pid, Purpose::Release)?;
+                Ok(Demand::Unlock(Request { device, pid }))
+            }
+            Demand::Pass(Pass { device, from, to }) => {
+                let from = self.meant(peer, from)?;
+                self.named(peer, from, Purpose::Release)?;
+                let Request { device, pid } =
+                    self.grant_taking(peer, Request { device, pid: to })?;
+                Ok(Demand::Pass(Pass { device, from, to: pid }))
+            }
+        }
+    }
+
+    fn grant_taking(&self, peer: &Peer, request: Request) -> Result<Request, Refused> {
+        let Request { device, pid } = request;
+        let request = Request { pid: self.meant(peer, pid)?, device };
+        self.still_granted(peer, &request)?;
+        Ok(request)
+    }
+
+    /// Whether a request that was granted earlier may be served now: by then its number may be
+    /// another process's.
+    pub(super) fn still_granted(&self, peer: &Peer, request: &Request) -> Result<(), Refused> {
+        self.named(peer, request.pid, Purpose::Take)?;
+        if self.access == Access::OfDevice && !self.may_open(request.pid, &request.device) {
+            return Err((request.pid, Refusal::DeviceClosed));
+        }
+        Ok(())
+    }
+
+    fn meant(&self, peer: &Peer, pid: Pid) -> Result<Pid, Refused> {
+        peer.meant(pid, self.rule).map_err(|refusal| (pid, refusal))
+    }
+
+    fn named(&self, peer: &Peer, pid: Pid, purpose: Purpose) -> Result<(), Refused> {
+        peer.may_name(pid, purpose, self.rule).map_err(|refusal| (pid, refusal))
+    }
+
+    /// What leads nowhere is refused where the device is resolved for the lock.
+    fn may_open(&self, pid: Pid, device: &DeviceName) -> bool {
+        match follow(&self.dev_dir, device) {
+            Ok(trail) => peer::may_open(pid, &self.dev_dir.join(trail.real())),
+            Err(_) => true,
+        }
+    }
+}
