@@ -31,6 +31,9 @@ _lfp() {
             lfp,lock)
                 cmd="lfp__subcmd__lock"
                 ;;
+            lfp,pass)
+                cmd="lfp__subcmd__pass"
+                ;;
             lfp,run)
                 cmd="lfp__subcmd__run"
                 ;;
@@ -58,6 +61,9 @@ _lfp() {
             lfp__subcmd__help,lock)
                 cmd="lfp__subcmd__help__subcmd__lock"
                 ;;
+            lfp__subcmd__help,pass)
+                cmd="lfp__subcmd__help__subcmd__pass"
+                ;;
             lfp__subcmd__help,run)
                 cmd="lfp__subcmd__help__subcmd__run"
                 ;;
@@ -77,7 +83,7 @@ _lfp() {
 
     case "${cmd}" in
         lfp)
-            opts="-h -V --server --direct --json --help --version lock unlock wait who list run clean completions help"
+            opts="-h -V --server --direct --json --help --version lock unlock pass wait who list run clean completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -131,7 +137,7 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__help)
-            opts="lock unlock wait who list run clean completions help"
+            opts="lock unlock pass wait who list run clean completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -201,6 +207,20 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__help__subcmd__lock)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__pass)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -304,6 +324,40 @@ _lfp() {
                     return 0
                     ;;
                 -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__pass)
+            opts="-E -h --pid --conflict-exit-code --to --server --direct --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --conflict-exit-code)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

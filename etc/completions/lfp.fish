@@ -31,6 +31,7 @@ complete -c lfp -n "__fish_lfp_needs_command" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_needs_command" -s V -l version -d 'Print version'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "lock" -d 'Take a device for a process, or say who has it'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "unlock" -d 'Release a device for a process'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "pass" -d 'Hand a device from one process to another, without a gap'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "wait" -d 'Take a device for a process as soon as it is free'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "who" -d 'Say who holds these devices, and how'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "list" -d 'Say who holds what on this machine'
@@ -50,6 +51,13 @@ complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l server -d 'Ask this s
 complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand unlock" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand pass" -l pid -d 'The process whose lock it is [default: the shell, or whoever called lfp]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand pass" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
+complete -c lfp -n "__fish_lfp_using_subcommand pass" -l to -d 'The process that is to have it' -r
+complete -c lfp -n "__fish_lfp_using_subcommand pass" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand pass" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_using_subcommand pass" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_using_subcommand pass" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_using_subcommand wait" -l pid -d 'The process whose lock it is [default: the shell, or whoever called lfp]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand wait" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
 complete -c lfp -n "__fish_lfp_using_subcommand wait" -l timeout -d 'Give up after so many seconds, such as 10 or 0.5 [default: never]' -r
@@ -85,12 +93,13 @@ complete -c lfp -n "__fish_lfp_using_subcommand completions" -l server -d 'Ask t
 complete -c lfp -n "__fish_lfp_using_subcommand completions" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand completions" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "lock" -d 'Take a device for a process, or say who has it'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "unlock" -d 'Release a device for a process'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "wait" -d 'Take a device for a process as soon as it is free'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "who" -d 'Say who holds these devices, and how'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "list" -d 'Say who holds what on this machine'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "run" -d 'Hold a device while a command runs'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "clean" -d 'Remove the locks of processes that are gone'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "completions" -d 'Print the completions of a shell'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock wait who list run clean completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run clean completions help" -f -a "lock" -d 'Take a device for a process, or say who has it'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run clean completions help" -f -a "unlock" -d 'Release a device for a process'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run clean completions help" -f -a "pass" -d 'Hand a device from one process to another, without a gap'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run clean completions help" -f -a "wait" -d 'Take a device for a process as soon as it is free'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run clean completions help" -f -a "who" -d 'Say who holds these devices, and how'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run clean completions help" -f -a "list" -d 'Say who holds what on this machine'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run clean completions help" -f -a "run" -d 'Hold a device while a command runs'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run clean completions help" -f -a "clean" -d 'Remove the locks of processes that are gone'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run clean completions help" -f -a "completions" -d 'Print the completions of a shell'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run clean completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

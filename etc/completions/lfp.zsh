@@ -57,6 +57,20 @@ _arguments "${_arguments_options[@]}" : \
 ':device -- /dev/NAME or NAME:_default' \
 && ret=0
 ;;
+(pass)
+_arguments "${_arguments_options[@]}" : \
+'--pid=[The process whose lock it is \[default\: the shell, or whoever called lfp\]]:PID:_default' \
+'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'--to=[The process that is to have it]:PID:_default' \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':device -- /dev/NAME or NAME:_default' \
+&& ret=0
+;;
 (wait)
 _arguments "${_arguments_options[@]}" : \
 '--pid=[The process whose lock it is \[default\: the shell, or whoever called lfp\]]:PID:_default' \
@@ -154,6 +168,10 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 && ret=0
 ;;
+(pass)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
 (wait)
 _arguments "${_arguments_options[@]}" : \
 && ret=0
@@ -196,6 +214,7 @@ _lfp_commands() {
     local commands; commands=(
 'lock:Take a device for a process, or say who has it' \
 'unlock:Release a device for a process' \
+'pass:Hand a device from one process to another, without a gap' \
 'wait:Take a device for a process as soon as it is free' \
 'who:Say who holds these devices, and how' \
 'list:Say who holds what on this machine' \
@@ -221,6 +240,7 @@ _lfp__subcmd__help_commands() {
     local commands; commands=(
 'lock:Take a device for a process, or say who has it' \
 'unlock:Release a device for a process' \
+'pass:Hand a device from one process to another, without a gap' \
 'wait:Take a device for a process as soon as it is free' \
 'who:Say who holds these devices, and how' \
 'list:Say who holds what on this machine' \
@@ -256,6 +276,11 @@ _lfp__subcmd__help__subcmd__lock_commands() {
     local commands; commands=()
     _describe -t commands 'lfp help lock commands' commands "$@"
 }
+(( $+functions[_lfp__subcmd__help__subcmd__pass_commands] )) ||
+_lfp__subcmd__help__subcmd__pass_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help pass commands' commands "$@"
+}
 (( $+functions[_lfp__subcmd__help__subcmd__run_commands] )) ||
 _lfp__subcmd__help__subcmd__run_commands() {
     local commands; commands=()
@@ -285,6 +310,11 @@ _lfp__subcmd__list_commands() {
 _lfp__subcmd__lock_commands() {
     local commands; commands=()
     _describe -t commands 'lfp lock commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__pass_commands] )) ||
+_lfp__subcmd__pass_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp pass commands' commands "$@"
 }
 (( $+functions[_lfp__subcmd__run_commands] )) ||
 _lfp__subcmd__run_commands() {

@@ -260,3 +260,36 @@ fn a_stale_lock_in_the_way_is_named_with_its_remedy(#[case] route: &[&str]) {
         }
     }
 }
+
+/// A daemon that goes into the background takes its parent's lock along.
+#[rstest]
+#[case::directly(&["--direct"])]
+#[case::through_the_service(&[])]
+fn a_lock_is_handed_over(#[case] route: &[&str]) {
+    let bench = Bench::open();
+    let _service = bench.listen(User::Lfpd);
+    let lfp = ["/run/test/lfp", &route.join(" ")].join(" ");
+    let line = format!(
+        "{lfp} lock ttyW0 || exit; sleep 1000 & {lfp} pass --to $! ttyW0 || exit
+         cat /run/lock/LCK..ttyW0; echo $!; {lfp} unlock ttyW0; echo code $?
+         {lfp} pass --to 4000000 --pid $! ttyW0; echo code $?; kill $!; exit 0"
+    );
+    let end = bench.shell(User::Alice, &line);
+    let words: Vec<&str> = end.output().split_whitespace().collect();
+    assert!(words.len() > 2 && words[0] == words[1], "{end}");
+    assert!(end.said("code 1\n") && end.said("there is no process 4000000"), "{end}");
+    assert!(end.said("code 77\n"), "{end}");
+}
+
+/// What is no port is not locked, and is told what it is.
+#[rstest]
+#[case::directory("shm", "a directory")]
+#[case::regular_file("shm/file", "no device")]
+#[case::null("null", "the null device")]
+fn what_is_no_port(#[case] name: &str, #[case] told: &str) {
+    let bench = Bench::open();
+    assert_eq!(bench.shell(User::Root, "mkdir -p /dev/shm; touch /dev/shm/file").code(), 0);
+    let end = bench.called(User::Root, &["--direct", "lock", name]).run();
+    assert_eq!(end.code(), 77, "{end}");
+    assert!(end.said(&format!("it is {told}, not a serial port")), "{end}");
+}

@@ -8,7 +8,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::{Liveness, liveness};
 use wrapcmd::Value;
 
-use super::arguments::{self, Asked, AskedInTime, Route};
+use super::arguments::{self, Asked, AskedInTime, Handed, Route};
 use super::broker::{Broker, Trouble};
 use super::looking::no_such_device;
 use super::outcome::{Failure, Kind, exit};
@@ -16,7 +16,7 @@ use super::output::Output;
 use super::report::{Row, in_the_way, openers, openers_at_all};
 use super::waiting::{self, Waited};
 use ttylock::device::node::follow;
-use ttylock::lock::{Outcome, Request};
+use ttylock::lock::{Outcome, Pass, Request};
 
 pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(asked)?);
@@ -46,6 +46,23 @@ pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8
         Ok(Outcome::Busy) => Err(busy(&request, Kind::NotHeld)),
         Ok(Outcome::Denied) => Err(denied(&broker, &request)),
         Err(trouble) => Err(unreachable(&request, trouble)),
+    }
+}
+
+/// From the one who has it, by default the caller, to another process of the same user.
+pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let (mut broker, from) = (Broker::new(route), request(&asked.asked)?);
+    let pass = Pass { device: from.device.clone(), from: from.pid, to: asked.to };
+    let to = Request { pid: asked.to, ..from.clone() };
+    match broker.pass(&pass) {
+        Ok(Outcome::Done) => Ok(done(&to, Vec::new(), output)),
+        Ok(Outcome::Busy) => Err(busy(&from, Kind::NotHeld)),
+        Ok(Outcome::Denied) if liveness(asked.to) == Liveness::Gone => {
+            let reason = format!("there is no process {}", asked.to);
+            Err(Failure::about(to.device.as_str(), Kind::NotPermitted(vec![reason])))
+        }
+        Ok(Outcome::Denied) => Err(denied(&broker, &to)),
+        Err(trouble) => Err(unreachable(&from, trouble)),
     }
 }
 

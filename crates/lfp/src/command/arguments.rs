@@ -72,6 +72,8 @@ pub(super) enum Action {
     Lock(Asked),
     /// Release a device for a process
     Unlock(Asked),
+    /// Hand a device from one process to another, without a gap
+    Pass(Handed),
     /// Take a device for a process as soon as it is free
     Wait(AskedInTime),
     /// Say who holds these devices, and how
@@ -99,6 +101,16 @@ pub(super) struct Asked {
 
     #[command(flatten)]
     busy: BusyCode,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Handed {
+    #[command(flatten)]
+    pub(super) asked: Asked,
+
+    /// The process that is to have it
+    #[arg(long, value_name = "PID", value_parser = pid)]
+    pub(super) to: Pid,
 }
 
 #[derive(Args, Debug)]
@@ -197,6 +209,7 @@ impl Action {
     pub(super) fn code_for_busy(&self) -> u8 {
         match self {
             Self::Lock(asked) | Self::Unlock(asked) => asked.busy.code,
+            Self::Pass(asked) => asked.asked.busy.code,
             Self::Wait(asked) => asked.asked.busy.code,
             Self::Run(asked) => asked.busy.code,
             Self::Who(_) | Self::List(_) | Self::Clean | Self::Completions { .. } => exit::BUSY,

@@ -1,18 +1,16 @@
 //! Who takes and releases locks for us: a service, or the files themselves. Says nothing to
 //! people.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use pidlockfile::process;
-
 use super::arguments::Route;
+use super::denial::{supposed_reason, wrong_device};
 use super::listener;
 use crate::client::{Address, Client, Error};
-use ttylock::device::node::follow;
 use ttylock::device::os;
 use ttylock::lock::table::{Places, Table};
-use ttylock::lock::{Outcome, Request, Weight};
+use ttylock::lock::{Outcome, Pass, Request, Weight};
 
 /// Why something is as it is, for people: one printable line.
 pub(super) type Reason = String;
@@ -142,6 +140,19 @@ impl Broker {
         }
     }
 
+    /// Hands a lock over. Why it was not permitted is told for the receiver.
+    pub(super) fn pass(&mut self, pass: &Pass) -> Result<Outcome, Trouble> {
+        match self {
+            Self::Files(files) => {
+                let answer = files.table.pass(pass);
+                Ok(files.told(answer))
+            }
+            Self::Service(service) => {
+                service.ask(|client| client.pass(&pass.device, pass.from, pass.to))
+            }
+        }
+    }
+
     /// Keeps no connection open for what takes long.
     pub(super) fn hang_up(&mut self) {
         if let Self::Service(service) = self {
@@ -158,24 +169,12 @@ impl Broker {
     }
 }
 
-/// A service says "no" and nothing else; but most of what it looked at can be seen from here.
-fn supposed_reason(Request { device, pid }: &Request) -> Reason {
-    if follow(Path::new("/dev"), device).is_err() {
-        return "the name leads out of /dev".to_owned();
-    }
-    let me = nix::unistd::geteuid();
-    match process::owner(*pid) {
-        Some(owner) if !me.is_root() && owner != me.as_raw() => {
-            format!("process {pid} belongs to uid {owner}, and locks are for one's own processes")
-        }
-        _ => "the service may not write the lock directory, or does not know who we are: \
-              its log says which"
-            .to_owned(),
-    }
-}
-
 impl Files {
     fn lock(&mut self, request: &Request) -> Outcome {
+        if let Some(reason) = wrong_device(&request.device) {
+            self.reasons = vec![reason];
+            return Outcome::Denied;
+        }
         // Who waits asks again and again, and another directory may be there by now.
         self.table.reopen();
         let answer = self.table.lock(request);

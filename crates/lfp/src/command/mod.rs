@@ -8,6 +8,7 @@ mod arguments;
 mod broker;
 mod calendar;
 mod clean;
+mod denial;
 mod devices;
 mod listener;
 mod looking;
@@ -72,6 +73,7 @@ fn act(options: Options) -> u8 {
     let outcome = match action {
         Action::Lock(asked) => actions::lock(&asked, &route, &output),
         Action::Unlock(asked) => actions::unlock(&asked, &route, &output),
+        Action::Pass(asked) => actions::pass(&asked, &route, &output),
         Action::Wait(asked) => actions::wait(&asked, &route, &output),
         Action::Who(asked) => looking::who(&asked, &route, &output),
         Action::List(asked) => looking::list(&asked, &route, &output),
