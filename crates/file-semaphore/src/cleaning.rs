@@ -13,6 +13,7 @@ use crate::limits::LONGEST_FILE;
 use crate::record::{LockInfo, integer};
 use crate::semaphore::Semaphore;
 use crate::stale::Place;
+use crate::sys::line::Line;
 use crate::sys::process;
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
@@ -59,12 +60,15 @@ impl Semaphore {
                 swept.locks += usize::from(removal == Some(Removal::Removed));
             }
         }
+        let lock_names = || inner.names.iter().chain([&inner.place.name]);
         for name in inner.directory.names()? {
-            let maker = inner.names.iter().find_map(|lock| maker(name.as_str(), lock.as_str()));
+            let maker = lock_names().find_map(|lock| maker(name.as_str(), lock.as_str()));
             if let Some(maker) = maker {
                 swept.temporaries += usize::from(self.sweep_one(&name, maker));
             }
         }
+        let line = Line { directory: &inner.directory, lock: &inner.place.name };
+        swept.temporaries += usize::from(line.sweep());
         Ok(swept)
     }
 
@@ -104,7 +108,7 @@ fn is_gone(maker: Pid, file_age: Duration) -> bool {
 pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, Error> {
     let handle = Directory::open(directory.as_ref())?;
     let mut names = handle.names()?;
-    names.retain(|name| !is_temporary(name.as_str()));
+    names.retain(|name| !is_temporary(name.as_str()) && !name.as_str().ends_with(".queue"));
     names.sort();
     let judge = Judge::new(config);
     let mut listed = Vec::new();
@@ -120,7 +124,7 @@ pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, 
 }
 
 /// Who made a temporary file of this lock: `LOCK.PID.RANDOM.tmp`.
-fn maker(name: &str, lock: &str) -> Option<Pid> {
+pub(crate) fn maker(name: &str, lock: &str) -> Option<Pid> {
     made_by(name.strip_prefix(lock)?.strip_prefix('.')?)
 }
 

@@ -18,6 +18,13 @@ pub const STALE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// nothing, and a holder that dies reports nothing either.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Who stands in line looks after so long whether the lock is free and nobody takes it.
+pub const LINE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// So many such looks in a row, and whoever is first in line has had its turn: it is stopped, or
+/// stands there to stop others. The lock is free for whoever comes then.
+pub const MOST_TURNS_MISSED: u32 = 3;
+
 /// The permission bits of a published lock.
 pub const MODE: u32 = 0o644;
 

@@ -25,6 +25,8 @@ pub enum PathProblem {
     NoName,
     /// Its parent directory does not exist.
     NoDirectory,
+    /// Its parent directory was moved, removed or replaced after it was opened.
+    Moved,
     /// Its symbolic links lead in a circle.
     LinkLoop,
     /// Its last part is a link that somebody else put into a directory open to everybody.
@@ -39,6 +41,7 @@ impl fmt::Display for PathProblem {
             Self::Traversal => "path traversal: the path contains \"..\"",
             Self::NoName => "the path does not end with a usable file name",
             Self::NoDirectory => "the parent directory does not exist",
+            Self::Moved => "the parent directory was moved or replaced",
             Self::LinkLoop => "too many symbolic links",
             Self::ForeignLink => "the path is somebody else's link in a directory open to all",
         })

@@ -1,6 +1,7 @@
 //! The semaphore itself: joins the record, the stale rule and the lock file. It never removes a
 //! file that it did not read and judge a moment ago, and never waits while it holds anything.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,9 +14,10 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::judge::{HeldStatus, Judge};
-use crate::limits::{LONGEST_FILE, MODE_BITS, MOST_LOOKS};
+use crate::limits::{LINE_INTERVAL, LONGEST_FILE, MODE_BITS, MOST_LOOKS, MOST_TURNS_MISSED};
 use crate::path::{self, PathProblem, Place};
 use crate::record::{Holder, LockInfo, Tag};
+use crate::sys::line::{Line, Ticket};
 use crate::sys::now_seconds;
 use crate::sys::watch::{Alarm, Instance, Watch, Woken};
 
@@ -83,6 +85,13 @@ pub(crate) struct Patience<'a> {
     pub(crate) alarm: Option<&'a dyn Alarm>,
 }
 
+impl Patience<'_> {
+    /// How much of the time is left; `None` when there is no end.
+    fn left(&self, waited: Duration) -> Option<Duration> {
+        self.timeout.map(|timeout| timeout.saturating_sub(waited))
+    }
+}
+
 enum Attempt {
     Taken(Guard),
     Held(Option<Box<LockInfo>>),
@@ -133,7 +142,8 @@ impl Semaphore {
     /// Waits until the semaphore can be taken for this process, at most the configured
     /// [`acquire_timeout`](Config::acquire_timeout).
     ///
-    /// A release wakes the waiters at once (inotify(7)); none is preferred.
+    /// A release wakes the next waiter at once (inotify(7)). Waiters take turns, first come, first
+    /// served; who is killed, or stopped, keeps nobody waiting.
     ///
     /// # Errors
     /// [`Error::Timeout`]; otherwise as [`try_acquire`](Self::try_acquire).
@@ -176,7 +186,25 @@ impl Semaphore {
         claimant: Claimant<'_>,
         patience: &Patience<'_>,
     ) -> Result<Guard, Error> {
-        self.until(patience, || {
+        let begin = Instant::now();
+        let line = Line { directory: &self.inner.directory, lock: &self.inner.place.name };
+        let once = patience.timeout == Some(Duration::ZERO);
+        // Past those who wait already goes only who does not want to wait.
+        if once || !line.exists() {
+            match self.attempt(tag, claimant)? {
+                Attempt::Taken(guard) => return Ok(guard),
+                Attempt::Held(holder) if once => {
+                    return Err(Error::Timeout { waited: begin.elapsed(), holder });
+                }
+                Attempt::Held(_) => {}
+            }
+        }
+        let mut ticket = line.join(self.inner.config.mode);
+        if let Some(ticket) = &mut ticket {
+            self.wait_in_line(ticket, begin, patience)?;
+        }
+        // The place in the line is kept until the lock is taken.
+        self.until(begin, patience, || {
             Ok(match self.attempt(tag, claimant)? {
                 Attempt::Taken(guard) => Ok(guard),
                 Attempt::Held(holder) => Err(holder),
@@ -184,31 +212,85 @@ impl Semaphore {
         })
     }
 
-    pub(crate) fn wait_with(&self, patience: &Patience<'_>) -> Result<(), Error> {
-        self.until(patience, || {
-            let mut first = None;
-            for status in self.status()? {
-                match status {
-                    SlotStatus::Free => return Ok(Ok(())),
-                    SlotStatus::Held(held) if held.stale => return Ok(Ok(())),
-                    SlotStatus::Held(held) => {
-                        let info = held.lock_info().cloned().map(Box::new);
-                        first = first.or(info);
-                    }
-                    SlotStatus::Obstacle => return Err(self.obstacle()),
-                }
+    /// Waits until all who came before have had their turn, or whoever is first lets it pass.
+    fn wait_in_line(
+        &self,
+        ticket: &mut Ticket<'_>,
+        begin: Instant,
+        patience: &Patience<'_>,
+    ) -> Result<(), Error> {
+        let inner = &self.inner;
+        let interval = inner.config.retry_interval.max(LINE_INTERVAL);
+        let mut instance = guarded(&inner.instance).take().or_else(Instance::new);
+        let mut missed = 0;
+        let result = loop {
+            if ticket.is_first() {
+                break Ok(());
             }
-            Ok(Err(first))
-        })
+            let Some(before) = ticket.before().cloned() else { break Ok(()) };
+            let watch = Watch::on_ticket(&inner.directory, &before, instance.take());
+            // It may have gone before the watch began.
+            let turn = ticket.is_first() || ticket.before() != Some(&before);
+            let left = patience.left(begin.elapsed());
+            let mut woken = Ok(Woken::Change);
+            if !turn {
+                let time = left.map_or(interval, |left| left.min(interval));
+                woken = self.sleep(&watch, time, patience.alarm);
+            }
+            instance = watch.stop();
+            match woken {
+                Err(error) => break Err(error),
+                Ok(Woken::Change | Woken::Alarm) => continue,
+                Ok(Woken::Time) => {}
+            }
+            let seen = match self.look() {
+                Ok(seen) => seen,
+                Err(error) => break Err(error),
+            };
+            missed = if seen.is_ok() { missed + 1 } else { 0 };
+            let waited = begin.elapsed();
+            match seen {
+                Ok(()) if missed >= MOST_TURNS_MISSED => break Ok(()),
+                Err(holder) if patience.left(waited) == Some(Duration::ZERO) => {
+                    break Err(Error::Timeout { waited, holder });
+                }
+                // Free, and no time left to find out whether the first takes it.
+                Ok(()) if patience.left(waited) == Some(Duration::ZERO) => break Ok(()),
+                Ok(()) | Err(_) => {}
+            }
+        };
+        *guarded(&inner.instance) = instance;
+        result
+    }
+
+    pub(crate) fn wait_with(&self, patience: &Patience<'_>) -> Result<(), Error> {
+        self.until(Instant::now(), patience, || self.look())
+    }
+
+    /// Whether it could be taken, or else by whom it is held.
+    fn look(&self) -> Result<Result<(), Option<Box<LockInfo>>>, Error> {
+        let mut first = None;
+        for status in self.status()? {
+            match status {
+                SlotStatus::Free => return Ok(Ok(())),
+                SlotStatus::Held(held) if held.stale => return Ok(Ok(())),
+                SlotStatus::Held(held) => {
+                    let info = held.lock_info().cloned().map(Box::new);
+                    first = first.or(info);
+                }
+                SlotStatus::Obstacle => return Err(self.obstacle()),
+            }
+        }
+        Ok(Err(first))
     }
 
     /// Looks, and while somebody holds on, waits and looks again.
     fn until<T>(
         &self,
+        begin: Instant,
         patience: &Patience<'_>,
         mut look: impl FnMut() -> Result<Result<T, Option<Box<LockInfo>>>, Error>,
     ) -> Result<T, Error> {
-        let begin = Instant::now();
         let mut watch = None;
         let result = loop {
             let holder = match look() {
@@ -217,7 +299,7 @@ impl Semaphore {
                 Err(error) => break Err(error),
             };
             let waited = begin.elapsed();
-            let left = patience.timeout.map(|timeout| timeout.saturating_sub(waited));
+            let left = patience.left(waited);
             if left == Some(Duration::ZERO) {
                 break Err(Error::Timeout { waited, holder });
             }
@@ -226,7 +308,9 @@ impl Semaphore {
                 watch = Some(self.inner.start_watching());
                 continue;
             };
-            if let Err(error) = self.sleep(watch, left, patience.alarm) {
+            let interval = self.inner.config.retry_interval;
+            let time = left.map_or(interval, |left| left.min(interval));
+            if let Err(error) = self.sleep(watch, time, patience.alarm) {
                 break Err(error);
             }
         };
@@ -236,20 +320,23 @@ impl Semaphore {
         result
     }
 
-    /// Until the next look, at most `left`.
+    /// Until the next look, at most so long.
     fn sleep(
         &self,
         watch: &Watch,
-        left: Option<Duration>,
+        time: Duration,
         alarm: Option<&dyn Alarm>,
-    ) -> Result<(), Error> {
-        let interval = self.inner.config.retry_interval;
-        let time = left.map_or(interval, |left| left.min(interval));
-        let rung = match watch.wait(&self.inner.names, time, alarm) {
+    ) -> Result<Woken, Error> {
+        let woken = watch.wait(&self.inner.names, time, alarm);
+        let rung = match woken {
             Woken::Alarm => alarm.and_then(|alarm| alarm.ring()),
-            Woken::Change | Woken::Time => None,
+            Woken::Change => None,
+            Woken::Time => {
+                self.inner.check_place()?;
+                None
+            }
         };
-        rung.map_or(Ok(()), |signal| Err(Error::Interrupted { signal }))
+        rung.map_or(Ok(woken), |signal| Err(Error::Interrupted { signal }))
     }
 
     fn attempt(&self, tag: Option<&str>, claimant: Claimant<'_>) -> Result<Attempt, Error> {
@@ -286,6 +373,19 @@ impl Inner {
     fn start_watching(&self) -> Watch {
         let kept = guarded(&self.instance).take();
         Watch::on(&self.directory, kept.or_else(Instance::new))
+    }
+
+    /// Whether the path still leads to the open directory: who waits in one that was moved away
+    /// would wait for a lock that nobody else means.
+    fn check_place(&self) -> Result<(), Error> {
+        let directory = &self.place.directory;
+        let ours = self.directory.identity();
+        let same = directory
+            .metadata()
+            .is_ok_and(|data| (data.dev(), data.ino()) == (ours.device, ours.inode));
+        let path = || directory.join(self.place.name.as_str());
+        let moved = || Error::InvalidPath { path: path(), problem: PathProblem::Moved };
+        if same { Ok(()) } else { Err(moved()) }
     }
 
     /// This process as a holder. A fork changes the number, so that is checked every time.

@@ -1,5 +1,7 @@
 //! `sema` and `semats` as a script sees them: every command, its words and its exit codes.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod scratch;
 
 use std::fs;
@@ -360,6 +362,55 @@ fn touch_keeps_a_lock_from_counting_as_old() {
     // The original tools' locks are as old as they say.
     scratch.write("c", format!("pid={}\ntimestamp=1\n", std::process::id()));
     assert!(scratch.sema(&["status", "c", "--stale-when", "age"]).out.contains("stale: true\n"));
+}
+
+/// Ctrl-Z in one terminal must not keep all others waiting.
+#[test]
+fn a_stopped_waiter_loses_its_turn() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a"]);
+    let wait = || scratch.command(scratch::SEMA).args(["acquire", "a"]).spawn().unwrap();
+    let mut first = wait();
+    until("the first in line", || scratch.at("a.queue").exists().then_some(()));
+    let ticket =
+        || std::os::unix::fs::MetadataExt::ino(&fs::metadata(scratch.at("a.queue")).unwrap());
+    let of_the_first = ticket();
+    nix::sys::signal::kill(scratch::pid_of(&first), nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let mut second = wait();
+    until("the second in line", || (ticket() != of_the_first).then_some(()));
+    scratch.sema(&["release", "a"]);
+    assert!(second.wait().unwrap().success());
+    scratch.sema(&["release", "a"]);
+    nix::sys::signal::kill(scratch::pid_of(&first), nix::sys::signal::Signal::SIGCONT).unwrap();
+    assert!(first.wait().unwrap().success());
+    scratch.sema(&["release", "a"]);
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[test]
+fn waiters_notice_that_their_directory_was_moved() {
+    let scratch = Scratch::new();
+    for (words, at_once) in
+        [(&["acquire", "d/a"][..], 1), (&["wait", "d/a"], 1), (&["run", "d/a", "--", "true"], 2)]
+    {
+        fs::create_dir(scratch.at("d")).unwrap();
+        scratch.write("d/a", "pid=1\ntimestamp=1\n");
+        let mut waiters = Vec::new();
+        for _ in 0..at_once {
+            let mut command = scratch.command(scratch::SEMA);
+            command.args(words).stdout(std::process::Stdio::piped());
+            let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+            wait_for_descriptor(child.id(), "anon_inode:inotify");
+            waiters.push(child);
+        }
+        fs::rename(scratch.at("d"), scratch.at("e")).unwrap();
+        for waiter in waiters {
+            let ran = scratch::gather(waiter);
+            assert_eq!(ran.code(), 3, "{ran:?}");
+            assert!(ran.err.contains("the parent directory was moved or replaced"), "{ran:?}");
+        }
+        fs::remove_dir_all(scratch.at("e")).unwrap();
+    }
 }
 
 #[test]

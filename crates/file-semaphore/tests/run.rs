@@ -224,6 +224,9 @@ fn a_wrapper_killed_while_waiting_never_runs_the_command() {
     wait_until_caught(wrapper.id());
     kill(pid_of(&wrapper), Signal::SIGKILL).unwrap();
     wrapper.wait().unwrap();
+    assert!(!scratch.at("ran").exists());
+    // It had no time to leave the line.
+    scratch.sema(&["clean", "a"]);
     assert_eq!(scratch.files(), ["a"]);
 }
 

@@ -256,7 +256,11 @@ impl<'a> Failure<'a> {
             | Error::NotLocked
             | Error::NotHolder { .. } => exit::HELD,
             Error::InvalidPath {
-                problem: PathProblem::NoDirectory | PathProblem::LinkLoop | PathProblem::ForeignLink,
+                problem:
+                    PathProblem::NoDirectory
+                    | PathProblem::Moved
+                    | PathProblem::LinkLoop
+                    | PathProblem::ForeignLink,
                 ..
             }
             | Error::Parse { .. }

@@ -12,6 +12,21 @@ pub(crate) fn exclude(file: &impl AsRawFd) -> bool {
     lock(file, FlockArg::LockExclusiveNonblock) == Ok(())
 }
 
+/// Whether nobody has excluded others from this file. Does not exclude anybody who asks the same.
+pub(crate) fn is_free(file: &impl AsRawFd) -> bool {
+    let free = lock(file, FlockArg::LockSharedNonblock);
+    if free == Ok(()) {
+        let _ = lock(file, FlockArg::Unlock);
+    }
+    free != Err(Errno::EWOULDBLOCK)
+}
+
+/// Lets go early.
+#[cfg(test)]
+pub(crate) fn release(file: &impl AsRawFd) {
+    let _ = lock(file, FlockArg::Unlock);
+}
+
 #[expect(
     deprecated,
     reason = "the guard that replaces it takes the file over, and panics when unlocking fails"

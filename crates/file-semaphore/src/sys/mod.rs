@@ -2,6 +2,7 @@
 //! that only Linux has (`/proc`, namespaces, inotify) is in this directory. Decides nothing.
 
 pub(crate) mod flock;
+pub(crate) mod line;
 pub(crate) mod process;
 pub(crate) mod watch;
 

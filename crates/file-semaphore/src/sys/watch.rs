@@ -47,15 +47,43 @@ pub(crate) struct Watch {
     watching: Option<(Inotify, WatchDescriptor)>,
 }
 
+/// What happens to a ticket whose owner leaves the line or ends, or takes its turn.
+const TICKET_EVENTS: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
+    .union(AddWatchFlags::IN_ATTRIB)
+    .union(AddWatchFlags::IN_DELETE_SELF)
+    .union(AddWatchFlags::IN_MOVE_SELF);
+
 impl Watch {
-    /// Starts watching. What happens from now on is not missed.
+    /// Starts watching a lock directory. What happens from now on is not missed.
     pub(crate) fn on(directory: &Directory, instance: Option<Instance>) -> Self {
+        // A killed holder may have had its lock file open: that it is closed is news.
+        let gone = AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_MOVED_FROM
+            | AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_ONLYDIR;
+        Self::add(directory, "", gone, instance)
+    }
+
+    /// Starts watching one ticket.
+    pub(crate) fn on_ticket(
+        directory: &Directory,
+        ticket: &Name,
+        instance: Option<Instance>,
+    ) -> Self {
+        let events = TICKET_EVENTS | AddWatchFlags::IN_DONT_FOLLOW;
+        Self::add(directory, ticket.as_str(), events, instance)
+    }
+
+    fn add(
+        directory: &Directory,
+        name: &str,
+        events: AddWatchFlags,
+        instance: Option<Instance>,
+    ) -> Self {
         // By descriptor: whatever happens to the path, the open directory is the one watched.
-        let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
-        let gone =
-            AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM | AddWatchFlags::IN_ONLYDIR;
+        let path = format!("/proc/self/fd/{}/{name}", directory.as_fd().as_raw_fd());
         let watching = instance.and_then(|Instance(inotify)| {
-            let watch = inotify.add_watch(path.as_str(), gone).ok()?;
+            let watch = inotify.add_watch(path.as_str(), events).ok()?;
             Some((inotify, watch))
         });
         Self { watching }
@@ -72,7 +100,7 @@ impl Watch {
         self.watching.as_ref().map(|(inotify, _)| inotify)
     }
 
-    /// Waits until one of the names goes, the time is over, or the alarm rings.
+    /// Waits until one of the names (or the ticket) goes, the time is over, or the alarm rings.
     pub(crate) fn wait(&self, names: &[Name], time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
         let begin = Instant::now();
         while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
@@ -114,7 +142,9 @@ impl Watch {
                 Ok(events) => {
                     concerned |= events.iter().any(|event| {
                         let lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
-                        lost || event.name.as_deref().is_some_and(|name| is_among(name, names))
+                        let ticket = event.name.is_none() && event.mask.intersects(TICKET_EVENTS);
+                        lost || ticket
+                            || event.name.as_deref().is_some_and(|name| is_among(name, names))
                     });
                     if events.is_empty() || concerned {
                         return concerned;

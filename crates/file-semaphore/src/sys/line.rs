@@ -1,0 +1,213 @@
+//! The line of those who wait for one lock: who came first is served first, and whoever dies, by
+//! whatever, keeps nobody waiting.
+//!
+//! A waiter's ticket is a file on which it holds flock(2) while it waits; the kernel lets go of it
+//! when the waiter ends, however it does. The last waiter's ticket is called `LOCK.queue`. A
+//! newcomer lets its own ticket change places with that in one step (renameat2(2),
+//! `RENAME_EXCHANGE`), which leaves it the ticket of who came before, under a name of its own,
+//! `LOCK.PID.RANDOM.tmp`. It waits until nobody holds flock(2) on that. A ticket says under which
+//! name its owner has the ticket before it, so that the next one goes on waiting for that when the
+//! owner gave up or was killed.
+//!
+//! All this decides only when somebody tries to take the lock, never who holds it. Where it does
+//! not work (no such exchange; a sticky directory and another user's ticket) there is no line, and
+//! waiters take the lock as they come.
+
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{Read, Write};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, renameat2};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use pidlockfile::{Directory, Name, Pid};
+
+use super::flock;
+
+/// How many tickets of the dead are passed over at once: more than can be there by accident.
+const MOST_DEAD: usize = 4096;
+
+/// How often a newcomer tries to find its place among others who do so in that moment.
+const TRIES: usize = 64;
+
+/// More than the longest name.
+const TICKET_BYTES: u64 = 512;
+
+const OPENING: OFlag =
+    OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+
+/// A place in the line of a lock. Dropping it leaves the line.
+#[derive(Debug)]
+pub(crate) struct Ticket<'d> {
+    line: Line<'d>,
+    file: File,
+    before: Option<Before>,
+}
+
+/// The ticket of who came before, and the name it has for us.
+#[derive(Debug)]
+struct Before {
+    name: Name,
+    file: File,
+}
+
+/// The line of one lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line<'d> {
+    pub(crate) directory: &'d Directory,
+    pub(crate) lock: &'d Name,
+}
+
+/// The name of the last ticket.
+pub(crate) fn last_name(lock: &Name) -> Option<Name> {
+    Name::new(format!("{lock}.queue"))
+}
+
+impl<'d> Line<'d> {
+    /// Whether there may be somebody in the line.
+    pub(crate) fn exists(self) -> bool {
+        last_name(self.lock).is_some_and(|last| self.inode(&last).is_some())
+    }
+
+    /// Takes the last place. `None` where there can be no line.
+    pub(crate) fn join(self, mode: u32) -> Option<Ticket<'d>> {
+        let last = last_name(self.lock)?;
+        let own = self.fresh()?;
+        let flags = OPENING | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
+        let mode = Mode::from_bits_truncate(mode & 0o666);
+        let mut file = File::from(openat(self.directory, own.as_str(), flags, mode).ok()?);
+        let named = fchmod(&file, mode).is_ok()
+            && flock::exclude(&file)
+            && file.write_all(own.as_str().as_bytes()).is_ok();
+        let joined = if named { self.put(&own, &last) } else { None };
+        let Some(joined) = joined else {
+            self.remove(&own);
+            return None;
+        };
+        let before = match joined {
+            Joined::First => None,
+            Joined::Behind => self.open(own),
+        };
+        Some(Ticket { line: self, file, before })
+    }
+
+    fn put(self, own: &Name, last: &Name) -> Option<Joined> {
+        for _ in 0..TRIES {
+            match self.rename(own, last, RenameFlags::RENAME_EXCHANGE) {
+                Ok(()) => return Some(Joined::Behind),
+                Err(Errno::ENOENT) => {}
+                Err(_) => return None,
+            }
+            match self.rename(own, last, RenameFlags::RENAME_NOREPLACE) {
+                Ok(()) => return Some(Joined::First),
+                Err(Errno::EEXIST) => {}
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    fn fresh(self) -> Option<Name> {
+        let random = RandomState::new().build_hasher().finish();
+        Name::new(format!("{}.{}.{random:016x}.tmp", self.lock, Pid::this()))
+    }
+
+    fn rename(self, from: &Name, to: &Name, how: RenameFlags) -> Result<(), Errno> {
+        renameat2(self.directory, from.as_str(), self.directory, to.as_str(), how)
+    }
+
+    fn remove(self, name: &Name) {
+        let _ = unlinkat(self.directory, name.as_str(), UnlinkatFlags::NoRemoveDir);
+    }
+
+    fn inode(self, name: &Name) -> Option<u64> {
+        let how = AtFlags::AT_SYMLINK_NOFOLLOW;
+        fstatat(self.directory, name.as_str(), how).ok().map(|stat| stat.st_ino)
+    }
+
+    /// Opens a ticket; `None` when it is gone, or is none.
+    fn open(self, name: Name) -> Option<Before> {
+        let flags = OPENING | OFlag::O_RDONLY;
+        let file = File::from(openat(self.directory, name.as_str(), flags, Mode::empty()).ok()?);
+        let kind = SFlag::from_bits_truncate(fstat(&file).ok()?.st_mode) & SFlag::S_IFMT;
+        (kind == SFlag::S_IFREG).then_some(Before { name, file })
+    }
+
+    /// Under which name the owner of a ticket has the one before it.
+    fn name_in(self, ticket: &File) -> Option<Name> {
+        let mut text = String::new();
+        ticket.take(TICKET_BYTES).read_to_string(&mut text).ok()?;
+        crate::cleaning::maker(&text, self.lock.as_str())?;
+        Name::new(text)
+    }
+
+    /// Removes the last ticket if nobody is in the line any more. Whether it did.
+    pub(crate) fn sweep(self) -> bool {
+        let last = last_name(self.lock).and_then(|last| self.open(last));
+        let Some(last) = last.filter(|last| flock::exclude(&last.file)) else { return false };
+        self.remove(&last.name);
+        true
+    }
+}
+
+/// Where a newcomer stands.
+enum Joined {
+    First,
+    Behind,
+}
+
+impl Ticket<'_> {
+    /// Whether all who came before are gone. Passes over those who left or died.
+    pub(crate) fn is_first(&mut self) -> bool {
+        for _ in 0..MOST_DEAD {
+            let Some(before) = &self.before else { return true };
+            if !flock::is_free(&before.file) {
+                return false;
+            }
+            let next = self.line.name_in(&before.file);
+            self.line.remove(&before.name);
+            self.before = next.and_then(|name| self.line.open(name));
+        }
+        true
+    }
+
+    /// The file whose owner is waited for.
+    pub(crate) fn before(&self) -> Option<&Name> {
+        self.before.as_ref().map(|before| &before.name)
+    }
+
+    /// Leaves no name behind that nobody needs. Who is behind finds out by itself.
+    fn tidy(&self) -> Option<()> {
+        let last = last_name(self.line.lock)?;
+        let inode = fstat(&self.file).ok()?.st_ino;
+        if self.line.inode(&last)? != inode {
+            return Some(());
+        }
+        // Nobody is behind. The ticket before becomes the last again, or there is none.
+        let (own, how) = match &self.before {
+            Some(before) => (before.name.clone(), RenameFlags::RENAME_EXCHANGE),
+            None => (self.line.fresh()?, RenameFlags::RENAME_NOREPLACE),
+        };
+        let (from, to) = if self.before.is_some() { (&own, &last) } else { (&last, &own) };
+        self.line.rename(from, to, how).ok()?;
+        if self.line.inode(&own)? == inode {
+            self.line.remove(&own);
+        } else {
+            // Somebody came in that moment: back.
+            self.line.rename(&own, &last, how).ok()?;
+        }
+        Some(())
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let _ = self.tidy();
+        // The file is closed next, which wakes who is behind.
+    }
+}
+
+#[cfg(test)]
+#[path = "line_tests.rs"]
+mod tests;

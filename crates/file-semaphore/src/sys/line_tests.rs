@@ -1,0 +1,117 @@
+//! The line as waiters come, leave and die in every order.
+
+use rstest::rstest;
+
+use super::*;
+
+struct Place {
+    scratch: tempfile::TempDir,
+    directory: Directory,
+    lock: Name,
+}
+
+impl Place {
+    fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = Directory::open(scratch.path()).unwrap();
+        Self { scratch, directory, lock: Name::new("a").unwrap() }
+    }
+
+    fn line(&self) -> Line<'_> {
+        Line { directory: &self.directory, lock: &self.lock }
+    }
+
+    fn join(&self) -> Ticket<'_> {
+        self.line().join(0o644).unwrap()
+    }
+
+    fn files(&self) -> usize {
+        std::fs::read_dir(self.scratch.path()).unwrap().count()
+    }
+}
+
+/// As kill -9 would have it: the descriptors are closed, and nothing is tidied.
+fn die(ticket: Ticket<'_>) {
+    flock::release(&ticket.file);
+    std::mem::forget(ticket);
+}
+
+#[test]
+fn who_came_first_is_first_and_nothing_is_left() {
+    let place = Place::new();
+    assert!(!place.line().exists());
+    let mut line: Vec<_> = (0..5).map(|_| place.join()).collect();
+    assert!(place.line().exists());
+    while !line.is_empty() {
+        for (index, ticket) in line.iter_mut().enumerate() {
+            assert_eq!(ticket.is_first(), index == 0);
+        }
+        drop(line.remove(0));
+    }
+    assert_eq!(place.files(), 0);
+}
+
+/// Three in a line of four leave, in every order; the one that stays becomes the first when all
+/// before it are gone, and not earlier.
+#[rstest]
+fn they_leave_in_any_order(
+    #[values(0, 1, 2, 3)] stays: usize,
+    #[values([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0])] order: [usize; 3],
+    #[values([false; 3], [true; 3], [true, false, true], [false, true, false])] killed: [bool; 3],
+) {
+    let place = Place::new();
+    let mut line: Vec<Option<Ticket<'_>>> = (0..4).map(|_| Some(place.join())).collect();
+    let others: Vec<usize> = (0..4).filter(|index| *index != stays).collect();
+    for (step, which) in order.into_iter().enumerate() {
+        let leaver = line[others[which]].take().unwrap();
+        if killed[step] {
+            die(leaver)
+        } else {
+            drop(leaver)
+        }
+        let first = line[..stays].iter().all(Option::is_none);
+        assert_eq!(line[stays].as_mut().unwrap().is_first(), first, "step {step}");
+    }
+    let mut newcomer = place.join();
+    assert!(!newcomer.is_first(), "somebody is before");
+    line.clear();
+    assert!(newcomer.is_first());
+    drop(newcomer);
+    assert!(place.files() <= 3, "no more than the dead have left");
+    assert!(!place.line().exists());
+}
+
+#[test]
+fn what_the_dead_left_is_swept_and_the_living_stay() {
+    let place = Place::new();
+    assert!(!place.line().sweep());
+    let ticket = place.join();
+    assert!(!place.line().sweep(), "somebody waits");
+    die(ticket);
+    assert!(place.line().sweep());
+    assert_eq!(place.files(), 0);
+}
+
+#[rstest]
+#[case::not_a_ticket("b", b"no name of ours")]
+#[case::another_file("b", b"../etc/passwd")]
+#[case::itself("a.queue", b"a.queue")]
+#[case::no_text("b", b"\xff\xfe")]
+fn what_somebody_else_put_there_is_no_obstacle(#[case] other: &str, #[case] content: &[u8]) {
+    let place = Place::new();
+    std::fs::write(place.scratch.path().join(other), "x").unwrap();
+    std::fs::write(place.scratch.path().join("a.queue"), content).unwrap();
+    assert!(place.join().is_first());
+    assert_eq!(place.scratch.path().join(other).exists(), other != "a.queue");
+}
+
+#[test]
+fn a_directory_or_a_link_in_the_place_of_the_line_is_no_obstacle() {
+    let place = Place::new();
+    let queue = place.scratch.path().join("a.queue");
+    std::fs::create_dir(&queue).unwrap();
+    assert!(place.line().join(0o644).is_none_or(|mut ticket| ticket.is_first()));
+    let place = Place::new();
+    std::os::unix::fs::symlink("/etc/passwd", place.scratch.path().join("a.queue")).unwrap();
+    assert!(place.line().join(0o644).is_none_or(|mut ticket| ticket.is_first()));
+}

@@ -1,0 +1,199 @@
+//! Forty-eight loops at one lock take turns: how long does the one wait that waits longest? By the
+//! library, by `sema acquire` and by `sema run`, left alone and with SIGKILL at random points.
+//!
+//! Starts itself again in every part. That two are never inside at once is seen by flock(2) on a
+//! file of its own, which whoever is inside takes without waiting. `turns SECONDS` takes longer.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test program")]
+
+mod scratch;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use file_semaphore::{Config, Durability, Semaphore};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, killpg};
+use scratch::{SEMA, Scratch, until};
+
+const LOOPS: usize = 48;
+const HOLD: Duration = Duration::from_millis(2);
+const SECONDS: u64 = 4;
+
+fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    if let [_, part, way, directory] = &words[..] {
+        if part == "part" {
+            return part_of(way, Path::new(directory));
+        }
+    }
+    let filters: Vec<&String> = words.iter().skip(1).filter(|w| !w.starts_with('-')).collect();
+    let seconds = filters.first().and_then(|word| word.parse().ok());
+    let meant =
+        seconds.is_some() || filters.is_empty() || filters.iter().any(|w| "turns".contains(*w));
+    if !meant || words.iter().any(|word| word == "--list") {
+        return;
+    }
+    let time = Duration::from_secs(seconds.unwrap_or(SECONDS));
+    nix::sys::prctl::set_child_subreaper(true).unwrap();
+    contend("library", &["library"], Kills::None, time);
+    contend("sema acquire and run", &["acquire", "run"], Kills::None, time);
+    contend("all, with kills", &["library", "acquire", "run"], Kills::Some, time);
+    println!("test result: ok");
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kills {
+    None,
+    Some,
+}
+
+fn contend(title: &str, ways: &[&'static str], kills: Kills, time: Duration) {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("locks")).unwrap();
+    let way = |index: usize| ways[index % ways.len()];
+    let mut loops: Vec<Child> = (0..LOOPS).map(|index| start(&scratch, way(index))).collect();
+    // Everybody is at it before the clock is read.
+    until("all loops", || {
+        let begun = fs::read_dir(scratch.path()).unwrap().count();
+        (begun >= 2 * LOOPS).then_some(())
+    });
+    scratch.write("count", "");
+    let begin = Instant::now();
+    let mut killed = 0;
+    let mut chance: usize = 12_345;
+    while begin.elapsed() < time {
+        std::thread::sleep(Duration::from_millis(60));
+        if kills == Kills::Some {
+            chance = chance.wrapping_mul(1_103_515_245).wrapping_add(12_345) % 2_147_483_648;
+            let index = chance / 65_536 % LOOPS;
+            killpg(scratch::pid_of(&loops[index]), Signal::SIGKILL).unwrap();
+            loops[index].wait().unwrap();
+            loops[index] = start(&scratch, way(index));
+            killed += 1;
+        }
+    }
+    let elapsed = begin.elapsed();
+    scratch.write("stop", "");
+    for mut part in loops {
+        assert!(until("a part's end", || part.try_wait().unwrap()).success());
+    }
+    judge(title, &scratch, elapsed, killed);
+}
+
+fn judge(title: &str, scratch: &Scratch, elapsed: Duration, killed: usize) {
+    assert!(!scratch.at("violation").exists(), "two were inside at once");
+    let waits = numbers(scratch, "waits");
+    let (count, longest) = (waits.len(), waits.last().copied().unwrap_or_default());
+    let at = |part: usize| Duration::from_nanos(u64::try_from(waits[count * part / 100]).unwrap());
+    let longest = Duration::from_nanos(u64::try_from(longest).unwrap());
+    let turn = elapsed / u32::try_from(count).unwrap();
+    println!(
+        "{title}: {count} turns of {turn:.1?} in {elapsed:.1?}, {killed} killed; waited: median \
+         {:.0?}, p99 {:.0?}, longest {longest:.0?}, which is {:.2} times {LOOPS} turns",
+        at(50),
+        at(99),
+        longest.as_secs_f64() / (turn.as_secs_f64() * 48.0)
+    );
+    // Counted in turns that others had meanwhile: a busy machine makes waits longer, not unfair.
+    let most = numbers(scratch, "passed").last().copied().unwrap_or_default();
+    println!("  meanwhile others had at most {most} turns");
+    assert!(most <= 2 * LOOPS as u128, "somebody waited for {most} turns of others");
+    assert!(count > LOOPS * 2, "everybody has a turn or two, or this is no test");
+}
+
+/// What all parts wrote down, sorted.
+fn numbers(scratch: &Scratch, kind: &str) -> Vec<u128> {
+    let logs = fs::read_dir(scratch.path()).unwrap().map(|log| log.unwrap().path());
+    let logs = logs.filter(|path| path.extension().is_some_and(|extension| extension == kind));
+    let texts: Vec<String> = logs.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let mut numbers: Vec<u128> =
+        texts.iter().flat_map(|text| text.lines().filter_map(|line| line.parse().ok())).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn start(scratch: &Scratch, way: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["part", way]).arg(scratch.path()).stdin(Stdio::null());
+    command.process_group(0).spawn().unwrap()
+}
+
+// The parts.
+
+fn part_of(way: &str, directory: &Path) {
+    if way == "inside" {
+        return inside(directory);
+    }
+    let mut waits = log(directory, "waits");
+    let mut passed = log(directory, "passed");
+    let config = Config { durability: Durability::Memory, ..Config::default() };
+    let semaphore = Semaphore::with_config(directory.join("locks/a"), config).unwrap();
+    let limit = Instant::now();
+    while !directory.join("stop").exists() && limit.elapsed() < scratch::LIMIT * 2 {
+        let before = turns(directory);
+        let begin = Instant::now();
+        let waited = match way {
+            "library" => {
+                let guard = semaphore.acquire(None).unwrap();
+                let waited = begin.elapsed();
+                inside(directory);
+                guard.release().unwrap();
+                waited
+            }
+            "acquire" => {
+                assert_eq!(sema(directory, &["acquire", "locks/a", "-q"]), 0);
+                let waited = begin.elapsed();
+                inside(directory);
+                assert_eq!(sema(directory, &["release", "locks/a", "-q"]), 0);
+                waited
+            }
+            _ => {
+                let us = std::env::current_exe().unwrap();
+                let (us, here) = (us.to_str().unwrap(), directory.to_str().unwrap());
+                assert_eq!(
+                    sema(directory, &["run", "locks/a", "--", us, "part", "inside", here]),
+                    0
+                );
+                begin.elapsed()
+            }
+        };
+        if directory.join("count").exists() {
+            writeln!(waits, "{}", waited.as_nanos()).unwrap();
+            // Its own turn is among them.
+            writeln!(passed, "{}", turns(directory).saturating_sub(before + 1)).unwrap();
+        }
+    }
+}
+
+fn log(directory: &Path, kind: &str) -> File {
+    let path = directory.join(format!("{}.{kind}", std::process::id()));
+    OpenOptions::new().create(true).append(true).open(path).unwrap()
+}
+
+/// How many turns there have been: a byte each.
+fn turns(directory: &Path) -> u64 {
+    fs::metadata(directory.join("turns")).map_or(0, |data| data.len())
+}
+
+fn sema(directory: &Path, words: &[&str]) -> i32 {
+    let mut command = Command::new(SEMA);
+    command.current_dir(directory).args(words).stdin(Stdio::null()).stdout(Stdio::null());
+    command.status().unwrap().code().unwrap_or(-1)
+}
+
+fn inside(directory: &Path) {
+    let file = OpenOptions::new().create(true).append(true).open(directory.join("inside")).unwrap();
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(_alone) => {
+            let turns = OpenOptions::new().create(true).append(true).open(directory.join("turns"));
+            turns.unwrap().write_all(b".").unwrap();
+            std::thread::sleep(HOLD);
+        }
+        Err(_) => drop(File::create(directory.join("violation")).unwrap()),
+    }
+}
