@@ -272,7 +272,8 @@ fn library(directory: &Path, slots: u32) {
 fn call(program: &str, directory: &Path, words: &[&str]) -> i32 {
     let mut command = Command::new(program);
     command.current_dir(directory).args(words).stdin(Stdio::null()).stdout(Stdio::null());
-    command.stderr(Stdio::null()).status().unwrap().code().unwrap_or(-1)
+    let status = command.stderr(Stdio::null()).status().unwrap();
+    status.code().or_else(|| status.signal().map(|number| 128 + number)).unwrap_or(-1)
 }
 
 fn sema_script(directory: &Path, slots: u32) {
