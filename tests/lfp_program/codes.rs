@@ -1,7 +1,7 @@
 //! The table of exit codes in lfp(1).
 
 use rstest::rstest;
-use testbed::{Process, User};
+use testbed::{LIMIT, Process, User};
 
 use crate::bench::{Bench, PORT};
 
@@ -144,6 +144,32 @@ fn a_stranger_on_the_port_is_not_believed() {
     let words = ["--server", "127.0.0.1:50001", "run", PORT, "--", "true"];
     let end = bench.lfp(User::Alice, &words).run();
     assert_eq!(end.code(), 77, "{end}");
+}
+
+/// Nor one who takes the connection, and is gone from the port before `lfp` looks who listens there.
+#[test]
+fn a_stranger_who_gives_up_the_port_is_not_believed() {
+    let bench = Bench::closed();
+    let script = "import os, socket, time\n\
+        door = socket.socket()\n\
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n\
+        door.bind(('127.0.0.1', 50001)); door.listen()\n\
+        print('listens', flush=True)\n\
+        client, _ = door.accept()\n\
+        door.close(); print('taken', flush=True)\n\
+        input(); client.sendall(b'220 x ready\\r\\n')\n\
+        while client.recv(512): client.sendall(b'200 Command okay.\\r\\n')\n";
+    let mut fake = bench.sandbox.command("python3").args(["-c", script]).user(User::Bob).spawn();
+    fake.expect("listens");
+    let words = ["run", PORT, "--", "echo", "without a lock"];
+    let lfp = bench.lfp(User::Alice, &words).spawn();
+    fake.expect("taken");
+    // Now somebody listens there who is to be trusted.
+    let _service = over_tcp(&bench, User::Lfpd);
+    fake.type_in("\n");
+    let end = lfp.wait(LIMIT);
+    assert!(end.said("uid 1001"), "{end}");
+    assert!(!end.said("without a lock"), "{end}");
 }
 
 /// Where the socket's directory was left open to all, anybody can listen at its path.

@@ -23,6 +23,7 @@
 //! ```
 
 mod address;
+mod far_end;
 mod reply;
 mod status;
 
@@ -127,15 +128,16 @@ impl Client {
         &self.greeting
     }
 
-    /// The user who listens at the other end of a Unix socket, as the kernel knows it from the
-    /// moment of listen(2) (unix(7), `SO_PEERCRED`); `None` over TCP, which does not tell. To be
-    /// asked where the path alone does not vouch for the service.
+    /// The user at the other end of this very connection, as the kernel knows it: on a Unix
+    /// socket who called listen(2) (unix(7), `SO_PEERCRED`), on TCP who has accepted the
+    /// connection; `None` where `/proc/net` does not tell. To be asked where the address alone
+    /// does not vouch for the service.
     ///
     /// # Errors
-    /// The kernel's, which a connected Unix socket gives no reason for.
+    /// The kernel's, which a connected socket gives no reason for.
     pub fn listener(&self) -> io::Result<Option<u32>> {
         match &self.stream {
-            Stream::Tcp(_) => Ok(None),
+            Stream::Tcp(stream) => Ok(far_end::owner(stream.local_addr()?, stream.peer_addr()?)),
             Stream::Unix(stream) => {
                 let peer = socket::getsockopt(stream, sockopt::PeerCredentials)?;
                 Ok(Some(peer.uid()))

@@ -248,7 +248,9 @@ impl Service {
     fn doubt(&self, client: &Client, address: &Address) -> Option<Reason> {
         match (self.choice, address) {
             (Choice::Told, _) => None,
-            (Choice::Usual, Address::Tcp(address)) => listener::trusted_port(address.port()).err(),
+            (Choice::Usual, Address::Tcp(_)) => {
+                listener::trusted_port(client.listener().ok().flatten()).err()
+            }
             (Choice::Usual, Address::Unix(path)) => {
                 let owner = client.listener().ok().flatten();
                 listener::trusted_socket(path, owner).err()

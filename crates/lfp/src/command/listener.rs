@@ -3,12 +3,9 @@
 //! could answer 200 to everything. So a listener that we were not told to ask must be root's (a
 //! super-server), the service's, or our own.
 
-use std::fs::{File, metadata};
-use std::io::{BufRead, BufReader, Read};
+use std::fs::metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-
-use crate::limits::PROC_NET_BYTES;
 
 /// The users that the service is meant to run as.
 const SERVICE_USERS: [&str; 2] = ["lfpd", "uucp"];
@@ -42,19 +39,15 @@ fn chosen_by_root(socket: &Path) -> Option<u32> {
     Some(directory.uid())
 }
 
-/// Looks at whoever listens on a port of this host, on any address. To be asked *after* connecting:
-/// then whoever has taken the connection either still listens, or has gone and is nobody we trust.
+/// Looks at whoever has accepted a TCP connection on this host. Who listens on the port says nothing
+/// of that: it may be somebody else by now.
 ///
 /// # Errors
-/// [`Doubt`] when one of them is a stranger, or none can be seen.
-pub(super) fn trusted_port(port: u16) -> Result<(), Doubt> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
-    let owners: Vec<u32> = tables.iter().flat_map(|table| owners(table, port)).collect();
-    if owners.is_empty() {
-        return Err("nobody can be seen to listen there".to_owned());
-    }
-    match owners.into_iter().find(|owner| !is_trusted(*owner)) {
-        None => Ok(()),
+/// [`Doubt`] when it is a stranger, or is not to be learned.
+pub(super) fn trusted_port(owner: Option<u32>) -> Result<(), Doubt> {
+    match owner {
+        None => Err("nobody can be seen to listen there".to_owned()),
+        Some(owner) if is_trusted(owner) => Ok(()),
         Some(owner) => Err(stranger(owner)),
     }
 }
@@ -71,60 +64,4 @@ fn is_trusted(owner: u32) -> bool {
     owner == 0
         || owner == nix::unistd::geteuid().as_raw()
         || service().any(|user| user.uid() == owner)
-}
-
-fn owners(table: &str, port: u16) -> Vec<u32> {
-    let Ok(file) = File::open(table) else { return Vec::new() };
-    let lines = BufReader::new(file.take(PROC_NET_BYTES)).lines();
-    lines.map_while(Result::ok).filter_map(|line| owner_in(&line, port)).collect()
-}
-
-/// The owner of the socket on this line, if it listens on that port. Source: proc(5),
-/// `/proc/net/tcp`: number, local and remote address, state (10 is LISTEN), queues, timer,
-/// retransmissions, uid.
-fn owner_in(line: &str, port: u16) -> Option<u32> {
-    const LISTEN: &str = "0A";
-    let mut words = line.split_ascii_whitespace();
-    let (_, local) = words.nth(1)?.rsplit_once(':')?;
-    let state = words.nth(1)?;
-    let listens = state == LISTEN && u16::from_str_radix(local, 16) == Ok(port);
-    if listens { words.nth(3)?.parse().ok() } else { None }
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::loopback(
-        "   0: 0100007F:C351 00000000:0000 0A 00000000:00000000 00:00000000 00000000   990        0 23 1 0 100 0 0 10 0",
-        Some(990)
-    )]
-    #[case::everywhere(
-        "   1: 00000000:C351 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 23 1 0",
-        Some(0)
-    )]
-    #[case::v6(
-        "   2: 00000000000000000000000001000000:C351 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 23",
-        Some(1000)
-    )]
-    #[case::other_port(
-        "   0: 0100007F:C352 00000000:0000 0A 00000000:00000000 00:00000000 00000000   990        0 23",
-        None
-    )]
-    #[case::connected(
-        "   0: 0100007F:C351 0100007F:9000 01 00000000:00000000 00:00000000 00000000   990        0 23",
-        None
-    )]
-    #[case::heading(
-        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode",
-        None
-    )]
-    #[case::cut("   0: 0100007F:C351 00000000:0000 0A", None)]
-    #[case::empty("", None)]
-    fn reads_the_table(#[case] line: &str, #[case] owner: Option<u32>) {
-        assert_eq!(owner_in(line, 50001), owner);
-    }
 }
