@@ -3,8 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -48,6 +50,32 @@ fn every_line_of_the_threat_table_has_its_test() {
         }
     }
     assert!(counted > 40, "{counted} tests are named");
+}
+
+/// A program that wants the client alone is not made to build a command line.
+#[test]
+fn the_client_library_brings_little() {
+    let words = "tree --package lfp --edges normal --no-default-features --prefix none --locked";
+    let tree = Command::new(env!("CARGO")).args(words.split(' ')).current_dir(root()).output();
+    let tree = tree.unwrap();
+    assert!(tree.status.success(), "{tree:?}");
+    let text = String::from_utf8(tree.stdout).unwrap();
+    let names: BTreeSet<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    let expected = [
+        "bitflags",
+        "cfg-if",
+        "cfg_aliases",
+        "libc",
+        "lfp",
+        "linux-raw-sys",
+        "memoffset",
+        "nix",
+        "pidlockfile",
+        "rustix",
+        "ttylock",
+    ];
+    let more: Vec<_> = names.iter().filter(|name| !expected.contains(*name)).collect();
+    assert!(more.is_empty(), "{more:?} are new");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! One small machine with a port, `lfp`, and a service where a test wants one.
 
-use testbed::{Command, End, LIMIT, Process, Sandbox, User, until};
+use std::path::Path;
+
+use testbed::{Command, End, LIMIT, Layout, Process, Sandbox, User, until};
 
 /// The port of the machine.
 pub(crate) const PORT: &str = "/dev/ttyW0";
@@ -13,22 +15,27 @@ pub(crate) struct Bench {
 impl Bench {
     /// Only the service's user may write the lock directory.
     pub(crate) fn closed() -> Self {
-        Self::with_lock_dir("0755", "lfpd:lfpd")
+        Self::with_lock_dir("0755", "lfpd:lfpd", &[])
+    }
+
+    /// The same with one more program, as `/run/test/NAME`.
+    pub(crate) fn closed_with(name: &str, program: &Path) -> Self {
+        Self::with_lock_dir("0755", "lfpd:lfpd", &[(name, program)])
     }
 
     /// Everybody may write the lock directory, as on Debian.
     pub(crate) fn open() -> Self {
-        Self::with_lock_dir("1777", "root:root")
+        Self::with_lock_dir("1777", "root:root", &[])
     }
 
-    fn with_lock_dir(mode: &str, owner: &str) -> Self {
-        let sandbox = Sandbox::layout()
+    fn with_lock_dir(mode: &str, owner: &str, programs: &[(&str, &Path)]) -> Self {
+        let layout = Sandbox::layout()
             .port("ttyW0")
             .lock_dir(mode, owner)
             .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
-            .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
-            .enter();
-        Self { sandbox }
+            .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"));
+        let bring = |layout: Layout, (name, path): &(&str, &Path)| layout.bring(name, path);
+        Self { sandbox: programs.iter().fold(layout, bring).enter() }
     }
 
     /// A service on the usual Unix socket, started for each connection as systemd does it.

@@ -293,3 +293,19 @@ fn what_is_no_port(#[case] name: &str, #[case] told: &str) {
     assert_eq!(end.code(), 77, "{end}");
     assert!(end.said(&format!("it is {told}, not a serial port")), "{end}");
 }
+
+/// The example of the library's documentation, as it stands there, with a real service.
+#[test]
+fn the_librarys_example_holds_a_port() {
+    let bench = Bench::closed_with("hold", &testbed::example("lfp", "hold"));
+    let _service = bench.listen(User::Lfpd);
+    let mut holding = bench.sandbox.command("/run/test/hold").arg(PORT).user(User::Alice).spawn();
+    holding.expect("/dev/ttyW0 is ours");
+    let pid = holding.pid();
+    assert_eq!(bench.locked_by(), Some(pid));
+    let told = bench.sandbox.command("/run/test/hold").arg(PORT).user(User::Bob).no_input().run();
+    assert!(told.said(&format!("is in use: Some(Pid({pid})) Some(\"hold\")")), "{told}");
+    holding.end_input();
+    assert_eq!(holding.wait(LIMIT).code(), 0);
+    bench.assert_free();
+}

@@ -4,7 +4,7 @@
 //! where those of other packages are. They lie in the same directory; and so that a test of one
 //! package never runs an old program of another, they are built first.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
@@ -16,10 +16,23 @@ use crate::peers::workspace;
 /// When it cannot be built.
 #[must_use]
 pub fn program(package: &str, name: &str, features: &[&str]) -> PathBuf {
+    built(package, &["--bin", name], &[name], features)
+}
+
+/// An example program of `package`.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn example(package: &str, name: &str) -> PathBuf {
+    built(package, &["--example", name], &["examples", name], &[])
+}
+
+fn built(package: &str, target: &[&str], place: &[&str], features: &[&str]) -> PathBuf {
     static BUILT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let deps = std::env::current_exe().expect("the running test");
     let directory = deps.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
-    let path = directory.join(name);
+    let path: PathBuf = std::iter::once(directory).chain(place.iter().map(Path::new)).collect();
     let mut built = BUILT.lock().expect("no other thread has failed to build");
     if !built.contains(&path) {
         let profile = match directory.file_name().and_then(|name| name.to_str()) {
@@ -28,7 +41,8 @@ pub fn program(package: &str, name: &str, features: &[&str]) -> PathBuf {
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)
-            .args(["build", "--quiet", "--locked", "--package", package, "--bin", name])
+            .args(["build", "--quiet", "--locked", "--package", package])
+            .args(target)
             .args(["--profile", profile, "--features", &features.join(",")])
             .arg("--target-dir")
             .arg(directory.parent().expect("target"))

@@ -13,6 +13,7 @@ const PORT: u16 = 50001;
 
 /// Where a service listens; always on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Address {
     /// A Unix socket.
     Unix(PathBuf),
@@ -22,6 +23,7 @@ pub enum Address {
 
 /// The text is no address of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NotAnAddress {
     /// Neither a path nor `unix:PATH` nor `ADDRESS:PORT`.
     Malformed,

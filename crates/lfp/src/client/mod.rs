@@ -2,25 +2,6 @@
 //!
 //! Blocking, one connection, the standard library's sockets. Every wait has a deadline, every
 //! reply a largest size. Never sends an extension unasked, and never retries by itself.
-//!
-//! ```no_run
-//! use std::time::Duration;
-//! use lfp::client::{Address, Client};
-//! use ttylock::device::name::DeviceName;
-//! use ttylock::lock::Outcome;
-//! use pidlockfile::Pid;
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let device = DeviceName::parse(b"/dev/ttyUSB0").map_err(|_| "not a device name")?;
-//! let mut client = Client::connect(&Address::default(), Duration::from_secs(5))?;
-//! match client.lock(&device, Pid::this())? {
-//!     Outcome::Done => println!("ours until we let go, or end"),
-//!     Outcome::Busy => println!("held: {:?}", client.status(Some(&device))?),
-//!     Outcome::Denied => println!("not ours to ask for"),
-//! }
-//! client.quit()?;
-//! # Ok(()) }
-//! ```
 
 mod address;
 mod far_end;
@@ -39,9 +20,9 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use pidlockfile::Pid;
 
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
-pub use reply::{LINE_LIMIT, REPLY_LIMIT, Reply};
+pub use reply::REPLY_LIMIT;
 
-use reply::Assembler;
+use reply::{Assembler, Reply};
 use ttylock::device::name::DeviceName;
 use ttylock::lock::Outcome;
 use ttylock::lock::who::Holder;
@@ -60,6 +41,7 @@ pub struct Client {
 
 /// Why there is no answer.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// Nobody listens there, or we may not ask.
     Unreachable(io::Error),
@@ -94,7 +76,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`] when there is no connection; [`Error::Refused`] and
     /// [`Error::Dismissed`] when the service says so instead of greeting; and as
-    /// [`Client::receive`].
+    /// [`Client::lock`].
     pub fn connect(address: &Address, patience: Duration) -> Result<Self, Error> {
         // The kernel takes a time of zero for none at all.
         let patience = patience.max(Duration::from_millis(1));
@@ -149,7 +131,8 @@ impl Client {
     /// process is gone, whatever becomes of the connection.
     ///
     /// # Errors
-    /// As [`Client::ask`].
+    /// [`Error::TimedOut`], [`Error::Closed`] and [`Error::Broken`] for the connection;
+    /// [`Error::NotLfp`], [`Error::Dismissed`] and [`Error::Unexpected`] for what came over it.
     pub fn lock(&mut self, device: &DeviceName, pid: Pid) -> Result<Outcome, Error> {
         outcome(&self.ask(&format!("LOCK {} {pid}", device.as_str()))?)
     }
@@ -157,7 +140,7 @@ impl Client {
     /// Releases a device for a process.
     ///
     /// # Errors
-    /// As [`Client::ask`].
+    /// As [`Client::lock`].
     pub fn unlock(&mut self, device: &DeviceName, pid: Pid) -> Result<Outcome, Error> {
         outcome(&self.ask(&format!("UNLOCK {} {pid}", device.as_str()))?)
     }
@@ -168,7 +151,7 @@ impl Client {
     /// [`Outcome::Denied`]: `to` is gone, or one of them is somebody else's process. An extension.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the service has no such PASS; and as [`Client::ask`].
+    /// [`Error::Unsupported`] where the service has no such PASS; and as [`Client::lock`].
     pub fn pass(&mut self, device: &DeviceName, from: Pid, to: Pid) -> Result<Outcome, Error> {
         outcome(&self.ask(&format!("PASS {} {from} {to}", device.as_str()))?)
     }
@@ -177,7 +160,7 @@ impl Client {
     /// is up. An extension.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the service has no WAIT; and as [`Client::ask`].
+    /// [`Error::Unsupported`] where the service has no WAIT; and as [`Client::lock`].
     pub fn wait(&mut self, device: &DeviceName, pid: Pid, seconds: u32) -> Result<Outcome, Error> {
         self.begin_wait(device, pid, seconds)?;
         let time = Duration::from_secs(seconds.into()).saturating_add(self.patience);
@@ -189,7 +172,7 @@ impl Client {
     /// the service takes no lock for a waiter who is gone.
     ///
     /// # Errors
-    /// As [`Client::send`].
+    /// As [`Client::lock`].
     pub fn begin_wait(&mut self, device: &DeviceName, pid: Pid, seconds: u32) -> Result<(), Error> {
         self.send(&format!("WAIT {} {pid} {seconds}", device.as_str()))
     }
@@ -207,7 +190,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the service has no STAT; [`Error::NotLfp`] when the answer
-    /// makes no sense; and as [`Client::ask`].
+    /// makes no sense; and as [`Client::lock`].
     pub fn status(&mut self, device: Option<&DeviceName>) -> Result<Vec<Holder>, Error> {
         let reply = match device {
             Some(device) => self.ask(&format!("STAT {}", device.as_str()))?,
@@ -222,7 +205,7 @@ impl Client {
     /// The service's own words on what it can do. An extension.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the service has no HELP; and as [`Client::ask`].
+    /// [`Error::Unsupported`] where the service has no HELP; and as [`Client::lock`].
     pub fn help(&mut self) -> Result<Vec<String>, Error> {
         let reply = self.ask("HELP")?;
         match reply.code {
@@ -234,7 +217,7 @@ impl Client {
     /// Nothing, to see that the service is there. An extension.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the service has no NOOP; and as [`Client::ask`].
+    /// [`Error::Unsupported`] where the service has no NOOP; and as [`Client::lock`].
     pub fn noop(&mut self) -> Result<(), Error> {
         match self.ask("NOOP")?.code {
             200 => Ok(()),
@@ -245,7 +228,7 @@ impl Client {
     /// Says goodbye and waits for the answer. Dropping the client is as good.
     ///
     /// # Errors
-    /// As [`Client::ask`].
+    /// As [`Client::lock`].
     pub fn quit(mut self) -> Result<(), Error> {
         match self.ask("QUIT")?.code {
             221 => Ok(()),
@@ -256,8 +239,8 @@ impl Client {
     /// Says one line and takes the reply, whatever it is but 421.
     ///
     /// # Errors
-    /// [`Error::Dismissed`] for 421; and as [`Client::send`] and [`Client::receive`].
-    pub fn ask(&mut self, line: &str) -> Result<Reply, Error> {
+    /// [`Error::Dismissed`] for 421; and as [`Client::lock`].
+    fn ask(&mut self, line: &str) -> Result<Reply, Error> {
         self.send(line)?;
         let reply = self.receive(self.patience)?;
         if reply.code == 421 { Err(Error::Dismissed) } else { Ok(reply) }
@@ -267,7 +250,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Closed`] and [`Error::Broken`].
-    pub fn send(&mut self, line: &str) -> Result<(), Error> {
+    fn send(&mut self, line: &str) -> Result<(), Error> {
         self.stream.write_within(self.patience).map_err(Error::Broken)?;
         self.stream.write_all(format!("{line}\r\n").as_bytes()).map_err(Error::of)
     }
@@ -277,7 +260,7 @@ impl Client {
     /// # Errors
     /// [`Error::TimedOut`] after `time`, [`Error::Closed`], [`Error::Broken`], and
     /// [`Error::NotLfp`] for what is no reply.
-    pub fn receive(&mut self, time: Duration) -> Result<Reply, Error> {
+    fn receive(&mut self, time: Duration) -> Result<Reply, Error> {
         let deadline = Instant::now().checked_add(time);
         loop {
             if let Some(reply) = self.replies.next_reply().map_err(|_| Error::NotLfp)? {

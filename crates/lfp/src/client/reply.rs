@@ -4,19 +4,19 @@
 //! ends with the line that begins with the same code and a blank.
 
 /// The longest line of a reply, in bytes with its end. The service keeps below 512.
-pub const LINE_LIMIT: usize = 4096;
+pub(super) const LINE_LIMIT: usize = 4096;
 
 /// The longest reply, in bytes: far more than the holders of every device of a machine.
 pub const REPLY_LIMIT: usize = 1 << 20;
 
 /// What a service answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub(super) struct Reply {
     /// The three digits.
-    pub code: u16,
+    pub(super) code: u16,
     /// The text of each line, without codes on the first and last: printable ASCII, other bytes
     /// as `?`.
-    pub lines: Vec<String>,
+    pub(super) lines: Vec<String>,
 }
 
 /// No reply begins like this, or none is as long as this.
@@ -34,8 +34,7 @@ pub(super) struct Assembler {
 
 impl Reply {
     /// The first line's text.
-    #[must_use]
-    pub fn text(&self) -> &str {
+    pub(super) fn text(&self) -> &str {
         self.lines.first().map_or("", String::as_str)
     }
 }

@@ -1,6 +1,7 @@
 //! What a client may call a device: a path below /dev, and nothing that leads out of it.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -15,6 +16,14 @@ pub struct DeviceName(String);
 /// The name is not one that a client may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotADevice;
+
+impl fmt::Display for NotADevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not the name of a device: /dev/NAME, printable ASCII without blanks")
+    }
+}
+
+impl std::error::Error for NotADevice {}
 
 impl DeviceName {
     /// Checks a client's spelling: `/dev/NAME` or `NAME`, subdirectories allowed.
