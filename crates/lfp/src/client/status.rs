@@ -1,5 +1,5 @@
 //! The answer to STAT, read. Text in, holders out. What it looks like:
-//! [`lfpd::protocol::status`].
+//! `lfpd::protocol::status`.
 
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
