@@ -16,6 +16,9 @@ mod ask;
 #[path = "client/documents.rs"]
 mod documents;
 #[cfg(test)]
+#[path = "client/faults.rs"]
+mod faults;
+#[cfg(test)]
 #[path = "client/library.rs"]
 mod library;
 #[cfg(test)]

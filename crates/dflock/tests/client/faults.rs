@@ -1,0 +1,214 @@
+//! Two `dflock run` on one key, each behind a proxy of its own, through faults that come as they may:
+//! one side of a connection reset, a connection that swallows, a slow network, a proxy that is
+//! killed, a server that stands still, ends and is killed. With the settings that the README calls
+//! safe their commands never run at the same time; and when all is well again, both get their turn.
+//!
+//! `FAULT_RUNS` says how many runs (15), `FAULT_SEED` where they begin (0): each is made by its number.
+
+use crate::daemon::{Daemon, program};
+use crate::program::{Running, bare, start};
+use crate::proxy::{Proxy, Side};
+use nix::sys::signal::Signal;
+use rstest::rstest;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Of the lease, and what the command has to end. Together they leave a busy machine a second to
+/// get round to it.
+const TTL_S: &str = "4";
+const GRACE_S: &str = "1";
+const FAULTS: u32 = 5;
+/// Whether the server keeps its holds over a restart. One that does not is not started again here.
+const REMEMBERS: bool = false;
+/// A whole lease, and what a busy machine needs.
+const TURN_LIMIT: Duration = Duration::from_secs(40);
+
+/// The command: alone with the file, or it says that there were two. It is one process, so nothing
+/// of it outlives what kills it.
+const COMMAND: &str = "exec 9>>$PLACE/alone; flock --nonblock 9 || echo $WHO >>$PLACE/two
+    echo $WHO >>$PLACE/turns; exec sleep $LONG";
+
+/// Enough for a test: xorshift64*.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+}
+
+/// A server, two clients and what is between them.
+struct Scene {
+    place: tempfile::TempDir,
+    options: Vec<String>,
+    daemon: Daemon,
+    proxies: [Proxy; 2],
+    holders: [Option<Running>; 2],
+    chance: Chance,
+    told: Vec<String>,
+    is_well: bool,
+}
+
+impl Scene {
+    fn new(options: &[&str], number: u64) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let mut options: Vec<String> = options.iter().map(|&it| it.to_owned()).collect();
+        if REMEMBERS {
+            options.extend(["--state-dir".to_owned(), format!("{}/state", place.path().display())]);
+        }
+        let daemon = Daemon::run(program().args(["--port", "0"]).args(&options));
+        let proxies = [(); 2].map(|()| Proxy::to(daemon.address));
+        let chance = Chance(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        Self {
+            place,
+            options,
+            daemon,
+            proxies,
+            holders: [None, None],
+            chance,
+            told: Vec::new(),
+            is_well: false,
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// How often who had his turn.
+    fn turns(&self, who: usize) -> usize {
+        let turns = fs::read_to_string(self.path().join("turns")).unwrap_or_default();
+        turns.lines().filter(|line| *line == who.to_string()).count()
+    }
+
+    /// Whoever has ended begins again, whatever the end was.
+    fn keep_trying(&mut self) {
+        for who in 0..2 {
+            if self.holders[who].as_mut().is_some_and(|it| !it.has_ended()) {
+                continue;
+            }
+            // Short ones give turns, long ones need their lease renewed.
+            let long = match self.chance.below(2) {
+                1 if !self.is_well => self.chance.below(9).to_string(),
+                _ => format!("0.{}", self.chance.below(9)),
+            };
+            let words = ["run", "k", "--ttl", TTL_S, "--grace", GRACE_S, "--patience", "2"];
+            let mut command = bare(&words);
+            command.args(["--", "sh", "-c", COMMAND]).env("PLACE", self.path());
+            command.env("WHO", who.to_string()).env("LONG", long);
+            command.env("DFLOCK_SERVERS", self.proxies[who].address());
+            self.holders[who] = Some(start(&mut command));
+        }
+    }
+
+    /// Until some turns have been taken, or for as long as a fault is to last.
+    fn go_on_for(&mut self, limit: Duration) {
+        let begun = Instant::now();
+        let before = [self.turns(0), self.turns(1)];
+        while begun.elapsed() < limit && self.turns(0) + self.turns(1) < before[0] + before[1] + 3 {
+            self.keep_trying();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn fault(&mut self) {
+        let who = usize::try_from(self.chance.below(2)).unwrap();
+        let length = Duration::from_millis(100 + self.chance.below(1400));
+        let kind = self.chance.below(if REMEMBERS { 9 } else { 7 });
+        self.told.push(format!("{kind} at {who} for {length:?}"));
+        match kind {
+            0 => self.proxies[who].reset(Side::Client),
+            1 => self.proxies[who].reset(Side::Server),
+            2 => self.proxies[who].swallow_what_is_open(),
+            3 => {
+                self.proxies[who].delay(length / 5);
+                self.go_on_for(length);
+                self.proxies[who].delay(Duration::ZERO);
+            }
+            4 => {
+                self.proxies[who].kill();
+                self.go_on_for(length);
+                self.proxies[who].revive();
+            }
+            5 | 6 => {
+                self.daemon.signal(Signal::SIGSTOP);
+                // Sometimes for longer than a lease.
+                let is_long = self.chance.below(2) == 1;
+                self.go_on_for(if is_long { length * 4 } else { length });
+                self.daemon.signal(Signal::SIGCONT);
+            }
+            7 => self.restart(Signal::SIGTERM, length),
+            _ => self.restart(Signal::SIGKILL, length),
+        }
+        self.go_on_for(length);
+    }
+
+    fn restart(&mut self, signal: Signal, length: Duration) {
+        let port = self.daemon.address.port().to_string();
+        self.daemon.signal(signal);
+        self.daemon.ended();
+        self.go_on_for(length);
+        self.daemon = Daemon::run(program().args(["--port", &port]).args(&self.options));
+    }
+
+    /// All is well: both get their turn. Who waits on a connection that swallows would wait for the
+    /// kernel to find out, which this proxy does not let it.
+    fn both_get_their_turn(&mut self) {
+        self.is_well = true;
+        for holder in &self.holders {
+            holder.as_ref().unwrap().signal(Signal::SIGTERM);
+        }
+        let before = [self.turns(0), self.turns(1)];
+        let deadline = Instant::now() + TURN_LIMIT;
+        while (0..2).any(|who| self.turns(who) == before[who]) {
+            self.keep_trying();
+            let ends = self.holders.iter().map(|it| it.as_ref().unwrap().complained());
+            assert!(
+                Instant::now() < deadline,
+                "no turn after {:?}: {:?} {}",
+                self.told,
+                ends.collect::<Vec<_>>(),
+                self.daemon.stats()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn play(options: &[&str], run: u64) {
+    let mut scene = Scene::new(options, run);
+    scene.keep_trying();
+    for _ in 0..FAULTS {
+        scene.fault();
+    }
+    scene.both_get_their_turn();
+    let two = fs::read_to_string(scene.path().join("two")).unwrap_or_default();
+    assert!(two.is_empty(), "run {run}: two at once after {:?}", scene.told);
+}
+
+/// Runs at the same time: they wait more than they work.
+const SIDE_BY_SIDE: usize = 5;
+
+#[rstest]
+#[case::auto_release_off(&["--auto-release-on-disconnect=false"], 0)]
+#[case::a_grace(&["--disconnect-grace", "4"], 1)]
+#[case::a_grace_and_soon_hung_up(&["--disconnect-grace", "4", "--read-timeout", "2"], 2)]
+fn two_commands_never_run_at_once(#[case] options: &[&str], #[case] third: u64) {
+    let (first, runs) = (number("FAULT_SEED", 0), number("FAULT_RUNS", 15));
+    let mine: Vec<u64> = (first..first + runs).filter(|run| run % 3 == third).collect();
+    for some in mine.chunks(SIDE_BY_SIDE) {
+        std::thread::scope(|scope| {
+            for &run in some {
+                scope.spawn(move || play(options, run));
+            }
+        });
+    }
+}
