@@ -3,7 +3,7 @@
 use crate::config::{Config, ConfigError, Secret, Wish, check_secret, usage};
 use crate::http::HttpDoor;
 use crate::journal::{self, Detail};
-use crate::server::{AuthToken, FenceFile, Handle, Listener, Server, Settings, Tls};
+use crate::server::{AuthToken, FenceFile, Handle, Listener, Server, Settings, StateDir, Tls};
 use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fmt;
@@ -183,6 +183,10 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     if let Some(path) = &config.fence_state_file {
         let file = FenceFile::open(path).map_err(cannot(path.display()))?;
         settings.fence_file = Some(Arc::new(file));
+    }
+    if let Some(path) = &config.state_dir {
+        let state = StateDir::open(path, config.state_sync).map_err(cannot(path.display()))?;
+        settings.state = Some(Arc::new(state));
     }
     Ok(settings)
 }

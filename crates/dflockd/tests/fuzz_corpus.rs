@@ -40,6 +40,13 @@ mod replay {
     }
 
     #[test]
+    fn state() {
+        for seed in corpus("state") {
+            variants(&seed).for_each(|bytes| checks::state(&bytes));
+        }
+    }
+
+    #[test]
     fn events() {
         for seed in corpus("events") {
             variants(&seed).for_each(|bytes| checks::events(&bytes));

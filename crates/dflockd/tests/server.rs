@@ -32,6 +32,9 @@ mod owner;
 #[path = "server/protocol.rs"]
 mod protocol;
 #[cfg(test)]
+#[path = "server/restart.rs"]
+mod restart;
+#[cfg(test)]
 #[path = "server/security.rs"]
 mod security;
 #[cfg(test)]

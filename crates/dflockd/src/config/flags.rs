@@ -79,6 +79,9 @@ flags! {
     TlsKey = "tls-key", ["DFLOCKD_TLS_KEY"], Kind::Text, "", "private key (PEM); needs --tls-cert";
     AuthToken = "auth-token", ["DFLOCKD_AUTH_TOKEN"], Kind::Text, "", "secret clients must show; others on this machine can see it, prefer the file";
     AuthTokenFile = "auth-token-file", ["DFLOCKD_AUTH_TOKEN_FILE"], Kind::Text, "", "file with the secret clients must show";
+    StateDir = "state-dir", ["DFLOCKD_STATE_DIR"], Kind::Text, "", "directory where holds are recorded, so that a restart forgets none";
+    StateSync = "state-sync", ["DFLOCKD_STATE_SYNC"], Kind::Switch, "false", "answer only when the record is on the disk, so that a power cut forgets none either";
+    StartupGrace = "startup-grace", ["DFLOCKD_STARTUP_GRACE_S"], Kind::Number(0), "0", "seconds after the start in which nothing is granted, for holders that a server without --state-dir does not know any more";
     FenceStateFile = "fence-state-file", ["DFLOCKD_FENCE_STATE_FILE"], Kind::Text, "", "file that keeps fences growing across restarts though the clock goes back";
     Debug = "debug", ["DFLOCKD_DEBUG"], Kind::Switch, "false", "log connections and requests too";
     Version = "version", [], Kind::Switch, "false", "print the version and exit";

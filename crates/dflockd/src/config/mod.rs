@@ -7,7 +7,7 @@ mod flags;
 pub use flags::{FLAGS, Flag, Kind, Name, usage};
 
 use crate::engine::{AutoRelease, Caps, MAX_SECONDS, Seconds, Ttl};
-use crate::server::Settings;
+use crate::server::{Settings, Synced};
 use crate::wire::MAX_AUTH_LINE_BYTES;
 use std::path::PathBuf;
 
@@ -30,6 +30,10 @@ pub struct Config {
     pub auth: Option<Secret>,
     /// Keeps fences growing across restarts.
     pub fence_state_file: Option<PathBuf>,
+    /// Keeps holds across restarts, and fences too.
+    pub state_dir: Option<PathBuf>,
+    /// Whether that outlives a power cut.
+    pub state_sync: Synced,
     /// Log connections and requests too.
     pub debug: bool,
 }
@@ -125,6 +129,8 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             tls: self.tls()?,
             auth: self.secret()?,
             fence_state_file: self.path(Name::FenceStateFile),
+            state_dir: self.path(Name::StateDir),
+            state_sync: self.state_sync()?,
             debug: self.switch(Name::Debug)?,
         })
     }
@@ -162,8 +168,21 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             },
             max_connections: self.count(Name::MaxConnections)?,
             max_connections_per_address: self.count(Name::MaxConnectionsPerIp)?,
+            startup_grace: self.seconds(Name::StartupGrace)?,
             ..Settings::default()
         })
+    }
+
+    fn state_sync(&self) -> Result<Synced, ConfigError> {
+        let wrong = |text: &str| Err(ConfigError::Value(text.to_owned()));
+        match (self.switch(Name::StateSync)?, self.path(Name::StateDir)) {
+            (true, None) => wrong("--state-sync needs --state-dir"),
+            (_, Some(_)) if self.path(Name::FenceStateFile).is_some() => {
+                wrong("--state-dir keeps the fences, too: leave --fence-state-file out")
+            }
+            (true, Some(_)) => Ok(Synced::Yes),
+            (false, _) => Ok(Synced::No),
+        }
     }
 
     fn tls(&self) -> Result<Option<TlsFiles>, ConfigError> {

@@ -17,6 +17,8 @@ mod counters;
 mod keys;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod owning;
+#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
+mod recorded;
 mod request;
 mod roster;
 mod slab;
@@ -29,6 +31,7 @@ mod waiting;
 pub(crate) mod wheel;
 
 pub use counters::{Census, Counters, Histogram, WAIT_BOUNDS_MICROS};
+pub use recorded::{Change, Hold, Space};
 pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
 };

@@ -133,6 +133,8 @@ pub enum Refusal {
     NotHeld,
     /// The server is going down.
     Draining,
+    /// What is granted could not be recorded.
+    NoSpace,
     /// The store cannot be reached: nothing is known about the hold. The connection ends, and what
     /// it holds is not given back for it.
     Unavailable,
@@ -140,7 +142,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// All of them, each at its own place.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::MaxLocks,
         Self::MaxWaiters,
         Self::LimitMismatch,
@@ -149,6 +151,7 @@ impl Refusal {
         Self::LeaseExpired,
         Self::NotHeld,
         Self::Draining,
+        Self::NoSpace,
         Self::Unavailable,
     ];
 }

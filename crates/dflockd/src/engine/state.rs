@@ -2,6 +2,7 @@
 
 use super::counters::{Census, Counters};
 use super::keys::{KeyEntry, Keys};
+use super::recorded::{Noted, Space};
 use super::request::{Answer, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict};
 use super::slab::{Id, Link, Linked, List, Slab, linked};
 use super::terms::{Key, Limit, Mint, Moment, Seconds, Token, Ttl};
@@ -50,15 +51,18 @@ pub(super) struct Holder {
     /// Of the owner, also after it went.
     pub(super) serial: u64,
     pub(super) token: Token,
+    pub(super) ttl: Ttl,
+    /// Somebody was told the token.
+    pub(super) told: bool,
     pub(super) expires: Moment,
     /// When the grace after the owner's going ends, [`Moment::NEVER`] while there is none.
     pub(super) lapses: Moment,
     pub(super) since: Moment,
     pub(super) timer: TimerId<Alarm>,
     pub(super) record: Id<Record>,
-    owned: Link<Self>,
-    renewed: Link<Self>,
-    of_key: Link<Self>,
+    pub(super) owned: Link<Self>,
+    pub(super) renewed: Link<Self>,
+    pub(super) of_key: Link<Self>,
 }
 
 /// The holds of one key, the last one granted first.
@@ -92,6 +96,7 @@ pub(super) struct Conn {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Alarm {
     Hold(Id<Holder>),
+    Open,
     Wait(Id<Waiter>),
 }
 
@@ -113,6 +118,14 @@ pub struct Engine<M> {
     pub(super) effects: VecDeque<Effect>,
     pub(super) counters: Counters,
     pub(super) draining: bool,
+    /// What is to be recorded, if anybody wants to.
+    pub(super) changes: Option<VecDeque<Noted>>,
+    /// Nothing is granted before this.
+    pub(super) closed_until: Moment,
+    /// Where serving the queues that filled up meanwhile goes on.
+    pub(super) reopening: Option<u32>,
+    /// Nothing new is granted: it could not be recorded.
+    pub(super) space: Space,
 }
 
 impl<M: Mint> Engine<M> {
@@ -132,6 +145,10 @@ impl<M: Mint> Engine<M> {
             effects: VecDeque::new(),
             counters: Counters::default(),
             draining: false,
+            changes: None,
+            closed_until: Moment::default(),
+            reopening: None,
+            space: Space::Free,
         }
     }
 
@@ -202,6 +219,7 @@ impl<M: Mint> Engine<M> {
     /// Serves what is due, at most about `budget` of it, and forgets long idle keys.
     pub fn advance(&mut self, now: Moment, budget: usize) -> Progress {
         match self.ring(now, budget) {
+            Progress::Done if self.reopening.is_some() => self.reopen(now, budget),
             Progress::Done => self.keys.collect(now, &self.caps, budget),
             unfinished @ (Progress::More | Progress::Later) => unfinished,
         }
@@ -209,6 +227,9 @@ impl<M: Mint> Engine<M> {
 
     /// When [`Engine::advance`] wants to be called; [`Moment::NEVER`] if nothing is pending.
     pub fn next_deadline(&self) -> Moment {
+        if self.reopening.is_some() {
+            return Moment::default();
+        }
         self.timers.next().min(self.keys.next_collection())
     }
 
@@ -262,12 +283,14 @@ impl<M: Mint> Engine<M> {
             Ok(id) => id,
             Err(refusal) => return Verdict::Now(Answer::Refused(refusal)),
         };
-        if self.keys[id].has_room() {
-            if !self.may_have(conn, 1) {
-                return Verdict::Now(Answer::Refused(Refusal::MaxLocks));
+        if self.has_room(now, id) {
+            if let Err(refusal) = self.may_grant(conn, 1) {
+                return Verdict::Now(Answer::Refused(refusal));
             }
             self.counters.waits.record(0);
-            return Verdict::Now(Answer::Granted(self.grant(now, id, conn, ttl, Id::NIL)));
+            let grant = self.grant(now, id, conn, ttl, Id::NIL);
+            self.tell(self.newest(id));
+            return Verdict::Now(Answer::Granted(grant));
         }
         if self.queue_is_full(id) {
             return Verdict::Now(Answer::Refused(Refusal::MaxWaiters));
@@ -309,6 +332,25 @@ impl<M: Mint> Engine<M> {
         Ok(self.keys.create(now, key, limit))
     }
 
+    /// A free slot, nobody ahead, and nothing against granting it now.
+    pub(super) fn has_room(&self, now: Moment, id: Id<KeyEntry>) -> bool {
+        self.keys[id].has_room() && now >= self.closed_until
+    }
+
+    /// Whether a connection may get a slot that is free, and its record besides.
+    pub(super) fn may_grant(&self, conn: Id<Conn>, entries: usize) -> Result<(), Refusal> {
+        match self.space {
+            Space::Full => Err(Refusal::NoSpace),
+            Space::Free if !self.may_have(conn, entries) => Err(Refusal::MaxLocks),
+            Space::Free => Ok(()),
+        }
+    }
+
+    /// The hold of a key that was granted last.
+    pub(super) fn newest(&self, key: Id<KeyEntry>) -> Id<Holder> {
+        self.keys[key].holders.first().unwrap_or(Id::NIL)
+    }
+
     /// Whether the caps leave room for so many more slots, places or records of a connection.
     pub(super) fn may_have(&self, conn: Id<Conn>, more: usize) -> bool {
         let all = self.holders.len() + self.waiters.len() + self.records.len();
@@ -346,6 +388,8 @@ impl<M: Mint> Engine<M> {
             renewer: Id::NIL,
             serial: self.conns[conn].serial,
             token,
+            ttl,
+            told: false,
             expires,
             lapses: Moment::NEVER,
             since: now,
@@ -361,14 +405,18 @@ impl<M: Mint> Engine<M> {
         self.keys[key].holders.push_front(&mut self.holders, id);
         self.keys.add_holder(key);
         if self.keys[key].limit > 1 {
-            let holders = &self.holders;
-            self.fences.insert_unique(spread(token.fence()), id, |&other| {
-                spread(holders[other].token.fence())
-            });
+            self.list_fence(id);
         }
         self.keys.settle(now, key);
         self.counters.grants += 1;
         Grant { token, ttl, expires }
+    }
+
+    /// Lists a hold among those of keys with more than one slot.
+    pub(super) fn list_fence(&mut self, id: Id<Holder>) {
+        let holders = &self.holders;
+        let hash = |id: Id<Holder>| spread(holders[id].token.fence());
+        self.fences.insert_unique(hash(id), id, |&other| hash(other));
     }
 
     fn find_holder(&self, key: Id<KeyEntry>, token: Token) -> Option<Id<Holder>> {
@@ -426,6 +474,8 @@ impl<M: Mint> Engine<M> {
     pub(super) fn restart_lease(&mut self, now: Moment, id: Id<Holder>, ttl: Ttl) -> Grant {
         let expires = now.after(ttl.span());
         self.holders[id].expires = expires;
+        self.holders[id].ttl = ttl;
+        self.tell(id);
         self.rearm(id);
         let holder = &self.holders[id];
         let (key, token) = (holder.key, holder.token);
@@ -456,6 +506,7 @@ impl<M: Mint> Engine<M> {
         if self.holders.get(id).is_none() {
             return;
         }
+        self.note_end(id);
         self.disown(id);
         self.forget_renewer(id);
         let (key, fence) = (self.holders[id].key, self.holders[id].token.fence());
@@ -482,6 +533,7 @@ impl<M: Mint> Engine<M> {
                     self.holders[holder].timer = Id::NIL;
                     self.end_hold(now, holder);
                 }
+                Some(Alarm::Open) => self.reopening = Some(0),
                 Some(Alarm::Wait(waiter)) => {
                     self.waiters[waiter].timer = Id::NIL;
                     self.end_wait(now, waiter, Answer::TimedOut);

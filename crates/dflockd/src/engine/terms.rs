@@ -141,6 +141,12 @@ impl Token {
         self.fence
     }
 
+    /// Both halves, big-endian.
+    #[must_use]
+    pub fn bytes(self) -> [u8; 16] {
+        ((u128::from(self.fence) << 64) | u128::from(self.salt)).to_be_bytes()
+    }
+
     /// Reads exactly 32 lower-case hexadecimal digits; anything else is no token of ours.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() != TOKEN_DIGITS {

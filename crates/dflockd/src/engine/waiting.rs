@@ -148,12 +148,14 @@ impl<M: Mint> Engine<M> {
             self.clear_lost_record(now, conn, id)?;
         }
         let id = self.enter(now, key, limit)?;
-        let room = self.keys[id].has_room();
+        let room = self.has_room(now, id);
         if !room && self.queue_is_full(id) {
             return Err(Refusal::MaxWaiters);
         }
-        if !self.may_have(conn, 2) {
-            return Err(if room { Refusal::MaxLocks } else { Refusal::MaxWaiters });
+        if room {
+            self.may_grant(conn, 2)?;
+        } else if !self.may_have(conn, 2) {
+            return Err(Refusal::MaxWaiters);
         }
         let phase = Phase::Lost;
         let record = Record { conn, key: id, ttl, phase, of_conn: Link::new() };
@@ -164,6 +166,7 @@ impl<M: Mint> Engine<M> {
             self.counters.waits.record(0);
             let grant = self.grant(now, id, conn, ttl, record);
             self.records[record].phase = Phase::Acquired(self.newest(id));
+            self.tell(self.newest(id));
             return Ok(Answer::Acquired(grant));
         }
         let waiter = self.append_waiter(now, id, conn, ttl, record);
@@ -303,13 +306,14 @@ impl<M: Mint> Engine<M> {
 
     /// Hands free slots to the head of the queue, in order.
     pub(super) fn serve_queue(&mut self, now: Moment, key: Id<KeyEntry>) {
-        while u64::from(self.keys[key].held) < self.keys[key].limit {
+        while u64::from(self.keys[key].held) < self.keys[key].limit && now >= self.closed_until {
             let Some(head) = self.keys[key].queue.first() else { return };
             let Some(waiter) = self.remove_waiter(now, head) else { return };
             if waiter.blocked {
                 self.forget_record(now, waiter.record);
                 self.counters.waits.record(now.micros_since(waiter.since));
                 let grant = self.grant(now, key, waiter.conn, waiter.ttl, Id::NIL);
+                self.tell(self.newest(key));
                 self.answer(waiter.conn, Answer::Granted(grant));
             } else {
                 self.counters.waits.record(now.micros_since(waiter.since));
@@ -412,10 +416,5 @@ impl<M: Mint> Engine<M> {
             }
             Phase::Acquired(_) | Phase::Lost => {}
         }
-    }
-
-    /// The hold granted last.
-    fn newest(&self, key: Id<KeyEntry>) -> Id<Holder> {
-        self.keys[key].holders.first().unwrap_or(Id::NIL)
     }
 }

@@ -106,8 +106,19 @@ impl Page {
         );
         self.head("refusals_total", "counter", "Requests refused, by the status they got.");
         for refusal in Refusal::ALL {
-            // On the wire the store's absence has the word of draining; here it is told apart.
-            let cause = if refusal == Refusal::Unavailable { ",cause=\"store\"" } else { "" };
+            // What has the same word on the wire is told apart here.
+            let cause = match refusal {
+                Refusal::NoSpace => ",cause=\"space\"",
+                Refusal::Unavailable => ",cause=\"store\"",
+                Refusal::MaxLocks
+                | Refusal::MaxWaiters
+                | Refusal::LimitMismatch
+                | Refusal::NotEnqueued
+                | Refusal::AlreadyEnqueued
+                | Refusal::LeaseExpired
+                | Refusal::NotHeld
+                | Refusal::Draining => "",
+            };
             let labels = format!("{{status=\"{}\"{cause}}}", refusal_status(refusal));
             self.sample("refusals_total", &labels, engine.refused(refusal));
         }
@@ -219,7 +230,7 @@ mod tests {
                 renewals: 14,
                 expiries: 15,
                 timeouts: 16,
-                refusals: [21, 22, 23, 24, 25, 26, 27, 28, 0],
+                refusals: [21, 22, 23, 24, 25, 26, 27, 28, 29, 30],
                 waits,
             },
             connections: Tallies {
@@ -265,6 +276,8 @@ mod tests {
     #[case("dflockd_refusals_total{status=\"error_lease_expired\"} 26")]
     #[case("dflockd_refusals_total{status=\"error\"} 27")]
     #[case("dflockd_refusals_total{status=\"error_draining\"} 28")]
+    #[case("dflockd_refusals_total{status=\"error\",cause=\"space\"} 29")]
+    #[case("dflockd_refusals_total{status=\"error_draining\",cause=\"store\"} 30")]
     #[case("dflockd_grant_wait_seconds_bucket{le=\"0.0001\"} 2")]
     #[case("dflockd_grant_wait_seconds_bucket{le=\"0.001\"} 3")]
     #[case("dflockd_grant_wait_seconds_bucket{le=\"60\"} 3")]

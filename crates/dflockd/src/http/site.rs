@@ -8,7 +8,7 @@ use super::route::{self, Access, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
 use crate::engine::Progress;
-use crate::server::{AuthToken, Handle, Search};
+use crate::server::{AuthToken, Doubt, Handle, Health, Readiness, Search};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
@@ -95,13 +95,7 @@ impl Site {
             Route::Script => reply::whole(OK, "text/javascript; charset=utf-8", SCRIPT),
             Route::Icon => reply::whole(OK, "image/svg+xml", ICON),
             Route::Health => reply::whole(OK, JSON, "{\"status\":\"ok\"}"),
-            Route::Ready if self.handle.is_draining() => {
-                reply::whole(StatusCode::SERVICE_UNAVAILABLE, JSON, "{\"status\":\"draining\"}")
-            }
-            Route::Ready if !self.handle.is_available() => {
-                reply::whole(StatusCode::SERVICE_UNAVAILABLE, JSON, "{\"status\":\"unavailable\"}")
-            }
-            Route::Ready => reply::whole(OK, JSON, "{\"status\":\"ready\"}"),
+            Route::Ready => ready(self.handle.readiness()),
             Route::Stats => reply::stats(&self.handle, &self.pace).await,
             Route::Holders => self.holders(query).await,
             Route::Metrics => reply::whole(OK, metrics::CONTENT_TYPE, self.metrics()),
@@ -147,6 +141,36 @@ impl Site {
             },
         )
     }
+}
+
+/// 200 or 503, and in a word why.
+fn ready(readiness: Readiness) -> Response<ReplyBody> {
+    let (status, word) = match readiness {
+        Readiness::Ready => (StatusCode::OK, "ready"),
+        Readiness::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        Readiness::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
+        Readiness::State(Health::Broken) => (StatusCode::SERVICE_UNAVAILABLE, "state_unwritable"),
+        Readiness::State(Health::Full | Health::Good) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "state_full")
+        }
+        Readiness::Closed { doubt, .. } => {
+            let word = match doubt {
+                Some(Doubt::Damaged { .. }) => "state_damaged",
+                Some(Doubt::OtherBoot) => "machine_restarted",
+                None => "startup_grace",
+            };
+            (StatusCode::SERVICE_UNAVAILABLE, word)
+        }
+    };
+    let wait = match readiness {
+        Readiness::Closed { left_micros, .. } => {
+            format!(",\"grants_in_s\":{}", left_micros.div_ceil(1_000_000))
+        }
+        Readiness::Ready | Readiness::Draining | Readiness::Unavailable | Readiness::State(_) => {
+            String::new()
+        }
+    };
+    reply::whole(status, JSON, format!("{{\"status\":\"{word}\"{wait}}}"))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod frames;
 
 use super::core::Shared;
 use super::settings::AuthToken;
+use super::state::Saving;
 use super::transport::Transport;
 use crate::engine::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds};
 use crate::wire::{self, Fault, StatsCursor};
@@ -101,6 +102,8 @@ pub(super) struct Connection {
     probed: bool,
     /// Since the last word of the client the kernel was asked itself whether there is more.
     looked: bool,
+    /// Changes of holds that the replies in `output` rest on; 0 when they may leave.
+    rests_on: u64,
     /// What becomes of its holds when it goes.
     auto: AutoRelease,
     left: bool,
@@ -137,6 +140,7 @@ impl Connection {
             progressed: false,
             probed: false,
             looked: false,
+            rests_on: 0,
             auto,
             left: false,
         }
@@ -147,6 +151,10 @@ impl Connection {
         self.progressed = false;
         for _ in 0..ROUNDS {
             if self.shared.is_kicked() {
+                // A server that comes again must find what its clients still hold.
+                if self.shared.core().has_record() {
+                    self.auto = AutoRelease::Off;
+                }
                 return Poll::Ready(());
             }
             match self.step(cx, scratch) {
@@ -176,6 +184,9 @@ impl Connection {
     }
 
     fn step(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), Gone>> {
+        if self.rests_on > 0 && !self.is_saved() {
+            return Poll::Pending;
+        }
         if !self.output.is_empty() || self.transport.is_backlogged() {
             return self.flush(cx);
         }
@@ -283,12 +294,33 @@ impl Connection {
         if output.is_empty() {
             return Ok(());
         }
+        if self.rests_on > 0 {
+            // They leave from there, or not at all.
+            self.output.append(output);
+            return Ok(());
+        }
         let sent = self.transport.send(output);
         let result = sent.map_err(|_| Gone).map(|count| {
             self.output.extend_from_slice(output.get(count..).unwrap_or_default());
         });
         output.clear();
         result
+    }
+
+    /// Whether the collected replies may leave. When what they rest on could not be recorded, none
+    /// of them does, and the connection ends without giving anything back.
+    fn is_saved(&mut self) -> bool {
+        match self.shared.core().saving(self.id, self.rests_on) {
+            Saving::Pending => return false,
+            Saving::Saved => {}
+            Saving::Lost => {
+                self.output = wire::status::ERROR_DRAINING.to_vec();
+                self.auto = AutoRelease::Off;
+                self.phase = Phase::Leaving;
+            }
+        }
+        self.rests_on = 0;
+        true
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
@@ -318,6 +350,7 @@ impl Connection {
             let mut core = self.shared.core();
             let answer = core.take_answer(self.id, now);
             if answer.is_some() {
+                self.rests_on = core.noted();
                 core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
             }
             answer

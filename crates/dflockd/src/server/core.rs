@@ -2,16 +2,19 @@
 //! deadlines. Everything here happens under one lock that nobody holds across a system call.
 
 use super::settings::Settings;
+use super::state::{Doubt, Health, Keeper, Saving};
 use super::store::{Event, Store};
 use crate::engine::wheel::{TimerId, Wheel};
 use crate::engine::{
-    Answer, AutoRelease, ConnId, Effect, Moment, Progress, Refusal, Request, Verdict,
+    Answer, AutoRelease, ConnId, Effect, Moment, Progress, Refusal, Request, Seconds, Verdict,
 };
 use crate::wire::{Fault, StatsCursor, push_stats};
 use std::collections::HashMap;
+use std::fs::File;
+use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -55,6 +58,10 @@ struct Seat {
 
 pub(super) struct Core {
     pub(super) store: Store,
+    /// Keeps the record of holds, if there is one.
+    keeper: Option<Keeper>,
+    /// Whom to wake: kept for its room.
+    woken: Vec<ConnId>,
     seats: Vec<Option<Seat>>,
     timers: Wheel<ConnId>,
     /// When the driver will look next.
@@ -76,6 +83,26 @@ pub(super) struct Shared {
     changed: Notify,
 }
 
+/// Whether clients should come here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// They should.
+    Ready,
+    /// The end has begun.
+    Draining,
+    /// The store cannot be reached.
+    Unavailable,
+    /// Holds cannot be recorded.
+    State(Health),
+    /// Nothing is granted for a while after the start.
+    Closed {
+        /// What may be missing, if that is why.
+        doubt: Option<Doubt>,
+        /// For so long.
+        left_micros: u64,
+    },
+}
+
 /// Why a connection was not taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TurnedAway {
@@ -83,10 +110,26 @@ pub(super) enum TurnedAway {
     AddressFull,
 }
 
+/// Gives the store what was recorded, and lets it grant nothing for as long as is asked for.
+fn open_store(store: &mut Store, settings: &Settings) -> Option<Keeper> {
+    let now = Moment::default();
+    let engine = store.engine()?;
+    if settings.startup_grace > Seconds::ZERO {
+        engine.close(now.after(settings.startup_grace));
+    }
+    let default_lease = settings.caps.default_ttl.span();
+    Keeper::start(settings.state.as_ref()?, engine, now, default_lease)
+}
+
 impl Shared {
     pub(super) fn new(settings: Settings) -> Self {
+        let start = Instant::now();
+        let mut store = Store::new(&settings);
+        let keeper = open_store(&mut store, &settings);
         let core = Core {
-            store: Store::new(&settings),
+            store,
+            keeper,
+            woken: Vec::new(),
             seats: Vec::new(),
             timers: Wheel::new(),
             armed: Moment::NEVER,
@@ -99,7 +142,7 @@ impl Shared {
         };
         Self {
             settings,
-            start: Instant::now(),
+            start,
             core: Mutex::new(core),
             kicked: AtomicBool::new(false),
             changed: Notify::new(),
@@ -197,8 +240,13 @@ impl Core {
 
     /// Passes a request to the engine and what follows from it to those concerned.
     pub(super) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
+        if let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) {
+            if let Some(refusal) = keeper.judge(engine, &request, now) {
+                return Verdict::Now(Answer::Refused(refusal));
+            }
+        }
         let verdict = self.store.ask(now, id, request);
-        self.deliver();
+        self.deliver(now);
         self.rearm();
         verdict
     }
@@ -239,7 +287,7 @@ impl Core {
             self.store.take_back(now, id, grant.token);
         }
         let progress = self.store.disconnect(now, id, auto, BUDGET);
-        self.deliver();
+        self.deliver(now);
         self.rearm();
         if progress == Progress::Done {
             self.vacate(id);
@@ -264,7 +312,10 @@ impl Core {
     }
 
     /// Hands effects to the connections they are for.
-    fn deliver(&mut self) {
+    fn deliver(&mut self, now: Moment) {
+        if let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) {
+            keeper.note(engine, now);
+        }
         while let Some(effect) = self.store.take_effect() {
             match effect {
                 Effect::Answer(id, answer) => {
@@ -290,7 +341,7 @@ impl Core {
     /// Something came to the store by itself.
     pub(super) fn feed(&mut self, now: Moment, event: Event) {
         self.store.feed(now, event);
-        self.deliver();
+        self.deliver(now);
         self.rearm();
     }
 
@@ -306,7 +357,8 @@ impl Core {
     }
 
     fn next_deadline(&self) -> Moment {
-        self.store.next_deadline().min(self.timers.next())
+        let retry = self.keeper.as_ref().map_or(Moment::NEVER, Keeper::retry);
+        self.store.next_deadline().min(self.timers.next()).min(retry)
     }
 
     /// One turn of the driver: serves what is due and says when to look again.
@@ -315,7 +367,10 @@ impl Core {
             self.driver = Some(driver.clone());
         }
         let progress = self.store.advance(now, BUDGET);
-        self.deliver();
+        self.deliver(now);
+        if let Some(keeper) = &self.keeper {
+            keeper.ring(now);
+        }
         for _ in 0..BUDGET {
             let Some(id) = self.timers.pop(now) else { break };
             self.ring(id, now);
@@ -342,11 +397,80 @@ impl Core {
         }
     }
 
+    /// Holds outlive this process.
+    pub(super) const fn has_record(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// What the last answer rests on: changes of holds so far; 0 when nobody records them.
+    pub(super) fn noted(&self) -> u64 {
+        self.keeper.as_ref().map_or(0, Keeper::noted)
+    }
+
+    /// Whether an answer that rests on so many changes may leave; the connection is woken then.
+    pub(super) fn saving(&mut self, id: ConnId, noted: u64) -> Saving {
+        self.keeper.as_mut().map_or(Saving::Saved, |keeper| keeper.saving(id, noted))
+    }
+
+    /// Writes what was noted; true when there is more to do in the next turn.
+    pub(super) fn flush(&mut self, now: Moment, flusher: &Waker) -> bool {
+        let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) else {
+            return false;
+        };
+        keeper.register(flusher);
+        keeper.flush(engine, now, &mut self.woken);
+        let more = keeper.has_work() && keeper.health() != Health::Broken;
+        self.wake_woken();
+        self.rearm();
+        more
+    }
+
+    fn wake_woken(&mut self) {
+        let mut woken = std::mem::take(&mut self.woken);
+        woken.drain(..).for_each(|id| self.wake(id));
+        self.woken = woken;
+    }
+
+    /// A file to be synced now, and how many changes are safe then.
+    pub(super) fn begin_sync(&mut self) -> Option<(Arc<File>, u64)> {
+        self.keeper.as_mut()?.begin_sync()
+    }
+
+    pub(super) fn end_sync(&mut self, upto: u64, result: io::Result<()>, now: Moment) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.end_sync(upto, result, now, &mut self.woken);
+        }
+        self.wake_woken();
+    }
+
+    /// The last connection has left.
+    pub(super) fn close(&mut self, now: Moment) {
+        if let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) {
+            keeper.close(engine, now);
+        }
+    }
+
+    /// Why clients should better be sent elsewhere.
+    pub(super) fn readiness(&mut self, now: Moment) -> Readiness {
+        let closed = self.store.engine().map_or(0, |e| e.closed_until().micros_since(now));
+        let health = self.keeper.as_ref().map(Keeper::health);
+        match (self.draining, health) {
+            (true, _) => Readiness::Draining,
+            (false, _) if !self.store.is_available() => Readiness::Unavailable,
+            (false, Some(health @ (Health::Full | Health::Broken))) => Readiness::State(health),
+            (false, _) if closed > 0 => {
+                let doubt = self.keeper.as_ref().and_then(Keeper::doubt);
+                Readiness::Closed { doubt, left_micros: closed }
+            }
+            (false, _) => Readiness::Ready,
+        }
+    }
+
     /// Ends all waits and refuses new holds from now on.
     pub(super) fn drain(&mut self, now: Moment) {
         self.draining = true;
         self.store.drain(now);
-        self.deliver();
+        self.deliver(now);
         self.rearm();
     }
 

@@ -25,11 +25,12 @@ pub(super) struct ServerMint {
 }
 
 impl ServerMint {
-    /// Fences start above the wall clock and above what the file knows.
-    pub(super) fn new(file: Option<Arc<FenceFile>>) -> Self {
+    /// Fences start above the wall clock, above `floor` and above what the file knows.
+    pub(super) fn new(file: Option<Arc<FenceFile>>, floor: u64) -> Self {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock = u64::try_from(clock.as_nanos()).unwrap_or(0);
-        let fence = clock.max(file.as_ref().map_or(0, |file| file.stored()));
+        let stored = file.as_ref().map_or(0, |file| file.stored());
+        let fence = clock.max(stored).max(floor);
         let ceiling = if file.is_some() { fence } else { u64::MAX };
         Self {
             fence,
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn fences_grow_and_salts_differ() {
-        let mut mint = ServerMint::new(None);
+        let mut mint = ServerMint::new(None, 0);
         let tokens: Vec<Token> = (0..200).map(|_| mint.token()).collect();
         assert!(tokens.windows(2).all(|w| w[0].fence() < w[1].fence()));
         let salts: std::collections::HashSet<_> =
@@ -99,7 +100,7 @@ mod tests {
         let path = dir.path().join("fence");
         let far = u64::MAX / 2;
         std::fs::write(&path, far.to_be_bytes()).unwrap();
-        let mint = || ServerMint::new(Some(Arc::new(FenceFile::open(&path).unwrap())));
+        let mint = || ServerMint::new(Some(Arc::new(FenceFile::open(&path).unwrap())), 0);
         let mut first = mint();
         let last = (0..3).map(|_| first.token().fence()).last().unwrap();
         assert!(last > far);

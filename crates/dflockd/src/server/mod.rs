@@ -7,19 +7,22 @@ mod connection;
 mod core;
 mod driver;
 mod fence_file;
+mod flusher;
 mod listener;
 mod mint;
 mod roster;
 mod settings;
+mod state;
 mod store;
 mod tls;
 mod transport;
 
-pub use self::core::Tallies;
+pub use self::core::{Readiness, Tallies};
 pub use fence_file::FenceFile;
 pub use listener::Listener;
 pub use roster::{Addresses, Roster, Search, Wanted};
 pub use settings::{AuthToken, Settings, StoreChoice};
+pub use state::{Doubt, Health, StateDir, Synced, check as check_state};
 pub use store::{Event, Inlet};
 pub use tls::Tls;
 
@@ -27,6 +30,7 @@ use self::core::Shared;
 use crate::engine::{Census, Counters, Progress, Seconds};
 use crate::wire::StatsCursor;
 use driver::Driver;
+use flusher::Flusher;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +83,7 @@ impl Server {
         let Self { shared, listeners } = self;
         shared.core().store.start(Inlet::new(&shared));
         let driver = tokio::spawn(Driver::new(Arc::clone(&shared)));
+        let flusher = tokio::spawn(Flusher::new(Arc::clone(&shared)));
         let accepting: Vec<JoinHandle<io::Result<()>>> = listeners
             .into_iter()
             .map(|listener| tokio::spawn(listener::accept(Arc::clone(&shared), listener)))
@@ -92,6 +97,9 @@ impl Server {
         }
         leave_in_time(&shared).await;
         driver.abort();
+        flusher.abort();
+        let now = shared.now();
+        shared.core().close(now);
         Ok(())
     }
 }
@@ -129,9 +137,10 @@ impl Handle {
         self.0.core().draining
     }
 
-    /// Whether the store can be asked.
-    pub fn is_available(&self) -> bool {
-        self.0.core().store.is_available()
+    /// Whether clients should come here.
+    pub fn readiness(&self) -> Readiness {
+        let now = self.0.now();
+        self.0.core().readiness(now)
     }
 
     /// Connections now.

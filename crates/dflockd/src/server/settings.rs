@@ -1,6 +1,7 @@
 //! What a server is told at its start.
 
 use super::fence_file::FenceFile;
+use super::state::StateDir;
 use super::tls::Tls;
 use crate::engine::{AutoRelease, Caps, Seconds, Ttl};
 use std::sync::Arc;
@@ -66,6 +67,17 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Keeps fences growing though the clock goes back.
     pub fence_file: Option<Arc<FenceFile>>,
+    /// Holds outlive the process there.
+    pub state: Option<Arc<StateDir>>,
+    /// Nothing is granted for so long after the start.
+    pub startup_grace: Seconds,
+}
+
+impl Settings {
+    /// No fence up to this may be given out.
+    pub(super) fn fence_floor(&self) -> u64 {
+        self.state.as_ref().map_or(0, |state| state.fence())
+    }
 }
 
 impl Default for Settings {
@@ -94,6 +106,8 @@ impl Default for Settings {
             auth: None,
             tls: None,
             fence_file: None,
+            state: None,
+            startup_grace: Seconds::ZERO,
         }
     }
 }

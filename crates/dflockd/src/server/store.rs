@@ -91,9 +91,16 @@ impl Store {
         match settings.store {
             StoreChoice::Memory => Self::Memory(Engine::new(
                 settings.caps,
-                ServerMint::new(settings.fence_file.clone()),
+                ServerMint::new(settings.fence_file.clone(), settings.fence_floor()),
                 RandomState::new(),
             )),
+        }
+    }
+
+    /// The engine in memory, whose holds can be recorded.
+    pub(super) const fn engine(&mut self) -> Option<&mut Engine<ServerMint>> {
+        match self {
+            Self::Memory(engine) => Some(engine),
         }
     }
 

@@ -49,7 +49,7 @@ const fn refused(refusal: Refusal) -> &'static [u8] {
         Refusal::NotEnqueued => b"error_not_enqueued\n",
         Refusal::AlreadyEnqueued => b"error_already_enqueued\n",
         Refusal::LeaseExpired => b"error_lease_expired\n",
-        Refusal::NotHeld => status::ERROR,
+        Refusal::NotHeld | Refusal::NoSpace => status::ERROR,
         Refusal::Draining | Refusal::Unavailable => status::ERROR_DRAINING,
     }
 }

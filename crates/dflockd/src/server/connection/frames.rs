@@ -88,6 +88,7 @@ impl Connection {
                 let mut core = self.shared.core();
                 match core.ask(now, self.id, request) {
                     Verdict::Now(answer) => {
+                        self.rests_on = core.noted();
                         core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
                         drop(core);
                         self.answer(&answer, output);

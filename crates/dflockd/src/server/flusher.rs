@@ -1,0 +1,61 @@
+//! Writes what was noted of holds, once for a whole turn of the loop, and wakes those whose answers
+//! rest on it. With `--state-sync` one sync is under way at a time, in a thread of its own, and
+//! what comes meanwhile shares the next one.
+
+use super::connection::yield_turn;
+use super::core::Shared;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// Runs for as long as the server.
+pub(super) struct Flusher {
+    shared: Arc<Shared>,
+    sync: Option<(JoinHandle<io::Result<()>>, u64)>,
+}
+
+impl Flusher {
+    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, sync: None }
+    }
+
+    /// Ready when a sync has ended and there may be another.
+    fn poll_sync(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some((job, upto)) = &mut self.sync else { return Poll::Pending };
+        let upto = *upto;
+        let result = match Pin::new(job).poll(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(result) => result.unwrap_or_else(|err| Err(io::Error::other(err))),
+        };
+        self.sync = None;
+        let now = self.shared.now();
+        self.shared.core().end_sync(upto, result, now);
+        Poll::Ready(())
+    }
+}
+
+impl Future for Flusher {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let now = self.shared.now();
+        let more = self.shared.core().flush(now, cx.waker());
+        loop {
+            if self.sync.is_none() {
+                let begun = self.shared.core().begin_sync();
+                self.sync =
+                    begun.map(|(file, upto)| (spawn_blocking(move || file.sync_data()), upto));
+            }
+            if self.poll_sync(cx).is_pending() {
+                break;
+            }
+        }
+        if more {
+            yield_turn(cx);
+        }
+        Poll::Pending
+    }
+}

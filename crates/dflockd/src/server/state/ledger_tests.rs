@@ -1,0 +1,409 @@
+//! The record under every failure: at each write once an error, once half a write and the end.
+
+use super::*;
+use crate::engine::{
+    Answer, AutoRelease, Caps, ConnId, Effect, Engine, Key, Limit, Mint, Request, Seconds, Space,
+    Ttl, Verdict,
+};
+use crate::server::state::load::{Doubt, Loaded, load};
+use rstest::rstest;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::hash::RandomState;
+use std::rc::Rc;
+
+const BOOT: BootId = [7; 16];
+
+struct Counting(u64);
+
+impl Mint for Counting {
+    fn token(&mut self) -> Token {
+        self.0 += 1;
+        Token::new(self.0, self.0)
+    }
+}
+
+/// What goes wrong at a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Nothing.
+    None,
+    /// Half of it is written, and the process is gone.
+    Death(usize),
+    /// Half of it is written, and the system says so; the next one works.
+    Error(usize),
+}
+
+#[derive(Clone, Default)]
+struct Image(Rc<RefCell<[Vec<u8>; 2]>>);
+
+struct Faulty {
+    image: Image,
+    fault: Fault,
+    writes: usize,
+    /// Bytes the disk has for each file.
+    size: u64,
+}
+
+impl Faulty {
+    fn is_dead(&self) -> bool {
+        matches!(self.fault, Fault::Death(at) if self.writes > at)
+    }
+}
+
+impl Disk for Faulty {
+    fn write(&mut self, slot: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let dead = self.is_dead();
+        let place = self.writes;
+        self.writes += 1;
+        if dead {
+            return Err(io::Error::other("dead"));
+        }
+        let strikes = matches!(self.fault, Fault::Death(n) | Fault::Error(n) if n == place);
+        let count = if strikes { bytes.len() / 2 } else { bytes.len() };
+        let file = &mut self.image.0.borrow_mut()[slot];
+        let start = usize::try_from(at).unwrap();
+        assert!(start + bytes.len() <= file.len(), "beyond what is reserved");
+        file[start..start + count].copy_from_slice(&bytes[..count]);
+        if strikes { Err(io::Error::other("struck")) } else { Ok(()) }
+    }
+
+    fn reserve(&mut self, slot: usize, bytes: u64) -> io::Result<()> {
+        if self.is_dead() || bytes > self.size {
+            return Err(io::Error::from_raw_os_error(nix::libc::ENOSPC));
+        }
+        let file = &mut self.image.0.borrow_mut()[slot];
+        file.resize(usize::try_from(bytes).unwrap().max(file.len()), 0);
+        Ok(())
+    }
+}
+
+/// An engine, its record, and what clients were told.
+struct World {
+    engine: Engine<Counting>,
+    ledger: Ledger<Faulty>,
+    conn: ConnId,
+    /// Token → key, end: what is sure.
+    told: BTreeMap<u64, (u8, Moment)>,
+    /// The same, when the next write has worked.
+    next: BTreeMap<u64, (u8, Moment)>,
+    now: u64,
+    seed: u64,
+}
+
+fn seconds(count: u64) -> Seconds {
+    Seconds::new(count).unwrap()
+}
+
+impl World {
+    fn new(image: &Image, fault: Fault, size: u64) -> Self {
+        let caps = Caps {
+            default_ttl: Ttl::new(33).unwrap(),
+            max_locks: 1000,
+            max_waiters: 0,
+            gc_interval: seconds(5),
+            gc_max_idle: seconds(60),
+            disconnect_grace: Seconds::ZERO,
+            max_entries: usize::MAX,
+            max_entries_per_connection: usize::MAX,
+        };
+        let mut engine = Engine::new(caps, Counting(0), RandomState::new());
+        engine.record();
+        let conn = engine.connect(1);
+        let disk = Faulty { image: image.clone(), fault, writes: 0, size };
+        let mut ledger = Ledger::new(disk, BOOT, false, 0, 0);
+        ledger.start_fences(0);
+        let mut world = Self {
+            engine,
+            ledger,
+            conn,
+            told: BTreeMap::new(),
+            next: BTreeMap::new(),
+            now: 0,
+            seed: 9,
+        };
+        world.ledger.rewrite(&world.engine, world.times());
+        world
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::from_micros(self.now)
+    }
+
+    fn times(&self) -> Times {
+        Times { now: self.moment(), clocks: self.clocks() }
+    }
+
+    fn clocks(&self) -> Clocks {
+        Clocks { boot_micros: 5_000_000 + self.now, wall_micros: 9_000_000 + self.now }
+    }
+
+    /// Any numbers, the same in each run.
+    fn random(&mut self, below: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+        (self.seed >> 33) % below
+    }
+
+    fn step(&mut self) {
+        self.now += 1 + self.random(300_000);
+        let _ = self.engine.advance(self.moment(), 1000);
+        while let Some(Effect::Expired { .. }) = self.engine.take_effect() {}
+        let now = self.moment();
+        self.next.retain(|_, (_, end)| *end > now);
+        let name = u8::try_from(self.random(20)).unwrap();
+        let bytes = [b'k', b'a' + name];
+        let key = Key::new(&bytes).unwrap();
+        let ttl = Ttl::new(1 + self.random(30));
+        let known = self.next.iter().find(|(_, (of, _))| *of == name).map(|(token, _)| *token);
+        let token = known.map(|number| Token::new(number, number));
+        let request = match self.random(3) {
+            0 => Request::Release { key, token },
+            1 => Request::Renew { key, token, ttl },
+            _ => Request::Acquire { key, limit: Limit::ONE, timeout: Seconds::ZERO, ttl },
+        };
+        self.engine.set_space(if self.ledger.has_room(now) { Space::Free } else { Space::Full });
+        let Verdict::Now(answer) = self.engine.ask(now, self.conn, request) else { panic!() };
+        match answer {
+            Answer::Granted(grant) => {
+                self.next.insert(grant.token.fence(), (name, grant.expires));
+            }
+            Answer::Renewed(ttl) => {
+                self.next.insert(known.unwrap(), (name, now.after(ttl.span())));
+            }
+            Answer::Released => drop(self.next.remove(&known.unwrap())),
+            Answer::Acquired(_) | Answer::Queued | Answer::TimedOut | Answer::Refused(_) => {}
+        }
+        let times = self.times();
+        let ledger = &mut self.ledger;
+        self.engine.take_changes(|change| ledger.note(&change, times));
+    }
+
+    /// One turn of the server; says whether what happened in it may be told.
+    fn turn(&mut self) -> bool {
+        for _ in 0..=self.random(3) {
+            self.step();
+        }
+        let times = self.times();
+        self.ledger.flush(&self.engine, times);
+        let saved = self.ledger.written() == self.ledger.noted();
+        if saved {
+            self.told.clone_from(&self.next);
+        }
+        saved
+    }
+
+    fn load(&self, image: &Image) -> Loaded {
+        let files = image.0.borrow();
+        load([&files[0], &files[1]], &BOOT, self.clocks())
+    }
+
+    /// Everything that was told is there, with its end; nothing is there that was told to be gone.
+    fn check(&self, loaded: &Loaded, all_saved: bool) {
+        let now = self.moment();
+        for (token, (name, end)) in self.told.iter().filter(|(_, (_, end))| *end > now) {
+            // What changed in the turn that failed may be there as it was or as it became.
+            if self.next.get(token) != Some(&(*name, *end)) {
+                continue;
+            }
+            let found = loaded.holds.iter().find(|hold| hold.token.fence() == *token);
+            let hold = found.unwrap_or_else(|| panic!("{token} is forgotten"));
+            assert_eq!(*hold.key, [b'k', b'a' + name]);
+            assert_eq!(hold.left_micros, end.micros_since(now));
+        }
+        for hold in &loaded.holds {
+            let token = hold.token.fence();
+            let known = self.told.contains_key(&token) || self.next.contains_key(&token);
+            assert!(known || !all_saved, "{token} was given back");
+            assert!(loaded.fence >= token);
+        }
+    }
+}
+
+const TURNS: usize = 400;
+const ROOMY: u64 = 1 << 30;
+
+fn run(fault: Fault) -> (World, Image, usize) {
+    let image = Image::default();
+    let mut world = World::new(&image, fault, ROOMY);
+    let mut lost = 0;
+    for _ in 0..TURNS {
+        if !world.turn() {
+            lost += 1;
+        }
+        if world.ledger.disk().is_dead() {
+            break;
+        }
+    }
+    (world, image, lost)
+}
+
+fn writes() -> usize {
+    run(Fault::None).0.ledger.disk().writes
+}
+
+#[test]
+fn everything_is_there_again_and_files_take_turns() {
+    let (world, image, lost) = run(Fault::None);
+    assert_eq!(lost, 0);
+    assert!(world.ledger.last_generation > 3, "{}", world.ledger.last_generation);
+    let loaded = world.load(&image);
+    world.check(&loaded, true);
+    assert!(world.told.len() > 5, "too few holds to prove anything");
+    assert_eq!(loaded.holds.len(), world.told.len());
+    assert_eq!(loaded.doubt, None);
+    assert_eq!(loaded.generation, world.ledger.last_generation);
+}
+
+/// The process dies in the middle of each write in turn: what it had told is there.
+#[test]
+fn death_at_every_write_forgets_nothing() {
+    for at in 0..writes() {
+        let (world, image, _) = run(Fault::Death(at));
+        let loaded = world.load(&image);
+        world.check(&loaded, false);
+    }
+}
+
+/// One write fails: what was told is there, and it goes on.
+#[test]
+fn an_error_at_every_write_forgets_nothing_and_passes() {
+    for at in 0..writes() {
+        let (mut world, image, lost) = run(Fault::Error(at));
+        assert!(lost < 20, "write {at}: {lost} turns lost");
+        while !world.turn() {}
+        assert_eq!(world.ledger.health(), Health::Good, "write {at}");
+        let loaded = world.load(&image);
+        world.check(&loaded, true);
+        assert_eq!(loaded.holds.len(), world.told.len(), "write {at}");
+    }
+}
+
+/// No room for more holds than there are: renewals and hand-overs go on for ever, new holds are
+/// refused, nothing is forgotten, and room that comes back is used.
+#[test]
+fn a_full_disk_refuses_new_holds_only() {
+    let image = Image::default();
+    let mut world = World::new(&image, Fault::None, FIRST_BYTES);
+    let mut tokens = Vec::new();
+    for number in 0..1000_u32 {
+        let name = format!("key-{number}");
+        let request = Request::Acquire {
+            key: Key::new(name.as_bytes()).unwrap(),
+            limit: Limit::ONE,
+            timeout: Seconds::ZERO,
+            ttl: Ttl::new(1_000_000),
+        };
+        let now = world.moment();
+        let has_room = world.ledger.has_room(now);
+        world.engine.set_space(if has_room { Space::Free } else { Space::Full });
+        match world.engine.ask(now, world.conn, request) {
+            Verdict::Now(Answer::Granted(grant)) => tokens.push((name, grant.token)),
+            Verdict::Now(Answer::Refused(crate::engine::Refusal::NoSpace)) => break,
+            other @ (Verdict::Now(_) | Verdict::Later) => panic!("{other:?}"),
+        }
+        note_and_flush(&mut world);
+    }
+    assert_eq!(world.ledger.health(), Health::Full);
+    assert!((10..200).contains(&tokens.len()), "{}", tokens.len());
+    for round in 0..200 {
+        for (name, token) in &tokens {
+            let key = Key::new(name.as_bytes()).unwrap();
+            let renew = Request::Renew { key, token: Some(*token), ttl: Ttl::new(1_000_000) };
+            world.now += 1;
+            let verdict = world.engine.ask(world.moment(), world.conn, renew);
+            assert!(matches!(verdict, Verdict::Now(Answer::Renewed(_))), "round {round}");
+        }
+        note_and_flush(&mut world);
+        assert_eq!(world.ledger.written(), world.ledger.noted());
+    }
+    assert_eq!(world.load(&image).holds.len(), tokens.len());
+    world.ledger.disk.size = ROOMY;
+    world.now += 2_000_000;
+    assert!(world.ledger.has_room(world.moment()));
+    assert_eq!(world.ledger.health(), Health::Good);
+}
+
+fn note_and_flush(world: &mut World) {
+    let times = world.times();
+    let ledger = &mut world.ledger;
+    world.engine.take_changes(|change| ledger.note(&change, times));
+    world.ledger.flush(&world.engine, times);
+}
+
+/// A thousand holds, changed while they are copied: the next file is right when it counts.
+#[test]
+fn a_long_copy_and_changes_beside_it() {
+    let image = Image::default();
+    let mut world = World::new(&image, Fault::None, ROOMY);
+    for number in 0..2000_u32 {
+        let name = format!("key-{number}");
+        let key = Key::new(name.as_bytes()).unwrap();
+        let ttl = Ttl::new(1_000_000);
+        let acquire = Request::Acquire { key, limit: Limit::ONE, timeout: Seconds::ZERO, ttl };
+        assert!(world.ledger.has_room(world.moment()));
+        let Verdict::Now(Answer::Granted(grant)) =
+            world.engine.ask(world.moment(), world.conn, acquire)
+        else {
+            // More keys than the table may have.
+            break;
+        };
+        if number % 3 == 0 {
+            let release = Request::Release { key, token: Some(grant.token) };
+            let _ = world.engine.ask(world.moment(), world.conn, release);
+        }
+        note_and_flush(&mut world);
+    }
+    let held = world.engine.held();
+    assert!(held > 500 && world.ledger.last_generation > 3);
+    assert_eq!(world.load(&image).holds.len(), held);
+    // All of them go.
+    while world.engine.disconnect(world.moment(), world.conn, AutoRelease::On, 10) != Progress::Done
+    {
+        note_and_flush(&mut world);
+    }
+    note_and_flush(&mut world);
+    assert_eq!(world.load(&image).holds.len(), 0);
+    assert_eq!(world.ledger.live, 0);
+}
+
+/// Cut or bent behind the last write that was told: only what comes after is lost, and that is said.
+#[test]
+fn a_damaged_tail_is_said() {
+    let (world, image, _) = run(Fault::None);
+    let slot = world.ledger.slot();
+    let at = usize::try_from(world.ledger.at).unwrap();
+    image.0.borrow_mut()[slot][at] = 3;
+    let loaded = world.load(&image);
+    assert!(matches!(loaded.doubt, Some(Doubt::Damaged { bytes }) if bytes > 0));
+    assert_eq!(loaded.holds.len(), world.told.len());
+    assert!(loaded.longest >= 20);
+    image.0.borrow_mut()[slot][0] ^= 1;
+    let loaded = world.load(&image);
+    assert_eq!(loaded.doubt, Some(Doubt::Damaged { bytes: 0 }));
+}
+
+/// Under another boot only the wall clock counts, and only what was synced or ended in order is
+/// believed to be all.
+#[rstest]
+#[case::as_it_was(9_000_000, 20_000_000)]
+#[case::later(14_000_000, 15_000_000)]
+#[case::gone_back(0, 20_000_000)]
+fn another_boot(#[case] wall_micros: u64, #[case] left: u64) {
+    let image = Image::default();
+    let mut world = World::new(&image, Fault::None, ROOMY);
+    let key = Key::new(b"k").unwrap();
+    let (limit, timeout, ttl) = (Limit::ONE, Seconds::ZERO, Ttl::new(20));
+    let _ =
+        world.engine.ask(world.moment(), world.conn, Request::Acquire { key, limit, timeout, ttl });
+    note_and_flush(&mut world);
+    let load = || {
+        let files = image.0.borrow();
+        load([&files[0], &files[1]], &[8; 16], Clocks { boot_micros: 1, wall_micros })
+    };
+    let loaded = load();
+    assert_eq!(loaded.doubt, Some(Doubt::OtherBoot));
+    assert_eq!((loaded.longest, loaded.holds[0].left_micros), (20, left));
+    let times = world.times();
+    world.ledger.close(&world.engine, times);
+    assert_eq!(load().doubt, None);
+}

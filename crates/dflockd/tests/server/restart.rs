@@ -1,0 +1,228 @@
+//! The server dies or is restarted: what clients were told is true of the next one.
+
+use crate::daemon::{Daemon, Talker, program, until};
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// What a client knows of its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Held,
+    Released,
+    /// Its release was not answered.
+    Unsure,
+}
+
+fn start(state: &Path, more: &[&str]) -> Daemon {
+    let state = state.to_str().unwrap();
+    let options = ["--state-dir", state, "--auto-release-on-disconnect=false"];
+    Daemon::start(&[&options[..], more].concat())
+}
+
+/// Takes, renews and releases until the server is gone; says what is known of each token.
+fn worker(address: std::net::SocketAddr, name: &str, done: &AtomicUsize) -> Story {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut replies = BufReader::new(stream.try_clone().unwrap());
+    let mut ask = |command: &str, key: &str, arg: &str| {
+        stream.write_all(format!("{command}\n{key}\n{arg}\n").as_bytes()).ok()?;
+        let mut line = String::new();
+        replies.read_line(&mut line).ok()?;
+        done.fetch_add(1, Ordering::Relaxed);
+        line.strip_suffix('\n').map(str::to_owned)
+    };
+    let mut story = Story::new();
+    for round in 0.. {
+        let key = format!("{name}-{}", round % 50);
+        if let Some((token, known)) = story.get(&key).cloned() {
+            match known {
+                Known::Held if round % 3 == 0 => {
+                    let Some(reply) = ask("n", &key, &format!("{token} 3600")) else { break };
+                    assert_eq!(reply, "ok 3600");
+                    continue;
+                }
+                Known::Held => {
+                    story.insert(key.clone(), (token.clone(), Known::Unsure));
+                    let Some(reply) = ask("r", &key, &token) else { break };
+                    assert_eq!(reply, "ok");
+                    story.insert(key, (token, Known::Released));
+                    continue;
+                }
+                Known::Released | Known::Unsure => {}
+            }
+        }
+        let Some(reply) = ask("l", &key, "0 3600") else { break };
+        let token = reply.strip_prefix("ok ").and_then(|r| r.split(' ').next()).expect(&reply);
+        story.insert(key, (token.to_owned(), Known::Held));
+    }
+    story
+}
+
+/// Key → its last token and what is known of it.
+type Story = BTreeMap<String, (String, Known)>;
+
+/// Kills from the environment for a long run.
+fn kills() -> usize {
+    std::env::var("DFLOCKD_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
+}
+
+fn killed_under_load(more: &[&str]) {
+    let state = TempDir::new().unwrap();
+    let mut greatest = String::new();
+    let mut daemon = start(state.path(), more);
+    for round in 0..kills() {
+        let done = Arc::new(AtomicUsize::new(0));
+        let workers: Vec<_> = (0..4)
+            .map(|number| {
+                let (address, done) = (daemon.address, Arc::clone(&done));
+                let name = format!("{round}-{number}");
+                std::thread::spawn(move || worker(address, &name, &done))
+            })
+            .collect();
+        until("there is load", || done.load(Ordering::Relaxed) > 300 + 37 * (round % 10));
+        daemon.signal(Signal::SIGKILL);
+        daemon.ended();
+        let stories: Vec<Story> = workers.into_iter().map(|w| w.join().unwrap()).collect();
+        daemon = start(state.path(), more);
+        let mut talker = daemon.talk();
+        let mut held = 0;
+        for (key, (token, known)) in stories.iter().flatten() {
+            let renewed = talker.ask("n", key, &format!("{token} 3600"));
+            match known {
+                Known::Held => assert_eq!(renewed, "ok 3600", "{key} is forgotten"),
+                Known::Released => assert_eq!(renewed, "error", "{key} was given back"),
+                Known::Unsure => {}
+            }
+            if renewed != "error" {
+                held += 1;
+                // Nobody else gets it; its holder can give it back.
+                assert_eq!(talker.ask("l", key, "0"), "timeout");
+                assert_eq!(talker.ask("r", key, token), "ok");
+            }
+            greatest = greatest.max(token[..16].to_owned());
+        }
+        assert!(held > 20, "{held}");
+        let token = talker.take("fence", "0 1");
+        assert!(token[..16] > *greatest, "fences grow");
+        assert_eq!(talker.ask("r", "fence", &token), "ok");
+        greatest = token[..16].to_owned();
+    }
+}
+
+#[test]
+fn kill_under_load_forgets_nothing() {
+    killed_under_load(&[]);
+}
+
+#[test]
+fn kill_under_load_forgets_nothing_with_sync() {
+    killed_under_load(&["--state-sync"]);
+}
+
+/// A lease runs on over the restart, and its end is where it was.
+#[test]
+fn a_lease_ends_when_it_would_have() {
+    let state = TempDir::new().unwrap();
+    let mut daemon = start(state.path(), &[]);
+    let token = daemon.talk().take("k", "0 3");
+    let pool = daemon.talk().ask("sl", "pool", "0 2 600");
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    let daemon = start(state.path(), &[]);
+    daemon.logged("holds=2");
+    let mut rival = daemon.talk();
+    assert_eq!(rival.ask("l", "k", "0"), "timeout");
+    assert_eq!(rival.ask("sl", "pool", "0 3"), "error_limit_mismatch");
+    assert!(rival.ask("sl", "pool", "0 2").starts_with("ok "));
+    assert_eq!(rival.ask("sl", "pool", "0 2"), "timeout");
+    let pool = pool.split(' ').nth(1).unwrap();
+    assert_eq!(rival.ask("sr", "pool", pool), "ok");
+    // In its turn, after the lease and not before.
+    assert!(rival.ask("l", "k", "20").starts_with("ok "));
+    assert_eq!(rival.ask("n", "k", &token), "error");
+}
+
+/// With auto-release as usual: what was released by closing stays released.
+#[test]
+fn a_clean_restart_keeps_what_is_held() {
+    let state = TempDir::new().unwrap();
+    let path = state.path().to_str().unwrap();
+    let mut daemon = Daemon::start(&["--state-dir", path, "--shutdown-timeout", "1"]);
+    let mut gone = daemon.talk();
+    gone.take("gone", "0 600");
+    drop(gone);
+    daemon.until_stats("\"locks\":[]");
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0 600");
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.ended().success());
+    drop(holder);
+    let daemon = Daemon::start(&["--state-dir", path]);
+    let mut talker = daemon.talk();
+    assert!(talker.ask("l", "gone", "0").starts_with("ok "));
+    // The server closed the connection at its end; its client still has its lock.
+    assert_eq!(talker.ask("n", "k", &token), "ok 33");
+}
+
+#[test]
+fn one_server_at_a_time() {
+    let state = TempDir::new().unwrap();
+    let daemon = start(state.path(), &[]);
+    let mut second = program();
+    second.args(["--port", "0", "--state-dir"]).arg(state.path());
+    let output = second.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let who = format!("process {} has this state directory", daemon.pid());
+    assert!(stderr.contains(&who), "{stderr}");
+}
+
+/// A damaged end costs that end, and the time until nobody can hold what it said any more.
+#[test]
+fn a_damaged_record_is_said_and_waited_for() {
+    let state = TempDir::new().unwrap();
+    let mut daemon = start(state.path(), &[]);
+    let token = daemon.talk().take("k", "0 4");
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    for name in ["holds.0", "holds.1"] {
+        let path = state.path().join(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0);
+        // The mark behind what was written.
+        if last > 0 {
+            bytes[last + 2] = 9;
+        }
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let daemon = start(state.path(), &["--default-lease-ttl", "3"]);
+    daemon.logged("state damaged at its end");
+    let mut talker = daemon.talk();
+    assert_eq!(talker.ask("n", "k", &format!("{token} 4")), "ok 4");
+    assert_eq!(talker.ask("l", "other", "0"), "timeout");
+    assert!(talker.ask("l", "other", "20").starts_with("ok "));
+}
+
+/// Without a record a restarted server can at least wait until old leases are over.
+#[test]
+fn a_startup_grace_grants_nothing() {
+    let daemon = Daemon::start(&["--startup-grace", "2"]);
+    let mut talker = daemon.talk();
+    assert_eq!(talker.ask("l", "k", "0"), "timeout");
+    assert_eq!(talker.ask("n", "k", &"0".repeat(32)), "error");
+    assert_eq!(talker.ask("e", "other", ""), "queued");
+    let mut second = daemon.talk();
+    second.say(b"l\nk\n20\n");
+    daemon.until_stats("\"waiters\":1");
+    assert!(talker.ask("w", "other", "20").starts_with("ok "));
+    assert!(second.line().starts_with("ok "));
+    assert_eq!(Talker::connect(daemon.address).ask("l", "k", "0"), "timeout");
+}
