@@ -13,7 +13,7 @@ use super::broker::{Broker, Trouble};
 use super::looking::no_such_device;
 use super::outcome::{Failure, Kind, exit};
 use super::output::Output;
-use super::report::{Row, in_the_way, openers, openers_at_all};
+use super::report::{Row, in_the_way, living, openers, openers_at_all};
 use super::waiting::{self, Waited};
 use ttylock::device::node::follow;
 use ttylock::lock::{Outcome, Pass, Request};
@@ -22,7 +22,7 @@ pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, 
     let (mut broker, request) = (Broker::new(route), request(asked)?);
     match broker.lock(&request) {
         Ok(Outcome::Done) => Ok(locked(&request, output)),
-        Ok(Outcome::Busy) => Err(busy(&request, Kind::Busy)),
+        Ok(Outcome::Busy) => Err(busy(&mut broker, &request, Kind::Busy)),
         Ok(Outcome::Denied) => Err(denied(&broker, &request)),
         Err(trouble) => Err(unreachable(&request, trouble)),
     }
@@ -43,7 +43,7 @@ pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8
     }
     match outcome {
         Ok(Outcome::Done) => Ok(done(&request, still_open(&request), output)),
-        Ok(Outcome::Busy) => Err(busy(&request, Kind::NotHeld)),
+        Ok(Outcome::Busy) => Err(busy(&mut broker, &request, Kind::NotHeld)),
         Ok(Outcome::Denied) => Err(denied(&broker, &request)),
         Err(trouble) => Err(unreachable(&request, trouble)),
     }
@@ -56,7 +56,7 @@ pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8,
     let to = Request { pid: asked.to, ..from.clone() };
     match broker.pass(&pass) {
         Ok(Outcome::Done) => Ok(done(&to, Vec::new(), output)),
-        Ok(Outcome::Busy) => Err(busy(&from, Kind::NotHeld)),
+        Ok(Outcome::Busy) => Err(busy(&mut broker, &from, Kind::NotHeld)),
         Ok(Outcome::Denied) if liveness(asked.to) == Liveness::Gone => {
             let reason = format!("there is no process {}", asked.to);
             Err(Failure::about(to.device.as_str(), Kind::NotPermitted(vec![reason])))
@@ -72,11 +72,11 @@ pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Resul
     let rows = in_the_way(&request.device);
     if rows.iter().any(|row| row.is_lock_of(request.pid)) {
         // It would be waited for without end: nobody else can release it meanwhile.
-        return Err(busy(&request, Kind::Busy));
+        return Err(busy(&mut broker, &request, Kind::Busy));
     }
     announce(&request, &rows, output);
     let waited = waiting::wait(&mut broker, &request, deadline, None);
-    came_of(waited, &broker, &request).map(|()| locked(&request, output))
+    came_of(waited, &mut broker, &request).map(|()| locked(&request, output))
 }
 
 /// Whom we are going to wait for.
@@ -89,10 +89,14 @@ pub(super) fn announce(request: &Request, rows: &[Row], output: &Output) {
 }
 
 /// What came of waiting, as a failure unless the lock was taken.
-pub(super) fn came_of(waited: Waited, broker: &Broker, request: &Request) -> Result<(), Failure> {
+pub(super) fn came_of(
+    waited: Waited,
+    broker: &mut Broker,
+    request: &Request,
+) -> Result<(), Failure> {
     match waited {
         Waited::Taken => Ok(()),
-        Waited::TimedOut(reasons) => Err(busy(request, |rows| Kind::TimedOut(rows, reasons))),
+        Waited::TimedOut(reasons) => Err(busy(broker, request, |rows| Kind::TimedOut(rows, reasons))),
         Waited::Denied => Err(denied(broker, request)),
         Waited::Interrupted(signal) => {
             Err(Failure::about(request.device.as_str(), Kind::Interrupted(signal)))
@@ -101,8 +105,17 @@ pub(super) fn came_of(waited: Waited, broker: &Broker, request: &Request) -> Res
     }
 }
 
-pub(super) fn busy(request: &Request, kind: impl FnOnce(Vec<Row>) -> Kind) -> Failure {
-    Failure::about(request.device.as_str(), kind(in_the_way(&request.device)))
+/// Who is in the way, as we see it, or else as the service does.
+pub(super) fn busy(
+    broker: &mut Broker,
+    request: &Request,
+    kind: impl FnOnce(Vec<Row>) -> Kind,
+) -> Failure {
+    let mut rows = in_the_way(&request.device);
+    if rows.is_empty() {
+        rows = living(broker.holders(&request.device));
+    }
+    Failure::about(request.device.as_str(), kind(rows))
 }
 
 pub(super) fn denied(broker: &Broker, request: &Request) -> Failure {

@@ -8,8 +8,10 @@ use super::arguments::Route;
 use super::denial::{supposed_reason, wrong_device};
 use super::listener;
 use crate::client::{Address, Client, Error};
+use ttylock::device::name::DeviceName;
 use ttylock::device::os;
 use ttylock::lock::table::{Places, Table};
+use ttylock::lock::who::Holder;
 use ttylock::lock::{Outcome, Pass, Request, Weight};
 
 /// Why something is as it is, for people: one printable line.
@@ -151,6 +153,18 @@ impl Broker {
                 service.ask(|client| client.pass(&pass.device, pass.from, pass.to))
             }
         }
+    }
+
+    /// Who has a device, as the service sees it, for complaints: a service that does not answer in
+    /// a moment is not waited for.
+    pub(super) fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
+        const MOMENT: Duration = Duration::from_millis(500);
+        let Self::Service(service) = self else { return Vec::new() };
+        let patience = service.patience;
+        service.be_patient(patience.min(MOMENT));
+        let holders = service.ask(|client| client.status(Some(device))).unwrap_or_default();
+        service.be_patient(patience);
+        holders
     }
 
     /// Keeps no connection open for what takes long.

@@ -99,6 +99,12 @@ pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
     rows(&stale).into_iter().zip(&stale).map(with_remedy).collect()
 }
 
+/// Those of the holders who are not gone.
+pub(super) fn living(mut holders: Vec<Holder>) -> Vec<Row> {
+    holders.retain(|holder| holder.standing != Standing::Stale);
+    rows(&holders)
+}
+
 /// Programs that have the device open without any lock, but for the one it is locked for and
 /// ourselves.
 pub(super) fn openers(device: &DeviceName, locked_for: Pid) -> Vec<Row> {

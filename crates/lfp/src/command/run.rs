@@ -126,7 +126,7 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
 fn take(broker: &mut Broker, request: &Request) -> Result<(), Failure> {
     match broker.lock(request) {
         Ok(Outcome::Done) => Ok(()),
-        Ok(Outcome::Busy) => Err(busy(request, Kind::Busy)),
+        Ok(Outcome::Busy) => Err(busy(broker, request, Kind::Busy)),
         Ok(Outcome::Denied) => Err(denied(broker, request)),
         Err(trouble) => Err(unreachable(request, trouble)),
     }
