@@ -16,6 +16,9 @@ _lfp() {
             ",$1")
                 cmd="lfp"
                 ;;
+            lfp,adopt)
+                cmd="lfp__subcmd__adopt"
+                ;;
             lfp,clean)
                 cmd="lfp__subcmd__clean"
                 ;;
@@ -37,6 +40,9 @@ _lfp() {
             lfp,run)
                 cmd="lfp__subcmd__run"
                 ;;
+            lfp,shim)
+                cmd="lfp__subcmd__shim"
+                ;;
             lfp,unlock)
                 cmd="lfp__subcmd__unlock"
                 ;;
@@ -45,6 +51,9 @@ _lfp() {
                 ;;
             lfp,who)
                 cmd="lfp__subcmd__who"
+                ;;
+            lfp__subcmd__help,adopt)
+                cmd="lfp__subcmd__help__subcmd__adopt"
                 ;;
             lfp__subcmd__help,clean)
                 cmd="lfp__subcmd__help__subcmd__clean"
@@ -67,6 +76,9 @@ _lfp() {
             lfp__subcmd__help,run)
                 cmd="lfp__subcmd__help__subcmd__run"
                 ;;
+            lfp__subcmd__help,shim)
+                cmd="lfp__subcmd__help__subcmd__shim"
+                ;;
             lfp__subcmd__help,unlock)
                 cmd="lfp__subcmd__help__subcmd__unlock"
                 ;;
@@ -83,8 +95,26 @@ _lfp() {
 
     case "${cmd}" in
         lfp)
-            opts="-h -V --server --direct --json --help --version lock unlock pass wait who list run clean completions help"
+            opts="-h -V --server --direct --json --help --version lock unlock pass wait who list run shim adopt clean completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__adopt)
+            opts="-h --ports --undo --server --direct --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -137,8 +167,22 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__help)
-            opts="lock unlock pass wait who list run clean completions help"
+            opts="lock unlock pass wait who list run shim adopt clean completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__adopt)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -235,6 +279,20 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__shim)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -373,7 +431,7 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__run)
-            opts="-a -E -h --also --timeout --no-fork --conflict-exit-code --server --direct --json --help"
+            opts="-a -E -h --also --timeout --no-fork --shim --no-shim --ports --conflict-exit-code --server --direct --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -396,6 +454,28 @@ _lfp() {
                     return 0
                     ;;
                 -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__shim)
+            opts="-h --ports --also --server --direct --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --also)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

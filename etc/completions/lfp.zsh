@@ -121,12 +121,39 @@ _arguments "${_arguments_options[@]}" : \
 '--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--no-fork[Become the command instead of waiting for its end, for those who mind the process number]' \
+'(--no-shim)--shim[Let programs that make lock files lock through the service, and find the port theirs \[default\: where liblfp_preload.so is installed\]]' \
+'--no-shim[Do not, even where the library is installed]' \
+'--ports[With --shim, let programs that make no lock files lock every serial port they open]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':device -- /dev/NAME or NAME:_default' \
 '*::command -- What to run, with its arguments:_default' \
+&& ret=0
+;;
+(shim)
+_arguments "${_arguments_options[@]}" : \
+'*--also=[Take this for a serial port as well, whatever it is]:DEVICE:_default' \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--ports[Let programs that make no lock files lock every serial port they open]' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'*::command -- What to run, with its arguments:_default' \
+&& ret=0
+;;
+(adopt)
+_arguments "${_arguments_options[@]}" : \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--ports[Let it lock every serial port it opens, because it makes no lock files]' \
+'(--ports)--undo[Let it start as before]' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':program -- The name of a program in PATH:_default' \
 && ret=0
 ;;
 (clean)
@@ -188,6 +215,14 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 && ret=0
 ;;
+(shim)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(adopt)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
 (clean)
 _arguments "${_arguments_options[@]}" : \
 && ret=0
@@ -219,11 +254,18 @@ _lfp_commands() {
 'who:Say who holds these devices, and how' \
 'list:Say who holds what on this machine' \
 'run:Hold a device while a command runs' \
+'shim:Run a command that locks through the service by itself' \
+'adopt:Have a program start that way whoever types its name' \
 'clean:Remove the locks of processes that are gone' \
 'completions:Print the completions of a shell' \
 'help:Print this message or the help of the given subcommand(s)' \
     )
     _describe -t commands 'lfp commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__adopt_commands] )) ||
+_lfp__subcmd__adopt_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp adopt commands' commands "$@"
 }
 (( $+functions[_lfp__subcmd__clean_commands] )) ||
 _lfp__subcmd__clean_commands() {
@@ -245,11 +287,18 @@ _lfp__subcmd__help_commands() {
 'who:Say who holds these devices, and how' \
 'list:Say who holds what on this machine' \
 'run:Hold a device while a command runs' \
+'shim:Run a command that locks through the service by itself' \
+'adopt:Have a program start that way whoever types its name' \
 'clean:Remove the locks of processes that are gone' \
 'completions:Print the completions of a shell' \
 'help:Print this message or the help of the given subcommand(s)' \
     )
     _describe -t commands 'lfp help commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__adopt_commands] )) ||
+_lfp__subcmd__help__subcmd__adopt_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help adopt commands' commands "$@"
 }
 (( $+functions[_lfp__subcmd__help__subcmd__clean_commands] )) ||
 _lfp__subcmd__help__subcmd__clean_commands() {
@@ -286,6 +335,11 @@ _lfp__subcmd__help__subcmd__run_commands() {
     local commands; commands=()
     _describe -t commands 'lfp help run commands' commands "$@"
 }
+(( $+functions[_lfp__subcmd__help__subcmd__shim_commands] )) ||
+_lfp__subcmd__help__subcmd__shim_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help shim commands' commands "$@"
+}
 (( $+functions[_lfp__subcmd__help__subcmd__unlock_commands] )) ||
 _lfp__subcmd__help__subcmd__unlock_commands() {
     local commands; commands=()
@@ -320,6 +374,11 @@ _lfp__subcmd__pass_commands() {
 _lfp__subcmd__run_commands() {
     local commands; commands=()
     _describe -t commands 'lfp run commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__shim_commands] )) ||
+_lfp__subcmd__shim_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp shim commands' commands "$@"
 }
 (( $+functions[_lfp__subcmd__unlock_commands] )) ||
 _lfp__subcmd__unlock_commands() {

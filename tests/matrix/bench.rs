@@ -84,12 +84,13 @@ pub(crate) struct Bench<'a> {
     sandbox: &'a Sandbox,
     program: Program,
     dev: &'a str,
+    wrapper: &'static [&'static str],
 }
 
 impl<'a> Bench<'a> {
     /// Puts the program's files in place.
     pub(crate) fn new(sandbox: &'a Sandbox, program: &Program, dev: &'a str) -> Self {
-        let bench = Self { sandbox, program: *program, dev };
+        let bench = Self { sandbox, program: *program, dev, wrapper: &[] };
         for (path, content) in program.files {
             sandbox.write(path, content.replace("{dev}", dev), 0o644);
         }
@@ -98,6 +99,11 @@ impl<'a> Bench<'a> {
             assert_eq!(end.code(), 0, "{end}");
         }
         bench
+    }
+
+    /// The same with the program's command behind another.
+    pub(crate) fn behind(self, wrapper: &'static [&'static str]) -> Self {
+        Self { wrapper, ..self }
     }
 
     /// The port's FHS lock file.
@@ -113,7 +119,8 @@ impl<'a> Bench<'a> {
 
     fn begin(&self) -> Troupe<'a> {
         let server = (!self.program.server.is_empty()).then(|| self.serve());
-        let command = self.words(self.program.command).user(self.program.user);
+        let command =
+            self.words(&[self.wrapper, self.program.command].concat()).user(self.program.user);
         let program = match self.program.input {
             Input::Pipe => command.spawn(),
             Input::Terminal => command.on_terminal().spawn(),
@@ -160,7 +167,7 @@ impl<'a> Bench<'a> {
     fn has_port(&self, troupe: &Troupe<'a>, before: &[LockFile]) -> bool {
         match self.program.mark {
             Mark::Flock => self.flocked(troupe.program.pid()),
-            Mark::Open => self.opened(troupe.program.pid()),
+            Mark::Open => self.user().is_some(),
             Mark::LockFile => self
                 .lock_files()
                 .iter()
@@ -193,14 +200,18 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Whether one of this process's descriptors is the port.
-    fn opened(&self, pid: u32) -> bool {
-        let Ok(port) = fs::metadata(self.sandbox.path(self.dev)) else { return false };
-        let Ok(open) = fs::read_dir(self.sandbox.path(&format!("/proc/{pid}/fd"))) else {
-            return false;
+    /// A process that has the port open.
+    pub(crate) fn user(&self) -> Option<u32> {
+        let port = fs::metadata(self.sandbox.path(self.dev)).ok()?;
+        let is_open = |pid: &u32| {
+            let open = fs::read_dir(self.sandbox.path(&format!("/proc/{pid}/fd")));
+            open.into_iter()
+                .flatten()
+                .filter_map(|fd| fs::metadata(fd.ok()?.path()).ok())
+                .any(|it| (it.dev(), it.ino()) == (port.dev(), port.ino()))
         };
-        open.filter_map(|fd| fs::metadata(fd.ok()?.path()).ok())
-            .any(|it| (it.dev(), it.ino()) == (port.dev(), port.ino()))
+        let all = fs::read_dir(self.sandbox.path("/proc")).ok()?;
+        all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).find(is_open)
     }
 
     /// How often the program has logged that it waits.

@@ -17,6 +17,7 @@ mod quirks;
 mod races;
 mod scenes;
 mod table;
+mod unmodified;
 mod unprivileged;
 
 use rstest::rstest;

@@ -298,6 +298,32 @@ pub(crate) const PYSERIAL: Program = Program {
     ..FLOCK
 };
 
+/// tio that ends instead of waiting for a port that it may not open.
+pub(crate) const TIO_ONCE: Program =
+    Program { command: &["tio", "-n", "-b", "9600", "{dev}"], ..TIO };
+
+pub(crate) const PYSERIAL_PLAIN: Program = Program {
+    name: "pyserial",
+    command: &[
+        "/usr/bin/python3",
+        "-c",
+        "import serial, sys; port = serial.Serial(sys.argv[1]); sys.stdin.read()",
+        "{dev}",
+    ],
+    mark: Mark::Open,
+    ..FLOCK
+};
+
+pub(crate) const SOCAT_PLAIN: Program =
+    Program { name: "socat", command: &["socat", "-", "{dev},raw"], mark: Mark::Open, ..FLOCK };
+
+pub(crate) const SHELL: Program = Program {
+    name: "a shell",
+    command: &["sh", "-c", "exec cat <$0", "{dev}"],
+    mark: Mark::Open,
+    ..FLOCK
+};
+
 /// Every row of the table, in its order.
 pub(crate) const ALL: &[Program] = &[
     MINICOM, CU, KERMIT, PPPD, MGETTY, SER2NET, GENSIOT, MICROCOM, BUSYBOX, RXTX, QT, QT_AS_ROOT,

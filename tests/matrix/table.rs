@@ -43,8 +43,10 @@ impl Table {
 
     /// The rows in the order of the programs, aligned, in Markdown.
     pub(crate) fn markdown(&self, rows: &[Vec<String>]) -> String {
-        let place =
-            |row: &Vec<String>| ALL.iter().position(|it| row.first() == Some(&it.name.into()));
+        let place = |row: &Vec<String>| {
+            let known = ALL.iter().position(|it| row.first() == Some(&it.name.into()));
+            (known.unwrap_or(ALL.len()), row.first().cloned())
+        };
         let mut lines = rows.to_vec();
         lines.sort_by_key(place);
         lines.insert(0, self.head.iter().map(|&it| it.to_owned()).collect());

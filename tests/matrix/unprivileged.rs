@@ -1,16 +1,13 @@
 //! A lock directory that only root may write (as newer systemd makes it), a service that is
 //! not root, and ordinary users: nothing but the access that `etc/tmpfiles.d/lfpd.conf` grants.
-//! The programs cannot lock by themselves there; by LFP their users can.
+//! What programs do there by themselves: `unmodified`. By LFP their users can lock.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rstest::rstest;
 use testbed::{LIMIT, Lfp, Sandbox, Service, User, until};
 
-use crate::bench::{Bench, Came, Mark, PORT, Troupe};
-use crate::programs::{self, Program};
-use crate::scenes;
-use crate::table::Table;
+use crate::bench::PORT;
 
 /// A sandbox whose lock directory is root's alone.
 fn closed() -> Sandbox {
@@ -81,104 +78,6 @@ fn other_ways_into_the_directory_do_as_well(
     let mut lfpd = Service::run_by(user).start(&sandbox);
     assert_eq!(lfpd.lock(PORT, holder.pid()), 200);
     assert_eq!(lfpd.unlock(PORT, holder.pid()), 200);
-}
-
-/// What a program does in a directory where it cannot write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Does {
-    /// Takes the port without any lock, and nobody can know.
-    WithoutLock,
-    /// The same, but leaves a lock file in /tmp, where no other program looks.
-    LocksInTmp,
-    /// Takes the port by flock(2), which needs no directory.
-    Flocks,
-    /// Ends without the port.
-    Refuses,
-}
-
-static TABLE: Table = Table::new(
-    "matrix-unprivileged.md",
-    &[
-        "Program",
-        "Ordinary user, port free",
-        "then LOCK",
-        "`lfpd` has it for somebody else",
-        "`lfpd`'s holder died",
-    ],
-    11,
-);
-
-/// Free port, held port, port of a dead holder: all as an ordinary user.
-#[rstest]
-#[case::minicom(programs::MINICOM, [Does::WithoutLock, Does::Refuses, Does::WithoutLock], "200")]
-#[case::cu(programs::CU, [Does::Refuses; 3], "-")]
-#[case::kermit(programs::KERMIT, [Does::Refuses; 3], "-")]
-#[case::gensiot(programs::GENSIOT, [Does::Refuses; 3], "-")]
-#[case::microcom(programs::MICROCOM, [Does::Refuses; 3], "-")]
-#[case::busybox(programs::BUSYBOX, [Does::WithoutLock, Does::Refuses, Does::Refuses], "200")]
-#[case::rxtx(programs::RXTX, [Does::Refuses; 3], "-")]
-#[case::qt(programs::QT, [Does::LocksInTmp, Does::Refuses, Does::Refuses], "450")]
-#[case::gammu(programs::GAMMU, [Does::Refuses; 3], "-")]
-#[case::gnokii(programs::GNOKII, [Does::Refuses; 3], "-")]
-#[case::picocom(programs::PICOCOM, [Does::Flocks; 3], "450")]
-fn programs_of_ordinary_users(
-    #[case] program: Program,
-    #[case] expected: [Does; 3],
-    #[case] answer: &str,
-) {
-    let sandbox = granted();
-    let mut lfpd = lfpd(&sandbox);
-    let program = Program { user: User::Bob, ..program };
-    let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
-    let (came, troupe) = tries(&sandbox, &program);
-    let free = does(&sandbox, &program, &came);
-    let code = match free {
-        Does::Refuses => None,
-        Does::WithoutLock | Does::LocksInTmp | Does::Flocks => Some(lfpd.lock(PORT, holder.pid())),
-    };
-    drop(troupe);
-
-    if code != Some(200) {
-        assert_eq!(lfpd.lock(PORT, holder.pid()), 200);
-    }
-    let (came, troupe) = tries(&sandbox, &program);
-    drop(troupe);
-    let held = does(&sandbox, &program, &came);
-    if let Came::Ended(end) = came {
-        scenes::refusal(&program, &end);
-    }
-    holder.kill();
-    let (came, troupe) = tries(&sandbox, &program);
-    drop(troupe);
-    let dead = does(&sandbox, &program, &came);
-    let locks = sandbox.locks();
-
-    let [words, held_words, dead_words] = [free, held, dead].map(|it| match it {
-        Does::WithoutLock => "starts, and locks nothing",
-        Does::LocksInTmp => "starts, and locks in /tmp",
-        Does::Flocks => "starts, with flock(2)",
-        Does::Refuses => "refuses",
-    });
-    let code = code.map_or("-".to_owned(), |code| code.to_string());
-    let row = [program.name, words, &code, held_words, dead_words];
-    TABLE.add(row.map(String::from).into());
-    assert_eq!([free, held, dead], expected, "{}", program.name);
-    assert_eq!(code, answer, "{}", program.name);
-    assert_eq!(locks, ["LCK..ttyW0"], "{} cannot touch lfpd's lock", program.name);
-}
-
-fn tries<'a>(sandbox: &'a Sandbox, program: &Program) -> (Came, Troupe<'a>) {
-    let mark = if program.mark == Mark::Flock { Mark::Flock } else { Mark::Open };
-    Bench::new(sandbox, &Program { mark, waits: None, ..*program }, PORT).attempt()
-}
-
-fn does(sandbox: &Sandbox, program: &Program, came: &Came) -> Does {
-    match came {
-        Came::Has if program.mark == Mark::Flock => Does::Flocks,
-        Came::Has if sandbox.read("/tmp/LCK..ttyW0").is_some() => Does::LocksInTmp,
-        Came::Has => Does::WithoutLock,
-        Came::Ended(_) | Came::Waits(_) => Does::Refuses,
-    }
 }
 
 /// A shell of alice's asks for the lock in its own name, and becomes a program that could not

@@ -17,7 +17,6 @@
 pub mod client;
 #[cfg(feature = "cli")]
 pub mod command;
-#[cfg(feature = "cli")]
 mod limits;
 
 pub use client::{Address, Client, Error};

@@ -2,6 +2,7 @@
 
 /// The longest time that one WAIT to a service may name, in seconds: one day (the service's own
 /// limit). Whoever waits longer asks again.
+#[cfg(feature = "cli")]
 pub(crate) const WAIT_MAX_SECS: u32 = 86_400;
 
 /// What is read of `/proc/net/tcp` and `/proc/net/tcp6` each, in bytes.

@@ -32,6 +32,7 @@ while [ $# -gt 0 ]; do
         ln -s "$3" "$dev/$2"
         ;;
     bring)
+        mkdir -p "$(dirname "/run/test/$2")"
         if [ -d "$3" ]; then mkdir "/run/test/$2"; else : >"/run/test/$2"; fi
         mount --bind "$3" "/run/test/$2"
         ;;

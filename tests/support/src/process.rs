@@ -42,6 +42,8 @@ pub enum User {
     UucpWithFowner,
     /// uid 990: the service's own user where there is no `uucp`.
     Lfpd,
+    /// The same, with the one capability that removes other users' files in a sticky directory.
+    LfpdWithFowner,
     /// uid 1000, an ordinary user who may open serial ports (group dialout).
     Alice,
     /// uid 1001, another one.
@@ -55,7 +57,7 @@ impl User {
         match self {
             Self::Root => 0,
             Self::Uucp | Self::UucpWithFowner => 10,
-            Self::Lfpd => 990,
+            Self::Lfpd | Self::LfpdWithFowner => 990,
             Self::Alice => 1000,
             Self::Bob => 1001,
         }
@@ -63,7 +65,9 @@ impl User {
 
     fn home(self) -> &'static str {
         match self {
-            Self::Root | Self::Uucp | Self::UucpWithFowner | Self::Lfpd => "/tmp",
+            Self::Root | Self::Uucp | Self::UucpWithFowner | Self::Lfpd | Self::LfpdWithFowner => {
+                "/tmp"
+            }
             Self::Alice => "/home/alice",
             Self::Bob => "/home/bob",
         }
@@ -83,6 +87,14 @@ impl User {
                 "--ambient-caps=+fowner",
             ],
             Self::Lfpd => &["setpriv", "--reuid=lfpd", "--regid=lfpd", "--init-groups"],
+            Self::LfpdWithFowner => &[
+                "setpriv",
+                "--reuid=lfpd",
+                "--regid=lfpd",
+                "--init-groups",
+                "--inh-caps=-all,+fowner",
+                "--ambient-caps=+fowner",
+            ],
             Self::Alice => &["setpriv", "--reuid=alice", "--regid=alice", "--init-groups"],
             Self::Bob => &["setpriv", "--reuid=bob", "--regid=bob", "--init-groups"],
         }

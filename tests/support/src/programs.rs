@@ -28,6 +28,15 @@ pub fn example(package: &str, name: &str) -> PathBuf {
     built(package, &["--example", name], &["examples", name], &[])
 }
 
+/// The shared library `name.so` of `package`.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn library(package: &str, name: &str) -> PathBuf {
+    built(package, &["--lib"], &[&format!("{name}.so")], &[])
+}
+
 fn built(package: &str, target: &[&str], place: &[&str], features: &[&str]) -> PathBuf {
     static BUILT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let deps = std::env::current_exe().expect("the running test");

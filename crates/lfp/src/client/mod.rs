@@ -9,13 +9,14 @@ mod reply;
 mod status;
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockopt};
+use nix::errno::Errno;
+use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use pidlockfile::Pid;
 
@@ -70,8 +71,8 @@ enum Stream {
 }
 
 impl Client {
-    /// Connects and takes the greeting. Connecting, the greeting and every later exchange may
-    /// each take as long as `patience`.
+    /// Connects and takes the greeting. That may take as long as `patience`, and so may every later
+    /// exchange.
     ///
     /// # Errors
     /// [`Error::Unreachable`] when there is no connection; [`Error::Refused`] and
@@ -80,6 +81,7 @@ impl Client {
     pub fn connect(address: &Address, patience: Duration) -> Result<Self, Error> {
         // The kernel takes a time of zero for none at all.
         let patience = patience.max(Duration::from_millis(1));
+        let begin = Instant::now();
         let stream = match address {
             Address::Unix(path) => connect_unix(path, patience).map(Stream::Unix),
             Address::Tcp(address) => TcpStream::connect_timeout(address, patience).map(Stream::Tcp),
@@ -88,7 +90,7 @@ impl Client {
         stream.write_at_once();
         let mut client =
             Self { stream, replies: Assembler::default(), patience, greeting: String::new() };
-        let reply = client.receive(patience)?;
+        let reply = client.receive(patience.saturating_sub(begin.elapsed()))?;
         match reply.code {
             220 => reply.text().clone_into(&mut client.greeting),
             421 => return Err(Error::Dismissed),
@@ -324,7 +326,7 @@ fn connect_unix(path: &std::path::Path, patience: Duration) -> io::Result<UnixSt
     let fd = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     let milliseconds = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
     socket::setsockopt(&fd, sockopt::SendTimeout, &TimeVal::milliseconds(milliseconds))?;
-    socket::connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &UnixAddr::new(path)?)?;
+    socket::connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(UnixStream::from(fd))
 }
 
@@ -357,11 +359,20 @@ impl Stream {
         }
     }
 
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.write_all(bytes),
-            Self::Tcp(stream) => stream.write_all(bytes),
+    /// Never raises SIGPIPE: a library does not know what its program does about that signal.
+    fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let descriptor = match self {
+            Self::Unix(stream) => stream.as_raw_fd(),
+            Self::Tcp(stream) => stream.as_raw_fd(),
+        };
+        while !bytes.is_empty() {
+            match socket::send(descriptor, bytes, MsgFlags::MSG_NOSIGNAL) {
+                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The client against services that keep to the protocol, and against those that do not.
 
+use std::io::Write;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
 use std::thread::{self, JoinHandle};
@@ -161,7 +162,7 @@ fn a_full_queue_is_not_waited_for_longer_than_agreed() {
     let path = directory.path().join("full");
     let fd = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
         .unwrap();
-    socket::bind(std::os::fd::AsRawFd::as_raw_fd(&fd), &UnixAddr::new(&path).unwrap()).unwrap();
+    socket::bind(fd.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
     socket::listen(&fd, socket::Backlog::new(0).unwrap()).unwrap();
     let _first = UnixStream::connect(&path).unwrap();
     let error = Client::connect(&Address::Unix(path), Duration::from_millis(50)).unwrap_err();

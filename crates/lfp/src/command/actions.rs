@@ -96,7 +96,9 @@ pub(super) fn came_of(
 ) -> Result<(), Failure> {
     match waited {
         Waited::Taken => Ok(()),
-        Waited::TimedOut(reasons) => Err(busy(broker, request, |rows| Kind::TimedOut(rows, reasons))),
+        Waited::TimedOut(reasons) => {
+            Err(busy(broker, request, |rows| Kind::TimedOut(rows, reasons)))
+        }
         Waited::Denied => Err(denied(broker, request)),
         Waited::Interrupted(signal) => {
             Err(Failure::about(request.device.as_str(), Kind::Interrupted(signal)))

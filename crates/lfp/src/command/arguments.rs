@@ -82,6 +82,10 @@ pub(super) enum Action {
     List(List),
     /// Hold a device while a command runs
     Run(Run),
+    /// Run a command that locks through the service by itself
+    Shim(ShimOnly),
+    /// Have a program start that way whoever types its name
+    Adopt(Adopt),
     /// Remove the locks of processes that are gone
     Clean,
     /// Print the completions of a shell
@@ -186,6 +190,19 @@ pub(super) struct Run {
     #[arg(long)]
     no_fork: bool,
 
+    /// Let programs that make lock files lock through the service, and find the port theirs
+    /// [default: where liblfp_preload.so is installed]
+    #[arg(long, conflicts_with = "no_shim")]
+    shim: bool,
+
+    /// Do not, even where the library is installed
+    #[arg(long)]
+    no_shim: bool,
+
+    /// With --shim, let programs that make no lock files lock every serial port they open
+    #[arg(long, requires = "shim")]
+    ports: bool,
+
     #[command(flatten)]
     busy: BusyCode,
 
@@ -197,6 +214,83 @@ pub(super) struct Run {
         allow_hyphen_values = true
     )]
     pub(super) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ShimOnly {
+    /// Let programs that make no lock files lock every serial port they open
+    #[arg(long)]
+    pub(super) ports: bool,
+
+    /// Take this for a serial port as well, whatever it is
+    #[arg(long, value_name = "DEVICE", value_parser = device, requires = "ports")]
+    pub(super) also: Vec<DeviceName>,
+
+    /// What to run, with its arguments
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(super) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Adopt {
+    /// The name of a program in PATH
+    #[arg(value_name = "PROGRAM", value_parser = program)]
+    pub(super) program: String,
+
+    /// Let it lock every serial port it opens, because it makes no lock files
+    #[arg(long)]
+    ports: bool,
+
+    /// Let it start as before
+    #[arg(long, conflicts_with = "ports")]
+    undo: bool,
+}
+
+/// What `lfp adopt` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Adoption {
+    Files,
+    Ports,
+    Undone,
+}
+
+impl Adopt {
+    pub(super) fn adoption(&self) -> Adoption {
+        match (self.undo, self.ports) {
+            (true, _) => Adoption::Undone,
+            (false, false) => Adoption::Files,
+            (false, true) => Adoption::Ports,
+        }
+    }
+}
+
+/// How the command meets the locks of the ports it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shim {
+    /// By itself.
+    Off,
+    /// As [`Shim::Files`] where the library is installed.
+    WhereInstalled,
+    /// Its lock files are the service's.
+    Files,
+    /// The same, and the ports that it opens are locked.
+    Ports,
+}
+
+impl Run {
+    pub(super) fn shim(&self) -> Shim {
+        match (self.no_shim, self.shim, self.ports) {
+            (true, _, _) => Shim::Off,
+            (false, false, _) => Shim::WhereInstalled,
+            (false, true, false) => Shim::Files,
+            (false, true, true) => Shim::Ports,
+        }
+    }
 }
 
 /// The program's options, for completions and for checks of the manual.
@@ -212,7 +306,12 @@ impl Action {
             Self::Pass(asked) => asked.asked.busy.code,
             Self::Wait(asked) => asked.asked.busy.code,
             Self::Run(asked) => asked.busy.code,
-            Self::Who(_) | Self::List(_) | Self::Clean | Self::Completions { .. } => exit::BUSY,
+            Self::Who(_)
+            | Self::List(_)
+            | Self::Shim(_)
+            | Self::Adopt(_)
+            | Self::Clean
+            | Self::Completions { .. } => exit::BUSY,
         }
     }
 }
@@ -264,6 +363,12 @@ impl From<FormatOptions> for Format {
     fn from(options: FormatOptions) -> Self {
         if options.json { Self::Json } else { Self::Text }
     }
+}
+
+fn program(text: &str) -> Result<String, &'static str> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_+.".contains(&byte);
+    let is_name = !text.is_empty() && !text.starts_with(['.', '-']) && text.bytes().all(fits);
+    is_name.then(|| text.to_owned()).ok_or("needs the name of a program, without a directory")
 }
 
 fn pid(text: &str) -> Result<Pid, &'static str> {

@@ -4,6 +4,7 @@
 //! exit code. Needs no rights of its own: what the caller may not do, the service may do for them.
 
 mod actions;
+mod adopt;
 mod arguments;
 mod broker;
 mod calendar;
@@ -17,6 +18,7 @@ mod output;
 mod remedy;
 mod report;
 mod run;
+mod shim;
 mod spelling;
 mod table;
 mod waiting;
@@ -78,6 +80,8 @@ fn act(options: Options) -> u8 {
         Action::Who(asked) => looking::who(&asked, &route, &output),
         Action::List(asked) => looking::list(&asked, &route, &output),
         Action::Run(asked) => run::run(&asked, &route, &output),
+        Action::Shim(asked) => shim::run(asked, &route),
+        Action::Adopt(asked) => adopt::adopt(&asked, &output),
         Action::Clean => clean::clean(&route, &output),
         Action::Completions { shell } => actions::completions(shell, &output),
     };

@@ -15,6 +15,7 @@ use super::broker::Broker;
 use super::outcome::{Failure, Kind, exit};
 use super::output::{Output, warn};
 use super::report::in_the_way;
+use super::shim;
 use super::waiting;
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::follow;
@@ -36,6 +37,7 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     let standby = Standby::start("lfp", &asked.command, &signals)
         .map_err(|error| Failure::system(format!("cannot start /proc/self/exe: {error}")))?;
     let pid = Pid::new(standby.pid().into()).ok_or_else(|| Failure::system("no process"))?;
+    let additions = shim::additions(asked, route, pid)?;
     let mut broker = Broker::new(route);
     let requests = match take_all(&mut broker, asked, pid, Some(&signals), output) {
         // Somebody killed the process that was to become the command.
@@ -52,7 +54,7 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
         return Err(Failure::about(asked.device.as_str(), Kind::Interrupted(signal)));
     }
     broker.hang_up();
-    let running = standby.go(&[]);
+    let running = standby.go(&additions.pairs());
     running.attend(&signals);
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's.
@@ -64,12 +66,13 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
 
 /// The locks are this process's own, and end with it: nobody is left to release them.
 fn in_this_process(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let additions = shim::additions(asked, route, Pid::this())?;
     let mut broker = Broker::new(route);
     let requests = take_all(&mut broker, asked, Pid::this(), None, output)?;
     broker.hang_up();
     let mut words = asked.command.iter().cloned();
     let Some(program) = words.next() else { return Err(Failure::system("no command")) };
-    let refusal = wrapcmd::execute(program, words, &[]);
+    let refusal = wrapcmd::execute(program, words, &additions.owned());
     give_back(&mut broker, &requests);
     Ok(refused(&refusal))
 }

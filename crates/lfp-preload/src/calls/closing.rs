@@ -1,0 +1,52 @@
+//! close(2) and what closes besides: in ports mode, the last descriptor of a port releases it.
+//! Without a port taken, one read of memory more than the real call.
+
+use std::ffi::{c_int, c_uint};
+
+use super::calls;
+use crate::ports;
+use crate::real;
+
+calls! {
+    fn close(fd: c_int) -> c_int {
+        // SAFETY: the caller's promise, handed on; so in all calls of this file.
+        closed(fd, fd, || unsafe { real::close(fd) })
+    }
+    fn dup2(old: c_int, new: c_int) -> c_int {
+        // SAFETY: as in `close`.
+        closed(new, new, || unsafe { real::dup2(old, new) })
+    }
+    fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+        // SAFETY: as in `close`.
+        closed(new, new, || unsafe { real::dup3(old, new, flags) })
+    }
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        let bound = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
+        // SAFETY: as in `close`.
+        closed(bound(first), bound(last), || unsafe { real::close_range(first, last, flags) })
+    }
+    fn closefrom(first: c_int) -> () {
+        closed(first, c_int::MAX, || {
+            // SAFETY: as in `close`.
+            unsafe { real::closefrom(first) };
+            0
+        });
+    }
+}
+
+/// Makes a call that closes these descriptors.
+pub(super) fn closed(first: c_int, last: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if ports::none_taken() {
+        return call();
+    }
+    let before = real::errno();
+    let ports = ports::leaving(first, last);
+    real::set_errno(before);
+    let result = call();
+    if !ports.is_empty() {
+        let errno = real::errno();
+        ports::left(&ports);
+        real::set_errno(errno);
+    }
+    result
+}

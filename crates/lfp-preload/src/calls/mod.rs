@@ -1,0 +1,108 @@
+//! The calls that programs make. Each makes the real call, and asks `files` or `ports` what is to
+//! become of it.
+//!
+//! Every function here has the prototype of the C library's function of the same name, and its
+//! callers promise what they promise that: that paths are C strings and buffers are large enough.
+//! A path is read by us only after the kernel has read it, so a bad pointer is EFAULT as ever.
+
+#![expect(unsafe_code, reason = "the C interface")]
+#![expect(clippy::missing_safety_doc, reason = "said above, for all of them")]
+
+pub mod changing;
+pub mod closing;
+pub mod looking;
+pub mod naming;
+pub mod opening;
+pub mod streams;
+
+use std::ffi::{CStr, c_char, c_int};
+
+use rustix::io::Errno;
+
+use crate::files::{Instead, Look, Name, look, may_be_lock};
+use crate::mode;
+use crate::real;
+
+/// Defines the calls, exported by their names but in the tests of this library itself, whose own
+/// calls they would become.
+macro_rules! calls {
+    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block)*) => {$(
+        #[doc = concat!("`", stringify!($name), "` of the C library.")]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret $body
+    )*};
+}
+use calls;
+
+// SAFETY: the dynamic loader calls what this section points to when it has loaded the library and
+// those it needs; the function takes no arguments and comes back.
+#[cfg_attr(not(test), used)]
+#[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
+#[cfg_attr(test, expect(dead_code, reason = "only a loaded library is started"))]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    mode::start();
+}
+
+/// A path that the kernel has just read for the same call.
+///
+/// # Safety
+/// Null, or a C string that lives as long as the call.
+unsafe fn name<'a>(dir: c_int, path: *const c_char) -> Option<Name<'a>> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and the caller's promise.
+    Some(Name { dir, path: unsafe { CStr::from_ptr(path) } })
+}
+
+/// The errno that the real call has left.
+fn failure() -> Errno {
+    Errno::from_raw_os_error(real::errno())
+}
+
+/// Ends a call that has failed: with what it shall say instead, or else as it was.
+fn settle(instead: Instead<c_int>, errno: Errno) -> c_int {
+    let (result, errno) = match instead {
+        Some(Ok(result)) => (result, errno),
+        Some(Err(errno)) => (-1, errno),
+        None => (-1, errno),
+    };
+    real::set_errno(errno.raw_os_error());
+    result
+}
+
+/// Ends a call that has looked at a file and found it: `again` is the same call once more, `forget`
+/// what is to be done with what was found if it shall not be seen.
+///
+/// # Safety
+/// As [`name`].
+unsafe fn looked(
+    dir: c_int,
+    path: *const c_char,
+    result: c_int,
+    forget: impl FnOnce(),
+    again: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let name = unsafe { name(dir, path) };
+    let Some(name) = name.filter(|name| may_be_lock(name.path.to_bytes())) else { return result };
+    let errno = real::errno();
+    match look(name) {
+        Look::Stands => {
+            real::set_errno(errno);
+            result
+        }
+        Look::Again => {
+            forget();
+            real::set_errno(errno);
+            again()
+        }
+        Look::Hidden => {
+            forget();
+            real::set_errno(Errno::NOENT.raw_os_error());
+            -1
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! link(2), rename(2), unlink(2), remove(3): what makes and removes locks.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use super::{calls, failure, name, settle};
+use crate::files::{self, Verb};
+use crate::real::{self, HERE};
+
+calls! {
+    fn link(old: *const c_char, new: *const c_char) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        let result = unsafe { real::link(old, new) };
+        // SAFETY: the same.
+        unsafe { named((HERE, old), (HERE, new), Verb::Link, result) }
+    }
+    fn linkat(
+        old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_int,
+    ) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        let result = unsafe { real::linkat(old_dir, old, new_dir, new, flags) };
+        // SAFETY: the same.
+        unsafe { named((old_dir, old), (new_dir, new), Verb::Link, result) }
+    }
+    fn rename(old: *const c_char, new: *const c_char) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        let result = unsafe { real::rename(old, new) };
+        // SAFETY: the same.
+        unsafe { named((HERE, old), (HERE, new), Verb::Rename, result) }
+    }
+    fn renameat(
+        old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char,
+    ) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        let result = unsafe { real::renameat(old_dir, old, new_dir, new) };
+        // SAFETY: the same.
+        unsafe { named((old_dir, old), (new_dir, new), Verb::Rename, result) }
+    }
+    fn renameat2(
+        old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_uint,
+    ) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        let result = unsafe { real::renameat2(old_dir, old, new_dir, new, flags) };
+        // SAFETY: the same.
+        unsafe { named((old_dir, old), (new_dir, new), Verb::Rename, result) }
+    }
+    fn unlink(path: *const c_char) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        let result = unsafe { real::unlink(path) };
+        // SAFETY: the same.
+        unsafe { removed(HERE, path, result) }
+    }
+    fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        let result = unsafe { real::unlinkat(dir, path, flags) };
+        // SAFETY: the same.
+        unsafe { removed(dir, path, result) }
+    }
+    fn remove(path: *const c_char) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        let result = unsafe { real::remove(path) };
+        // SAFETY: the same.
+        unsafe { removed(HERE, path, result) }
+    }
+}
+
+/// # Safety
+/// The paths are what the real call got.
+unsafe fn named(
+    old: (c_int, *const c_char),
+    new: (c_int, *const c_char),
+    verb: Verb,
+    result: c_int,
+) -> c_int {
+    if result == 0 {
+        return result;
+    }
+    let errno = failure();
+    // SAFETY: the caller's promise.
+    let (old, new) = unsafe { (name(old.0, old.1), name(new.0, new.1)) };
+    let instead = old.zip(new).and_then(|(old, new)| files::name(old, new, verb, errno));
+    settle(instead.map(|it| it.map(|()| 0)), errno)
+}
+
+/// # Safety
+/// The path is what the real call got.
+unsafe fn removed(dir: c_int, path: *const c_char, result: c_int) -> c_int {
+    if result == 0 {
+        return result;
+    }
+    let errno = failure();
+    // SAFETY: the caller's promise.
+    let name = unsafe { name(dir, path) };
+    let instead = name.and_then(|name| files::remove(name, errno));
+    settle(instead.map(|it| it.map(|()| 0)), errno)
+}

@@ -1,0 +1,184 @@
+//! open(2), creat(2), mkstemp(3).
+//!
+//! `open` is variadic in C; a function with a variable number of arguments cannot be written in
+//! Rust. On the processors that the library is built for, the calling conventions (System V
+//! x86-64, AAPCS64 on Linux, RISC-V LP64) pass a variable argument of this type in the register of
+//! a fixed one. Where the caller gave no mode, the register holds whatever it held; the mode is
+//! used only with the flags that ask for one, as in the C library itself.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::mem::MaybeUninit;
+use std::os::fd::IntoRawFd;
+
+use libc::{O_ACCMODE, O_CREAT, O_PATH, O_TMPFILE, O_TRUNC, O_WRONLY, S_IFCHR, S_IFMT, mode_t};
+use rustix::fs::{Mode, OFlags};
+
+use super::{calls, failure, looked, name, settle};
+use crate::files;
+use crate::mode;
+use crate::ports::{self, Opening};
+use crate::real::{self, HERE};
+
+calls! {
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        let mode = given(flags, mode);
+        // SAFETY: the caller's promise, handed on.
+        unsafe { opened(HERE, path, flags, mode, || real::open(path, flags, mode)) }
+    }
+    fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        let mode = given(flags, mode);
+        // SAFETY: the caller's promise, handed on.
+        unsafe { opened(HERE, path, flags, mode, || real::open64(path, flags, mode)) }
+    }
+    fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        let mode = given(flags, mode);
+        // SAFETY: the caller's promise, handed on.
+        unsafe { opened(dir, path, flags, mode, || real::openat(dir, path, flags, mode)) }
+    }
+    fn openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        let mode = given(flags, mode);
+        // SAFETY: the caller's promise, handed on.
+        unsafe { opened(dir, path, flags, mode, || real::openat64(dir, path, flags, mode)) }
+    }
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { opened(HERE, path, flags, 0, || real::__open_2(path, flags)) }
+    }
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { opened(HERE, path, flags, 0, || real::__open64_2(path, flags)) }
+    }
+    fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { opened(dir, path, flags, 0, || real::__openat_2(dir, path, flags)) }
+    }
+    fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { opened(dir, path, flags, 0, || real::__openat64_2(dir, path, flags)) }
+    }
+    fn creat(path: *const c_char, mode: mode_t) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { opened(HERE, path, CREAT, mode, || real::creat(path, mode)) }
+    }
+    fn creat64(path: *const c_char, mode: mode_t) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { opened(HERE, path, CREAT, mode, || real::creat64(path, mode)) }
+    }
+    fn mkstemp(template: *mut c_char) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { made(template, 0, || real::mkstemp(template)) }
+    }
+    fn mkstemp64(template: *mut c_char) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { made(template, 0, || real::mkstemp64(template)) }
+    }
+    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { made(template, flags, || real::mkostemp(template, flags)) }
+    }
+    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { made(template, flags, || real::mkostemp64(template, flags)) }
+    }
+}
+
+/// What creat(2) opens with.
+const CREAT: c_int = O_CREAT | O_WRONLY | O_TRUNC;
+
+/// The mode, where the flags say that there is one.
+fn given(flags: c_int, mode: mode_t) -> mode_t {
+    let has_mode = flags & O_CREAT != 0 || flags & O_TMPFILE == O_TMPFILE;
+    if has_mode { mode } else { 0 }
+}
+
+/// The flags as rustix has them, bit for bit.
+fn open_flags(flags: c_int) -> OFlags {
+    OFlags::from_bits_retain(u32::from_ne_bytes(flags.to_ne_bytes()))
+}
+
+/// # Safety
+/// `path` is what the real call gets.
+unsafe fn opened(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    call: impl Fn() -> c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let opening = unsafe { announce(dir, path, flags) };
+    if matches!(opening, Opening::Refused) {
+        return settle(Some(Err(ports::REFUSAL)), ports::REFUSAL);
+    }
+    let fd = call();
+    if fd >= 0 {
+        if flags & (O_ACCMODE | O_CREAT | O_PATH) != 0 {
+            return fd;
+        }
+        // SAFETY: the caller's promise. The descriptor is ours until we return it.
+        return unsafe {
+            looked(
+                dir,
+                path,
+                fd,
+                || {
+                    real::close(fd);
+                },
+                call,
+            )
+        };
+    }
+    let errno = failure();
+    if let Opening::Locked(port) = opening {
+        ports::failed(&port);
+    }
+    // SAFETY: the caller's promise.
+    let instead = unsafe { name(dir, path) }.and_then(|name| {
+        let flags = open_flags(flags);
+        files::open(name, flags, Mode::from_bits_truncate(mode), errno)
+    });
+    settle(instead.map(|it| it.map(IntoRawFd::into_raw_fd)), errno)
+}
+
+/// Before a call that opens: in ports mode, the lock of a port.
+///
+/// # Safety
+/// `path` is what the real call gets.
+pub(super) unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
+    if !mode::ports() || flags & O_PATH != 0 {
+        return Opening::Plain;
+    }
+    let before = real::errno();
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel judges the path; the buffer is as large as the call wants it.
+    let there = unsafe { real::fstatat(dir, path, found.as_mut_ptr().cast(), 0) } == 0;
+    // SAFETY: zeroed, and every bit pattern is a value of this type.
+    let found = unsafe { found.assume_init() };
+    let opening = if there && found.st_mode & S_IFMT == S_IFCHR {
+        // SAFETY: the kernel has read the path.
+        ports::opening(dir, unsafe { CStr::from_ptr(path) }, found.st_rdev)
+    } else {
+        Opening::Plain
+    };
+    real::set_errno(before);
+    opening
+}
+
+/// # Safety
+/// `template` is what the real call gets: a C string that may be written.
+unsafe fn made(template: *mut c_char, flags: c_int, call: impl Fn() -> c_int) -> c_int {
+    let fd = call();
+    if fd >= 0 {
+        return fd;
+    }
+    let errno = failure();
+    if template.is_null() {
+        return fd;
+    }
+    // SAFETY: not null, so a C string.
+    let length = unsafe { libc::strlen(template) };
+    // SAFETY: so many bytes may be written, by the contract of mkstemp(3), and nobody else does.
+    let path = unsafe { std::slice::from_raw_parts_mut(template.cast::<u8>(), length) };
+    let instead = files::make(path, open_flags(flags), errno);
+    settle(instead.map(|it| it.map(IntoRawFd::into_raw_fd)), errno)
+}

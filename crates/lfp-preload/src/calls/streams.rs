@@ -1,0 +1,154 @@
+//! fopen(3) and fclose(3), whose own system calls pass by us.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::ptr::null_mut;
+
+use libc::FILE;
+use rustix::fs::{Mode, OFlags};
+
+use super::opening::announce;
+use super::{calls, failure, looked, name, settle};
+use crate::files;
+use crate::ports::{self, Opening};
+use crate::real::{self, HERE};
+
+calls! {
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { streamed(path, mode, || real::fopen(path, mode)) }
+    }
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { streamed(path, mode, || real::fopen64(path, mode)) }
+    }
+    fn fclose(stream: *mut FILE) -> c_int {
+        if ports::none_taken() || stream.is_null() {
+            // SAFETY: the caller's promise, handed on.
+            return unsafe { real::fclose(stream) };
+        }
+        // SAFETY: an open stream, which is not null.
+        let fd = unsafe { libc::fileno(stream) };
+        // SAFETY: the caller's promise, handed on.
+        super::closing::closed(fd, fd, || unsafe { real::fclose(stream) })
+    }
+}
+
+/// # Safety
+/// `path` and `mode` are what the real call gets.
+unsafe fn streamed(
+    path: *const c_char,
+    mode: *const c_char,
+    call: impl Fn() -> *mut FILE,
+) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    let opening = unsafe { announce(HERE, path, 0) };
+    if matches!(opening, Opening::Refused) {
+        settle(Some(Err(ports::REFUSAL)), ports::REFUSAL);
+        return null_mut();
+    }
+    let stream = call();
+    if mode.is_null() {
+        return stream;
+    }
+    // SAFETY: not null, so a C string, which the real call has read.
+    let flags = flags(unsafe { CStr::from_ptr(mode) }.to_bytes());
+    if !stream.is_null() {
+        // SAFETY: the caller's promise; the stream is ours until we return it.
+        return unsafe { shown(path, stream, flags, call) };
+    }
+    let errno = failure();
+    if let Opening::Locked(port) = opening {
+        ports::failed(&port);
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { name(HERE, path) };
+    let instead =
+        name.and_then(|name| files::open(name, flags, Mode::from_bits_truncate(0o666), errno));
+    let opened = match instead {
+        Some(Ok(fd)) => fd,
+        other => {
+            settle(other.map(|it| it.map(|fd| fd.as_raw_fd())), errno);
+            return null_mut();
+        }
+    };
+    real::set_errno(errno.raw_os_error());
+    let fd = opened.into_raw_fd();
+    // SAFETY: a descriptor that is nobody else's, and the program's own mode.
+    let stream = unsafe { libc::fdopen(fd, mode) };
+    if stream.is_null() {
+        // SAFETY: still nobody else's.
+        unsafe { real::close(fd) };
+    }
+    stream
+}
+
+/// # Safety
+/// `path` is what the real call got, `stream` what it gave.
+unsafe fn shown(
+    path: *const c_char,
+    stream: *mut FILE,
+    flags: OFlags,
+    call: impl Fn() -> *mut FILE,
+) -> *mut FILE {
+    if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::CREATE) {
+        return stream;
+    }
+    let mut result = stream;
+    let again = || {
+        result = call();
+        if result.is_null() { -1 } else { 0 }
+    };
+    // SAFETY: the caller's promise; what is forgotten is closed once and not used again.
+    let code = unsafe {
+        looked(
+            HERE,
+            path,
+            0,
+            || {
+                real::fclose(stream);
+            },
+            again,
+        )
+    };
+    if code == 0 { result } else { null_mut() }
+}
+
+/// What fopen(3) opens with.
+fn flags(mode: &[u8]) -> OFlags {
+    let both = mode.contains(&b'+');
+    let access = |one| if both { OFlags::RDWR } else { one };
+    let mut flags = match mode.first() {
+        Some(b'w') => access(OFlags::WRONLY) | OFlags::CREATE | OFlags::TRUNC,
+        Some(b'a') => access(OFlags::WRONLY) | OFlags::CREATE | OFlags::APPEND,
+        Some(_) | None => access(OFlags::RDONLY),
+    };
+    if mode.contains(&b'x') {
+        flags |= OFlags::EXCL;
+    }
+    if mode.contains(&b'e') {
+        flags |= OFlags::CLOEXEC;
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("r", OFlags::RDONLY)]
+    #[case("rb", OFlags::RDONLY)]
+    #[case("re", OFlags::RDONLY | OFlags::CLOEXEC)]
+    #[case("r+", OFlags::RDWR)]
+    #[case("w", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)]
+    #[case("w+b", OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)]
+    #[case("wx", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::EXCL)]
+    #[case("a", OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)]
+    #[case("", OFlags::RDONLY)]
+    fn modes(#[case] mode: &str, #[case] expected: OFlags) {
+        assert_eq!(flags(mode.as_bytes()), expected);
+    }
+}

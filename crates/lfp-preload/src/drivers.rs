@@ -1,0 +1,85 @@
+//! Which device numbers are serial ports. Text in, values out.
+
+/// The majors of serial ports that are the same on every Linux (its `devices.txt`): modems on
+/// USB, USB converters, and the ports of small machines.
+const MAJORS: [u32; 3] = [166, 188, 204];
+
+/// The first minor of `/dev/ttyS0`; those of the same major below are consoles.
+const TTY_MAJOR: u32 = 4;
+const FIRST_PORT: u32 = 64;
+
+/// The majors that programs open all the time and that are no ports: memory, terminals,
+/// pseudo-terminals.
+const OTHERS: [u32; 10] = [1, 5, 136, 137, 138, 139, 140, 141, 142, 143];
+
+/// Whether it is a serial port by its number alone; None: the kernel's list of drivers tells.
+pub(crate) fn is_port(major: u32, minor: u32) -> Option<bool> {
+    if major == TTY_MAJOR {
+        return Some(minor >= FIRST_PORT);
+    }
+    if MAJORS.contains(&major) {
+        return Some(true);
+    }
+    OTHERS.contains(&major).then_some(false)
+}
+
+/// Whether a driver of type `serial` has the number. Source: proc(5), `/proc/tty/drivers`: name,
+/// node, major, one minor or a range, type.
+pub(crate) fn is_listed(drivers: &str, major: u32, minor: u32) -> bool {
+    drivers.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace().rev();
+        let (Some("serial"), Some(minors), Some(of)) = (words.next(), words.next(), words.next())
+        else {
+            return false;
+        };
+        let (first, last) = minors.split_once('-').unwrap_or((minors, minors));
+        let within = |first: u32, last: u32| (first..=last).contains(&minor);
+        of.parse() == Ok(major)
+            && first.parse().is_ok_and(|first| last.parse().is_ok_and(|last| within(first, last)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const DRIVERS: &str = "\
+/dev/tty             /dev/tty        5       0 system:/dev/tty
+/dev/console         /dev/console    5       1 system:console
+/dev/ptmx            /dev/ptmx       5       2 system
+serial               /dev/ttyS       4 64-111 serial
+usbserial            /dev/ttyUSB   188 0-511 serial
+ttyone               /dev/ttyone   240       7 serial
+pty_slave            /dev/pts      136 0-1048575 pty:slave
+unknown              /dev/tty        4 1-63 console
+short serial
+";
+
+    #[rstest]
+    #[case::console(4, 1, Some(false))]
+    #[case::last_console(4, 63, Some(false))]
+    #[case::first_port(4, 64, Some(true))]
+    #[case::usb(188, 0, Some(true))]
+    #[case::modem(166, 3, Some(true))]
+    #[case::null(1, 3, Some(false))]
+    #[case::terminal(5, 0, Some(false))]
+    #[case::pseudo_terminal(136, 0, Some(false))]
+    #[case::unknown(240, 0, None)]
+    fn by_number(#[case] major: u32, #[case] minor: u32, #[case] expected: Option<bool>) {
+        assert_eq!(is_port(major, minor), expected);
+    }
+
+    #[rstest]
+    #[case::in_range(188, 511, true)]
+    #[case::behind(188, 512, false)]
+    #[case::single(240, 7, true)]
+    #[case::beside(240, 8, false)]
+    #[case::console(4, 1, false)]
+    #[case::pseudo_terminal(136, 5, false)]
+    #[case::nobodys(99, 0, false)]
+    fn by_driver(#[case] major: u32, #[case] minor: u32, #[case] expected: bool) {
+        assert_eq!(is_listed(DRIVERS, major, minor), expected);
+    }
+}

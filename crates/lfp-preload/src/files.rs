@@ -1,0 +1,372 @@
+//! Files mode: what becomes of a call that names a lock file, after the real call has had its say.
+//!
+//! Every function here is asked only about calls that have failed for want of permission, or that
+//! have looked at a lock. None: the real call's result stands.
+
+use std::borrow::Cow;
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+
+use pidlockfile::Pid;
+use pidlockfile::process::{Liveness, liveness};
+use rustix::fs::{
+    CWD, FileType, MemfdFlags, Mode, OFlags, fstat, memfd_create, openat, readlinkat, stat,
+};
+use rustix::io::{Errno, pread};
+use ttylock::device::name::DeviceName;
+use ttylock::lock::Outcome;
+use ttylock::lock::record::{self, READ_LIMIT};
+
+use crate::held::Held;
+use crate::mode::run;
+use crate::path::{self, Lock, Place};
+use crate::ports;
+use crate::private;
+use crate::service::Service;
+
+/// Locks that `lfp run` took for this process, and which the program has asked for since.
+static ADOPTED: Held = Held::new();
+
+/// Locks that `lfp run` took for an ancestor, which has given them to this process.
+static PASSED: Held = Held::new();
+
+/// A file as a program named it.
+#[derive(Clone, Copy)]
+pub(crate) struct Name<'a> {
+    /// What a relative path is relative to.
+    pub(crate) dir: i32,
+    pub(crate) path: &'a CStr,
+}
+
+/// What a program may be told instead of the real call's result.
+pub(crate) type Instead<T> = Option<Result<T, Errno>>;
+
+/// What becomes of a call that has looked at a lock.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The real result stands.
+    Stands,
+    /// The lock was a dead process's and is gone now: look again.
+    Again,
+    /// The lock is the program's own already, taken for it by `lfp run`: it is to find the port
+    /// free, and its own lock when it asks for one.
+    Hidden,
+}
+
+/// A device that is there.
+struct Device {
+    name: DeviceName,
+    number: u64,
+}
+
+/// Whether the error says that the lock directory may not be written.
+pub(crate) fn is_denied(errno: Errno) -> bool {
+    matches!(errno, Errno::ACCESS | Errno::PERM | Errno::ROFS)
+}
+
+/// open(2) has failed.
+pub(crate) fn open(name: Name<'_>, flags: OFlags, mode: Mode, errno: Errno) -> Instead<OwnedFd> {
+    let path = absolute(name)?;
+    match place(&path) {
+        Place::Lock(lock) => {
+            let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+            let makes = writes && flags.contains(OFlags::CREATE);
+            if !makes || !(is_denied(errno) || errno == Errno::EXIST) {
+                return None;
+            }
+            let taken = take(&path, &lock, this(), errno)?;
+            let refusal = if flags.contains(OFlags::EXCL) { Errno::EXIST } else { Errno::ACCESS };
+            Some(match taken {
+                Ok(Outcome::Done) => swallow(flags),
+                Ok(Outcome::Busy) => Err(refusal),
+                Ok(Outcome::Denied) => Err(Errno::ACCESS),
+                Err(errno) => Err(errno),
+            })
+        }
+        Place::Temporary(file) if is_denied(errno) && flags.contains(OFlags::CREATE) => {
+            Service::reach()?;
+            private::open(file, flags, mode)
+        }
+        Place::Temporary(file) if is_denied(errno) || errno == Errno::NOENT => {
+            private::open(file, flags, mode)?.ok().map(Ok)
+        }
+        Place::Temporary(_) | Place::Directory | Place::Elsewhere => None,
+    }
+}
+
+/// mkstemp(3) has failed. The name that is found is written over the template's end.
+pub(crate) fn make(path: &mut [u8], flags: OFlags, errno: Errno) -> Instead<OwnedFd> {
+    if !is_denied(errno) {
+        return None;
+    }
+    let is_temporary = match path::classify(path) {
+        Place::Temporary(_) => true,
+        Place::Lock(lock) => path::may_be_temporary(lock.device),
+        Place::Directory | Place::Elsewhere => false,
+    };
+    let start = path.iter().rposition(|byte| *byte == b'/').filter(|_| is_temporary)?;
+    Service::reach()?;
+    private::make(path.get_mut(start.saturating_add(1)..)?, flags)
+}
+
+/// What a lock is opened for that lives in the service: whatever the program writes goes nowhere.
+fn swallow(flags: OFlags) -> Result<OwnedFd, Errno> {
+    let kept =
+        if flags.contains(OFlags::CLOEXEC) { MemfdFlags::CLOEXEC } else { MemfdFlags::empty() };
+    memfd_create("lfp-lock", kept).or_else(|_| {
+        let flags = OFlags::RDWR | (flags & OFlags::CLOEXEC);
+        openat(CWD, "/dev/null", flags, Mode::empty())
+    })
+}
+
+/// link(2) or rename(2) has failed.
+pub(crate) fn name(old: Name<'_>, new: Name<'_>, verb: Verb, errno: Errno) -> Instead<()> {
+    if !(is_denied(errno) || matches!(errno, Errno::NOENT | Errno::EXIST)) {
+        return None;
+    }
+    let (old, new) = (absolute(old)?, absolute(new)?);
+    let (Place::Lock(lock), Place::Temporary(file)) = (place(&new), place(&old)) else {
+        return None;
+    };
+    let opened = openat(CWD, &*old, READ, Mode::empty()).ok();
+    let opened = opened.or_else(|| private::open(file, READ, Mode::empty())?.ok())?;
+    let Some(pid) = pid_in(&opened) else { return Some(Err(Errno::INVAL)) };
+    let taken = match take(&new, &lock, pid, errno)? {
+        Ok(Outcome::Done) => Ok(()),
+        Ok(Outcome::Busy) => Err(Errno::EXIST),
+        Ok(Outcome::Denied) => Err(Errno::ACCESS),
+        Err(errno) => Err(errno),
+    };
+    if taken.is_ok() && verb == Verb::Rename {
+        private::remove(file);
+    }
+    Some(taken)
+}
+
+/// What is done with a temporary to make a lock of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Link,
+    Rename,
+}
+
+/// Takes a lock for a process.
+fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Instead<Outcome> {
+    let device = device(lock)?;
+    let holder = holder(path);
+    let own = this();
+    if holder.is_some() && holder == run() {
+        if holder == Some(pid) {
+            ADOPTED.insert(device.number, number(own));
+            return Some(Ok(Outcome::Done));
+        }
+        let passed = Service::reach()?.pass(&device.name, holder?, pid)?;
+        if passed == Outcome::Done {
+            PASSED.insert(device.number, number(own));
+        }
+        return Some(Ok(passed));
+    }
+    if holder == Some(own) && pid == own && ports::gives_up(device.number) {
+        // Taken when the port was opened; from now on it is the lock file's.
+        return Some(Ok(Outcome::Done));
+    }
+    if errno == Errno::EXIST {
+        return None;
+    }
+    Some(Ok(Service::reach()?.lock(&device.name, pid)?))
+}
+
+/// unlink(2) has failed.
+pub(crate) fn remove(name: Name<'_>, errno: Errno) -> Instead<()> {
+    let path = absolute(name)?;
+    match place(&path) {
+        Place::Lock(lock) if is_denied(errno) => release(&path, &lock),
+        Place::Temporary(file) if is_denied(errno) || errno == Errno::NOENT => {
+            private::remove(file).then_some(Ok(()))
+        }
+        Place::Lock(_) | Place::Temporary(_) | Place::Directory | Place::Elsewhere => None,
+    }
+}
+
+fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
+    let holder = holder(path)?;
+    let own = this();
+    let device = device(lock);
+    if run() == Some(holder) {
+        if holder != own {
+            return Some(Err(Errno::NOENT));
+        }
+        // `lfp run` keeps it until the command has ended.
+        if let Some(device) = device {
+            ADOPTED.remove(device.number, number(own));
+        }
+        return Some(Ok(()));
+    }
+    let was_passed = device.as_ref().is_some_and(|it| PASSED.remove(it.number, number(own)));
+    let named = match device {
+        Some(device) => device.name,
+        // Unplugged: the service knows the lock by its name.
+        None => DeviceName::parse(lock.device).ok()?,
+    };
+    let mut service = Service::reach()?;
+    let back = run().filter(|run| was_passed && liveness(*run) == Liveness::Alive);
+    if let Some(run) = back {
+        if service.pass(&named, holder, run) == Some(Outcome::Done) {
+            return Some(Ok(()));
+        }
+    }
+    Some(match service.unlock(&named, holder)? {
+        Outcome::Done => Ok(()),
+        Outcome::Busy | Outcome::Denied => Err(Errno::ACCESS),
+    })
+}
+
+/// A call has looked at a file that is there.
+pub(crate) fn look(name: Name<'_>) -> Look {
+    if !may_be_lock(name.path.to_bytes()) {
+        return Look::Stands;
+    }
+    let Some(path) = absolute(name) else { return Look::Stands };
+    let Place::Lock(lock) = place(&path) else { return Look::Stands };
+    let Some(holder) = holder(&path) else { return Look::Stands };
+    let device = device(&lock);
+    if is_hidden(holder, device.as_ref()) {
+        return Look::Hidden;
+    }
+    if liveness(holder) != Liveness::Gone {
+        return Look::Stands;
+    }
+    let named = device.map(|it| it.name).or_else(|| DeviceName::parse(lock.device).ok());
+    let cleared = named.and_then(|named| Service::reach()?.unlock(&named, holder));
+    if cleared == Some(Outcome::Done) { Look::Again } else { Look::Stands }
+}
+
+fn is_hidden(holder: Pid, device: Option<&Device>) -> bool {
+    let own = this();
+    let device = device.map_or(0, |it| it.number);
+    if run() == Some(holder) {
+        return holder != own || !ADOPTED.contains(device, number(own));
+    }
+    holder == own && ports::has(device)
+}
+
+/// access(2) has failed.
+pub(crate) fn access(name: Name<'_>, asks_to_write: Asks, errno: Errno) -> Instead<()> {
+    match place(&absolute(name)?) {
+        Place::Directory if is_denied(errno) && asks_to_write == Asks::ToWrite => {
+            Service::reach().map(|_| Ok(()))
+        }
+        Place::Directory | Place::Lock(_) | Place::Temporary(_) | Place::Elsewhere => None,
+    }
+}
+
+/// What access(2) is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    ToWrite,
+    Other,
+}
+
+/// The directory in which a temporary is that was not found where the program named it, with its
+/// name there.
+pub(crate) fn elsewhere(name: Name<'_>, errno: Errno) -> Option<(OwnedFd, Vec<u8>)> {
+    if !(is_denied(errno) || errno == Errno::NOENT) {
+        return None;
+    }
+    let path = absolute(name)?;
+    let Place::Temporary(file) = place(&path) else { return None };
+    let directory = private::directory()?;
+    let mut file = private::has(&directory, file).then(|| file.to_vec())?;
+    file.push(0);
+    Some((directory, file))
+}
+
+/// chmod(2), chown(2) or utime(2) has failed: on its own lock a program is told that it worked.
+pub(crate) fn change(name: Name<'_>, errno: Errno) -> Instead<()> {
+    let path = absolute(name)?;
+    let Place::Lock(lock) = place(&path) else { return None };
+    let is_own = is_denied(errno) && device(&lock).is_some() && holder(&path) == Some(this());
+    is_own.then_some(Ok(()))
+}
+
+/// What a file is.
+fn place(path: &[u8]) -> Place<'_> {
+    match path::classify(path) {
+        Place::Lock(lock) if path::may_be_temporary(lock.device) && device(&lock).is_none() => {
+            Place::Temporary(lock.file)
+        }
+        place @ (Place::Elsewhere | Place::Directory | Place::Lock(_) | Place::Temporary(_)) => {
+            place
+        }
+    }
+}
+
+/// The path from the root. A relative one is looked up only where it has no directory: programs
+/// that have made the lock directory their own, or have it open.
+fn absolute(name: Name<'_>) -> Option<Cow<'_, [u8]>> {
+    let bytes = name.path.to_bytes();
+    if bytes.first() == Some(&b'/') {
+        return Some(Cow::Borrowed(bytes));
+    }
+    if bytes.is_empty() || bytes.contains(&b'/') {
+        return None;
+    }
+    let link = match name.dir {
+        libc::AT_FDCWD => "/proc/self/cwd".to_owned(),
+        dir => format!("/proc/self/fd/{dir}"),
+    };
+    let mut path = readlinkat(CWD, link, Vec::new()).ok()?.into_bytes();
+    path.push(b'/');
+    path.extend_from_slice(bytes);
+    Some(Cow::Owned(path))
+}
+
+/// Whether the last part of a path is called as locks are: for calls that are made all the time.
+pub(crate) fn may_be_lock(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"LCK..")
+}
+
+/// The device of a lock, if it is there.
+fn device(lock: &Lock<'_>) -> Option<Device> {
+    path::devices(lock.device).find_map(|below| {
+        let name = DeviceName::parse(&below).ok()?;
+        let found = stat(format!("/dev/{}", name.as_str())).ok()?;
+        let is_device = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice;
+        is_device.then_some(Device { name, number: found.st_rdev })
+    })
+}
+
+/// The process that a lock file names.
+fn holder(path: &[u8]) -> Option<Pid> {
+    pid_in(&openat(CWD, path, READ, Mode::empty()).ok()?)
+}
+
+/// The process that the usual lock file of a device names, as far as this process may read it.
+pub(crate) fn lock_holder(device: &DeviceName) -> Option<Pid> {
+    let base = device.as_str().rsplit('/').next()?;
+    holder(format!("/var/lock/LCK..{base}").as_bytes())
+}
+
+/// How a file is opened to be read: no link, and without waiting for whoever feeds a pipe.
+const READ: OFlags =
+    OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// The process that a regular file names, as lock files do.
+fn pid_in(file: &OwnedFd) -> Option<Pid> {
+    if FileType::from_raw_mode(fstat(file).ok()?.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let mut content = [0; READ_LIMIT];
+    let length = pread(file, &mut content, 0).ok()?;
+    record::parse(content.get(..length)?).ok().map(|record| record.pid)
+}
+
+fn this() -> Pid {
+    Pid::this()
+}
+
+/// A process number as the notes have it.
+fn number(pid: Pid) -> u32 {
+    pid.as_raw().unsigned_abs()
+}

@@ -1,0 +1,31 @@
+//! `liblfp_preload.so`: programs that were never changed lock serial ports through the service.
+//!
+//! Loaded with `LD_PRELOAD` (`lfp run --shim`), it stands before the C library's calls that name
+//! files. *Files mode*, always: programs that make lock files, but may not write the lock
+//! directory, get and release their locks through the service. *Ports mode* (`LFP_PORTS=1`):
+//! programs that make none take the lock of a serial port by opening it.
+//!
+//! The real call comes first; what succeeds is not touched, and where the service is away the
+//! program sees the real result. This is no guard: static programs and those that make system
+//! calls themselves pass by it, and users can unset it. The service's checks are the authority.
+//!
+//! `calls` faces C: pointers in, results and errno out, no decisions. `files` and `ports` decide,
+//! in safe Rust. They make system calls directly (rustix), so that they meet neither our own
+//! calls again nor the program's errno.
+
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+)))]
+compile_error!("the calling convention of variadic functions was checked for these systems only");
+
+pub mod calls;
+mod drivers;
+mod files;
+mod held;
+mod mode;
+pub mod path;
+mod ports;
+mod private;
+mod real;
+mod service;

@@ -1,0 +1,57 @@
+//! What the environment asks of us, read once when the library is loaded.
+//!
+//! Programs with more rights than their user (setuid) are asked nothing: their environment is the
+//! user's.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use pidlockfile::Pid;
+
+use crate::real::variable;
+
+static PORTS: AtomicBool = AtomicBool::new(false);
+static RUN: AtomicI32 = AtomicI32::new(0);
+
+/// To be called when the library has been loaded, before any call of the program.
+pub(crate) fn start() {
+    if let Some(pid) = variable(c"LFP_RUN_PID").and_then(|text| Pid::parse(&text).ok()) {
+        RUN.store(pid.as_raw(), Ordering::Relaxed);
+    }
+    PORTS.store(is_on(variable(c"LFP_PORTS").as_deref()), Ordering::Relaxed);
+}
+
+/// `LFP_PORTS` is 1, or 1 with the names of further devices behind it, each after a colon.
+fn is_on(ports: Option<&[u8]>) -> bool {
+    ports.is_some_and(|value| value.split(|byte| *byte == b':').next() == Some(b"1"))
+}
+
+/// Whether ports are locked when they are opened.
+pub(crate) fn ports() -> bool {
+    PORTS.load(Ordering::Relaxed)
+}
+
+/// The process for which `lfp run` has taken its lock: this one, or one that this one descends
+/// from.
+pub(crate) fn run() -> Option<Pid> {
+    Pid::new(RUN.load(Ordering::Relaxed).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::unset(None, false)]
+    #[case::empty(Some(""), false)]
+    #[case::on(Some("1"), true)]
+    #[case::off(Some("0"), false)]
+    #[case::with_a_device(Some("1:/dev/ttyW0"), true)]
+    #[case::only_a_device(Some("/dev/ttyW0"), false)]
+    #[case::odd(Some("11"), false)]
+    fn ports_are_asked_for(#[case] value: Option<&str>, #[case] expected: bool) {
+        assert_eq!(is_on(value.map(str::as_bytes)), expected);
+        start();
+    }
+}

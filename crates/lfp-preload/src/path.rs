@@ -1,0 +1,305 @@
+//! What a path is to the lock directories. Bytes in, values out; allocates nothing, so that it can
+//! be asked about every path a program names.
+
+/// The directories that programs keep the locks of serial ports in, as their components.
+const LOCK_DIRS: [&[&[u8]]; 5] = [
+    &[b"var", b"lock"],
+    &[b"run", b"lock"],
+    &[b"var", b"run", b"lock"],
+    &[b"var", b"spool", b"lock"],
+    &[b"var", b"spool", b"locks"],
+];
+
+/// What lock files are called before the device's name (FHS 3.0, 5.9).
+const PREFIX: &[u8] = b"LCK..";
+
+/// The longest name that is looked at, in bytes (`NAME_MAX`).
+const NAME_BYTES: usize = 255;
+
+/// As many characters mkstemp(3) replaces.
+const RANDOM_BYTES: usize = 6;
+
+/// As many `_` or `:` of a lock name are tried as `/`: no system nests its devices deeper.
+const DEPTH: usize = 4;
+
+/// What a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place<'a> {
+    /// Nothing of ours.
+    Elsewhere,
+    /// A lock directory itself.
+    Directory,
+    /// The lock file of a device; the name is the device's, as lock names have it.
+    Lock(Lock<'a>),
+    /// Another file directly in a lock directory: what a program makes on the way to a lock.
+    Temporary(&'a [u8]),
+}
+
+/// The name of a lock file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock<'a> {
+    /// The file's name.
+    pub file: &'a [u8],
+    /// The device's, as lock names have it: `ttyS0`, `pts_3`, `pts:3`.
+    pub device: &'a [u8],
+}
+
+/// Classifies an absolute path. Empty and `.` components do not count; a path with `..` in it is
+/// never ours, because where it leads depends on links.
+#[must_use]
+pub fn classify(path: &[u8]) -> Place<'_> {
+    if path.first() != Some(&b'/') {
+        return Place::Elsewhere;
+    }
+    let mut parts = [&[][..]; 4];
+    let mut depth = 0;
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => continue,
+            b".." => return Place::Elsewhere,
+            part => {
+                let Some(slot) = parts.get_mut(depth) else { return Place::Elsewhere };
+                *slot = part;
+                depth = depth.saturating_add(1);
+            }
+        }
+    }
+    let parts = parts.get(..depth).unwrap_or_default();
+    if LOCK_DIRS.contains(&parts) {
+        return Place::Directory;
+    }
+    // A slash at the end asks for a directory.
+    let ends_in_slash = matches!(path.last(), Some(b'/')) || path.ends_with(b"/.");
+    match parts.split_last() {
+        Some((name, directory)) if LOCK_DIRS.contains(&directory) && !ends_in_slash => named(name),
+        _ => Place::Elsewhere,
+    }
+}
+
+/// The same of a file name whose directory is known to be a lock directory.
+#[must_use]
+pub fn named(name: &[u8]) -> Place<'_> {
+    if name.is_empty() || name.len() > NAME_BYTES || name.contains(&b'/') {
+        return Place::Elsewhere;
+    }
+    match name.strip_prefix(PREFIX) {
+        Some(device) if !device.is_empty() && !is_on_the_way(device) => {
+            Place::Lock(Lock { file: name, device })
+        }
+        _ => Place::Temporary(name),
+    }
+}
+
+/// `LCK..TM.XXXXXX` of mgetty and `LCK...PID` of liblockdev.
+fn is_on_the_way(device: &[u8]) -> bool {
+    device.starts_with(b"TM.") || device.starts_with(b".")
+}
+
+/// Whether a lock's name ends as mkstemp(3) makes names end, or as Qt's helper file
+/// (`LCK..ttyS0.rmlock`). A device may be called so as well: it is a temporary only where there is
+/// no such device.
+#[must_use]
+pub fn may_be_temporary(device: &[u8]) -> bool {
+    let Some(dot) = device.len().checked_sub(RANDOM_BYTES.saturating_add(1)) else { return false };
+    match device.split_at_checked(dot) {
+        Some((stem, [b'.', random @ ..])) => {
+            !stem.is_empty() && random.iter().all(u8::is_ascii_alphanumeric)
+        }
+        _ => false,
+    }
+}
+
+/// The devices, below `/dev`, that a lock name may stand for, most likely first: the name itself,
+/// then with the first, the first two … of its `_` as `/` (minicom, pppd, gensio, Qt), then the
+/// same with `:` (liblockdev). Whoever asks takes the first that is a device.
+pub fn devices(name: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let nested = |mark: u8| {
+        let marks = name.iter().filter(|byte| **byte == mark).count().min(DEPTH);
+        (1..=marks).map(move |first| slashed(name, mark, first))
+    };
+    std::iter::once(name.to_vec()).chain(nested(b'_')).chain(nested(b':'))
+}
+
+/// The name with the first so many marks as slashes.
+fn slashed(name: &[u8], mark: u8, mut first: usize) -> Vec<u8> {
+    let replaced = name.iter().map(|byte| {
+        if *byte == mark && first > 0 {
+            first = first.saturating_sub(1);
+            b'/'
+        } else {
+            *byte
+        }
+    });
+    replaced.collect()
+}
+
+/// What must hold for any bytes at all: for the fuzz target, and for the test that replays its
+/// corpus. A violation panics.
+#[cfg(any(test, fuzzing))]
+pub fn check(path: &[u8]) {
+    let has = |part: &[u8]| path.split(|byte| *byte == b'/').any(|it| it == part);
+    match classify(path) {
+        Place::Elsewhere => {}
+        Place::Directory => assert!(has(b"lock") || has(b"locks")),
+        Place::Temporary(name) => assert!(has(name) && name.len() <= NAME_BYTES),
+        Place::Lock(lock) => {
+            assert!(has(lock.file) && lock.file.ends_with(lock.device) && !lock.device.is_empty());
+            let tried = devices(lock.device).inspect(|it| assert_eq!(it.len(), lock.device.len()));
+            assert!(tried.count() <= 1 + 2 * DEPTH);
+            let _ = may_be_temporary(lock.device);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    const LONGEST: [u8; 255] = [b'x'; 255];
+
+    fn shown(path: &[u8]) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match classify(path) {
+            Place::Elsewhere => "-".to_owned(),
+            Place::Directory => "directory".to_owned(),
+            Place::Lock(lock) => format!("lock {} {}", text(lock.file), text(lock.device)),
+            Place::Temporary(name) => format!("temporary {}", text(name)),
+        }
+    }
+
+    #[rstest]
+    #[case::usual("/var/lock/LCK..ttyS0", "lock LCK..ttyS0 ttyS0")]
+    #[case::run("/run/lock/LCK..ttyS0", "lock LCK..ttyS0 ttyS0")]
+    #[case::var_run("/var/run/lock/LCK..x", "lock LCK..x x")]
+    #[case::spool("/var/spool/lock/LCK..x", "lock LCK..x x")]
+    #[case::spools("/var/spool/locks/LCK..x", "lock LCK..x x")]
+    #[case::squeezed("//var/.//lock/./LCK..x", "lock LCK..x x")]
+    #[case::underscore("/run/lock/LCK..pts_3", "lock LCK..pts_3 pts_3")]
+    #[case::dotted("/run/lock/LCK..tty.S0", "lock LCK..tty.S0 tty.S0")]
+    #[case::suffixed("/run/lock/LCK..ttyW0.abc123", "lock LCK..ttyW0.abc123 ttyW0.abc123")]
+    #[case::directory("/var/lock", "directory")]
+    #[case::directory_slash("/run//lock/", "directory")]
+    #[case::kermit("/var/lock/LTMP.00123", "temporary LTMP.00123")]
+    #[case::cu("/var/lock/TMP000000007b", "temporary TMP000000007b")]
+    #[case::mgetty("/var/lock/LCK..TM.a1b2c3", "temporary LCK..TM.a1b2c3")]
+    #[case::liblockdev("/var/lock/LCK...123", "temporary LCK...123")]
+    #[case::no_device("/var/lock/LCK..", "temporary LCK..")]
+    #[case::numbered("/var/lock/LK.000.004.064", "temporary LK.000.004.064")]
+    #[case::other_case("/var/lock/lck..ttyS0", "temporary lck..ttyS0")]
+    #[case::climbs("/var/lock/../lock/LCK..x", "-")]
+    #[case::climbs_at_the_end("/var/lock/..", "-")]
+    #[case::dots_are_a_name("/var/lock/...", "temporary ...")]
+    #[case::deeper("/var/lock/lockdev/LCK..x", "-")]
+    #[case::much_deeper("/run/lock/a/b/c/d/e", "-")]
+    #[case::beside("/var/lockx/LCK..x", "-")]
+    #[case::above("/var/LCK..x", "-")]
+    #[case::relative("var/lock/LCK..x", "-")]
+    #[case::bare("LCK..x", "-")]
+    #[case::as_directory("/var/lock/LCK..x/", "-")]
+    #[case::as_directory_dot("/var/lock/LCK..x/.", "-")]
+    #[case::root("/", "-")]
+    #[case::empty("", "-")]
+    #[case::tmp("/tmp/LCK..x", "-")]
+    fn classifies(#[case] path: &str, #[case] expected: &str) {
+        assert_eq!(shown(path.as_bytes()), expected);
+    }
+
+    #[rstest]
+    #[case::longest(255, false)]
+    #[case::one_too_long(256, true)]
+    fn names_are_bounded(#[case] length: usize, #[case] is_elsewhere: bool) {
+        let path = [b"/run/lock/".as_slice(), &LONGEST, b"x"].concat();
+        let path = &path[..b"/run/lock/".len() + length];
+        assert_eq!(classify(path) == Place::Elsewhere, is_elsewhere);
+    }
+
+    #[rstest]
+    #[case::socat("ttyW0.a1B2c3", true)]
+    #[case::qt("ttyW0.rmlock", true)]
+    #[case::shorter("ttyW0.a1B2c", false)]
+    #[case::longer("ttyW0.a1B2c3d", false)]
+    #[case::odd("ttyW0.a1_2c3", false)]
+    #[case::only_random(".a1B2c3", false)]
+    #[case::nothing("", false)]
+    #[case::device("ttyUSB0", false)]
+    fn temporaries_of_mkstemp(#[case] device: &str, #[case] expected: bool) {
+        assert_eq!(may_be_temporary(device.as_bytes()), expected);
+    }
+
+    #[rstest]
+    #[case("ttyS0", &["ttyS0"])]
+    #[case("pts_3", &["pts_3", "pts/3"])]
+    #[case("pts:3", &["pts:3", "pts/3"])]
+    #[case("a_b:c", &["a_b:c", "a/b:c", "a_b/c"])]
+    #[case(
+        "serial_by-id_usb-X_Y",
+        &["serial_by-id_usb-X_Y", "serial/by-id_usb-X_Y", "serial/by-id/usb-X_Y",
+          "serial/by-id/usb-X/Y"]
+    )]
+    #[case("_______", &["_______", "/______", "//_____", "///____", "////___"])]
+    fn devices_of_a_name(#[case] name: &str, #[case] expected: &[&str]) {
+        let found: Vec<_> =
+            devices(name.as_bytes()).map(|it| String::from_utf8(it).unwrap()).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_corpus() {
+        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/path");
+        let mut replayed = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            check(&std::fs::read(entry.unwrap().path()).unwrap());
+            replayed += 1;
+        }
+        assert!(replayed >= 10, "{replayed} files");
+    }
+
+    fn part() -> impl Strategy<Value = &'static [u8]> {
+        let parts: [&[u8]; 12] = [
+            b"",
+            b".",
+            b"..",
+            b"var",
+            b"run",
+            b"lock",
+            b"spool",
+            b"locks",
+            b"LCK..ttyS0",
+            b"LCK..TM.abc",
+            b"LCK..",
+            b"x\xff",
+        ];
+        proptest::sample::select(parts.to_vec())
+    }
+
+    proptest! {
+        /// What std makes of the same path must be the directory that is claimed.
+        #[test]
+        fn agrees_with_the_standard_library(parts in proptest::collection::vec(part(), 0..8)) {
+            use std::os::unix::ffi::OsStrExt;
+            let text = [b"/".to_vec(), parts.join(&b'/')].concat();
+            let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&text));
+            let directories = ["/var/lock", "/run/lock", "/var/run/lock", "/var/spool/lock", "/var/spool/locks"];
+            let within = |it: Option<&std::path::Path>| directories.iter().any(|d| it == Some(std::path::Path::new(d)));
+            match classify(&text) {
+                Place::Elsewhere => {
+                    let climbs = parts.contains(&&b".."[..]);
+                    let asks_for_directory = matches!(parts.last(), Some(&b"" | &b"."));
+                    prop_assert!(climbs || !within(Some(path)) && (asks_for_directory || !within(path.parent())));
+                }
+                Place::Directory => prop_assert!(within(Some(path))),
+                Place::Lock(lock) => {
+                    prop_assert!(within(path.parent()));
+                    prop_assert_eq!(path.file_name().map(OsStrExt::as_bytes), Some(lock.file));
+                }
+                Place::Temporary(name) => {
+                    prop_assert!(within(path.parent()));
+                    prop_assert_eq!(path.file_name().map(OsStrExt::as_bytes), Some(name));
+                }
+            }
+        }
+    }
+}

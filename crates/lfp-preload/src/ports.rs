@@ -1,0 +1,210 @@
+//! Ports mode: the lock of a serial port is taken when a program opens it, before the real call,
+//! so that a busy port's lines do not move; and released when its last descriptor is closed.
+
+use std::ffi::CStr;
+use std::fs;
+use std::io::Write;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pidlockfile::Pid;
+use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use rustix::io::Errno;
+use ttylock::device::name::DeviceName;
+use ttylock::lock::Outcome;
+
+use crate::drivers;
+use crate::files;
+use crate::held::Held;
+use crate::real::variable;
+use crate::service::Service;
+
+/// The ports that this process has locked by opening them.
+static TAKEN: Held = Held::new();
+
+/// How far up ancestors are looked for.
+const GENERATIONS: usize = 64;
+
+/// What is to happen around the opening of a port.
+pub(crate) enum Opening {
+    /// Nothing: it is no port, or is ours already, or the service is away.
+    Plain,
+    /// The port was locked for this; if it cannot be opened, it is to be released.
+    Locked(Port),
+    /// Somebody else has it.
+    Refused,
+}
+
+/// A port whose lock is ours.
+pub(crate) struct Port {
+    name: DeviceName,
+    number: u64,
+}
+
+/// A character device is about to be opened.
+pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
+    if !is_port(number) || TAKEN.contains(number, this()) {
+        return Opening::Plain;
+    }
+    let Some(name) = device(dir, path) else { return Opening::Plain };
+    let own = Pid::this();
+    let Some(mut service) = Service::reach() else {
+        say(&name, "the service does not answer");
+        return Opening::Plain;
+    };
+    match service.lock(&name, own) {
+        Some(Outcome::Done) => {
+            TAKEN.insert(number, this());
+            Opening::Locked(Port { name, number })
+        }
+        Some(Outcome::Busy) => {
+            let holders = service.holders(&name).unwrap_or_default();
+            let family = family(own);
+            let is_family = |holder: &Pid| family.contains(holder);
+            // The service may not be able to read the program's own lock file (socat -L).
+            let is_ours = holders.iter().any(is_family)
+                || files::lock_holder(&name).as_ref().is_some_and(is_family);
+            if is_ours { Opening::Plain } else { Opening::Refused }
+        }
+        Some(Outcome::Denied) => {
+            say(&name, "the service denies it");
+            Opening::Plain
+        }
+        None => {
+            say(&name, "the service does not answer");
+            Opening::Plain
+        }
+    }
+}
+
+/// The port could not be opened after all.
+pub(crate) fn failed(port: &Port) {
+    TAKEN.remove(port.number, this());
+    let _ = Service::reach().and_then(|mut service| service.unlock(&port.name, Pid::this()));
+}
+
+/// Whether this process has the port by having opened it.
+pub(crate) fn has(number: u64) -> bool {
+    TAKEN.contains(number, this())
+}
+
+/// The same, which it has no more: the lock goes on as a lock file's.
+pub(crate) fn gives_up(number: u64) -> bool {
+    TAKEN.remove(number, this())
+}
+
+/// Whether there may be something to release at all: one read, for close(2).
+pub(crate) fn none_taken() -> bool {
+    TAKEN.is_empty()
+}
+
+/// The ports of ours among the descriptors that are about to be closed.
+pub(crate) fn leaving(first: RawFd, last: RawFd) -> Vec<Port> {
+    let mut ports: Vec<Port> = Vec::new();
+    for (fd, number) in open_devices() {
+        let known = ports.iter().any(|port| port.number == number);
+        if (first..=last).contains(&fd) && has(number) && !known {
+            ports.extend(named(fd).map(|name| Port { name, number }));
+        }
+    }
+    ports
+}
+
+/// They are closed: the ports of which no descriptor is left are released.
+pub(crate) fn left(ports: &[Port]) {
+    if ports.is_empty() {
+        return;
+    }
+    let open = open_devices();
+    for port in ports {
+        let is_open = open.iter().any(|(_, number)| *number == port.number);
+        if !is_open && gives_up(port.number) {
+            let _ = Service::reach().and_then(|mut it| it.unlock(&port.name, Pid::this()));
+        }
+    }
+}
+
+/// The character devices among the descriptors of this process.
+fn open_devices() -> Vec<(RawFd, u64)> {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let device = |entry: fs::DirEntry| {
+        let fd: RawFd = entry.file_name().to_str()?.parse().ok()?;
+        let found = fs::metadata(entry.path()).ok()?;
+        found.file_type().is_char_device().then(|| (fd, found.rdev()))
+    };
+    entries.filter_map(|entry| device(entry.ok()?)).collect()
+}
+
+fn is_port(number: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let listed = || {
+        let drivers = fs::read_to_string("/proc/tty/drivers").unwrap_or_default();
+        drivers::is_listed(&drivers, major, minor)
+    };
+    drivers::is_port(major, minor).unwrap_or_else(listed) || is_further(number)
+}
+
+/// Whether it is one of the devices that `LFP_PORTS` names besides.
+fn is_further(number: u64) -> bool {
+    let value = variable(c"LFP_PORTS").unwrap_or_default();
+    let mut further = value.split(|byte| *byte == b':').skip(1);
+    further.any(|path| {
+        let path = std::ffi::OsStr::from_bytes(path);
+        fs::metadata(path).is_ok_and(|it| it.file_type().is_char_device() && it.rdev() == number)
+    })
+}
+
+/// The name to lock: as it was typed, so that locks under this name are seen as well, or where the
+/// path leads. Opening with `O_PATH` does not touch the device.
+fn device(dir: RawFd, path: &CStr) -> Option<DeviceName> {
+    let typed = path.to_bytes();
+    if typed.starts_with(b"/dev/") {
+        if let Ok(name) = DeviceName::parse(typed) {
+            return Some(name);
+        }
+    }
+    let from = match dir {
+        _ if typed.first() == Some(&b'/') => typed.to_vec(),
+        libc::AT_FDCWD => typed.to_vec(),
+        dir => [format!("/proc/self/fd/{dir}/").as_bytes(), typed].concat(),
+    };
+    let found = openat(CWD, from, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    named(std::os::fd::AsRawFd::as_raw_fd(&found))
+}
+
+/// The device behind a descriptor.
+fn named(fd: RawFd) -> Option<DeviceName> {
+    let link = readlinkat(CWD, format!("/proc/self/fd/{fd}"), Vec::new()).ok()?.into_bytes();
+    // As the kernel marks what was unplugged meanwhile.
+    let path = link.strip_suffix(b" (deleted)").unwrap_or(&link);
+    path.starts_with(b"/dev/").then(|| DeviceName::parse(path).ok())?
+}
+
+/// A process and those it descends from.
+fn family(own: Pid) -> Vec<Pid> {
+    let parent = |child: &Pid| {
+        let stat = fs::read(format!("/proc/{child}/stat")).ok()?;
+        // Behind the name, which may hold anything: the state, then the parent (proc(5)).
+        let rest = stat.rsplit(|byte| *byte == b')').next()?;
+        let parent = rest.split(|byte| *byte == b' ').nth(2)?;
+        Pid::parse(parent).ok()
+    };
+    std::iter::successors(Some(own), parent).take(GENERATIONS).collect()
+}
+
+/// Says once in a process that a port is opened without a lock.
+fn say(name: &DeviceName, why: &str) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        let _ = writeln!(std::io::stderr(), "lfp: no lock for /dev/{}: {why}", name.as_str());
+    }
+}
+
+/// What a refused open(2) says.
+pub(crate) const REFUSAL: Errno = Errno::BUSY;
+
+fn this() -> u32 {
+    std::process::id()
+}

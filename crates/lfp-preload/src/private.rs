@@ -1,0 +1,140 @@
+//! Where temporaries go that the lock directory does not take: a directory of the user's own,
+//! mode 0700, that nobody else can have made. Everything in it is named relative to the directory
+//! that was opened and judged, never by path, and links in it are not followed.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::{geteuid, getpid};
+
+use crate::real::variable;
+
+/// How many names are tried for a temporary.
+const TRIES: u32 = 100;
+
+/// As many characters mkstemp(3) replaces, and with what.
+const RANDOM_BYTES: usize = 6;
+const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
+/// The directory, opened; made if it is not there. None: there is none that is only ours.
+pub(crate) fn directory() -> Option<OwnedFd> {
+    let runtime = variable(c"XDG_RUNTIME_DIR").map(OsString::from_vec).map(PathBuf::from);
+    let runtime = runtime.filter(|path| path.is_absolute()).map(|path| path.join("lfp-preload"));
+    runtime.and_then(|path| own(&path)).or_else(|| own(&shared()))
+}
+
+fn shared() -> PathBuf {
+    PathBuf::from(format!("/tmp/lfp-preload-{}", geteuid().as_raw()))
+}
+
+fn own(path: &Path) -> Option<OwnedFd> {
+    const OTHERS: u32 = 0o077;
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+    let opened = openat(CWD, path, flags, Mode::empty()).or_else(|_| {
+        mkdirat(CWD, path, Mode::RWXU)?;
+        openat(CWD, path, flags, Mode::empty())
+    });
+    let directory = opened.ok()?;
+    let found = fstat(&directory).ok()?;
+    let is_ours = found.st_uid == geteuid().as_raw() && found.st_mode & OTHERS == 0;
+    is_ours.then_some(directory)
+}
+
+/// Opens a temporary as the program would have.
+pub(crate) fn open(name: &[u8], flags: OFlags, mode: Mode) -> Option<Result<OwnedFd, Errno>> {
+    Some(openat(directory()?, name, flags | OFlags::NOFOLLOW, mode))
+}
+
+/// Makes a temporary as mkstemp(3) does, which has failed: by then it has replaced the last six
+/// characters of its template, and so do we, until there is no such file.
+pub(crate) fn make(template: &mut [u8], flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let start = template.len().checked_sub(RANDOM_BYTES)?;
+    let directory = directory()?;
+    let flags = flags | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    for _ in 0..TRIES {
+        match openat(&directory, &*template, flags, Mode::RUSR | Mode::WUSR) {
+            Err(Errno::EXIST) => {}
+            made => return Some(made),
+        }
+        // Only to be another one than before: nobody else can write the directory.
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let number = getpid().as_raw_nonzero().get().unsigned_abs().wrapping_mul(7919);
+        spell(template.get_mut(start..)?, number.wrapping_add(count));
+    }
+    Some(Err(Errno::EXIST))
+}
+
+fn spell(place: &mut [u8], mut number: u32) {
+    for byte in place {
+        let digit = usize::try_from(number % 36).unwrap_or_default();
+        *byte = DIGITS.get(digit).copied().unwrap_or(b'0');
+        number /= 36;
+    }
+}
+
+/// Whether the temporary is there.
+pub(crate) fn has(directory: impl AsFd, name: &[u8]) -> bool {
+    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::RegularFile)
+}
+
+/// Removes a temporary. Whether it was there.
+pub(crate) fn remove(name: &[u8]) -> bool {
+    directory().is_some_and(|directory| unlinkat(directory, name, AtFlags::empty()).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn the_directory_is_made_and_found_again() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("own");
+        assert!(own(&path).is_some() && own(&path).is_some());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_use_is_not_used() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("own");
+        std::fs::create_dir(&path).unwrap();
+        for mode in [0o701, 0o710, 0o777] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(own(&path).is_none(), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (target, path) = (place.path().join("target"), place.path().join("own"));
+        assert!(own(&target).is_some());
+        symlink(&target, &path).unwrap();
+        assert!(own(&path).is_none());
+    }
+
+    #[test]
+    fn a_file_of_that_name_is_no_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("own");
+        std::fs::write(&path, "").unwrap();
+        assert!(own(&path).is_none());
+    }
+
+    #[test]
+    fn names_are_spelled_in_letters_and_digits() {
+        let mut place = [0; RANDOM_BYTES];
+        spell(&mut place, u32::MAX);
+        assert!(place.iter().all(u8::is_ascii_alphanumeric), "{place:?}");
+    }
+}

@@ -1,0 +1,160 @@
+//! The C library's own calls, which ours stand before (`dlsym(RTLD_NEXT)`), and errno.
+//!
+//! Nothing here decides anything. One function for each call, with the C prototype, that looks its
+//! successor up once; where there is none, the call fails with ENOSYS.
+
+#![expect(unsafe_code, reason = "these are the C library's calls")]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{AT_FDCWD, ENOSYS, FILE, gid_t, mode_t, timespec, timeval, uid_t, utimbuf};
+
+/// What a call gives that has failed.
+trait Failed {
+    const FAILED: Self;
+}
+
+impl Failed for c_int {
+    const FAILED: Self = -1;
+}
+
+impl Failed for *mut FILE {
+    const FAILED: Self = null_mut();
+}
+
+impl Failed for () {
+    const FAILED: Self = ();
+}
+
+/// The next definition of a symbol after ours. Looking it up twice does no harm.
+fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let known = slot.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    let before = errno();
+    // SAFETY: the name is a C string; dlsym(3) may be called at any time.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    set_errno(before);
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+macro_rules! real {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {$(
+        /// The C library's call of this name.
+        ///
+        /// # Safety
+        /// As the C library's.
+        pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
+            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+            const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
+            let Ok(name) = CStr::from_bytes_with_nul(NAME) else { return <$ret>::FAILED };
+            let found = next(&SLOT, name);
+            if found.is_null() {
+                set_errno(ENOSYS);
+                return <$ret>::FAILED;
+            }
+            // SAFETY: the symbol of this name has this prototype (its manual page, or the
+            // header of the C library).
+            let call: unsafe extern "C" fn($($type),*) -> $ret = unsafe { std::mem::transmute(found) };
+            // SAFETY: the caller's promise.
+            unsafe { call($($arg),*) }
+        }
+    )*};
+}
+
+// The variadic ones of the open family are called with their mode as a fixed argument, which the
+// calling conventions of these processors pass in the same register (see `open.rs`).
+real! {
+    open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    __open_2(path: *const c_char, flags: c_int) -> c_int;
+    __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    creat(path: *const c_char, mode: mode_t) -> c_int;
+    creat64(path: *const c_char, mode: mode_t) -> c_int;
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fclose(stream: *mut FILE) -> c_int;
+    mkstemp(template: *mut c_char) -> c_int;
+    mkstemp64(template: *mut c_char) -> c_int;
+    mkostemp(template: *mut c_char, flags: c_int) -> c_int;
+    mkostemp64(template: *mut c_char, flags: c_int) -> c_int;
+    link(old: *const c_char, new: *const c_char) -> c_int;
+    linkat(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_int) -> c_int;
+    rename(old: *const c_char, new: *const c_char) -> c_int;
+    renameat(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char) -> c_int;
+    renameat2(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_uint) -> c_int;
+    unlink(path: *const c_char) -> c_int;
+    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    remove(path: *const c_char) -> c_int;
+    stat(path: *const c_char, buffer: *mut c_void) -> c_int;
+    stat64(path: *const c_char, buffer: *mut c_void) -> c_int;
+    lstat(path: *const c_char, buffer: *mut c_void) -> c_int;
+    lstat64(path: *const c_char, buffer: *mut c_void) -> c_int;
+    fstatat(dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int;
+    fstatat64(dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int;
+    __xstat(version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int;
+    __xstat64(version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int;
+    __lxstat(version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int;
+    __lxstat64(version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int;
+    __fxstatat(version: c_int, dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int;
+    __fxstatat64(version: c_int, dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int;
+    statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, buffer: *mut c_void) -> c_int;
+    access(path: *const c_char, mode: c_int) -> c_int;
+    euidaccess(path: *const c_char, mode: c_int) -> c_int;
+    eaccess(path: *const c_char, mode: c_int) -> c_int;
+    faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
+    chmod(path: *const c_char, mode: mode_t) -> c_int;
+    fchmodat(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int;
+    chown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int;
+    lchown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int;
+    fchownat(dir: c_int, path: *const c_char, owner: uid_t, group: gid_t, flags: c_int) -> c_int;
+    utime(path: *const c_char, times: *const utimbuf) -> c_int;
+    utimes(path: *const c_char, times: *const timeval) -> c_int;
+    utimensat(dir: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int;
+    close(fd: c_int) -> c_int;
+    dup2(old: c_int, new: c_int) -> c_int;
+    dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    closefrom(first: c_int) -> ();
+}
+
+unsafe extern "C" {
+    /// secure_getenv(3), of glibc and musl alike.
+    fn secure_getenv(name: *const c_char) -> *mut c_char;
+}
+
+/// The directory that a path without one is relative to.
+pub(crate) const HERE: c_int = AT_FDCWD;
+
+/// The calling thread's errno.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the C library's location is valid for as long as the thread, which is running this.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's errno.
+pub(crate) fn set_errno(number: c_int) {
+    // SAFETY: as in `errno`.
+    unsafe { *libc::__errno_location() = number }
+}
+
+/// A variable of the environment, unless the program has more rights than its user
+/// (secure_getenv(3)). Copied: the program may change its environment at any time.
+pub(crate) fn variable(name: &CStr) -> Option<Vec<u8>> {
+    // SAFETY: the name is a C string.
+    let value = unsafe { secure_getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a C string; read at once. A program that changes its environment in
+    // another thread meanwhile breaks the rules for getenv(3) itself.
+    Some(unsafe { CStr::from_ptr(value) }.to_bytes().to_vec())
+}

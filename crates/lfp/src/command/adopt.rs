@@ -1,0 +1,110 @@
+//! `lfp adopt`: a program of everybody's starts with liblfp_preload.so from now on, by a small
+//! wrapper of the same name that comes before it in `PATH`; and the way back.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::arguments::{Adopt, Adoption};
+use super::outcome::Failure;
+use super::output::Output;
+use super::shim;
+
+/// Where wrappers are put: before the distribution's programs in everybody's `PATH`.
+const PLACE: &str = "/usr/local/bin";
+
+/// How a wrapper of ours begins.
+const MARK: &str = "#!/bin/sh\n# Made by lfp adopt.";
+
+/// As much of a file is read to see whether it is a wrapper of ours.
+const WRAPPER_BYTES: u64 = 4096;
+
+/// Makes or removes a wrapper.
+///
+/// # Errors
+/// There is no such program, another file is in the way, or the place cannot be written.
+pub(super) fn adopt(asked: &Adopt, output: &Output) -> Result<u8, Failure> {
+    let wrapper = Path::new(PLACE).join(&asked.program);
+    match asked.adoption() {
+        Adoption::Undone => undo(&wrapper)?,
+        Adoption::Files => make(asked, &wrapper, "")?,
+        Adoption::Ports => make(asked, &wrapper, "--ports ")?,
+    }
+    output.print(&format!("{}\n", wrapper.display()));
+    Ok(super::outcome::exit::DONE)
+}
+
+fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
+    let program = original(&asked.program)
+        .ok_or_else(|| Failure::system(format!("{}: no such program", asked.program)))?;
+    let library = shim::library().ok_or_else(shim::missing)?;
+    let lfp = env::current_exe().map_err(|error| trouble(wrapper, &error))?;
+    let all = [lfp.to_str(), program.to_str(), Some(&library)];
+    let [Some(lfp), Some(program), Some(library)] = all else {
+        return Err(Failure::system("a path is not in UTF-8"));
+    };
+    if [lfp, program, library].iter().any(|path| path.contains('\'')) {
+        return Err(Failure::system("a path holds a quote"));
+    }
+    let text = format!(
+        "{MARK} {name} locks serial ports through the service, see liblfp_preload(7);\n\
+         # lfp adopt --undo {name} removes this file.\n\
+         [ -x '{lfp}' ] && [ -e '{library}' ] && exec '{lfp}' shim {options}-- '{program}' \"$@\"\n\
+         exec '{program}' \"$@\"\n",
+        name = asked.program,
+    );
+    if wrapper.symlink_metadata().is_ok() && !is_ours(wrapper) {
+        return Err(stranger(wrapper));
+    }
+    write(wrapper, &text).map_err(|error| trouble(wrapper, &error))
+}
+
+fn undo(wrapper: &Path) -> Result<(), Failure> {
+    if wrapper.symlink_metadata().is_ok() && !is_ours(wrapper) {
+        return Err(stranger(wrapper));
+    }
+    fs::remove_file(wrapper).map_err(|error| trouble(wrapper, &error))
+}
+
+/// The program that is found without us.
+fn original(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let found =
+        env::split_paths(&path).filter(|place| place.is_absolute() && place != Path::new(PLACE));
+    found.map(|place| place.join(name)).find(|path| {
+        let is_program = |it: fs::Metadata| it.is_file() && it.mode() & 0o111 != 0;
+        path.metadata().is_ok_and(is_program) && !is_ours(path)
+    })
+}
+
+fn is_ours(path: &Path) -> bool {
+    let mut text = String::new();
+    let read =
+        fs::File::open(path).and_then(|file| file.take(WRAPPER_BYTES).read_to_string(&mut text));
+    read.is_ok() && path.symlink_metadata().is_ok_and(|it| it.is_file()) && text.starts_with(MARK)
+}
+
+/// Whole, and then under its name.
+fn write(wrapper: &Path, text: &str) -> io::Result<()> {
+    let draft = wrapper.with_extension("lfp-new");
+    let result = (|| {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o755).open(&draft)?;
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(fs::Permissions::from_mode(0o755))?;
+        fs::rename(&draft, wrapper)
+    })();
+    if result.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    result
+}
+
+fn stranger(wrapper: &Path) -> Failure {
+    Failure::system(format!("{} was not made by lfp adopt", wrapper.display()))
+}
+
+fn trouble(wrapper: &Path, error: &io::Error) -> Failure {
+    Failure::system(format!("{}: {error}", wrapper.display()))
+}

@@ -1,0 +1,266 @@
+//! Programs that were never changed, as an ordinary user, by themselves and behind `lfp run`: with
+//! a lock directory that only root and the service may write, and with Debian's, which everybody
+//! may write.
+//!
+//! For each: does it take a free port, is it kept out of a port that somebody else has, does
+//! everybody else find it has the port, is the port free when it was killed, and can it have the
+//! port when the one who had it was killed?
+
+use std::fmt;
+
+use rstest::rstest;
+use testbed::{LIMIT, Process, Sandbox, User, until};
+
+use crate::bench::{Bench, Came, Mark, PORT};
+use crate::programs::{self, Program};
+use crate::table::Table;
+
+const SOCKET: &str = "/run/lfpd/lfpd.sock";
+const LFP: &str = "/run/test/bin/lfp";
+
+/// The ways to start a program.
+const WAYS: [&[&str]; 4] = [
+    &[],
+    &[LFP, "run", "--no-shim", "{dev}", "--"],
+    &[LFP, "run", "--shim", "{dev}", "--"],
+    &[LFP, "shim", "--ports", "--also", "{dev}", "--"],
+];
+
+/// A lock directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Directory {
+    /// Root's and the service's, as newer systemd makes it.
+    Closed,
+    /// Everybody's, sticky, as Debian makes it.
+    Open,
+}
+
+impl Directory {
+    fn sandbox(self) -> Sandbox {
+        let mode = match self {
+            Self::Closed => "0755",
+            Self::Open => "1777",
+        };
+        let etc = concat!(env!("CARGO_MANIFEST_DIR"), "/etc/tmpfiles.d/lfpd.conf");
+        let sandbox = Sandbox::layout()
+            .port("ttyW0")
+            .lock_dir(mode, "root:root")
+            .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
+            .bring("bin/lfp", testbed::program("lfp", "lfp", &["cli"]))
+            .bring("lib/lfp/liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))
+            .bring("tmpfiles.conf", etc)
+            .enter();
+        let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
+        let end = end.run();
+        assert_eq!(end.code(), 0, "{end}");
+        sandbox
+    }
+}
+
+fn daemon(sandbox: &Sandbox) -> Process<'_> {
+    let listen = format!("unix:{SOCKET}");
+    let command =
+        sandbox.command("/run/test/lfpd").args(["--listen", &listen]).user(User::LfpdWithFowner);
+    let daemon = command.spawn();
+    let listens = until(LIMIT, || sandbox.path(SOCKET).exists().then_some(()));
+    assert!(listens.is_some(), "{}", daemon.output());
+    daemon
+}
+
+/// What is wrong with a program that was started one way; nothing, if it is as it should be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Faults(Vec<&'static str>);
+
+impl Faults {
+    fn of(faults: &[&'static str]) -> Self {
+        Self(faults.to_vec())
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { f.write_str("right") } else { f.write_str(&self.0.join("; ")) }
+    }
+}
+
+const CANNOT: &str = "refuses a free port";
+const BESIDES: &str = "starts though another has it";
+const UNSEEN: &str = "others get the port as well";
+const STAYS: &str = "killed, it keeps the port";
+const DEAD: &str = "a dead process keeps it out";
+
+/// Plays the scenes with a program that is started one way.
+fn faults(sandbox: &Sandbox, program: &Program, way: &'static [&'static str]) -> Faults {
+    let mut faults = Faults::default();
+    let lfp = |words: &[&str]| sandbox.command(LFP).args(words).run().code();
+    let lock = |holder: &Process<'_>| lfp(&["lock", PORT, "--pid", &holder.pid().to_string()]);
+    let somebody = || sandbox.command("sleep").arg("1000").user(User::Bob).spawn();
+    let bench = Bench::new(sandbox, program, PORT).behind(way);
+
+    let holder = somebody();
+    let (came, troupe) = bench.attempt();
+    match came {
+        Came::Has => {
+            if lock(&holder) == 0 {
+                faults.0.push(UNSEEN);
+                assert_eq!(lfp(&["unlock", PORT, "--pid", &holder.pid().to_string()]), 0);
+            }
+            let killed = until(LIMIT, || {
+                let user = bench.user().unwrap_or_default().to_string();
+                let _ = sandbox.command("kill").args(["-KILL", &user]).run();
+                bench.user().is_none().then_some(())
+            });
+            assert!(killed.is_some(), "{}", program.name);
+            drop(troupe);
+            if lock(&holder) != 0 {
+                faults.0.push(STAYS);
+                let _ = sandbox.command("sh").args(["-c", "rm -f /run/lock/LCK* /tmp/LCK*"]).run();
+                assert_eq!(lock(&holder), 0, "{}", program.name);
+            }
+        }
+        Came::Ended(_) | Came::Waits(_) => {
+            faults.0.push(CANNOT);
+            drop(troupe);
+            assert_eq!(lock(&holder), 0, "{}", program.name);
+        }
+    }
+
+    let (came, troupe) = bench.attempt();
+    drop(troupe);
+    if matches!(came, Came::Has) {
+        faults.0.push(BESIDES);
+    }
+    let killed = until(LIMIT, || bench.user().is_none().then_some(()));
+    assert!(killed.is_some(), "{}", program.name);
+    if faults.0.contains(&CANNOT) {
+        return faults;
+    }
+
+    holder.kill();
+    let cleared = until(LIMIT, || bench.lock_files().is_empty().then_some(()));
+    assert!(cleared.is_some(), "the service removes a dead lock by itself");
+    let (came, troupe) = bench.attempt();
+    drop(troupe);
+    if !matches!(came, Came::Has) {
+        faults.0.push(DEAD);
+    }
+    faults
+}
+
+/// What is wrong with a program in all ways, each on a machine of its own.
+fn play(program: &Program, directory: Directory) -> [Faults; 4] {
+    let program = Program { user: User::Alice, mark: Mark::Open, waits: None, ..*program };
+    WAYS.map(|way| {
+        let sandbox = directory.sandbox();
+        let _daemon = daemon(&sandbox);
+        faults(&sandbox, &program, way)
+    })
+}
+
+/// What is wrong with a program in each way to start it.
+type Expected = [&'static [&'static str]; 4];
+
+const NONE: &[&str] = &[];
+/// Programs that make lock files. `lfp run` alone keeps them out by the lock that it has taken.
+const ALL_BUT_RUN: Expected = [NONE, &[CANNOT], NONE, NONE];
+const NEEDS_DIRECTORY: Expected = [&[CANNOT], &[CANNOT], NONE, NONE];
+const GOES_WITHOUT: Expected = [&[UNSEEN], &[CANNOT], NONE, NONE];
+/// Programs that look at no lock files: right as soon as somebody locks for them.
+const FLOCKS: Expected = [&[BESIDES], NONE, NONE, NONE];
+const BLIND: Expected = [&[UNSEEN, BESIDES], NONE, NONE, NONE];
+
+/// A program, with what is wrong in a closed and in an open lock directory.
+type Row = (Program, Expected, Expected);
+
+const ROWS: [Row; 17] = [
+    (programs::MINICOM, GOES_WITHOUT, ALL_BUT_RUN),
+    // It takes a lock with its own process number for its own.
+    (programs::CU, NEEDS_DIRECTORY, [NONE; 4]),
+    (programs::KERMIT, NEEDS_DIRECTORY, ALL_BUT_RUN),
+    (programs::GENSIOT, NEEDS_DIRECTORY, ALL_BUT_RUN),
+    (programs::MICROCOM, NEEDS_DIRECTORY, ALL_BUT_RUN),
+    (programs::BUSYBOX, GOES_WITHOUT, ALL_BUT_RUN),
+    (programs::RXTX, NEEDS_DIRECTORY, ALL_BUT_RUN),
+    (programs::QT, ALL_BUT_RUN, ALL_BUT_RUN),
+    (programs::GAMMU, NEEDS_DIRECTORY, ALL_BUT_RUN),
+    (programs::GNOKII, NEEDS_DIRECTORY, ALL_BUT_RUN),
+    // Its lock file has mode 0600: what cannot be read is never taken for dead.
+    (programs::SOCAT, NEEDS_DIRECTORY, [&[STAYS], &[CANNOT], NONE, &[STAYS]]),
+    (programs::PICOCOM, FLOCKS, FLOCKS),
+    (programs::TIO_ONCE, FLOCKS, FLOCKS),
+    (programs::PYSERIAL, FLOCKS, FLOCKS),
+    (programs::PYSERIAL_PLAIN, BLIND, BLIND),
+    (programs::SOCAT_PLAIN, BLIND, BLIND),
+    (programs::SHELL, BLIND, BLIND),
+];
+
+#[rstest]
+fn programs_lock(
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)] row: usize,
+    #[values(Directory::Closed, Directory::Open)] directory: Directory,
+) {
+    let (program, closed, open) = ROWS[row];
+    let seen = play(&program, directory);
+    let (table, expected) = match directory {
+        Directory::Closed => (&CLOSED, closed),
+        Directory::Open => (&OPEN, open),
+    };
+    table.add(cells(&program, &seen));
+    assert_eq!(seen, expected.map(Faults::of), "{}", program.name);
+}
+
+fn cells(program: &Program, faults: &[Faults; 4]) -> Vec<String> {
+    let faults = faults.iter().map(ToString::to_string);
+    std::iter::once(program.name.to_owned()).chain(faults).collect()
+}
+
+const HEAD: &[&str] =
+    &["Program", "by itself", "`lfp run --no-shim`", "`lfp run --shim`", "`lfp shim --ports`"];
+
+static CLOSED: Table = Table::new("matrix-closed.md", HEAD, ROWS.len());
+static OPEN: Table = Table::new("matrix-open.md", HEAD, ROWS.len());
+
+#[rstest]
+#[case::closed(&CLOSED, |row: &Row| row.1)]
+#[case::open(&OPEN, |row: &Row| row.2)]
+fn the_readme_shows_the_tables(#[case] table: &Table, #[case] of: fn(&Row) -> Expected) {
+    let readme = include_str!("../../README.md");
+    let rows: Vec<_> = ROWS.iter().map(|row| cells(&row.0, &of(row).map(Faults::of))).collect();
+    let table = table.markdown(&rows);
+    assert!(readme.contains(&table), "the README needs this table:\n{table}");
+}
+
+/// `lfp adopt`: the name that everybody types starts the program with the library, and back.
+#[test]
+fn an_adopted_program_is_right_for_everybody_who_types_its_name() {
+    let sandbox = Directory::Closed.sandbox();
+    let _daemon = daemon(&sandbox);
+    let mounted = sandbox.command("mount").args(["-t", "tmpfs", "none", "/usr/local/bin"]).run();
+    assert_eq!(mounted.code(), 0, "{mounted}");
+    let lfp = |words: &[&str]| sandbox.command(LFP).args(words).run();
+    let holder = sandbox.command("sleep").arg("1000").user(User::Bob).spawn();
+    let lock = || lfp(&["lock", PORT, "--pid", &holder.pid().to_string()]).code();
+
+    sandbox.write("/usr/local/bin/minicom", "not ours", 0o755);
+    let end = lfp(&["adopt", "minicom"]);
+    assert!(end.code() != 0 && end.said("was not made by lfp adopt"), "{end}");
+    assert!(lfp(&["adopt", "--undo", "minicom"]).code() != 0);
+    assert_eq!(sandbox.read("/usr/local/bin/minicom").unwrap(), b"not ours");
+    assert_eq!(sandbox.command("rm").arg("/usr/local/bin/minicom").run().code(), 0);
+
+    assert!(lfp(&["adopt", "../minicom"]).said("without a directory"));
+    assert!(lfp(&["adopt", "nosuchprogram"]).said("no such program"));
+    let end = lfp(&["adopt", "minicom"]);
+    assert_eq!(end.code(), 0, "{end}");
+    assert_eq!(lfp(&["adopt", "minicom"]).code(), 0, "once more");
+    let bench = || Bench::new(&sandbox, &Program { user: User::Alice, ..programs::MINICOM }, PORT);
+    let (came, troupe) = bench().attempt();
+    assert!(matches!(came, Came::Has) && lock() == 1, "{came:?}");
+    drop(troupe);
+    let (came, troupe) = bench().attempt();
+    assert!(matches!(came, Came::Has), "a second time: {came:?}");
+    drop(troupe);
+
+    assert_eq!(lfp(&["adopt", "--undo", "minicom"]).code(), 0);
+    assert!(sandbox.read("/usr/local/bin/minicom").is_none());
+}
