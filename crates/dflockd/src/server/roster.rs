@@ -18,7 +18,8 @@ const VIEWS_PER_STEP: usize = 16;
 /// What somebody wants to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Only keys with these bytes in their name; empty for all.
+    /// Only keys with these bytes in their name, small letters or capitals (of ASCII); empty for
+    /// all.
     pub part: Vec<u8>,
     /// At most so many keys.
     pub keys: usize,
@@ -87,7 +88,7 @@ impl Search {
     #[must_use]
     pub fn new(wanted: &Wanted) -> Self {
         Self {
-            finder: Finder::new(&wanted.part).into_owned(),
+            finder: Finder::new(&wanted.part.to_ascii_lowercase()).into_owned(),
             most_keys: wanted.keys,
             most_parties: wanted.parties,
             stage: Stage::Looking(0, Picked::default()),
@@ -102,6 +103,19 @@ impl Search {
     }
 }
 
+/// Without an allocation for most keys: every key in use is asked.
+fn has_in_it(finder: &Finder<'_>, name: &[u8]) -> bool {
+    let mut small = [0; 64];
+    match small.get_mut(..name.len()) {
+        Some(small) => {
+            small.copy_from_slice(name);
+            small.make_ascii_lowercase();
+            finder.find(small).is_some()
+        }
+        None => finder.find(&name.to_ascii_lowercase()).is_some(),
+    }
+}
+
 impl Handle {
     /// One small step of a search.
     pub fn search(&self, search: &mut Search) -> Progress {
@@ -109,7 +123,7 @@ impl Handle {
         match stage {
             Stage::Looking(cursor, picked) => {
                 let note = |place, line: &KeyLine<'_>| {
-                    if !line.is_idle() && finder.find(line.name).is_some() {
+                    if !line.is_idle() && has_in_it(finder, line.name) {
                         roster.matching += 1;
                         picked.note(*most_keys, place, line.waiters);
                     }
@@ -128,7 +142,7 @@ impl Handle {
                 for place in places.by_ref().take(VIEWS_PER_STEP) {
                     let view = self.view(place, *most_parties);
                     // Another key may have come to this place meanwhile.
-                    let is_wanted = |name: &[u8]| finder.find(name).is_some();
+                    let is_wanted = |name: &[u8]| has_in_it(finder, name);
                     roster.keys.extend(view.filter(|(view, _)| is_wanted(&view.name)));
                 }
                 if places.as_slice().is_empty() { Progress::Done } else { Progress::More }
@@ -215,14 +229,15 @@ mod tests {
 
     #[test]
     fn a_part_of_the_name_chooses() {
-        let server = server_with(["build-1", "deploy", "build-2"].map(str::to_owned).into_iter());
+        let server = server_with(["build-1", "dEploY", "build-2"].map(str::to_owned).into_iter());
         let names = |part| {
             let (roster, _) = roster(&server, &wanted(part, 10));
             assert_eq!(roster.matching, roster.keys.len());
             roster.keys.into_iter().map(|(view, _)| view.name).collect::<Vec<_>>()
         };
         assert_eq!(names("build"), [b"build-2", b"build-1"]);
-        assert_eq!(names("eplo"), [b"deploy"]);
+        assert_eq!(names("eplo"), [b"dEploY"]);
+        assert_eq!(names("ePLo"), [b"dEploY"]);
         assert!(names("nobody").is_empty());
         let (none, _) = roster(&server, &wanted("build", 0));
         assert_eq!((none.matching, none.keys.len()), (2, 0));

@@ -163,9 +163,13 @@ fn hostile_keys_are_text() {
         (count("tbody img"), count("tbody script"), count("script")),
         (json!(0), json!(0), json!(1))
     );
-    assert_eq!(browser.run("return document.title"), "dflockd");
+    let title = json!(format!("{} \u{2013} dflockd", site.http));
+    assert_eq!(browser.run("return document.title"), title);
     // In the field, in the address, and back.
     browser.type_into("#part", "<img/src=x");
+    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    assert_eq!(rows(&browser)[0][0], keys[0]);
+    browser.open(browser.run("return location.href").as_str().unwrap());
     browser.until("return document.querySelectorAll('tbody').length", &json!(1));
     assert_eq!(rows(&browser)[0][0], keys[0]);
     assert_eq!(browser.console(), Vec::<String>::new());
@@ -198,7 +202,8 @@ fn the_policy_is_kept_by_the_browser() {
         "const link = document.createElement('a'); link.href = 'javascript:document.title = 1';
          document.body.append(link); link.click();",
     );
-    assert_eq!(browser.run("return document.title"), "dflockd");
+    let title = json!(format!("{} \u{2013} dflockd", site.http));
+    assert_eq!(browser.run("return document.title"), title);
     let console = browser.console();
     assert!(
         !console.is_empty()
@@ -291,15 +296,15 @@ fn the_page_finds_a_server_that_came_back() {
 fn it_can_be_heard_and_used_without_a_mouse() {
     let site = Site::start(&[]);
     let mut holder = site.daemon.talk();
-    holder.take("deploy", "0 600");
-    let _waiter = waiter(&site, "deploy", 1);
+    // As wide as keys come, without a place to break it.
+    let wide = "w".repeat(256);
+    holder.take(&wide, "0 600");
+    let _waiter = waiter(&site, &wide, 1);
     let browser = Browser::start();
     browser.open(&site.url("/"));
     browser.until("return document.querySelectorAll('tbody').length", &json!(1));
-    for width in [1280, 360] {
-        let metrics =
-            json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500});
-        browser.devtools("Emulation.setDeviceMetricsOverride", &metrics);
+    for width in [1280, 390, 320] {
+        resize(&browser, width);
         let tree = browser.devtools("Accessibility.getFullAXTree", &json!({}));
         let nodes = tree["nodes"].as_array().unwrap();
         let names = |role: &str| -> Vec<String> {
@@ -311,12 +316,17 @@ fn it_can_be_heard_and_used_without_a_mouse() {
         assert_eq!(names("table"), ["Who holds what and who waits"], "{width}");
         let heads = ["Key", "Holder", "Held for", "Lease left", "Waiting, the next one first"];
         assert_eq!(names("columnheader"), heads, "{width}");
-        assert_eq!(names("rowheader"), ["deploy"], "{width}");
+        assert_eq!(names("rowheader"), [wide.as_str()], "{width}");
         assert_eq!(
             (names("searchbox"), names("button")),
             (vec!["Keys with".to_owned()], vec!["Pause".to_owned()])
         );
         assert_eq!((names("status").len(), names("heading")), (1, vec!["dflockd".to_owned()]));
+        assert_eq!(names("combobox"), ["Order"]);
+        // The mark beside the state is round.
+        let dot = "const dot = getComputedStyle(document.getElementById('state'), '::before');
+                   return [dot.width, dot.height]";
+        assert_eq!(browser.run(dot), json!(["12px", "12px"]), "{width}");
         // Nothing is wider than the window.
         let overflow = browser.run("return document.documentElement.scrollWidth - innerWidth");
         assert!(overflow.as_i64().unwrap() <= 0, "{width}: {overflow}");
@@ -336,6 +346,67 @@ fn it_can_be_heard_and_used_without_a_mouse() {
     assert_eq!(browser.console(), Vec::<String>::new());
 }
 
+fn resize(browser: &Browser, width: u32) {
+    let metrics =
+        json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500});
+    browser.devtools("Emulation.setDeviceMetricsOverride", &metrics);
+}
+
+/// Who looks for something in a page at rest sees a new picture, at rest again.
+#[test]
+fn a_search_does_not_end_the_pause() {
+    let site = Site::start(&[]);
+    let _holder = site.hold(["Deploy", "build"].map(str::to_owned).into_iter());
+    let browser = Browser::start();
+    browser.open(&site.url("/?key=DEP&order=key"));
+    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    assert_eq!(rows(&browser)[0][0], "Deploy");
+    let fields = "return ['part', 'order'].map(id => document.getElementById(id).value)";
+    assert_eq!(browser.run(fields), json!(["DEP", "key"]));
+    browser.run("document.getElementById('pause').click()");
+    browser.until(STATE, &json!("paused"));
+    let select = "const part = document.getElementById('part'); part.value = 'BUI';
+                  part.dispatchEvent(new Event('input'))";
+    browser.run(select);
+    browser.until("return document.querySelector('tbody bdi').innerText", &json!("build"));
+    assert_eq!(browser.run(STATE), "paused");
+    assert_eq!(browser.run("return location.search"), "?key=BUI&order=key");
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// A server that stands still gives no error. The page says so long before it gives up.
+#[test]
+fn old_news_is_not_live() {
+    let site = Site::start(&[]);
+    let _holder = site.hold(std::iter::once("deploy".to_owned()));
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    site.daemon.signal(Signal::SIGSTOP);
+    browser.until(STATE, &json!("late"));
+    assert!(shown(&browser, "state").starts_with("No answer for "));
+    assert_eq!(browser.run("return 'stale' in document.getElementById('board').dataset"), true);
+    site.daemon.signal(Signal::SIGCONT);
+    browser.until(STATE, &json!("live"));
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// A lease is short by its own length: one of four seconds is not, as long as it is renewed.
+#[test]
+fn a_short_lease_is_one_that_is_nearly_over() {
+    let site = Site::start(&[]);
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until(STATE, &json!("live"));
+    let mut holder = site.daemon.talk();
+    holder.take("brief", "0 12");
+    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    let left = "parseFloat(document.querySelector('td:nth-of-type(3)').innerText)";
+    browser.until(&format!("return {left} < 5"), &json!(true));
+    assert_eq!(browser.run("return document.querySelectorAll('.short').length"), 0);
+    browser.until("return document.querySelectorAll('.short').length", &json!(1));
+}
+
 /// Text and its background differ enough for weak eyes (WCAG 2.1, 1.4.3), by day and by night.
 #[test]
 fn contrast_is_enough_by_day_and_by_night() {
@@ -345,9 +416,8 @@ fn contrast_is_enough_by_day_and_by_night() {
     browser.until(STATE, &json!("live"));
     let mut holder = site.daemon.talk();
     assert!(holder.ask("sl", "pool", "0 3").starts_with("ok "));
-    // Short enough for the page to point it out.
-    holder.take("short", "0 4");
-    let _waiter = waiter(&site, "short", 1);
+    holder.take("nightly-report/of-all-branches", "0 600");
+    let _waiters = [1, 2, 3].map(|place| waiter(&site, "nightly-report/of-all-branches", place));
     browser.until("return document.querySelectorAll('tbody').length", &json!(2));
     let script = "
         const luminance = ([r, g, b]) => [r, g, b]
@@ -361,6 +431,7 @@ fn contrast_is_enough_by_day_and_by_night() {
             }
             return [255, 255, 255];
         };
+        document.querySelector('tbody td:nth-of-type(3)').classList.add('short');
         const seen = [...document.querySelectorAll('h1, p, dt, dd, th, td, li, label, button, bdi, th span')]
             .filter(element => element.checkVisibility() && element.innerText.trim());
         return seen.map(element => {
@@ -378,8 +449,17 @@ fn contrast_is_enough_by_day_and_by_night() {
             assert!(line[0].as_f64().unwrap() >= 4.5, "{scheme}: {line}");
         }
         backs.push(browser.run("return getComputedStyle(document.body).backgroundColor"));
-        // A picture of a blank window is much smaller.
-        assert!(browser.picture().len() > 20_000);
+        for width in [1280, 390, 320] {
+            resize(&browser, width);
+            // A picture of a blank window is much smaller.
+            let picture = browser.picture();
+            assert!(picture.len() > 8_000, "{}", picture.len());
+            if let Some(directory) = std::env::var_os("PAGE_PICTURES") {
+                let name = format!("{scheme}-{width}.png.base64");
+                std::fs::write(std::path::Path::new(&directory).join(name), picture).unwrap();
+            }
+        }
+        resize(&browser, 1280);
     }
     assert_ne!(backs[0], backs[1]);
     assert!(backs.iter().all(Value::is_string));

@@ -3,6 +3,12 @@
 "use strict";
 
 const EVERY_MS = 1000;
+// Old news is not "Live".
+const LATE_MS = 3000;
+const HISTORY_MS = 300000;
+const SHORTEST_HISTORY_MS = 30000;
+// A lease is short when so much of its length is left.
+const SHORT = 0.2;
 const SLOWEST_MS = 10000;
 const PATIENCE_MS = 10000;
 const TYPING_MS = 250;
@@ -18,6 +24,12 @@ let failures = 0;
 let paused = false;
 let timer = 0;
 let asking = null;
+let newsAt = 0;
+let adminSecret = "";
+let administers = false;
+let waiting = [];
+// The greatest rest seen of each lease: as good as its length once it was renewed.
+let lengths = new Map();
 
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -64,16 +76,30 @@ function visible(key) {
   return key.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, escape);
 }
 
-function party({ connection, address, connected }) {
-  const name = `#${connection}`;
-  if (connected === false) return `${name} (gone)`;
-  return address === null ? name : `${name} ${address}`;
+function party({ connection, address, connected, name }) {
+  const number = `#${connection}`;
+  const where = connected === false ? `${number} (gone)` : address === null ? number : `${number} ${address}`;
+  return name ? [make("bdi", { class: "name" }, visible(name)), ` ${where}`] : [where];
 }
 
-function holderCells(holder) {
-  const short = holder.lease_left_s < 5 ? "number short" : "number";
+function lengthOf(key, holder, seen) {
+  const label = `${holder.connection} ${key}`;
+  const length = Math.max(holder.lease_left_s, lengths.get(label) ?? 0);
+  seen.set(label, length);
+  return length;
+}
+
+function deeds(key, { connection, connected }) {
+  if (!administers) return [];
+  const button = (deed, text) => make("button", { type: "button", class: "small", "data-deed": deed, "data-connection": connection, "data-key": key, "aria-label": `${text} #${connection}` }, text);
+  const release = button("release", "Release");
+  return [make("span", { class: "deeds" }, ...(connected === false ? [release] : [release, button("kick", "Kick")]))];
+}
+
+function holderCells(key, holder, seen) {
+  const short = holder.lease_left_s < SHORT * lengthOf(key, holder, seen) ? "number short" : "number";
   return [
-    make("td", { role: "cell", class: "party", "data-label": "Holder" }, party(holder)),
+    make("td", { role: "cell", class: "party", "data-label": "Holder" }, ...party(holder), ...deeds(key, holder)),
     make("td", { role: "cell", class: "number", "data-label": "Held for" }, span(holder.held_s)),
     make("td", { role: "cell", class: short, "data-label": "Lease left" }, span(holder.lease_left_s)),
   ];
@@ -89,7 +115,7 @@ function keyCell(entry, rows) {
 function queueCell(entry, rows, most) {
   const attributes = { role: "cell", class: "queue", rowspan: rows };
   if (entry.waiters === 0) return make("td", attributes);
-  const line = (waiter) => make("li", {}, `${party(waiter)}, ${span(waiter.waiting_s)}`);
+  const line = (waiter) => make("li", {}, ...party(waiter), `, ${span(waiter.waiting_s)}`);
   const lines = entry.queue.slice(0, most).map(line);
   const list = make("ol", {}, ...lines);
   const more = entry.waiters - lines.length;
@@ -97,8 +123,8 @@ function queueCell(entry, rows, most) {
   return make("td", { ...attributes, "data-label": `Waiting (${count(entry.waiters)})` }, list);
 }
 
-function body(entry, most) {
-  const lines = entry.holders.slice(0, most).map(holderCells);
+function body(entry, most, seen) {
+  const lines = entry.holders.slice(0, most).map((holder) => holderCells(entry.key, holder, seen));
   const more = entry.held - lines.length;
   const note = (text) => make("td", { role: "cell", class: "soft", colspan: 3 }, text);
   if (entry.held === 0) lines.push([note("nobody")]);
@@ -113,6 +139,29 @@ function extent({ shown, matching }) {
   const keys = `${count(matching)} ${matching === 1 ? "key" : "keys"}`;
   if (shown === matching) return id("part").value ? keys : "";
   return `${count(shown)} of ${keys}, those with the longest queues first`;
+}
+
+const ORDERS = {
+  waiting: (a, b) => b.waiters - a.waiters,
+  held: (a, b) => longest(b) - longest(a),
+  left: (a, b) => least(a) - least(b),
+  key: (a, b) => (a.key < b.key ? -1 : 1),
+};
+const longest = (entry) => Math.max(-1, ...entry.holders.map((holder) => holder.held_s));
+const least = (entry) => Math.min(Infinity, ...entry.holders.map((holder) => holder.lease_left_s));
+
+// The last five minutes, as far as this page has been looking.
+function remember(waiters) {
+  const now = Date.now();
+  waiting = [...waiting.filter(([at]) => now - at < HISTORY_MS), [now, waiters]];
+  const most = Math.max(1, ...waiting.map(([, number]) => number));
+  const width = Math.max(SHORTEST_HISTORY_MS, now - waiting[0][0]);
+  const point = ([at, number]) => `${(150 * (1 - (now - at) / width)).toFixed(1)},${(23 - (22 * number) / most).toFixed(1)}`;
+  const line = id("history").firstElementChild;
+  line.setAttribute("points", waiting.map(point).join(" "));
+  const lowest = Math.min(...waiting.map(([, number]) => number));
+  const highest = Math.max(...waiting.map(([, number]) => number));
+  id("history").setAttribute("aria-label", `in the last five minutes between ${count(lowest)} and ${count(highest)}`);
 }
 
 function put(name, text) {
@@ -134,7 +183,11 @@ function show(news) {
   put("extent", extent(news));
   put("empty", news.keys_in_use === 0 ? "Nobody holds anything." : "No key in use has this in its name.");
   const most = news.keys.length <= FEW_KEYS ? Infinity : PARTIES;
-  const bodies = news.keys.map((entry) => body(entry, most));
+  const seen = new Map();
+  administers = news.admin === true && adminSecret !== "";
+  const bodies = news.keys.sort(ORDERS[id("order").value]).map((entry) => body(entry, most, seen));
+  lengths = seen;
+  remember(news.waiters);
   const fresh = make("table", {}, table.tHead.cloneNode(true), ...bodies);
   // White space of the markup would shift the places.
   for (const node of [...table.childNodes]) if (node.nodeType === Node.TEXT_NODE) node.remove();
@@ -143,9 +196,26 @@ function show(news) {
   id("empty").hidden = news.keys.length > 0;
   board.hidden = false;
   id("pause").hidden = false;
+  id("unlock").hidden = news.admin !== true;
+  put("unlock", administers ? "Administer no more" : "Administer");
   delete board.dataset.stale;
-  if (news.draining) say("draining", "Draining: nobody gets anything new, the server ends when the last client has left");
+  newsAt = Date.now();
+  if (paused) sayPaused();
+  else if (news.draining) say("draining", "Draining: nobody gets anything new, the server ends when the last client has left");
   else say("live", "Live");
+}
+
+// The clock says of what moment this is, for nobody asks any more.
+function sayPaused() {
+  say("paused", `Paused, as of ${new Date(newsAt).toLocaleTimeString()}`);
+}
+
+// A server that stands still gives no error, only no answer.
+function watch() {
+  const age = Date.now() - newsAt;
+  if (paused || board.hidden || document.hidden || age < LATE_MS || !asking || failures > 0) return;
+  board.dataset.stale = "";
+  say("late", `No answer for ${span(Math.floor(age / 1000)).replace(".0", "")}. What you see is old.`);
 }
 
 function lost() {
@@ -186,6 +256,7 @@ async function look() {
     login.hidden = true;
     failures = 0;
     show(news);
+    asking = null;
   } catch {
     // Somebody else asks by now, or nobody shall.
     if (asking !== mine) return;
@@ -213,18 +284,85 @@ login.addEventListener("submit", (event) => {
 
 id("search").addEventListener("submit", (event) => event.preventDefault());
 
-id("part").addEventListener("input", () => {
-  clearTimeout(timer);
-  timer = setTimeout(look, TYPING_MS);
-});
+// What is looked for is in the address, to be kept and passed on.
+function note() {
+  const address = new URL(location.href);
+  for (const [name, field, usual] of [["key", "part", ""], ["order", "order", "waiting"]]) {
+    if (id(field).value === usual) address.searchParams.delete(name);
+    else address.searchParams.set(name, id(field).value);
+  }
+  history.replaceState(null, "", address);
+}
+
+for (const field of ["part", "order"])
+  id(field).addEventListener("input", () => {
+    note();
+    clearTimeout(timer);
+    timer = setTimeout(look, field === "part" ? TYPING_MS : 0);
+  });
 
 id("pause").addEventListener("click", () => {
   paused = !paused;
-  id("pause").setAttribute("aria-pressed", String(paused));
   put("pause", paused ? "Go on" : "Pause");
   if (!paused) return look();
   rest();
-  say("paused", "Paused");
+  sayPaused();
+});
+
+// An administrator's deed is asked for once more, with what it means.
+const QUESTIONS = {
+  unlock: () => ["Administer this server", "The secret stays in this page and is forgotten with it."],
+  release: ({ connection, key }) => [`Take ${visible(key)} from #${connection}?`, "The next in line gets it at once. Who held it learns of it only when it renews, and may be at work until then."],
+  kick: ({ connection }) => [`Hang up on connection #${connection}?`, "What it holds comes free unless the server keeps the holds of those who are gone. A client that comes back and renews keeps its locks."],
+};
+let deed = null;
+
+function question(wanted) {
+  deed = wanted;
+  const [title, consequence] = QUESTIONS[wanted.deed](wanted);
+  put("question", title);
+  put("consequence", consequence);
+  put("failed", "");
+  put("confirm", { unlock: "Go on", release: "Release", kick: "Hang up" }[wanted.deed]);
+  id("key-field").hidden = wanted.deed !== "unlock";
+  id("admin-secret").value = "";
+  id("admin").showModal();
+}
+
+async function perform({ deed, connection, key }) {
+  const path = deed === "kick" ? `v1/connections/${connection}/kick` : `v1/locks/${encodeURIComponent(key)}/force-release?connection=${connection}`;
+  const headers = { Authorization: `Bearer ${bytes(adminSecret)}` };
+  const response = await fetch(path, { method: "POST", headers, cache: "no-store" });
+  if (response.status === 401) adminSecret = "";
+  if (response.ok) return "";
+  return { 401: "The server refuses this secret.", 404: "It is gone already." }[response.status] ?? `The server answers ${response.status}.`;
+}
+
+id("unlock").addEventListener("click", () => {
+  if (adminSecret === "") return question({ deed: "unlock" });
+  adminSecret = "";
+  look();
+});
+
+table.addEventListener("click", ({ target }) => {
+  const button = target.closest("button[data-deed]");
+  if (button) question({ ...button.dataset });
+});
+
+id("leave").addEventListener("click", () => id("admin").close());
+
+id("deed").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (deed.deed === "unlock") {
+    adminSecret = id("admin-secret").value.trim();
+    id("admin-secret").value = "";
+  } else {
+    const why = await perform(deed).catch(() => "The server does not answer.");
+    put("failed", why);
+    if (why) return;
+  }
+  id("admin").close();
+  look();
 });
 
 // Nobody looks: do not ask.
@@ -233,6 +371,12 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) rest();
   else look();
 });
+
+document.title = `${location.host} – dflockd`;
+const asked = new URLSearchParams(location.search);
+id("part").value = asked.get("key") ?? "";
+if (Object.hasOwn(ORDERS, asked.get("order") ?? "")) id("order").value = asked.get("order");
+setInterval(watch, EVERY_MS);
 
 if (document.documentElement.dataset.auth === "needed") askForSecret("");
 else look();
