@@ -49,6 +49,10 @@ impl Semaphore {
     /// # Errors
     /// [`Error::System`]; a temporary file that cannot be removed is passed over.
     pub fn clean(&self) -> Result<Swept, Error> {
+        self.inner.located(self.sweep())
+    }
+
+    fn sweep(&self) -> Result<Swept, Error> {
         let inner = &self.inner;
         let mut swept = Swept::default();
         for name in &inner.names {

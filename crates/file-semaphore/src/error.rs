@@ -1,8 +1,8 @@
 //! What can go wrong with a semaphore, as a closed list.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, io};
 
 use crate::path::PathProblem;
 use crate::record::{LockInfo, ParseError};
@@ -13,20 +13,29 @@ use crate::record::{LockInfo, ParseError};
 pub enum Error {
     /// Somebody holds it. `holder` is `None` when the file does not say who.
     AlreadyLocked {
+        /// Which semaphore.
+        path: PathBuf,
         /// Who, since when, what for.
         holder: Option<Box<LockInfo>>,
     },
     /// Nobody let it go within the time allowed.
     Timeout {
+        /// Which semaphore.
+        path: PathBuf,
         /// How long was waited.
         waited: Duration,
         /// Who held it last.
         holder: Option<Box<LockInfo>>,
     },
     /// It is not held.
-    NotLocked,
+    NotLocked {
+        /// Which semaphore.
+        path: PathBuf,
+    },
     /// It is held by another process than the one that wants to release it.
     NotHolder {
+        /// Which semaphore.
+        path: PathBuf,
         /// Who holds it; `None` when the file does not say.
         holder: Option<Box<LockInfo>>,
     },
@@ -60,41 +69,134 @@ pub enum Error {
         /// Its number.
         signal: i32,
     },
+    /// The wait was ended by [`Cancel`](crate::Cancel).
+    Cancelled,
     /// The system refused something that concerns no lock file: a process, a signal, a pipe.
     Process {
         /// The system's reason.
         message: &'static str,
     },
     /// The system refused.
-    System(pidlockfile::Error),
+    System {
+        /// The lock file, or its directory.
+        path: PathBuf,
+        /// What was being done, and the system's reason.
+        error: pidlockfile::Error,
+    },
 }
 
+impl Error {
+    /// The semaphore or file that it is about, where it is about one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::AlreadyLocked { path, .. }
+            | Self::Timeout { path, .. }
+            | Self::NotLocked { path }
+            | Self::NotHolder { path, .. }
+            | Self::InvalidPath { path, .. }
+            | Self::Parse { path, .. }
+            | Self::Obstacle { path }
+            | Self::System { path, .. } => Some(path),
+            Self::NoHolder { .. }
+            | Self::Interrupted { .. }
+            | Self::Cancelled
+            | Self::Process { .. } => None,
+        }
+    }
+
+    /// What happened to a file of a directory: says which one, whole.
+    pub(crate) fn within(self, directory: &Path) -> Self {
+        let Self::System { path, error } = self else { return self };
+        Self::System { path: directory.join(path), error }
+    }
+
+    /// The same without the path, for who has said it already.
+    #[cfg(feature = "cli")]
+    pub(crate) fn reason(&self) -> impl fmt::Display + '_ {
+        Reason(self)
+    }
+
+    /// As the standard library sorts errors.
+    #[must_use]
+    pub fn io_kind(&self) -> io::ErrorKind {
+        match self {
+            Self::AlreadyLocked { .. } => io::ErrorKind::WouldBlock,
+            Self::Timeout { .. } => io::ErrorKind::TimedOut,
+            Self::NotLocked { .. } | Self::NoHolder { .. } => io::ErrorKind::NotFound,
+            Self::NotHolder { .. } => io::ErrorKind::PermissionDenied,
+            Self::InvalidPath { problem: PathProblem::NoDirectory, .. } => io::ErrorKind::NotFound,
+            Self::InvalidPath { problem: PathProblem::ForeignLink, .. } => {
+                io::ErrorKind::PermissionDenied
+            }
+            Self::InvalidPath { .. } => io::ErrorKind::InvalidInput,
+            Self::Parse { .. } => io::ErrorKind::InvalidData,
+            Self::Obstacle { .. } => io::ErrorKind::AlreadyExists,
+            Self::Interrupted { .. } | Self::Cancelled => io::ErrorKind::Interrupted,
+            Self::Process { .. } => io::ErrorKind::Other,
+            Self::System { error, .. } => error.kind(),
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.io_kind(), error)
+    }
+}
+
+/// "held by process 12: /run/lock/a".
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AlreadyLocked { holder } => write!(f, "held by {}", Who(holder)),
-            Self::Timeout { waited, holder } => {
+            Self::AlreadyLocked { path, .. }
+            | Self::Timeout { path, .. }
+            | Self::NotLocked { path }
+            | Self::NotHolder { path, .. }
+            | Self::System { path, .. } => {
+                write!(f, "{}: \"{}\"", Reason(self), path.to_string_lossy().escape_debug())
+            }
+            Self::InvalidPath { .. }
+            | Self::Parse { .. }
+            | Self::Obstacle { .. }
+            | Self::NoHolder { .. }
+            | Self::Interrupted { .. }
+            | Self::Cancelled
+            | Self::Process { .. } => Reason(self).fmt(f),
+        }
+    }
+}
+
+/// An error without the path of the semaphore.
+struct Reason<'a>(&'a Error);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Error::AlreadyLocked { holder, .. } => write!(f, "held by {}", Who(holder)),
+            Error::Timeout { waited, holder, .. } => {
                 let seconds = waited.as_secs_f64();
                 write!(f, "timed out after {seconds:.3} s, held by {}", Who(holder))
             }
-            Self::NotLocked => f.write_str("not held"),
-            Self::NotHolder { holder } => write!(f, "not held by you but by {}", Who(holder)),
-            Self::InvalidPath { path, problem } => {
+            Error::NotLocked { .. } => f.write_str("not held"),
+            Error::NotHolder { holder, .. } => write!(f, "not held by you but by {}", Who(holder)),
+            Error::InvalidPath { path, problem } => {
                 write!(f, "{problem}: \"{}\"", path.to_string_lossy().escape_debug())
             }
-            Self::Parse { path, problem } => {
+            Error::Parse { path, problem } => {
                 write!(f, "{problem}: \"{}\"", path.to_string_lossy().escape_debug())
             }
-            Self::Obstacle { path } => {
+            Error::Obstacle { path } => {
                 write!(f, "not a regular file: \"{}\"", path.to_string_lossy().escape_debug())
             }
-            Self::NoHolder { pid: 0 } => {
+            Error::NoHolder { pid: 0 } => {
                 f.write_str("the calling process is outside this pid namespace: use --pid")
             }
-            Self::NoHolder { pid } => write!(f, "there is no process {pid}"),
-            Self::Interrupted { signal } => write!(f, "interrupted by signal {signal}"),
-            Self::Process { message } => f.write_str(message),
-            Self::System(error) => error.fmt(f),
+            Error::NoHolder { pid } => write!(f, "there is no process {pid}"),
+            Error::Interrupted { signal } => write!(f, "interrupted by signal {signal}"),
+            Error::Cancelled => f.write_str("the wait was cancelled"),
+            Error::Process { message } => f.write_str(message),
+            Error::System { error, .. } => error.fmt(f),
         }
     }
 }
@@ -104,14 +206,15 @@ impl std::error::Error for Error {
         match self {
             Self::InvalidPath { problem, .. } => Some(problem),
             Self::Parse { problem, .. } => Some(problem),
-            Self::System(error) => Some(error),
+            Self::System { error, .. } => Some(error),
             Self::AlreadyLocked { .. }
             | Self::Timeout { .. }
-            | Self::NotLocked
+            | Self::NotLocked { .. }
             | Self::NotHolder { .. }
             | Self::Obstacle { .. }
             | Self::NoHolder { .. }
             | Self::Process { .. }
+            | Self::Cancelled
             | Self::Interrupted { .. } => None,
         }
     }
@@ -119,7 +222,7 @@ impl std::error::Error for Error {
 
 impl From<pidlockfile::Error> for Error {
     fn from(error: pidlockfile::Error) -> Self {
-        Self::System(error)
+        Self::System { path: PathBuf::from(&error.name), error }
     }
 }
 

@@ -2,6 +2,7 @@
 //! that took it: a forked child that drops its copy releases nothing.
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -27,6 +28,8 @@ pub struct Guard {
     published: Option<Published>,
     info: LockInfo,
     taker: Pid,
+    /// The semaphore that is shared, if this is a reader's.
+    shared: Option<Semaphore>,
 }
 
 impl Guard {
@@ -36,7 +39,14 @@ impl Guard {
         published: Published,
         info: LockInfo,
     ) -> Self {
-        Self { inner, slot, published: Some(published), info, taker: Pid::this() }
+        Self { inner, slot, published: Some(published), info, taker: Pid::this(), shared: None }
+    }
+
+    /// Makes it a reader's.
+    pub(crate) fn sharing(self, semaphore: Semaphore) -> Self {
+        let mut guard = self;
+        guard.shared = Some(semaphore);
+        guard
     }
 
     /// What the lock file says.
@@ -75,7 +85,7 @@ impl Guard {
         let Some((published, name)) = self.published.as_ref().zip(self.name()) else {
             return Ok(false);
         };
-        self.inner.leads_to(name, published.identity)
+        self.inner.located(self.inner.leads_to(name, published.identity))
     }
 
     /// Renews the lock: by `StaleRule::Age` it is as young as if it were taken now.
@@ -85,13 +95,20 @@ impl Guard {
     /// [`Error::System`].
     pub fn renew(&self) -> Result<(), Error> {
         let Some((published, name)) = self.published.as_ref().zip(self.name()) else {
-            return Err(Error::NotLocked);
+            return Err(Error::NotLocked { path: self.path() });
         };
         touch(&published.file)?;
-        if self.inner.leads_to(name, published.identity)? {
+        if self.inner.located(self.inner.leads_to(name, published.identity))? {
             return Ok(());
         }
         Err(self.inner.lost(name))
+    }
+
+    /// Where the lock file is.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        let inner = &self.inner;
+        inner.path_of(self.name().unwrap_or(&inner.place.name))
     }
 
     fn name(&self) -> Option<&Name> {
@@ -111,7 +128,11 @@ impl Guard {
     fn let_go(&mut self) -> Result<(), Error> {
         let Some(published) = self.published.take() else { return Ok(()) };
         let Some(name) = self.inner.names.get(self.slot) else { return Ok(()) };
-        self.inner.withdraw(name, published)
+        let released = self.inner.located(self.inner.withdraw(name, published));
+        if let Some(semaphore) = &self.shared {
+            semaphore.remove_if_empty();
+        }
+        released
     }
 }
 
@@ -142,10 +163,10 @@ impl Semaphore {
     /// does not say whose it is ([`Releaser::Anyone`] removes it all the same);
     /// [`Error::Obstacle`]; [`Error::System`].
     pub fn release_for(&self, releaser: Releaser<'_>) -> Result<(), Error> {
-        let mut worst = Error::NotLocked;
+        let mut worst = Error::NotLocked { path: self.path() };
         for name in &self.inner.names {
-            match self.release_slot(name, releaser) {
-                Err(Error::NotLocked) => {}
+            match self.inner.located(self.release_slot(name, releaser)) {
+                Err(Error::NotLocked { .. }) => {}
                 Err(error @ (Error::NotHolder { .. } | Error::Parse { .. })) => worst = error,
                 other => return other,
             }
@@ -160,10 +181,10 @@ impl Semaphore {
     /// # Errors
     /// As [`release_for`](Self::release_for).
     pub fn renew_for(&self, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
-        let mut worst = Error::NotLocked;
+        let mut worst = Error::NotLocked { path: self.path() };
         for name in &self.inner.names {
-            match self.renew_slot(name, releaser) {
-                Err(Error::NotLocked) => {}
+            match self.inner.located(self.renew_slot(name, releaser)) {
+                Err(Error::NotLocked { .. }) => {}
                 Err(error @ (Error::NotHolder { .. } | Error::Parse { .. })) => worst = error,
                 other => return other,
             }
@@ -174,9 +195,9 @@ impl Semaphore {
     fn renew_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
         let inner = &self.inner;
         let judged = match inner.directory.read(name, LONGEST_FILE + 1)? {
-            Found::Nothing => return Err(Error::NotLocked),
+            Found::Nothing => return Err(Error::NotLocked { path: self.path() }),
             Found::Obstacle(pidlockfile::Obstacle::Unreadable) => {
-                return Err(Error::NotHolder { holder: None });
+                return Err(Error::NotHolder { path: self.path(), holder: None });
             }
             Found::Obstacle(_) => return Err(self.obstacle()),
             Found::File(judged) => judged,
@@ -196,9 +217,9 @@ impl Semaphore {
         let inner = &self.inner;
         for _ in 0..TRIES {
             let judged = match inner.directory.read(name, LONGEST_FILE + 1)? {
-                Found::Nothing => return Err(Error::NotLocked),
+                Found::Nothing => return Err(Error::NotLocked { path: self.path() }),
                 Found::Obstacle(pidlockfile::Obstacle::Unreadable) => {
-                    return Err(Error::NotHolder { holder: None });
+                    return Err(Error::NotHolder { path: self.path(), holder: None });
                 }
                 Found::Obstacle(_) => return Err(self.obstacle()),
                 Found::File(judged) => judged,
@@ -229,19 +250,19 @@ impl Inner {
         if info.holder().is_nobody() || info.holder().is_same_process(holder) {
             return Ok(());
         }
-        Err(Error::NotHolder { holder: Some(Box::new(info)) })
+        Err(Error::NotHolder { path: self.path_of(name), holder: Some(Box::new(info)) })
     }
 
     /// A breaker is at a file for milliseconds. One who holds flock(2) on it for longer is not
     /// breaking it, and must not keep its owner from letting go.
     fn release_past_a_flock(&self, name: &Name, releaser: Releaser<'_>) -> Result<(), Error> {
         let Found::File(judged) = self.directory.read(name, LONGEST_FILE + 1)? else {
-            return Err(Error::NotLocked);
+            return Err(Error::NotLocked { path: self.path_of(name) });
         };
         self.check_releaser(name, judged.content(), releaser)?;
         match self.directory.release(name, judged, name.as_str())? {
             Removal::Removed => Ok(()),
-            Removal::Changed => Err(Error::NotLocked),
+            Removal::Changed => Err(Error::NotLocked { path: self.path_of(name) }),
         }
     }
 
@@ -280,9 +301,11 @@ impl Inner {
         match self.directory.read(name, LONGEST_FILE + 1) {
             Ok(Found::File(judged)) => {
                 let holder = LockInfo::parse(judged.content()).ok().map(Box::new);
-                Error::NotHolder { holder }
+                Error::NotHolder { path: self.path_of(name), holder }
             }
-            Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => Error::NotLocked,
+            Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => {
+                Error::NotLocked { path: self.path_of(name) }
+            }
         }
     }
 }

@@ -27,6 +27,8 @@ pub enum PathProblem {
     NoDirectory,
     /// Its parent directory was moved, removed or replaced after it was opened.
     Moved,
+    /// It means the same as another one of those that are to be held together.
+    Twice,
     /// Its symbolic links lead in a circle.
     LinkLoop,
     /// Its last part is a link that somebody else put into a directory open to everybody.
@@ -42,6 +44,7 @@ impl fmt::Display for PathProblem {
             Self::NoName => "the path does not end with a usable file name",
             Self::NoDirectory => "the parent directory does not exist",
             Self::Moved => "the parent directory was moved or replaced",
+            Self::Twice => "the same lock is named twice",
             Self::LinkLoop => "too many symbolic links",
             Self::ForeignLink => "the path is somebody else's link in a directory open to all",
         })

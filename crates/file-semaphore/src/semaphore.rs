@@ -17,6 +17,7 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::{LINE_INTERVAL, LONGEST_FILE, MODE_BITS, MOST_LOOKS, MOST_TURNS_MISSED};
 use crate::path::{self, PathProblem, Place};
 use crate::record::{Holder, LockInfo, Tag};
+use crate::request::Sharing;
 use crate::sys::line::{Line, Ticket};
 use crate::sys::now_seconds;
 use crate::sys::watch::{Alarm, Instance, Watch, Woken};
@@ -38,7 +39,7 @@ use crate::sys::watch::{Alarm, Instance, Watch, Woken};
 ///
 /// let guard = semaphore.try_acquire(Some("deploy v1.2.3"))?;
 /// match semaphore.try_acquire(None) {
-///     Err(Error::AlreadyLocked { holder: Some(info) }) => {
+///     Err(Error::AlreadyLocked { holder: Some(info), .. }) => {
 ///         assert_eq!(info.pid(), u64::from(std::process::id()));
 ///         assert_eq!(info.tag(), Some("deploy v1.2.3"));
 ///     }
@@ -87,7 +88,7 @@ pub(crate) struct Patience<'a> {
 
 impl Patience<'_> {
     /// How much of the time is left; `None` when there is no end.
-    fn left(&self, waited: Duration) -> Option<Duration> {
+    pub(crate) fn left(&self, waited: Duration) -> Option<Duration> {
         self.timeout.map(|timeout| timeout.saturating_sub(waited))
     }
 }
@@ -136,7 +137,7 @@ impl Semaphore {
     /// when a stale lock is somebody else's file in a directory where only its owner may remove
     /// it.
     pub fn try_acquire(&self, tag: Option<&str>) -> Result<Guard, Error> {
-        self.try_acquire_as(tag, &mut || self.inner.own_holder())
+        self.try_acquire_as(tag, &mut || self.inner.own_holder(), Sharing::Alone)
     }
 
     /// Waits until the semaphore can be taken for this process, at most the configured
@@ -149,7 +150,7 @@ impl Semaphore {
     /// [`Error::Timeout`]; otherwise as [`try_acquire`](Self::try_acquire).
     pub fn acquire(&self, tag: Option<&str>) -> Result<Guard, Error> {
         let patience = Patience { timeout: self.inner.config.acquire_timeout, alarm: None };
-        self.acquire_as(tag, &mut || self.inner.own_holder(), &patience)
+        self.acquire_as(tag, &mut || self.inner.own_holder(), &patience, Sharing::Alone)
     }
 
     /// Waits until the semaphore could be taken (free, or stale), without taking it.
@@ -166,18 +167,49 @@ impl Semaphore {
     /// [`Error::System`].
     pub fn status(&self) -> Result<Vec<SlotStatus>, Error> {
         let inner = &self.inner;
-        inner.names.iter().map(|name| inner.slot_status(name)).collect()
+        inner.names.iter().map(|name| inner.located(inner.slot_status(name))).collect()
     }
 
     pub(crate) fn try_acquire_as(
         &self,
         tag: Option<&str>,
         claimant: Claimant<'_>,
+        sharing: Sharing,
+    ) -> Result<Guard, Error> {
+        let guard = self.attempt_alone(tag, claimant)?;
+        if sharing == Sharing::Shared {
+            return self.share(guard, tag, claimant);
+        }
+        match self.reader_in_the_way()? {
+            None => Ok(guard),
+            Some(holder) => {
+                guard.release()?;
+                Err(Error::AlreadyLocked { path: self.path(), holder })
+            }
+        }
+    }
+
+    /// Takes the lock itself, whoever shares it.
+    pub(crate) fn attempt_alone(
+        &self,
+        tag: Option<&str>,
+        claimant: Claimant<'_>,
     ) -> Result<Guard, Error> {
         match self.attempt(tag, claimant)? {
             Attempt::Taken(guard) => Ok(guard),
-            Attempt::Held(holder) => Err(Error::AlreadyLocked { holder }),
+            Attempt::Held(holder) => Err(Error::AlreadyLocked { path: self.path(), holder }),
         }
+    }
+
+    fn share(
+        &self,
+        held: Guard,
+        tag: Option<&str>,
+        claimant: Claimant<'_>,
+    ) -> Result<Guard, Error> {
+        let reader = self.join_readers(tag, claimant)?;
+        held.release()?;
+        Ok(reader)
     }
 
     pub(crate) fn acquire_as(
@@ -185,8 +217,26 @@ impl Semaphore {
         tag: Option<&str>,
         claimant: Claimant<'_>,
         patience: &Patience<'_>,
+        sharing: Sharing,
     ) -> Result<Guard, Error> {
         let begin = Instant::now();
+        let guard = self.acquire_turn(begin, tag, claimant, patience)?;
+        if sharing == Sharing::Shared {
+            return self.share(guard, tag, claimant);
+        }
+        // Should that fail, the guard lets go.
+        self.await_readers(begin, patience)?;
+        Ok(guard)
+    }
+
+    /// Takes the lock itself when its turn has come.
+    fn acquire_turn(
+        &self,
+        begin: Instant,
+        tag: Option<&str>,
+        claimant: Claimant<'_>,
+        patience: &Patience<'_>,
+    ) -> Result<Guard, Error> {
         let line = Line { directory: &self.inner.directory, lock: &self.inner.place.name };
         let once = patience.timeout == Some(Duration::ZERO);
         // Past those who wait already goes only who does not want to wait.
@@ -194,7 +244,11 @@ impl Semaphore {
             match self.attempt(tag, claimant)? {
                 Attempt::Taken(guard) => return Ok(guard),
                 Attempt::Held(holder) if once => {
-                    return Err(Error::Timeout { waited: begin.elapsed(), holder });
+                    return Err(Error::Timeout {
+                        path: self.path(),
+                        waited: begin.elapsed(),
+                        holder,
+                    });
                 }
                 Attempt::Held(_) => {}
             }
@@ -252,7 +306,7 @@ impl Semaphore {
             match seen {
                 Ok(()) if missed >= MOST_TURNS_MISSED => break Ok(()),
                 Err(holder) if patience.left(waited) == Some(Duration::ZERO) => {
-                    break Err(Error::Timeout { waited, holder });
+                    break Err(Error::Timeout { path: self.path(), waited, holder });
                 }
                 // Free, and no time left to find out whether the first takes it.
                 Ok(()) if patience.left(waited) == Some(Duration::ZERO) => break Ok(()),
@@ -264,7 +318,7 @@ impl Semaphore {
     }
 
     pub(crate) fn wait_with(&self, patience: &Patience<'_>) -> Result<(), Error> {
-        self.until(Instant::now(), patience, || self.look())
+        self.until(Instant::now(), patience, || self.look_for_readers())
     }
 
     /// Whether it could be taken, or else by whom it is held.
@@ -284,6 +338,16 @@ impl Semaphore {
         Ok(Err(first))
     }
 
+    /// Whether it could be taken alone.
+    fn look_for_readers(&self) -> Result<Result<(), Option<Box<LockInfo>>>, Error> {
+        let readers = self.readers()?;
+        let living = readers.into_iter().find(|reader| !reader.stale);
+        match living {
+            None => self.look(),
+            Some(reader) => Ok(Err(reader.lock_info().cloned().map(Box::new))),
+        }
+    }
+
     /// Looks, and while somebody holds on, waits and looks again.
     fn until<T>(
         &self,
@@ -301,7 +365,7 @@ impl Semaphore {
             let waited = begin.elapsed();
             let left = patience.left(waited);
             if left == Some(Duration::ZERO) {
-                break Err(Error::Timeout { waited, holder });
+                break Err(Error::Timeout { path: self.path(), waited, holder });
             }
             // What happened before the watch began is found by one more look.
             let Some(watch) = &watch else {
@@ -336,13 +400,13 @@ impl Semaphore {
                 None
             }
         };
-        rung.map_or(Ok(woken), |signal| Err(Error::Interrupted { signal }))
+        rung.map_or(Ok(woken), Err)
     }
 
     fn attempt(&self, tag: Option<&str>, claimant: Claimant<'_>) -> Result<Attempt, Error> {
         let mut first = None;
         for (index, name) in self.inner.names.iter().enumerate() {
-            match self.inner.attempt_slot(name, tag, claimant)? {
+            match self.inner.located(self.inner.attempt_slot(name, tag, claimant))? {
                 Slot::Taken(published, info) => {
                     let guard = Guard::new(Arc::clone(&self.inner), index, published, info);
                     return Ok(Attempt::Taken(guard));
@@ -375,6 +439,16 @@ impl Inner {
         Watch::on(&self.directory, kept.or_else(Instance::new))
     }
 
+    /// Where a slot's lock file is.
+    pub(crate) fn path_of(&self, name: &Name) -> PathBuf {
+        self.place.directory.join(name.as_str())
+    }
+
+    /// Errors of a file in the directory name it whole.
+    pub(crate) fn located<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| error.within(&self.place.directory))
+    }
+
     /// Whether the path still leads to the open directory: who waits in one that was moved away
     /// would wait for a lock that nobody else means.
     fn check_place(&self) -> Result<(), Error> {
@@ -389,7 +463,7 @@ impl Inner {
     }
 
     /// This process as a holder. A fork changes the number, so that is checked every time.
-    fn own_holder(&self) -> Result<Holder, Error> {
+    pub(crate) fn own_holder(&self) -> Result<Holder, Error> {
         let pid = Pid::this();
         let number = crate::sys::number(pid);
         let mut own = guarded(&self.own);

@@ -90,7 +90,7 @@ fn a_second_taker_is_told_who_holds_it() {
     let (_scratch, path) = scratch();
     let guard = open(&path).try_acquire(Some("first")).unwrap();
     match open(&path).try_acquire(None) {
-        Err(Error::AlreadyLocked { holder: Some(info) }) => assert_eq!(&*info, guard.info()),
+        Err(Error::AlreadyLocked { holder: Some(info), .. }) => assert_eq!(&*info, guard.info()),
         other => panic!("{other:?}"),
     }
     drop(guard);
@@ -106,7 +106,7 @@ fn waiting_times_out_and_names_the_holder() {
     let config = quick(Config { acquire_timeout: timeout, ..Config::default() });
     let semaphore = Semaphore::with_config(&path, config).unwrap();
     match semaphore.acquire(None) {
-        Err(Error::Timeout { waited, holder: Some(info) }) => {
+        Err(Error::Timeout { waited, holder: Some(info), .. }) => {
             assert!(waited >= Duration::from_millis(30));
             assert_eq!(info.tag(), Some("first"));
         }
@@ -234,7 +234,7 @@ fn a_file_that_does_not_parse_is_held_by_nobody_knows_whom(#[case] words: &str) 
     let (_scratch, path) = scratch();
     fs::write(&path, words).unwrap();
     let denied = open(&path).try_acquire(None);
-    assert!(matches!(denied, Err(Error::AlreadyLocked { holder: None })));
+    assert!(matches!(denied, Err(Error::AlreadyLocked { holder: None, .. })));
     assert_eq!(fs::read_to_string(&path).unwrap(), words);
     let status = open(&path).status().unwrap();
     assert!(matches!(&status[..], [SlotStatus::Held(HeldStatus { info: Some(Err(_)), .. })]));
@@ -265,13 +265,13 @@ fn a_guard_whose_lock_was_taken_away_removes_nothing_and_says_so() {
     let (_scratch, path) = scratch();
     let guard = open(&path).try_acquire(None).unwrap();
     open(&path).release_for(Releaser::Anyone).unwrap();
-    assert_eq!(guard.release(), Err(Error::NotLocked));
+    assert_eq!(guard.release(), Err(Error::NotLocked { path: path.clone() }));
 
     let guard = open(&path).try_acquire(None).unwrap();
     open(&path).release_for(Releaser::Anyone).unwrap();
     let successor = open(&path).try_acquire(Some("successor")).unwrap();
     match guard.release() {
-        Err(Error::NotHolder { holder: Some(info) }) => assert_eq!(&*info, successor.info()),
+        Err(Error::NotHolder { holder: Some(info), .. }) => assert_eq!(&*info, successor.info()),
         other => panic!("{other:?}"),
     }
     assert!(path.exists());
@@ -283,13 +283,16 @@ fn only_the_recorded_holder_releases() {
     let (_scratch, path) = scratch();
     let us = Holder::of(Pid::this(), &here()).unwrap();
     let semaphore = open(&path);
-    assert_eq!(semaphore.release_for(Releaser::Holder(&us)), Err(Error::NotLocked));
+    assert_eq!(
+        semaphore.release_for(Releaser::Holder(&us)),
+        Err(Error::NotLocked { path: path.clone() })
+    );
 
     semaphore.try_acquire(None).unwrap().keep();
     let younger = Holder { start: us.start.map(|ticks| ticks + 1), ..us.clone() };
     for stranger in [Holder::bare(NOBODY), younger] {
         let denied = semaphore.release_for(Releaser::Holder(&stranger));
-        assert!(matches!(denied, Err(Error::NotHolder { holder: Some(_) })));
+        assert!(matches!(denied, Err(Error::NotHolder { holder: Some(_), .. })));
         assert!(path.exists());
     }
     semaphore.release_for(Releaser::Holder(&us)).unwrap();
@@ -386,7 +389,7 @@ fn a_directory_that_was_removed_is_an_error_and_no_endless_wait() {
     let (scratch, path) = scratch();
     let semaphore = open(&path);
     drop(scratch);
-    assert!(matches!(semaphore.acquire(None), Err(Error::System(_))));
+    assert!(matches!(semaphore.acquire(None), Err(Error::System { .. })));
 }
 
 #[test]

@@ -122,6 +122,9 @@ fn status_prints_what_the_documents_show() {
 #[case::dead_holder(&["try", "a", "--pid", "4194305"])]
 #[case::force_with_slots(&["release", "a", "--force", "--slots", "2"])]
 #[case::run_without_command(&["run", "a"])]
+#[case::run_with_both(&["run", "-n", "-w", "1", "a", "true"])]
+#[case::run_shared_slots(&["run", "-s", "--slots", "2", "a", "true"])]
+#[case::run_with_no_code(&["run", "-E", "256", "a", "true"])]
 fn bad_arguments_are_exit_2(#[case] words: &[&str]) {
     let scratch = Scratch::new();
     let ran = scratch.sema(words);

@@ -46,6 +46,113 @@ fn held_by_somebody_is_1_and_the_command_does_not_run() {
     assert_eq!(scratch.files(), ["a"]);
 }
 
+#[rstest]
+#[case::without_dashes(&["run", "a", "sh", "-c", "exit 7", "--", "-n"], 7)]
+#[case::a_line(&["run", "a", "-c", "true; exit 8"], 8)]
+#[case::options_of_flock(&["run", "-w", "5", "-E", "9", "a", "sh", "-c", "exit 6"], 6)]
+fn a_command_is_named_as_for_flock(#[case] words: &[&str], #[case] code: i32) {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(words);
+    assert_eq!((ran.code(), scratch.files().len()), (code, 0), "{ran:?}");
+}
+
+#[rstest]
+#[case::at_once(&["run", "-n", "a", "true"], 1, "held by process 1")]
+#[case::own_code(&["run", "-n", "-E", "75", "a", "true"], 75, "held by process 1")]
+#[case::own_code_of_a_timeout(&["run", "-w", "0.05", "-E", "76", "a", "true"], 76, "timed out")]
+#[case::own_code_is_not_for_others(&["run", "-n", "-E", "75", "no/a", "true"], 3, "parent")]
+fn what_is_busy_ends_in_the_code_that_was_asked_for(
+    #[case] words: &[&str],
+    #[case] code: i32,
+    #[case] message: &str,
+) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sema(words);
+    assert_eq!(ran.code(), code, "{ran:?}");
+    assert!(ran.err.contains(message), "{ran:?}");
+}
+
+#[test]
+fn verbose_tells_how_long_it_took() {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(&["run", "--verbose", "a", "true", "x"]);
+    let lines: Vec<&str> = ran.err.lines().collect();
+    assert!(lines[0].starts_with("sema: a: held after 0.") && lines[0].ends_with(" s"), "{ran:?}");
+    assert_eq!(lines[1], "sema: a: running true x");
+}
+
+/// Each reader ends only when all three are in; a writer in between would keep them waiting.
+#[test]
+fn readers_are_in_together_and_a_writer_alone() {
+    let scratch = Scratch::new();
+    let script = "touch in.$$; while [ $(ls in.* | wc -l) -lt 3 ]; do sleep 0.01; done";
+    let readers: Vec<_> =
+        (0..3).map(|_| start(&scratch, &["run", "-s", "a", "sh", "-c", script])).collect();
+    for reader in readers {
+        assert_eq!(gather(reader).code(), 0);
+    }
+    let reader = start(&scratch, &["run", "-s", "a", "sh", "-c", "echo x >ready; exec sleep 100"]);
+    scratch.wait_for("ready");
+    for words in [&["try", "a"][..], &["run", "-n", "a", "true"], &["wait", "a", "-w", "0"]] {
+        let ran = scratch.sema(words);
+        assert_eq!(ran.code(), 1, "{ran:?}");
+        assert!(ran.err.contains("held by process"), "{ran:?}");
+    }
+    let status = scratch.sema(&["status", "a"]);
+    assert!(status.out.starts_with("locked: true\nshared: 1\npid: "), "{status:?}");
+    assert_eq!(status.code(), 1);
+    assert_eq!(scratch.sema(&["run", "-n", "-s", "a", "true"]).code(), 0);
+    // A writer that waits keeps new readers out, so that it gets its turn.
+    let writer = start(&scratch, &["run", "a", "sh", "-c", "ls -d a.shared"]);
+    until("a writer that waits", || scratch.at("a").exists().then_some(()));
+    assert_eq!(scratch.sema(&["run", "-n", "-s", "a", "true"]).code(), 1);
+    kill(pid_of(&reader), Signal::SIGTERM).unwrap();
+    gather(reader);
+    let ran = gather(writer);
+    assert_eq!((ran.code(), ran.out.as_str()), (2, ""), "no reader is there: {ran:?}");
+    assert!(!scratch.at("a.shared").exists() && !scratch.at("a").exists());
+}
+
+#[test]
+fn a_killed_reader_is_in_nobodys_way() {
+    let scratch = Scratch::new();
+    let script = "echo $$ >ready; exec sleep 100";
+    let mut reader = start(&scratch, &["run", "-s", "a", "sh", "-c", script]);
+    let command: i32 = scratch.wait_for("ready").trim().parse().unwrap();
+    kill(pid_of(&reader), Signal::SIGKILL).unwrap();
+    reader.wait().unwrap();
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "the command reads on");
+    kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
+    assert_eq!(scratch.sema(&["acquire", "a", "-w", "30"]).code(), 0);
+    assert_eq!(scratch.files(), ["a", "ready"]);
+}
+
+/// In whatever order they are named.
+#[test]
+fn several_locks_are_held_together_and_never_block_each_other() {
+    let scratch = Scratch::new();
+    scratch.write("n", "0\n");
+    let script = "ls a b >/dev/null && read n <n; echo $((n + 1)) >n";
+    let orders = [["a", "b"], ["b", "a"]];
+    let both: Vec<_> = (0..10)
+        .map(|index| {
+            let [one, other] = orders[index % 2];
+            start(&scratch, &["run", one, "--with", other, "-w", "50", "sh", "-c", script])
+        })
+        .collect();
+    for child in both {
+        assert_eq!(gather(child).code(), 0);
+    }
+    assert_eq!((scratch.read("n").as_str(), scratch.files()), ("10\n", vec!["n".to_owned()]));
+    let twice = scratch.sema(&["run", "a", "--with", "./a", "true"]);
+    assert_eq!(twice.code(), 2, "{twice:?}");
+    scratch.write("b", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sema(&["run", "-n", "a", "--with", "b", "true"]);
+    assert!(ran.code() == 1 && ran.err.contains("b: held by process 1"), "{ran:?}");
+    assert_eq!(scratch.files(), ["b", "n"]);
+}
+
 #[test]
 fn the_lock_records_the_command_itself() {
     let scratch = Scratch::new();

@@ -13,14 +13,15 @@ use wrapcmd::{Value, print};
 
 use super::arguments::{
     self, Acquire, Arguments, Clean, Command, Completions, Form, HolderArguments, List, Lock,
-    Release, Run, Status, Taking, Touch, Wait,
+    Release, Status, Taking, Touch, Wait,
 };
 use super::outcome::{Failure, Outcome, exit, printable};
 use super::{caller, complain, run};
 use crate::error::Error;
 use crate::guard::{Guard, Releaser};
 use crate::record::{Holder, LockInfo};
-use crate::semaphore::{Patience, Semaphore};
+use crate::request::Sharing;
+use crate::semaphore::{Patience, Semaphore, SlotStatus};
 use crate::stale::Here;
 use crate::sys::watch::Alarm;
 
@@ -63,8 +64,8 @@ fn dispatch(command: Command) -> End {
             report(&lock.path, lock.output.form(), outcome.map(|_| Outcome::Renewed))
         }
         Command::Status(Status { lock }) => {
-            let outcome = open(&lock).and_then(|semaphore| semaphore.status());
-            report(&lock.path, lock.output.form(), outcome.map(Outcome::Status))
+            let outcome = open(&lock).and_then(|semaphore| status(&semaphore));
+            report(&lock.path, lock.output.form(), outcome)
         }
         Command::Wait(Wait { lock, patience }) => {
             let patience = Patience { timeout: patience.timeout, alarm: None };
@@ -79,12 +80,23 @@ fn dispatch(command: Command) -> End {
             let outcome = open(&lock).and_then(|semaphore| semaphore.clean());
             report(&lock.path, lock.output.form(), outcome.map(Outcome::Cleaned))
         }
-        Command::Run(Run { lock, patience, taking, command }) => {
-            match run::run(&lock, patience.timeout, &taking, &command) {
-                Ok(end) => end,
-                Err(error) => report_failure(&lock.path, lock.output.form(), &error),
-            }
+        Command::Run(words) if words.shared && words.lock.config().slots.count() > 1 => {
+            complain("sema: --shared and --slots exclude each other\n");
+            End::Code(exit::USAGE)
         }
+        Command::Run(words) => match run::run(&words) {
+            Ok(end) => end,
+            Err(failure) => {
+                // Of several locks, the one that is in the way.
+                let named = failure.error.path().filter(|_| !words.with.is_empty());
+                let path = failure.path.as_deref().or(named).unwrap_or(&words.lock.path);
+                let told = report_failure(path, words.lock.output.form(), &failure.error);
+                match words.conflict_exit_code {
+                    Some(code) if told == End::Code(exit::HELD) => End::Code(code),
+                    Some(_) | None => told,
+                }
+            }
+        },
         Command::Completions(Completions { shell }) => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "sema", &mut text);
@@ -97,10 +109,21 @@ fn open(lock: &Lock) -> Result<Semaphore, Error> {
     Semaphore::with_config(&lock.path, lock.config())
 }
 
+fn status(semaphore: &Semaphore) -> Result<Outcome, Error> {
+    let slots = semaphore.status()?;
+    let readers = semaphore.readers()?;
+    let only_shared = slots == [SlotStatus::Free] && !readers.is_empty();
+    Ok(if only_shared { Outcome::Shared(readers) } else { Outcome::Status(slots) })
+}
+
 fn try_acquire(lock: &Lock, holder: HolderArguments, taking: &Taking) -> Result<Outcome, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     let recorded = semaphore.holder_to_record(holder)?;
-    let guard = semaphore.try_acquire_as(taking.tag.as_deref(), &mut || Ok(recorded.clone()))?;
+    let guard = semaphore.try_acquire_as(
+        taking.tag.as_deref(),
+        &mut || Ok(recorded.clone()),
+        Sharing::Alone,
+    )?;
     Ok(acquired(lock, holder, guard))
 }
 
@@ -124,10 +147,10 @@ pub(crate) fn wait_for(
 ) -> Result<Guard, Error> {
     let signals = catch_signals()?;
     let patience = Patience { timeout, alarm: Some(&signals) };
-    let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience)?;
-    if let Some(signal) = signals.ring() {
+    let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience, Sharing::Alone)?;
+    if let Some(interrupted) = signals.ring() {
         guard.release()?;
-        return Err(Error::Interrupted { signal });
+        return Err(interrupted);
     }
     Ok(guard)
 }
@@ -142,8 +165,8 @@ impl Alarm for Signals {
         AsFd::as_fd(self)
     }
 
-    fn ring(&self) -> Option<i32> {
-        self.ending().map(|signal| signal as i32)
+    fn ring(&self) -> Option<Error> {
+        self.ending().map(|signal| Error::Interrupted { signal: signal as i32 })
     }
 }
 
@@ -240,7 +263,11 @@ fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> End {
     End::Code(match outcome {
         // The deed counts: a lock that was taken must not be reported as a failure.
         Outcome::Acquired { .. } | Outcome::Released | Outcome::Renewed => outcome.exit_code(),
-        Outcome::Free | Outcome::Status(_) | Outcome::Listed(_) | Outcome::Cleaned(_) => {
+        Outcome::Free
+        | Outcome::Status(_)
+        | Outcome::Shared(_)
+        | Outcome::Listed(_)
+        | Outcome::Cleaned(_) => {
             let code = outcome.exit_code();
             if code == exit::DONE { written } else { code }
         }

@@ -10,6 +10,7 @@ use pidlockfile::Pid;
 
 use crate::config::{Config, Slots};
 use crate::limits::{LONGEST_SPAN_SECONDS, MODE, MODE_BITS, MOST_SLOTS, STALE_TIMEOUT};
+use crate::request::Sharing;
 use crate::stale::StaleRule;
 
 /// File-based semaphores: at most one holder, or at most N, across programs and scripts.
@@ -126,9 +127,45 @@ pub(crate) struct Run {
     pub(crate) patience: Patience,
     #[command(flatten)]
     pub(crate) taking: Taking,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// Give up at once when it is held
+    #[arg(short, long, alias = "nb", conflicts_with = "timeout")]
+    pub(crate) nonblock: bool,
+    /// The exit code when it is held or the time is over, instead of 1
+    #[arg(short = 'E', long, value_name = "CODE", value_parser = ValueParser::new(exit_code))]
+    pub(crate) conflict_exit_code: Option<u8>,
+    /// Together with others who share it, kept out by who has it alone
+    #[arg(short, long)]
+    pub(crate) shared: bool,
+    /// One more lock to hold; may be given several times
+    #[arg(long, value_name = "PATH")]
+    pub(crate) with: Vec<PathBuf>,
+    /// Say on standard error how long it took to get it, and what is run
+    #[arg(long)]
+    pub(crate) verbose: bool,
+    /// Run this line by a shell
+    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
+    pub(crate) line: Option<OsString>,
+    /// The command and its arguments, behind `--` or not
+    #[arg(trailing_var_arg = true, required_unless_present = "line", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+impl Run {
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        if self.nonblock { Some(Duration::ZERO) } else { self.patience.timeout }
+    }
+
+    pub(crate) fn sharing(&self) -> Sharing {
+        if self.shared { Sharing::Shared } else { Sharing::Alone }
+    }
+
+    /// The command and its arguments; of a line, the shell that runs it.
+    pub(crate) fn command(&self) -> Vec<OsString> {
+        match &self.line {
+            None => self.command.clone(),
+            Some(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -201,7 +238,7 @@ pub(crate) enum Form {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Patience {
     /// Give up after so long (fractions allowed); otherwise wait for ever
-    #[arg(long, value_name = "SECS", value_parser = ValueParser::new(seconds))]
+    #[arg(short = 'w', long, alias = "wait", value_name = "SECS", value_parser = ValueParser::new(seconds))]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -291,6 +328,11 @@ fn slots(text: &str) -> Result<Slots, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let count = text.parse().ok().filter(|_| digits).and_then(Slots::new);
     count.ok_or_else(|| format!("a number from 1 to {MOST_SLOTS}"))
+}
+
+fn exit_code(text: &str) -> Result<u8, String> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits).ok_or_else(|| "a number from 0 to 255".to_owned())
 }
 
 fn pid(text: &str) -> Result<Pid, String> {

@@ -34,6 +34,11 @@ fn clap_finds_no_fault_with_the_definition() {
 #[case::list("sema list /tmp --json --stale-when dead")]
 #[case::clean("sema clean a --slots 2")]
 #[case::run("sema run a --timeout 1 --tag t -- make -j 2 --timeout 9")]
+#[case::run_without_dashes("sema run a make -j 2 --timeout 9 -- x")]
+#[case::run_as_flock("sema run -n -E 75 a true")]
+#[case::run_shared("sema run -s -w 3 a -- true")]
+#[case::run_a_line("sema run a -c true")]
+#[case::run_with_more("sema run a --with b --with c --verbose -- true")]
 #[case::completions("sema completions bash")]
 fn accepts(#[case] line: &str) {
     read(line).unwrap();
@@ -77,6 +82,16 @@ fn the_quick_way_never_disagrees_with_the_grammar() {
         "--pid 7",
         "--persist",
         "--pid 0",
+        "-n",
+        "--nonblock",
+        "-w 2",
+        "-E 75",
+        "-E 256",
+        "-s",
+        "--shared",
+        "--verbose",
+        "--with b",
+        "-c x",
         "--tag t",
         "--tag=t",
         "--tag -q",
@@ -120,7 +135,6 @@ fn the_quick_way_never_disagrees_with_the_grammar() {
 #[case::unknown_option("sema try a --wait")]
 #[case::two_paths("sema try a b")]
 #[case::run_without_a_command("sema run a")]
-#[case::run_without_the_dashes("sema run a true")]
 #[case::timeout_of_try("sema try a --timeout 5")]
 #[case::timeout_not_a_number("sema acquire a --timeout soon")]
 #[case::slots_zero("sema try a --slots 0")]

@@ -30,11 +30,16 @@ pub(crate) mod exit {
 /// What a command of `sema` came to.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Acquired { info: LockInfo, slot: Option<usize> },
+    Acquired {
+        info: LockInfo,
+        slot: Option<usize>,
+    },
     Released,
     Renewed,
     Free,
     Status(Vec<SlotStatus>),
+    /// By readers, and by nobody alone.
+    Shared(Vec<HeldStatus>),
     Listed(Vec<Listed>),
     Cleaned(Swept),
 }
@@ -45,6 +50,7 @@ impl Outcome {
         match self {
             Self::Status(slots) if slots.contains(&SlotStatus::Obstacle) => exit::SYSTEM,
             Self::Status(slots) if !slots.contains(&SlotStatus::Free) => exit::HELD,
+            Self::Shared(_) => exit::HELD,
             Self::Status(_)
             | Self::Acquired { .. }
             | Self::Released
@@ -60,6 +66,12 @@ impl Outcome {
         match self {
             Self::Listed(locks) => Value::List(locks.iter().map(listed).collect()),
             Self::Status(slots) => status(slots),
+            Self::Shared(readers) => {
+                let mut members = shared_summary(readers);
+                let holders = readers.iter().map(|held| Value::Object(held_members(held)));
+                members.push(("holders", Value::List(holders.collect())));
+                Value::Object(members)
+            }
             Self::Acquired { .. }
             | Self::Released
             | Self::Renewed
@@ -73,6 +85,11 @@ impl Outcome {
         match self {
             Self::Listed(locks) => table(locks),
             Self::Status(slots) => status_lines(slots),
+            Self::Shared(readers) => {
+                let mut text = lines(&shared_summary(readers));
+                text.extend(readers.iter().map(|held| lines(&held_members(held))));
+                text
+            }
             Self::Acquired { .. }
             | Self::Released
             | Self::Renewed
@@ -97,7 +114,7 @@ impl Outcome {
                 ("locks", count(swept.locks)),
                 ("temporaries", count(swept.temporaries)),
             ],
-            Self::Status(_) | Self::Listed(_) => Vec::new(),
+            Self::Status(_) | Self::Shared(_) | Self::Listed(_) => Vec::new(),
         }
     }
 }
@@ -159,6 +176,10 @@ fn status_lines(slots: &[SlotStatus]) -> String {
     let mut text = lines(&summary(slots));
     text.extend(taken(slots).map(|members| lines(&members)));
     text
+}
+
+fn shared_summary(readers: &[HeldStatus]) -> Vec<(&'static str, Value)> {
+    vec![("locked", Value::Bool(true)), ("shared", count(readers.len()))]
 }
 
 fn summary(slots: &[SlotStatus]) -> Vec<(&'static str, Value)> {
@@ -253,7 +274,7 @@ impl<'a> Failure<'a> {
         match self.error {
             Error::AlreadyLocked { .. }
             | Error::Timeout { .. }
-            | Error::NotLocked
+            | Error::NotLocked { .. }
             | Error::NotHolder { .. } => exit::HELD,
             Error::InvalidPath {
                 problem:
@@ -266,7 +287,8 @@ impl<'a> Failure<'a> {
             | Error::Parse { .. }
             | Error::Obstacle { .. }
             | Error::Process { .. }
-            | Error::System(_) => exit::SYSTEM,
+            | Error::Cancelled
+            | Error::System { .. } => exit::SYSTEM,
             Error::InvalidPath { .. } | Error::NoHolder { .. } => exit::USAGE,
             Error::Interrupted { signal } => wrapcmd::exit::by_signal(*signal),
         }
@@ -277,7 +299,7 @@ impl<'a> Failure<'a> {
         match self.error {
             Error::AlreadyLocked { .. } => "ALREADY_LOCKED",
             Error::Timeout { .. } => "TIMEOUT",
-            Error::NotLocked => "NOT_LOCKED",
+            Error::NotLocked { .. } => "NOT_LOCKED",
             Error::NotHolder { .. } => "PERMISSION_DENIED",
             Error::InvalidPath { problem: PathProblem::Traversal | PathProblem::Nul, .. } => {
                 "PATH_TRAVERSAL"
@@ -285,12 +307,13 @@ impl<'a> Failure<'a> {
             Error::InvalidPath { problem: PathProblem::ForeignLink, .. } => "PERMISSION_DENIED",
             Error::InvalidPath { .. } => "INVALID_PATH",
             Error::Parse { .. } => "PARSE_ERROR",
-            Error::System(error) if error.is_not_permitted() => "PERMISSION_DENIED",
+            Error::System { error, .. } if error.is_not_permitted() => "PERMISSION_DENIED",
             Error::Obstacle { .. }
             | Error::NoHolder { .. }
             | Error::Interrupted { .. }
             | Error::Process { .. }
-            | Error::System(_) => "IO_ERROR",
+            | Error::Cancelled
+            | Error::System { .. } => "IO_ERROR",
         }
     }
 
@@ -299,7 +322,7 @@ impl<'a> Failure<'a> {
         let mut members = vec![
             ("status", "failed".into()),
             ("type", self.kind().into()),
-            ("message", self.error.to_string().as_str().into()),
+            ("message", self.error.reason().to_string().as_str().into()),
         ];
         if let Some(info) = self.holder() {
             members.push(("holderPid", Value::Number(info.pid())));
@@ -311,22 +334,23 @@ impl<'a> Failure<'a> {
     /// One line for a person. `standing` is the holder's, where there is one.
     pub(crate) fn sentence(self, path: &Path, standing: Option<Standing>) -> String {
         let remark = standing.map_or("", remark);
-        printable(&format!("sema: {}: {}{remark}", path.display(), self.error)) + "\n"
+        printable(&format!("sema: {}: {}{remark}", path.display(), self.error.reason())) + "\n"
     }
 
     pub(crate) fn holder(self) -> Option<&'a LockInfo> {
         match self.error {
-            Error::AlreadyLocked { holder }
+            Error::AlreadyLocked { holder, .. }
             | Error::Timeout { holder, .. }
-            | Error::NotHolder { holder } => holder.as_deref(),
-            Error::NotLocked
+            | Error::NotHolder { holder, .. } => holder.as_deref(),
+            Error::NotLocked { .. }
             | Error::InvalidPath { .. }
             | Error::Parse { .. }
             | Error::Obstacle { .. }
             | Error::NoHolder { .. }
             | Error::Interrupted { .. }
             | Error::Process { .. }
-            | Error::System(_) => None,
+            | Error::Cancelled
+            | Error::System { .. } => None,
         }
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rstest::rstest;
 
+use std::path::PathBuf;
+
 use super::*;
 use crate::record::{Holder, ParseError, Tag};
 use crate::stale::Standing;
@@ -135,10 +137,10 @@ fn missing() -> Error {
 }
 
 #[rstest]
-#[case::already_locked(Error::AlreadyLocked { holder: boxed() }, 1, "ALREADY_LOCKED")]
-#[case::timeout(Error::Timeout { waited: Duration::ZERO, holder: None }, 1, "TIMEOUT")]
-#[case::not_locked(Error::NotLocked, 1, "NOT_LOCKED")]
-#[case::not_holder(Error::NotHolder { holder: boxed() }, 1, "PERMISSION_DENIED")]
+#[case::already_locked(Error::AlreadyLocked { path: PathBuf::new(), holder: boxed() }, 1, "ALREADY_LOCKED")]
+#[case::timeout(Error::Timeout { path: PathBuf::new(), waited: Duration::ZERO, holder: None }, 1, "TIMEOUT")]
+#[case::not_locked(Error::NotLocked { path: PathBuf::new() }, 1, "NOT_LOCKED")]
+#[case::not_holder(Error::NotHolder { path: PathBuf::new(), holder: boxed() }, 1, "PERMISSION_DENIED")]
 #[case::empty_path(invalid(PathProblem::Empty), 2, "INVALID_PATH")]
 #[case::nul(invalid(PathProblem::Nul), 2, "PATH_TRAVERSAL")]
 #[case::traversal(invalid(PathProblem::Traversal), 2, "PATH_TRAVERSAL")]
@@ -161,7 +163,7 @@ fn failures(#[case] error: Error, #[case] code: u8, #[case] kind: &str) {
 
 #[test]
 fn a_failure_names_the_holder() {
-    let error = Error::AlreadyLocked { holder: boxed() };
+    let error = Error::AlreadyLocked { path: PathBuf::new(), holder: boxed() };
     let text = lines(&Failure { error: &error }.members());
     assert!(text.ends_with("holderPid: 12345\nlockedSince: 1735420800\n"), "{text}");
     let sentence = Failure { error: &error }.sentence(Path::new("/run/a\n.lock"), None);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use super::{
     Acquire, Clean, Command, HolderArguments, Lock, Named, Output, Patience, Release, Run, Stale,
-    Status, Taking, Touch, Try, Wait, When, mode, pid, seconds, slots,
+    Status, Taking, Touch, Try, Wait, When, exit_code, mode, pid, seconds, slots,
 };
 use crate::config::Slots;
 use crate::limits::MODE;
@@ -23,9 +23,24 @@ struct Line<'a> {
     command: Option<&'a [OsString]>,
 }
 
-const VALUED: [&str; 7] =
-    ["--slots", "--stale", "--stale-when", "--timeout", "--pid", "--tag", "--mode"];
-const FLAGS: [&str; 4] = ["--json", "--quiet", "--force", "--persist"];
+/// What plain words behind the path are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    Command,
+    Nothing,
+}
+
+const VALUED: [&str; 8] = [
+    "--slots",
+    "--stale",
+    "--stale-when",
+    "--timeout",
+    "--pid",
+    "--tag",
+    "--mode",
+    "--conflict-exit-code",
+];
+const FLAGS: [&str; 6] = ["--json", "--quiet", "--force", "--persist", "--nonblock", "--shared"];
 
 /// Which of [`VALUED`] each command has besides the first three, which all of them have.
 const TIMEOUT: usize = 3;
@@ -34,17 +49,21 @@ const TAG: usize = 5;
 const FILE_MODE: usize = 6;
 const FORCE: usize = 2;
 const PERSIST: usize = 3;
+const NONBLOCK: usize = 4;
+const SHARED: usize = 5;
+const CONFLICT: usize = 7;
 
 /// Reads a line, the program's name first.
 pub(super) fn read(words: &[OsString]) -> Option<Command> {
     let [_, command, rest @ ..] = words else { return None };
     let command = command.to_str()?;
-    let line = Line::sort(rest)?;
+    let run = command == "run";
+    let line = Line::sort(rest, if run { Rest::Command } else { Rest::Nothing })?;
     let allowed: &[usize] = match command {
         "try" | "try-acquire" => &[PID, TAG, FILE_MODE],
         "acquire" => &[TIMEOUT, PID, TAG, FILE_MODE],
         "release" | "touch" => &[PID],
-        "run" => &[TIMEOUT, TAG, FILE_MODE],
+        "run" => &[TIMEOUT, TAG, FILE_MODE, CONFLICT],
         "wait" => &[TIMEOUT],
         "status" | "clean" => &[],
         _ => return None,
@@ -54,7 +73,10 @@ pub(super) fn read(words: &[OsString]) -> Option<Command> {
     let force_fits = command == "release" || !line.flag(FORCE);
     let takes = matches!(command, "try" | "try-acquire" | "acquire") && line.value(PID).is_none();
     let persist_fits = takes || !line.flag(PERSIST);
-    let command_fits = line.command.is_some_and(|words| !words.is_empty()) == (command == "run");
+    let at_once = line.flag(NONBLOCK) && line.value(TIMEOUT).is_none();
+    let run_fits = run && (at_once || !line.flag(NONBLOCK));
+    let run_fits = run_fits || !(line.flag(NONBLOCK) || line.flag(SHARED));
+    let command_fits = line.command.is_some_and(|words| !words.is_empty()) == run && run_fits;
     if !(values_fit.clone().all(|index| fits(&index)) && force_fits && persist_fits && command_fits)
     {
         return None;
@@ -63,10 +85,12 @@ pub(super) fn read(words: &[OsString]) -> Option<Command> {
 }
 
 impl<'a> Line<'a> {
-    fn sort(words: &'a [OsString]) -> Option<Self> {
+    fn sort(words: &'a [OsString], plain: Rest) -> Option<Self> {
         let mut line = Self::default();
         let mut rest = words.iter();
-        while let Some(word) = rest.next() {
+        loop {
+            let here = rest.as_slice();
+            let Some(word) = rest.next() else { break };
             // What is no text, or empty, is left to the grammar.
             let text = word.to_str().filter(|text| !text.is_empty())?;
             if text == "--" {
@@ -76,6 +100,10 @@ impl<'a> Line<'a> {
             let long = match text {
                 "-q" => "--quiet",
                 "-f" => "--force",
+                "-n" => "--nonblock",
+                "-s" => "--shared",
+                "-w" => "--timeout",
+                "-E" => "--conflict-exit-code",
                 other => other,
             };
             if let Some(index) = VALUED.iter().position(|option| *option == long) {
@@ -89,6 +117,9 @@ impl<'a> Line<'a> {
                 if std::mem::replace(place, true) {
                     return None;
                 }
+            } else if plain == Rest::Command && line.path.is_some() && !text.starts_with('-') {
+                line.command = Some(here);
+                return Some(line);
             } else if text.starts_with('-') || line.path.replace(word).is_some() {
                 return None;
             }
@@ -119,7 +150,18 @@ impl<'a> Line<'a> {
             "status" => Command::Status(Status { lock }),
             "wait" => Command::Wait(Wait { lock, patience }),
             "clean" => Command::Clean(Clean { lock }),
-            "run" => Command::Run(Run { lock, patience, taking, command: self.command?.to_vec() }),
+            "run" => Command::Run(Run {
+                lock,
+                patience,
+                taking,
+                nonblock: self.flag(NONBLOCK),
+                conflict_exit_code: some(self.value(CONFLICT), exit_code)?,
+                shared: self.flag(SHARED),
+                with: Vec::new(),
+                verbose: false,
+                line: None,
+                command: self.command?.to_vec(),
+            }),
             _ => return None,
         })
     }

@@ -1,83 +1,140 @@
-//! `sema run`: hold a semaphore while a command runs, in the name of the command's own process (see
-//! the crate `handover`).
+//! `sema run`: hold semaphores while a command runs, in the name of the command's own process (see
+//! the crate `wrapcmd`).
 
 use std::ffi::OsString;
 use std::io;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 use wrapcmd::exit::End;
-use wrapcmd::{Refusal, Signals, Standby};
+use wrapcmd::{Refusal, Running, Signals, Standby};
 
 use super::actions::{catch_signals, warn};
-use super::arguments::{Lock, Taking};
+use super::arguments::Run;
 use super::complain;
 use super::outcome::{exit, printable};
 use crate::error::Error;
+use crate::guard::Guard;
 use crate::limits::STALE_TIMEOUT;
+use crate::many::Wish;
 use crate::record::Holder;
-use crate::semaphore::{Patience, Semaphore};
+use crate::semaphore::Semaphore;
 use crate::sys::watch::Alarm;
 
-/// Takes the lock, runs the command, and tells the exit code.
+/// Why the command was not run, and at which of several locks.
+pub(crate) struct Failure {
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) error: Error,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { path: None, error }
+    }
+}
+
+/// Takes the locks, runs the command, and tells how it ended.
 ///
 /// # Errors
 /// Whatever kept the command from being run.
-pub(crate) fn run(
-    lock: &Lock,
-    timeout: Option<Duration>,
-    taking: &Taking,
-    command: &[OsString],
-) -> Result<End, Error> {
-    let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
+pub(crate) fn run(words: &Run) -> Result<End, Failure> {
+    let semaphores = open(words)?;
     let signals = catch_signals()?;
-    let patience = Patience { timeout, alarm: Some(&signals) };
+    let begin = Instant::now();
+    let command = words.command();
     let mut standby = None;
-    let mut claimant = || claim(&semaphore, &mut standby, command, &signals);
-    let acquired = semaphore.acquire_as(taking.tag.as_deref(), &mut claimant, &patience);
-    let ring = if acquired.is_ok() { signals.ring() } else { None };
-    let (guard, standby) = match (acquired, standby, ring) {
-        (Ok(guard), Some(standby), None) => (guard, standby),
-        // Somebody killed the process that was to become the command.
-        (Err(Error::Interrupted { signal: CHILD }), Some(standby), _) => {
-            return ended(standby.dismissed());
-        }
-        (Ok(guard), Some(standby), Some(CHILD)) => {
-            // The lock of the dead may be another's by now.
-            let _ = guard.release();
-            return ended(standby.dismissed());
-        }
-        (Ok(guard), _, Some(signal)) => {
-            guard.release()?;
-            return Err(Error::Interrupted { signal });
-        }
-        (Ok(_), None, None) => return Err(Error::NoHolder { pid: 0 }),
-        (Err(error), ..) => return Err(error),
+    let mut claimant = |semaphore: &Semaphore| claim(semaphore, &mut standby, &command, &signals);
+    let wish = Wish {
+        tag: words.taking.tag.as_deref(),
+        timeout: words.timeout(),
+        alarm: Some(&signals),
+        sharing: words.sharing(),
     };
-    guard.shield();
-    let running = standby.go(&[("SEMA_SLOT", &guard.slot().to_string())]);
+    let all: Vec<&Semaphore> = semaphores.iter().collect();
+    let taken = Semaphore::acquire_many_as(&all, &wish, &mut claimant);
+    let taken = match taken {
+        Err(Error::Timeout { path, holder, .. }) if words.nonblock => {
+            Err(Error::AlreadyLocked { path, holder })
+        }
+        other => other,
+    };
+    let ring = if taken.is_ok() { signals.ring() } else { None };
+    let (guards, standby) = match (taken, standby, ring) {
+        (Ok(guards), Some(standby), None) => (guards, standby),
+        // Somebody killed the process that was to become the command. The locks of the dead may be
+        // others' by now.
+        (Err(Error::Interrupted { signal: CHILD }), Some(standby), _)
+        | (Ok(_), Some(standby), Some(Error::Interrupted { signal: CHILD })) => {
+            return Ok(ended(standby.dismissed())?);
+        }
+        (Ok(guards), _, Some(interrupted)) => {
+            guards.into_iter().try_for_each(Guard::release)?;
+            return Err(interrupted.into());
+        }
+        (Ok(_), None, None) => return Err(Error::NoHolder { pid: 0 }.into()),
+        (Err(error), ..) => return Err(error.into()),
+    };
+    if words.verbose {
+        let seconds = begin.elapsed().as_secs_f64();
+        warn(&words.lock.path, &format!("held after {seconds:.6} s"));
+        let line = command.join(std::ffi::OsStr::new(" "));
+        warn(&words.lock.path, &format!("running {}", line.to_string_lossy()));
+    }
+    guards.iter().for_each(Guard::shield);
+    let slot = guards.first().map_or(1, Guard::slot);
+    let running = standby.go(&[("SEMA_SLOT", &slot.to_string())]);
+    Ok(attend(words, running, guards, &signals)?)
+}
+
+fn open(words: &Run) -> Result<Vec<Semaphore>, Failure> {
+    let config = words.taking.config(words.lock.config());
+    let first = Semaphore::with_config(&words.lock.path, config)?;
+    let more = words.with.iter().map(|path| {
+        let failed = |error| Failure { path: Some(path.clone()), error };
+        let config = crate::Config { slots: crate::Slots::ONE, ..config };
+        Semaphore::with_config(path, config).map_err(failed)
+    });
+    std::iter::once(Ok(first)).chain(more).collect()
+}
+
+/// While the command runs, renews what it holds; releases when it has ended.
+fn attend(
+    words: &Run,
+    running: Running,
+    guards: Vec<Guard>,
+    signals: &Signals,
+) -> Result<End, Error> {
     let mut lost = false;
-    running.attend_and(
-        &signals,
-        Some(renewal(semaphore.inner.config.stale_timeout)),
-        || match guard.renew() {
-            Err(error @ (Error::NotLocked | Error::NotHolder { .. })) if !lost => {
-                lost = true;
-                warn(&lock.path, &format!("lost while the command runs: {error}"));
+    let every = renewal(words.lock.config().stale_timeout);
+    running.attend_and(signals, Some(every), || {
+        for guard in &guards {
+            match guard.renew() {
+                Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) if !lost => {
+                    lost = true;
+                    warn(
+                        &words.lock.path,
+                        &format!("lost while the command runs: {}", error.reason()),
+                    );
+                }
+                Ok(()) | Err(_) => {}
             }
-            Ok(()) | Err(_) => {}
-        },
-    );
+        }
+    });
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's. It holds nothing any more, but nobody takes its lock meanwhile.
-    match guard.release() {
-        Err(error @ (Error::NotLocked | Error::NotHolder { .. })) => {
-            warn(&lock.path, &format!("lost while the command ran: {error}"));
-            lost = true;
+    for guard in guards {
+        match guard.release() {
+            Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) => {
+                warn(&words.lock.path, &format!("lost while the command ran: {}", error.reason()));
+                lost = true;
+            }
+            Err(error) => {
+                warn(&words.lock.path, &format!("cannot be released: {}", error.reason()))
+            }
+            Ok(()) => {}
         }
-        Err(error) => warn(&lock.path, &format!("cannot be released: {error}")),
-        Ok(()) => {}
     }
     let end = ended(running.outcome())?;
     Ok(if lost { End::Code(exit::LOST) } else { end })

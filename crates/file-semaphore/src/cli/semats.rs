@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::guard::{Guard, Releaser};
 use crate::record::{Holder, LockInfo, integer};
+use crate::request::Sharing;
 use crate::semaphore::{Semaphore, SlotStatus};
 use crate::stale::StaleRule;
 
@@ -256,8 +257,11 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
     match request.command {
         Command::TryAcquire => {
             wrapcmd::hold_off();
-            let guard =
-                semaphore.try_acquire_as(request.tag.as_deref(), &mut || Ok(own.clone()))?;
+            let guard = semaphore.try_acquire_as(
+                request.tag.as_deref(),
+                &mut || Ok(own.clone()),
+                Sharing::Alone,
+            )?;
             Ok(acquired(guard))
         }
         Command::Acquire => {
@@ -294,7 +298,7 @@ fn status(semaphore: &Semaphore, own: &Holder) -> Result<Members, Error> {
             Some(Err(problem)) => {
                 return Err(Error::Parse { path: semaphore.path(), problem });
             }
-            None => return Err(Error::AlreadyLocked { holder: None }),
+            None => return Err(Error::AlreadyLocked { path: semaphore.path(), holder: None }),
         },
     };
     let owned = info.as_ref().is_some_and(|info| info.pid() == own.pid());

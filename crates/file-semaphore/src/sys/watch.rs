@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+
+use crate::error::Error;
 use pidlockfile::{Directory, Name};
 
 /// Something besides the lock that ends a wait, such as a signal.
 pub(crate) trait Alarm {
     /// Becomes readable when it rings.
     fn as_fd(&self) -> BorrowedFd<'_>;
-    /// Whether it rings, and by which signal. Does not wait.
-    fn ring(&self) -> Option<i32>;
+    /// What it ends the wait with, if it rings. Does not wait.
+    fn ring(&self) -> Option<Error>;
 }
 
 /// Why a wait ended.
@@ -113,6 +115,15 @@ impl Watch {
         Woken::Time
     }
 
+    /// Waits until something happens in the directory, the time is over, or the alarm rings.
+    pub(crate) fn wait_for_any(&self, time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
+        let woken = self.sleep(time, alarm).unwrap_or(Woken::Time);
+        if woken == Woken::Change {
+            self.concerns(&[]);
+        }
+        woken
+    }
+
     /// One poll(2). `Change` means only that something happened in the directory.
     fn sleep(&self, left: Duration, alarm: Option<&dyn Alarm>) -> Option<Woken> {
         let mut places = Vec::with_capacity(2);
@@ -178,8 +189,8 @@ mod tests {
         fn as_fd(&self) -> BorrowedFd<'_> {
             AsFd::as_fd(&self.0)
         }
-        fn ring(&self) -> Option<i32> {
-            Some(1)
+        fn ring(&self) -> Option<Error> {
+            Some(Error::Interrupted { signal: 1 })
         }
     }
 

@@ -1,0 +1,157 @@
+//! Taking a semaphore with what one call wants different: its tag, how long it waits, what ends the
+//! wait, and whether it is shared.
+
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::semaphore::{Patience, Semaphore};
+use crate::sys::watch::Alarm;
+
+/// How to take a semaphore this time. Made by [`Semaphore::request`]; ends with
+/// [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
+///
+/// ```
+/// use std::time::Duration;
+/// use file_semaphore::{Cancel, Error, Semaphore};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let scratch = tempfile::tempdir()?;
+/// # let path = scratch.path().join("index.lock");
+/// let index = Semaphore::open(&path)?;
+/// let reader = index.request().tag("search").shared().acquire()?;
+///
+/// let cancel = Cancel::new()?;
+/// let other = cancel.clone();
+/// std::thread::spawn(move || other.cancel());
+/// let writer = index.request().timeout(Duration::from_secs(30)).cancelled_by(&cancel).acquire();
+/// assert!(matches!(writer, Err(Error::Cancelled)));
+/// reader.release()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nothing is taken before acquire() or try_acquire()"]
+pub struct Request<'a> {
+    semaphore: &'a Semaphore,
+    tag: Option<&'a str>,
+    timeout: Option<Duration>,
+    cancel: Option<&'a Cancel>,
+    sharing: Sharing,
+}
+
+/// Whether a semaphore is taken alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Alone,
+    Shared,
+}
+
+impl Semaphore {
+    /// Begins to take the semaphore, with what the [`Config`](crate::Config) says of waiting.
+    pub fn request(&self) -> Request<'_> {
+        let timeout = self.inner.config.acquire_timeout;
+        let sharing = Sharing::Alone;
+        Request { semaphore: self, tag: None, timeout, cancel: None, sharing }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// What it is for.
+    pub fn tag(self, tag: &'a str) -> Self {
+        Self { tag: Some(tag), ..self }
+    }
+
+    /// How long to wait at most.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// Wait for ever.
+    pub fn without_timeout(self) -> Self {
+        Self { timeout: None, ..self }
+    }
+
+    /// What ends the wait from another thread.
+    pub fn cancelled_by(self, cancel: &'a Cancel) -> Self {
+        Self { cancel: Some(cancel), ..self }
+    }
+
+    /// Together with others who share it. Not for semaphores of several slots, where it means
+    /// nothing.
+    pub fn shared(self) -> Self {
+        Self { sharing: Sharing::Shared, ..self }
+    }
+
+    /// Takes the semaphore if that is possible now.
+    ///
+    /// # Errors
+    /// As [`Semaphore::try_acquire`].
+    pub fn try_acquire(self) -> Result<Guard, Error> {
+        let inner = &self.semaphore.inner;
+        self.semaphore.try_acquire_as(self.tag, &mut || inner.own_holder(), self.sharing)
+    }
+
+    /// Waits until the semaphore can be taken, and takes it.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`], and [`Error::Cancelled`].
+    pub fn acquire(self) -> Result<Guard, Error> {
+        let alarm = self.cancel.map(|cancel| cancel as &dyn Alarm);
+        if let Some(error) = alarm.and_then(|alarm| alarm.ring()) {
+            return Err(error);
+        }
+        let patience = Patience { timeout: self.timeout, alarm };
+        let inner = &self.semaphore.inner;
+        self.semaphore.acquire_as(self.tag, &mut || inner.own_holder(), &patience, self.sharing)
+    }
+}
+
+/// Ends waits from another thread. All clones are one; it stays cancelled.
+#[derive(Clone, Debug)]
+pub struct Cancel(Arc<Line>);
+
+/// Readable at one end once the other is shut down.
+#[derive(Debug)]
+struct Line {
+    cancelled: AtomicBool,
+    near: UnixStream,
+    far: UnixStream,
+}
+
+impl Cancel {
+    /// Makes one that is not cancelled.
+    ///
+    /// # Errors
+    /// [`Error::Process`] when there are no more descriptors.
+    pub fn new() -> Result<Self, Error> {
+        let pair = UnixStream::pair();
+        let (near, far) = pair.map_err(|_| Error::Process { message: "no descriptor is left" })?;
+        Ok(Self(Arc::new(Line { cancelled: AtomicBool::new(false), near, far })))
+    }
+
+    /// Ends every wait that was given this, now and later, with [`Error::Cancelled`].
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Release);
+        let _ = self.0.far.shutdown(Shutdown::Both);
+    }
+
+    /// Whether it was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Acquire)
+    }
+}
+
+impl Alarm for Cancel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.near.as_fd()
+    }
+
+    fn ring(&self) -> Option<Error> {
+        self.is_cancelled().then_some(Error::Cancelled)
+    }
+}

@@ -1,0 +1,141 @@
+//! Sharing a semaphore: many readers, or one holder alone.
+//!
+//! A reader takes the lock for the moment in which it puts a lock file of its own into the directory
+//! `LOCK.shared`; who wants the lock alone takes it and waits until nobody is in there any more.
+//! While it waits no new reader comes in, so nobody is kept out for ever. A directory without
+//! readers is removed.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use pidlockfile::{Directory, Pid};
+
+use crate::cleaning::{self, Listed};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::judge::HeldStatus;
+use crate::record::LockInfo;
+use crate::semaphore::{Claimant, Patience, Semaphore};
+use crate::sys::watch::{Instance, Watch, Woken};
+
+/// How often a reader tries to get into a directory that others remove in that moment.
+const TRIES: usize = 64;
+
+impl Semaphore {
+    /// Those who share the semaphore, dead ones among them until somebody wants it alone.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn readers(&self) -> Result<Vec<HeldStatus>, Error> {
+        Ok(self.reader_locks()?.into_iter().map(|listed| listed.status).collect())
+    }
+
+    fn readers_directory(&self) -> PathBuf {
+        let mut path = self.path().into_os_string();
+        path.push(".shared");
+        path.into()
+    }
+
+    fn reader_locks(&self) -> Result<Vec<Listed>, Error> {
+        let directory = self.readers_directory();
+        match directory.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            _ => {}
+        }
+        match cleaning::list(&directory, self.inner.config) {
+            // Removed in that moment.
+            Err(_) if !directory.exists() => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
+    /// A reader who lives, if there is one: in the way of who has the lock and wants it alone.
+    /// Removes what dead readers left.
+    pub(crate) fn reader_in_the_way(&self) -> Result<Option<Option<Box<LockInfo>>>, Error> {
+        if self.inner.config.slots.count() > 1 {
+            return Ok(None);
+        }
+        let directory = self.readers_directory();
+        for Listed { name, status } in self.reader_locks()? {
+            if !status.stale {
+                return Ok(Some(status.lock_info().cloned().map(Box::new)));
+            }
+            Self::with_config(directory.join(name), self.inner.config)?.clean()?;
+        }
+        self.remove_if_empty();
+        Ok(None)
+    }
+
+    /// Waits, holding the lock, until nobody shares it any more.
+    pub(crate) fn await_readers(
+        &self,
+        begin: Instant,
+        patience: &Patience<'_>,
+    ) -> Result<(), Error> {
+        let mut watch: Option<Watch> = None;
+        loop {
+            let Some(holder) = self.reader_in_the_way()? else { return Ok(()) };
+            let waited = begin.elapsed();
+            let left = patience.left(waited);
+            if left == Some(Duration::ZERO) {
+                return Err(Error::Timeout { path: self.path(), waited, holder });
+            }
+            // What happened before the watch began is found by one more look.
+            let Some(watch) = &watch else {
+                let directory = Directory::open(&self.readers_directory()).ok();
+                watch = directory.map(|directory| Watch::on(&directory, Instance::new()));
+                continue;
+            };
+            let interval = self.inner.config.retry_interval;
+            let time = left.map_or(interval, |left| left.min(interval));
+            match watch.wait_for_any(time, patience.alarm) {
+                Woken::Alarm => {
+                    if let Some(error) = patience.alarm.and_then(|alarm| alarm.ring()) {
+                        return Err(error);
+                    }
+                }
+                Woken::Change | Woken::Time => {}
+            }
+        }
+    }
+
+    /// Puts a reader's lock beside the lock, which must be held meanwhile.
+    pub(crate) fn join_readers(
+        &self,
+        tag: Option<&str>,
+        claimant: Claimant<'_>,
+    ) -> Result<Guard, Error> {
+        let directory = self.readers_directory();
+        let random = RandomState::new().build_hasher().finish();
+        let path = directory.join(format!("{}-{random:016x}", Pid::this()));
+        let mut last = None;
+        for _ in 0..TRIES {
+            match std::fs::create_dir(&directory) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(Error::Process {
+                        message: "the directory of readers cannot be made",
+                    });
+                }
+                _ => {}
+            }
+            let reader = Self::with_config(&path, self.inner.config)
+                .and_then(|reader| reader.attempt_alone(tag, claimant));
+            match reader {
+                Ok(guard) => return Ok(guard.sharing(self.clone())),
+                Err(error) => last = Some(error),
+            }
+            // Else it was removed by a reader who left in that moment.
+            if directory.exists() {
+                break;
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::NotLocked { path: self.path() }))
+    }
+
+    /// A directory in which somebody is cannot be removed.
+    pub(crate) fn remove_if_empty(&self) {
+        let _ = std::fs::remove_dir(self.readers_directory());
+    }
+}
