@@ -56,13 +56,18 @@ impl Bench {
 
     /// A service of one process for all, where clients can wait in line.
     pub(crate) fn listen(&self, user: User) -> Process<'_> {
+        self.listen_for(user, PORT)
+    }
+
+    /// The same on a machine with another port.
+    pub(crate) fn listen_for(&self, user: User, port: &str) -> Process<'_> {
         let owner = user.uid().to_string();
         let made = self.sandbox.command("install").args(["-d", "-o", &owner, "/run/lfpd"]).run();
         assert_eq!(made.code(), 0, "{made}");
         let words = ["--listen", "unix:/run/lfpd/lfpd.sock"];
         let service = self.sandbox.command("/run/test/lfpd").args(words).user(user).spawn();
         self.wait_for("the service", || {
-            let server = ["--server", "/run/lfpd/lfpd.sock", "who", PORT];
+            let server = ["--server", "/run/lfpd/lfpd.sock", "who", port];
             self.lfp(User::Root, &server).run().code() == 0
         });
         service

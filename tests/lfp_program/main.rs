@@ -6,5 +6,6 @@ mod codes;
 mod limits;
 mod look;
 mod people;
+mod recipes;
 mod run;
 mod signals;

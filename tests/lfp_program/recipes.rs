@@ -1,0 +1,179 @@
+//! Every command that the README tells people to type, as it stands there, with the program it names.
+
+use std::path::Path;
+
+use rstest::rstest;
+use testbed::{Command, LIMIT, Process, Sandbox, User};
+
+use crate::bench::Bench;
+
+/// What each `lfp` line of the README is tested by, here or elsewhere.
+const LINES: [&str; 10] =
+    [WHO, PICOCOM, PICOCOM_WAITING, MINICOM, WAIT, UNLOCK, AVRDUDE, GETTY, DOCKER, BUSY];
+
+const WHO: &str = "lfp who /dev/ttyUSB0";
+const PICOCOM: &str = "lfp run /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0";
+const PICOCOM_WAITING: &str = "lfp run --timeout 10 /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0";
+const MINICOM: &str = "lfp run /dev/ttyUSB0 -- minicom -o -D /dev/ttyUSB0";
+const WAIT: &str = "lfp wait --timeout 60 /dev/ttyS0 || exit";
+const STTY: &str = "stty -F /dev/ttyS0 9600; echo AT >/dev/ttyS0";
+const UNLOCK: &str = "lfp unlock /dev/ttyS0";
+const AVRDUDE: &str = "lfp run --timeout 30 /dev/ttyACM0 -- \
+    avrdude -p m328p -c arduino -P /dev/ttyACM0 -U flash:w:blink.hex";
+const GETTY: &str = "lfp run --no-fork --timeout 1000000000 %I -- \
+    /sbin/agetty --keep-baud 115200,9600 - $TERM";
+const DOCKER: &str = "lfp run --no-fork /dev/ttyUSB0 -- PROGRAM";
+const BUSY: &str = "lfp: /dev/ttyUSB0: busy";
+
+/// A machine with the README's ports and a closed lock directory, and Alice, whose group they are.
+fn machine() -> Bench {
+    let sandbox = Sandbox::layout()
+        .port("ttyUSB0")
+        .port("ttyACM0")
+        .port("ttyS0")
+        .lock_dir("0755", "lfpd:lfpd")
+        .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
+        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
+        .enter();
+    Bench { sandbox }
+}
+
+/// A line as a person types it, with `lfp` where the shell finds it.
+fn typed<'a>(bench: &'a Bench, user: User, line: &str) -> Command<'a> {
+    let line = format!("PATH=/run/test:$PATH; cd /tmp; {line}");
+    bench.sandbox.command("sh").args(["-c", &line]).user(user).env("TERM", "vt100")
+}
+
+fn holder_of(bench: &Bench, port: &str) -> Option<u32> {
+    let content = bench.sandbox.read(&format!("/run/lock/LCK..{port}"))?;
+    String::from_utf8_lossy(&content).trim().parse().ok()
+}
+
+/// The name of the program that has the port.
+fn user_of(bench: &Bench, port: &str) -> Option<String> {
+    let name = bench.sandbox.read(&format!("/proc/{}/comm", holder_of(bench, port)?))?;
+    Some(String::from_utf8_lossy(&name).trim().to_owned())
+}
+
+#[test]
+fn every_command_of_the_readme_is_known_here() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    for line in LINES.into_iter().chain([STTY]) {
+        assert!(readme.contains(line), "the README does not say: {line}");
+    }
+    let commands = readme.lines().filter(|line| line.starts_with("    lfp"));
+    let mut counted = 0;
+    // What the demo prints is the demo's.
+    for line in commands.map(str::trim).filter(|line| !line.starts_with("lfpd listens")) {
+        assert!(LINES.contains(&line), "tested by nothing: {line}");
+        counted += 1;
+    }
+    assert!(counted > 5, "{counted} commands");
+}
+
+/// Terminal programs, which hold the port in their own name until they end.
+#[rstest]
+#[case::picocom(PICOCOM, "picocom", "Terminal ready", "\x01\x18")]
+#[case::picocom_waiting(PICOCOM_WAITING, "picocom", "Terminal ready", "\x01\x18")]
+#[case::minicom(MINICOM, "minicom", "Welcome to minicom", "\x01x\r")]
+fn terminal_programs(
+    #[case] line: &str,
+    #[case] program: &str,
+    #[case] greeting: &str,
+    #[case] goodbye: &str,
+) {
+    let bench = machine();
+    let _service = bench.listen_for(User::Lfpd, "/dev/ttyUSB0");
+    let mut terminal = typed(&bench, User::Alice, line).on_terminal().spawn();
+    terminal.expect(greeting);
+    assert_eq!(user_of(&bench, "ttyUSB0").as_deref(), Some(program));
+    let told = typed(&bench, User::Bob, WHO).no_input().run();
+    assert!(told.said("alice") && told.said(&format!("{program} ")), "{told}");
+    let busy = typed(&bench, User::Bob, PICOCOM).no_input().run();
+    assert!(busy.code() == 1 && busy.said(BUSY) && busy.said("held by alice"), "{busy}");
+    terminal.type_in(goodbye);
+    let end = terminal.wait(LIMIT);
+    assert_eq!(end.code(), 0, "{end}");
+    bench.assert_free();
+}
+
+#[test]
+fn a_script_in_several_steps() {
+    let bench = machine();
+    let _service = bench.listen_for(User::Lfpd, "/dev/ttyS0");
+    let script = format!("{WAIT}\n{STTY}\ncat /run/lock/LCK..ttyS0; echo $$\n{UNLOCK}");
+    let end = typed(&bench, User::Alice, &script).no_input().run();
+    assert_eq!(end.code(), 0, "{end}");
+    let pids: Vec<&str> = end.output().split_whitespace().collect();
+    assert!(pids.len() == 2 && pids[0] == pids[1], "{end}");
+    bench.assert_free();
+}
+
+/// There is no board at the other end, so avrdude gives up; but it has the port meanwhile.
+#[test]
+fn flashing_a_board() {
+    let bench = machine();
+    let _service = bench.listen_for(User::Lfpd, "/dev/ttyACM0");
+    let line = format!("echo :00000001FF >blink.hex; {AVRDUDE}");
+    let flashing = typed(&bench, User::Alice, &line).no_input().spawn();
+    bench.wait_for("avrdude", || user_of(&bench, "ttyACM0").as_deref() == Some("avrdude"));
+    flashing.signal("TERM");
+    let killed =
+        bench.shell(User::Root, &format!("kill {}", holder_of(&bench, "ttyACM0").unwrap_or(0)));
+    assert_eq!(killed.code(), 0, "{killed}");
+    let end = flashing.wait(LIMIT);
+    assert_ne!(end.code(), 0, "{end}");
+    bench.wait_for("the end of its lock", || bench.sandbox.locks().is_empty());
+}
+
+/// As systemd starts it: the terminal on standard input, and the name of the instance for %I.
+#[test]
+fn a_login_that_respects_locks() {
+    let bench = machine();
+    let _service = bench.listen_for(User::Lfpd, "/dev/ttyS0");
+    let line = GETTY.replace("%I", "ttyS0");
+    let line = format!("exec setsid -w sh -c 'exec {line}' <>/dev/ttyS0 >&0 2>&0");
+    let login: Process<'_> = typed(&bench, User::Root, &line).spawn();
+    bench.wait_for("agetty", || user_of(&bench, "ttyS0").as_deref() == Some("agetty"));
+    let busy = typed(&bench, User::Alice, "lfp run ttyS0 -- true").no_input().run();
+    assert!(busy.code() == 1 && busy.said("/sbin/agetty"), "{busy}");
+    login.kill();
+}
+
+/// In a pid namespace of its own with the service's socket: the lock names the program by its
+/// number outside.
+#[test]
+fn in_a_container() {
+    let bench = machine();
+    let _service = bench.listen_for(User::Lfpd, "/dev/ttyUSB0");
+    let line = DOCKER.replace("PROGRAM", "sh -c 'echo ready; cat'");
+    let line = format!("exec unshare --pid --fork --mount-proc --kill-child sh -c \"{line}\"");
+    let mut container = typed(&bench, User::Root, &line).spawn();
+    container.expect("ready");
+    let outside = holder_of(&bench, "ttyUSB0").expect("a lock");
+    assert!(outside > 1 && bench.runs(outside));
+    let told = typed(&bench, User::Bob, WHO).no_input().run();
+    assert!(told.said(&outside.to_string()) && told.said("alive"), "{told}");
+    container.end_input();
+    assert_eq!(container.wait(LIMIT).code(), 0);
+    let free = typed(&bench, User::Bob, "lfp run --timeout 9 ttyUSB0 -- true").no_input().run();
+    assert_eq!(free.code(), 0, "{free}");
+}
+
+/// The right of uucp where the lock directory is closed, by the lines as they stand.
+#[test]
+fn the_right_of_uucp() {
+    let bench = machine();
+    let lines = ["d /run/lfpd 0755 uucp uucp -", "a+ /run/lock - - - - user:uucp:rwx"];
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    assert!(lines.iter().all(|line| readme.contains(&format!("\n    {line}\n"))));
+    bench.sandbox.write("/tmp/lfpd-uucp.conf", lines.join("\n") + "\n", 0o644);
+    let made = bench.shell(User::Root, "systemd-tmpfiles --create /tmp/lfpd-uucp.conf");
+    assert_eq!(made.code(), 0, "{made}");
+    for (user, writes) in [(User::Uucp, 0), (User::Alice, 1)] {
+        assert_eq!(bench.shell(user, "test -w /run/lock").code(), writes, "{user:?}");
+    }
+    assert_eq!(bench.shell(User::Uucp, "test -w /run/lfpd").code(), 0);
+}
