@@ -108,6 +108,19 @@ fn without_a_service() {
     assert_eq!(end.code(), 0, "{end}");
 }
 
+/// Where everybody may write the lock directory, nothing need be installed but `lfp`.
+#[rstest]
+#[case::lock("/run/test/lfp lock ttyW0 && /run/test/lfp unlock ttyW0")]
+#[case::wait("/run/test/lfp wait --timeout 5 ttyW0 && /run/test/lfp unlock ttyW0")]
+#[case::run("/run/test/lfp run ttyW0 -- test -e /run/lock/LCK..ttyW0")]
+#[case::run_in_time("/run/test/lfp run --timeout 5 ttyW0 -- test -e /run/lock/LCK..ttyW0")]
+fn where_no_service_is_needed(#[case] line: &str) {
+    let bench = Bench::open();
+    let end = bench.shell(User::Alice, &format!("{line}; exit $?"));
+    assert_eq!((end.code(), end.output()), (0, ""), "{end}");
+    bench.assert_free();
+}
+
 /// A service that a user starts on the memo's TCP port.
 fn over_tcp(bench: &Bench, user: User) -> Process<'_> {
     let words = ["--accept", "--inetd", "--listen=127.0.0.1:50001", "/run/test/lfpd"];

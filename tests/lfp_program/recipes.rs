@@ -27,11 +27,15 @@ const BUSY: &str = "lfp: /dev/ttyUSB0: busy";
 
 /// A machine with the README's ports and a closed lock directory, and Alice, whose group they are.
 fn machine() -> Bench {
+    machine_with("0755", "lfpd:lfpd")
+}
+
+fn machine_with(mode: &str, owner: &str) -> Bench {
     let sandbox = Sandbox::layout()
         .port("ttyUSB0")
         .port("ttyACM0")
         .port("ttyS0")
-        .lock_dir("0755", "lfpd:lfpd")
+        .lock_dir(mode, owner)
         .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
         .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
         .enter();
@@ -62,7 +66,9 @@ fn every_command_of_the_readme_is_known_here() {
     for line in LINES.into_iter().chain([STTY]) {
         assert!(readme.contains(line), "the README does not say: {line}");
     }
-    let commands = readme.lines().filter(|line| line.starts_with("    lfp"));
+    // Later parts have tests of their own.
+    let (recipes, _) = readme.split_once("\n## The protocol\n").unwrap();
+    let commands = recipes.lines().filter(|line| line.starts_with("    lfp"));
     let mut counted = 0;
     // What the demo prints is the demo's.
     for line in commands.map(str::trim).filter(|line| !line.starts_with("lfpd listens")) {
@@ -96,6 +102,14 @@ fn terminal_programs(
     let end = terminal.wait(LIMIT);
     assert_eq!(end.code(), 0, "{end}");
     bench.assert_free();
+}
+
+/// Where everybody may write the lock directory, minicom makes its own lock as well.
+#[test]
+fn minicom_where_the_directory_is_open() {
+    let bench = machine_with("1777", "root:root");
+    let mut terminal = typed(&bench, User::Alice, MINICOM).on_terminal().spawn();
+    terminal.expect("Welcome to minicom");
 }
 
 #[test]

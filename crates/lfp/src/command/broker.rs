@@ -4,6 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{AccessFlags, faccessat};
+
 use super::arguments::Route;
 use super::denial::{supposed_reason, wrong_device};
 use super::listener;
@@ -63,7 +66,9 @@ pub(super) enum Queue {
 /// No answer, and why.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// No service can be reached, or what is there is none.
+    /// There is no service at the usual addresses.
+    Nobody(Vec<Reason>),
+    /// The service cannot be reached, or what is there is none.
     Unreachable(Vec<Reason>),
     /// There is one that says nothing in time.
     Silent(Vec<Reason>),
@@ -80,9 +85,16 @@ impl Trouble {
 
     pub(super) fn reasons(self) -> Vec<Reason> {
         match self {
-            Self::Unreachable(reasons) | Self::Silent(reasons) => reasons,
+            Self::Nobody(reasons) | Self::Unreachable(reasons) | Self::Silent(reasons) => reasons,
         }
     }
+}
+
+/// Whether we may make lock files ourselves, as everybody may on Debian: then the lack of a service
+/// keeps nobody from his lock.
+pub(super) fn may_write_locks() -> bool {
+    let directory = places().lock_dir;
+    faccessat(AT_FDCWD, &directory, AccessFlags::W_OK, AtFlags::AT_EACCESS).is_ok()
 }
 
 /// Where everything is on this machine.
@@ -107,8 +119,7 @@ impl Broker {
     pub(super) fn within(route: &Route, patience: Duration) -> Self {
         let (addresses, choice) = match route {
             Route::Direct => {
-                let files = Files { table: Table::new(places()), reasons: Vec::new() };
-                return Self::Files(Box::new(files));
+                return Self::Files(Box::new(Files::new()));
             }
             Route::Server(address) => (vec![address.clone()], Choice::Told),
             Route::Usual => (Address::usual().to_vec(), Choice::Usual),
@@ -125,34 +136,46 @@ impl Broker {
     }
 
     pub(super) fn lock(&mut self, request: &Request) -> Result<Outcome, Trouble> {
-        match self {
-            Self::Files(files) => Ok(files.lock(request)),
-            Self::Service(service) => {
-                service.ask(|client| client.lock(&request.device, request.pid))
-            }
-        }
+        self.ask(|client| client.lock(&request.device, request.pid), |files| files.lock(request))
     }
 
     pub(super) fn unlock(&mut self, request: &Request) -> Result<Outcome, Trouble> {
-        match self {
-            Self::Files(files) => Ok(files.unlock(request)),
-            Self::Service(service) => {
-                service.ask(|client| client.unlock(&request.device, request.pid))
+        self.ask(
+            |client| client.unlock(&request.device, request.pid),
+            |files| files.unlock(request),
+        )
+    }
+
+    /// The service, or the files: those also where there is no service and we may write them.
+    fn ask(
+        &mut self,
+        question: impl FnOnce(&mut Client) -> Result<Outcome, Error>,
+        deed: impl FnOnce(&mut Files) -> Outcome,
+    ) -> Result<Outcome, Trouble> {
+        let answer = match self {
+            Self::Files(files) => return Ok(deed(files)),
+            Self::Service(service) => service.ask(question),
+        };
+        match answer {
+            Err(Trouble::Nobody(_)) if may_write_locks() => {
+                let mut files = Files::new();
+                let outcome = deed(&mut files);
+                *self = Self::Files(Box::new(files));
+                Ok(outcome)
             }
+            answer => answer,
         }
     }
 
     /// Hands a lock over. Why it was not permitted is told for the receiver.
     pub(super) fn pass(&mut self, pass: &Pass) -> Result<Outcome, Trouble> {
-        match self {
-            Self::Files(files) => {
+        self.ask(
+            |client| client.pass(&pass.device, pass.from, pass.to),
+            |files| {
                 let answer = files.table.pass(pass);
-                Ok(files.told(answer))
-            }
-            Self::Service(service) => {
-                service.ask(|client| client.pass(&pass.device, pass.from, pass.to))
-            }
-        }
+                files.told(answer)
+            },
+        )
     }
 
     /// Who has a device, as the service sees it, for complaints: a service that does not answer in
@@ -184,6 +207,10 @@ impl Broker {
 }
 
 impl Files {
+    fn new() -> Self {
+        Self { table: Table::new(places()), reasons: Vec::new() }
+    }
+
     fn lock(&mut self, request: &Request) -> Outcome {
         if let Some(reason) = wrong_device(&request.device) {
             self.reasons = vec![reason];
@@ -242,13 +269,18 @@ impl Service {
     /// The next address is tried only where nobody listens: an answer, whatever it is, counts.
     fn connect(&self) -> Result<Client, Trouble> {
         let mut reasons = Vec::new();
+        let mut nobody = self.choice == Choice::Usual;
         for address in &self.addresses {
             match Client::connect(address, self.patience) {
                 Ok(client) => match self.doubt(&client, address) {
                     None => return Ok(client),
-                    Some(doubt) => reasons.push(format!("{address}: {doubt}")),
+                    Some(doubt) => {
+                        nobody = false;
+                        reasons.push(format!("{address}: {doubt}"));
+                    }
                 },
                 Err(error) => {
+                    nobody &= error.is_absence();
                     reasons.push(format!("{address}: {error}"));
                     if !matches!(error, Error::Unreachable(_)) {
                         return Err(Trouble::of(&error, reasons));
@@ -256,7 +288,7 @@ impl Service {
                 }
             }
         }
-        Err(Trouble::Unreachable(reasons))
+        Err(if nobody { Trouble::Nobody(reasons) } else { Trouble::Unreachable(reasons) })
     }
 
     fn doubt(&self, client: &Client, address: &Address) -> Option<Reason> {

@@ -140,7 +140,8 @@ fn ask_service(
         (Err(Trouble::Silent(_)), Route::Usual | Route::Direct) => {
             Ok((Service::Silent, Vec::new()))
         }
-        (Ok(None), _) | (Err(Trouble::Unreachable(_)), Route::Usual | Route::Direct) => {
+        (Ok(None), _)
+        | (Err(Trouble::Unreachable(_) | Trouble::Nobody(_)), Route::Usual | Route::Direct) => {
             Ok((Service::NotThere, Vec::new()))
         }
     }

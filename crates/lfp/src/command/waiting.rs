@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use wrapcmd::{Signals, Woken};
 
-use super::broker::{Broker, PATIENCE, Queue, Reason, Service, Trouble};
+use super::broker::{Broker, PATIENCE, Queue, Reason, Service, Trouble, may_write_locks};
 use crate::client::Error;
 use crate::limits::WAIT_MAX_SECS;
 use ttylock::lock::{Outcome, Request};
@@ -108,6 +108,10 @@ impl Wait<'_> {
         });
         if let Err(trouble) = began {
             service.client = None;
+            if matches!(trouble, Trouble::Nobody(_)) && may_write_locks() {
+                service.queue = Queue::Missing;
+                return None;
+            }
             return self.absent(trouble);
         }
         self.reached = true;
@@ -169,7 +173,9 @@ impl Wait<'_> {
     fn out_of_time(&self, trouble: Trouble) -> Waited {
         match trouble {
             Trouble::Silent(reasons) if self.is_over() => Waited::TimedOut(reasons),
-            Trouble::Silent(_) | Trouble::Unreachable(_) => Waited::Trouble(trouble),
+            Trouble::Silent(_) | Trouble::Unreachable(_) | Trouble::Nobody(_) => {
+                Waited::Trouble(trouble)
+            }
         }
     }
 
