@@ -97,7 +97,7 @@ fn refuses_links_that_lead_nowhere() {
 #[case::open_to_all_and_ours(0o1777, 0, true)]
 #[case::not_sticky(0o777, 12345, true)]
 #[case::private(0o755, 12345, true)]
-fn follows_no_strangers_link_in_a_sticky_directory(
+fn needs_root_follows_no_strangers_link_in_a_sticky_directory(
     #[case] mode: u32,
     #[case] owner: u32,
     #[case] follows: bool,

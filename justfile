@@ -1,0 +1,34 @@
+# Daily commands. `just` is in crates.io (cargo install just); each recipe is a line one can type.
+
+# What a change must pass before it is committed; under two minutes on a built tree.
+check: format lint quick
+
+format:
+    cargo fmt --all --check
+
+lint:
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# The tests that need no root and no other programs.
+quick:
+    tests/quick
+
+# All tests, as root; installs the programs they talk to.
+test:
+    tests/run
+
+# Everything that CI does, as root, on a clean checkout.
+ci:
+    bash .ci/run
+
+# The oldest Rust that is promised, by Debian's compiler of that version.
+oldest:
+    .ci/oldest
+
+# Licences, banned crates, sources, and known vulnerabilities where their database can be had.
+deny:
+    .ci/deny
+
+# The conversation of the protocol's memo with a service of its own.
+demo:
+    tests/demo
