@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 const TTL_S: &str = "4";
 const GRACE_S: &str = "1";
 const FAULTS: u32 = 5;
-/// Whether the server keeps its holds over a restart. One that does not is not started again here.
-const REMEMBERS: bool = false;
 /// A whole lease, and what a busy machine needs.
 const TURN_LIMIT: Duration = Duration::from_secs(40);
 
@@ -57,9 +55,8 @@ impl Scene {
     fn new(options: &[&str], number: u64) -> Self {
         let place = tempfile::tempdir().unwrap();
         let mut options: Vec<String> = options.iter().map(|&it| it.to_owned()).collect();
-        if REMEMBERS {
-            options.extend(["--state-dir".to_owned(), format!("{}/state", place.path().display())]);
-        }
+        options.extend(["--state-dir".to_owned(), format!("{}/state", place.path().display())]);
+        options.extend(["--shutdown-timeout", "1"].map(str::to_owned));
         let daemon = Daemon::run(program().args(["--port", "0"]).args(&options));
         let proxies = [(); 2].map(|()| Proxy::to(daemon.address));
         let chance = Chance(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -118,7 +115,7 @@ impl Scene {
     fn fault(&mut self) {
         let who = usize::try_from(self.chance.below(2)).unwrap();
         let length = Duration::from_millis(100 + self.chance.below(1400));
-        let kind = self.chance.below(if REMEMBERS { 9 } else { 7 });
+        let kind = self.chance.below(9);
         self.told.push(format!("{kind} at {who} for {length:?}"));
         match kind {
             0 => self.proxies[who].reset(Side::Client),
