@@ -115,6 +115,15 @@ impl Guard {
         self.inner.names.get(self.slot)
     }
 
+    /// Writes the lock to the disk, for a program that took it with
+    /// [`Durability::Memory`](crate::Durability::Memory).
+    pub(crate) fn sync(&self) {
+        if let Some(published) = &self.published {
+            // It is held all the same.
+            let _ = published.file.sync_all();
+        }
+    }
+
     /// Keeps breakers off until the lock is released, even when its holder has ended: for who
     /// waits for the holder and releases then, and must be able to tell an end in order from a
     /// lock that was taken away.

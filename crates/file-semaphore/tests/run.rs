@@ -278,6 +278,45 @@ fn signals_or_all(text: &str) -> Vec<String> {
     if masks.is_empty() { text.lines().map(str::to_owned).collect() } else { masks }
 }
 
+/// glibc's posix_spawn ignores its own signals in what it starts, and that is handed on for ever.
+/// Whoever runs these tests was started like that, so what is asked for is watched.
+#[test]
+fn the_c_librarys_signals_are_not_ignored_in_the_command() {
+    let scratch = Scratch::new();
+    let mut strace = scratch.command("strace");
+    strace.args([
+        "-f",
+        "-e",
+        "trace=rt_sigaction,execve",
+        "-o",
+        "trace",
+        scratch::SEMA,
+        "run",
+        "a",
+    ]);
+    let ran = scratch::finish(strace.args(["true"]));
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    let trace = scratch.read("trace");
+    assert!(trace.contains("/true\""), "the command is in it: {trace}");
+    let ignored = trace.lines().filter(|line| {
+        let own = ["SIGRTMIN,", "SIGRT_1,"].iter().any(|name| line.contains(name));
+        own && line.contains("SIG_IGN")
+    });
+    assert_eq!(ignored.count(), 0, "{trace}");
+}
+
+#[test]
+fn the_path_stays_as_it_is() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("PATH=\"$PATH:/tmp/$(printf '\\377')\"
+         [ \"$(sema run a printenv PATH)\" = \"$PATH\" ]
+         sema run a env | grep -c WRAPCMD || true");
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "0\n"), "{ran:?}");
+    let none =
+        scratch.sh("env -u PATH $(command -v sema) run a /usr/bin/env | grep -c ^PATH= || true");
+    assert_eq!(none.out, "0\n");
+}
+
 #[test]
 fn a_daemon_left_behind_holds_neither_the_lock_nor_a_descriptor() {
     let scratch = Scratch::new();

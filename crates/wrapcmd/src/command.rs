@@ -16,6 +16,9 @@ use crate::signals::let_through;
 /// The first argument of the process that stands by. No program's command may be called so.
 pub(crate) const WHEN_TOLD: &str = "exec-when-told";
 
+/// Where the process that stands by finds the PATH that is not its own.
+pub(crate) const REAL_PATH: &str = "WRAPCMD_PATH";
+
 /// As much is read of what passes over the pipe.
 const WORD_BYTES: u64 = 4096;
 
@@ -79,7 +82,13 @@ pub fn take_over<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> Option<
     // It inherits no signal mask of ours. Let through at once, so that it can be ended.
     let told = held.to_str().and_then(let_through).and(descriptor.to_str()).and_then(listen);
     let Some(additions) = told else { return Some(Refusal::Untold) };
-    Some(execute(program, words, &additions))
+    let mut command = Command::new(program);
+    command.args(words).env_remove(REAL_PATH);
+    match std::env::var_os(REAL_PATH) {
+        Some(path) => command.env("PATH", path),
+        None => command.env_remove("PATH"),
+    };
+    Some(become_it(command, &additions))
 }
 
 /// Becomes the command (execve(2)), with these variables added to its environment; comes back
@@ -89,9 +98,14 @@ pub fn execute<S: AsRef<OsStr>>(
     arguments: impl Iterator<Item = S>,
     additions: &[(String, String)],
 ) -> Refusal {
-    let additions = additions.iter().map(|(name, value)| (name, value));
-    let error = Command::new(&program).args(arguments).envs(additions).exec();
-    Refusal::Command { program, error }
+    let mut command = Command::new(program);
+    command.args(arguments);
+    become_it(command, additions)
+}
+
+fn become_it(mut command: Command, additions: &[(String, String)]) -> Refusal {
+    let error = command.envs(additions.iter().map(|(name, value)| (name, value))).exec();
+    Refusal::Command { program: command.get_program().to_owned(), error }
 }
 
 /// The word, with what to add to the environment: `NAME=VALUE` and NUL for each, and a last NUL

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -208,8 +209,14 @@ pub fn is_ignored(signal: Signal) -> bool {
     is_in(signal, ignored())
 }
 
-/// The mask of ignored signals, bit n-1 for signal n (proc(5), `SigIgn`).
+/// The mask of the signals that were ignored when this was asked first, bit n-1 for signal n
+/// (proc(5), `SigIgn`). The kernel takes its time to put that file together.
 fn ignored() -> u64 {
+    static IGNORED: OnceLock<u64> = OnceLock::new();
+    *IGNORED.get_or_init(look_what_is_ignored)
+}
+
+fn look_what_is_ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

@@ -14,7 +14,7 @@ use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::command::{WHEN_TOLD, word};
+use crate::command::{REAL_PATH, WHEN_TOLD, word};
 use crate::exit::End;
 use crate::signals::{Sender, Signals, has_ended, is_ignored, stop_here, was_stopped};
 
@@ -48,7 +48,8 @@ impl Standby {
         // The only descriptor the child inherits besides those that were ours; it closes it
         // before it becomes the command.
         fcntl(listen.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
-        let child = Command::new("/proc/self/exe")
+        let mut itself = itself();
+        let child = itself
             .arg0(program)
             .arg(WHEN_TOLD)
             .arg(listen.as_raw_fd().to_string())
@@ -97,13 +98,19 @@ impl Running {
     ///
     /// What a terminal sends (Ctrl-C) it sends to the command as well, so that is not repeated.
     pub fn attend(&self, signals: &Signals) {
-        self.attend_and(signals, None, || {});
+        self.attend_and(signals, None, Duration::default);
     }
 
-    /// [`Running::attend`], and does something else every so often.
-    pub fn attend_and(&self, signals: &Signals, every: Option<Duration>, mut work: impl FnMut()) {
+    /// [`Running::attend`], and does something else after that time and whenever the time that it
+    /// answers is over.
+    pub fn attend_and(
+        &self,
+        signals: &Signals,
+        first: Option<Duration>,
+        mut work: impl FnMut() -> Duration,
+    ) {
         let Some(pid) = self.number() else { return };
-        let mut last = Instant::now();
+        let (mut last, mut every) = (Instant::now(), first);
         loop {
             while let Some(arrived) = signals.arrived() {
                 let told_already = arrived.sender == Sender::Kernel;
@@ -120,7 +127,7 @@ impl Running {
                 return;
             }
             if every.is_some_and(|every| last.elapsed() >= every) {
-                work();
+                every = Some(work());
                 last = Instant::now();
             }
             signals.pause(None, every.map(|every| every.saturating_sub(last.elapsed())));
@@ -153,6 +160,20 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.wait();
     }
+}
+
+/// This very program, to be started with fork(2) and execvp(3): posix_spawn(3), which the standard
+/// library prefers, leaves signals 32 and 33, the C library's own, ignored in the child and in every
+/// program after it. It does not prefer it when the program is looked for in another PATH; the one
+/// that was is handed on.
+fn itself() -> Command {
+    let mut command = Command::new("exe");
+    command.env("PATH", "/proc/self");
+    match std::env::var_os("PATH") {
+        Some(path) => command.env(REAL_PATH, path),
+        None => command.env_remove(REAL_PATH),
+    };
+    command
 }
 
 /// A caller may have told the kernel to forget children (`signal(SIGCHLD, SIG_IGN)` survives

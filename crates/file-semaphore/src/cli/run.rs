@@ -90,6 +90,8 @@ pub(crate) fn run(words: &Run) -> Result<End, Failure> {
 
 fn open(words: &Run) -> Result<Vec<Semaphore>, Failure> {
     let config = words.taking.config(words.lock.config());
+    // For now: see DISK_DELAY.
+    let config = crate::Config { durability: crate::Durability::Memory, ..config };
     let first = Semaphore::with_config(&words.lock.path, config)?;
     let more = words.with.iter().map(|path| {
         let failed = |error| Failure { path: Some(path.clone()), error };
@@ -108,7 +110,13 @@ fn attend(
 ) -> Result<End, Error> {
     let mut lost = false;
     let every = renewal(words.lock.config().stale_timeout);
-    running.attend_and(signals, Some(every), || {
+    let mut on_disk = false;
+    running.attend_and(signals, Some(DISK_DELAY.min(every)), || {
+        if !on_disk {
+            guards.iter().for_each(Guard::sync);
+            on_disk = true;
+            return every;
+        }
         for guard in &guards {
             match guard.renew() {
                 Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) if !lost => {
@@ -121,6 +129,7 @@ fn attend(
                 Ok(()) | Err(_) => {}
             }
         }
+        every
     });
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's. It holds nothing any more, but nobody takes its lock meanwhile.
@@ -139,6 +148,10 @@ fn attend(
     let end = ended(running.outcome())?;
     Ok(if lost { End::Code(exit::LOST) } else { end })
 }
+
+/// A lock is written to the disk when its command has run for so long: a shorter one leaves no lock
+/// that a crash of the machine could spoil, and writing takes longer than such a command.
+const DISK_DELAY: Duration = Duration::from_millis(100);
 
 /// How often a lock is renewed, so that it never counts as old for who has the same idea of that.
 fn renewal(stale_timeout: Option<Duration>) -> Duration {
