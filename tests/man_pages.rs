@@ -44,7 +44,9 @@ fn run(program: &str, arguments: &[&str], page: &Path) -> String {
 }
 
 #[rstest]
-fn nothing_is_wrong_with_the_form(#[values("lfp.1", "lfp.7", "lfpd.8")] name: &str) {
+fn nothing_is_wrong_with_the_form(
+    #[values("lfp.1", "lfp.7", "lfpd.8", "lockdev.8", "liblfp_preload.7")] name: &str,
+) {
     let said = run("mandoc", &["-T", "lint", "-W", "warning"], &page(name));
     assert_eq!(said, "");
     let shown = run("man", &["--warnings", "--encoding=UTF-8", "--local-file"], &page(name));

@@ -3,14 +3,11 @@
 //!
 //! No connection is kept: a program must find no descriptor of ours among its own.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use lfp::client::{Address, Client, Error, UNIX_SOCKET};
+use lfp::client::{Address, Client, Error};
 use pidlockfile::Pid;
-use rustix::fs::stat;
-use rustix::process::geteuid;
 use ttylock::device::name::DeviceName;
 use ttylock::lock::Outcome;
 
@@ -29,22 +26,21 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// The service that `LFP_SERVER` names, or else the one at its usual Unix socket if that is
-    /// root's, the socket directory's owner's, or our own.
+    /// The service that `LFP_SERVER` names, or else the one at its usual Unix socket if nobody
+    /// else can be listening there.
     pub(crate) fn reach() -> Option<Self> {
         if HANGS.load(Ordering::Relaxed) {
             return None;
         }
         let deadline = Instant::now().checked_add(LIMIT)?;
-        let named = variable(c"LFP_SERVER");
-        let address = match &named {
-            Some(text) => std::str::from_utf8(text).ok()?.parse().ok()?,
-            None => Address::default(),
+        let client = match variable(c"LFP_SERVER") {
+            Some(text) => {
+                let address: Address = std::str::from_utf8(&text).ok()?.parse().ok()?;
+                Client::connect(&address, LIMIT)
+            }
+            None => Client::usual(LIMIT),
         };
-        let client = Client::connect(&address, LIMIT).inspect_err(remember).ok()?;
-        let listener = client.listener().ok()?;
-        let trusted = named.is_some() || listener.is_some_and(may_be_the_service);
-        trusted.then_some(Self { client, deadline })
+        Some(Self { client: client.inspect_err(remember).ok()?, deadline })
     }
 
     pub(crate) fn lock(&mut self, device: &DeviceName, pid: Pid) -> Option<Outcome> {
@@ -76,18 +72,4 @@ fn remember(error: &Error) {
     if matches!(error, Error::TimedOut) {
         HANGS.store(true, Ordering::Relaxed);
     }
-}
-
-/// Whoever listens at the usual socket must be root (a super-server), our own user, or the user to
-/// whom root gave the socket's directory: in a directory that others may write, somebody else
-/// could listen there and answer 200 to everything.
-fn may_be_the_service(listener: u32) -> bool {
-    const OTHERS_WRITE: u32 = 0o022;
-    let given_to = || {
-        let directory = Path::new(UNIX_SOCKET).parent()?;
-        let above = stat(directory.parent()?).ok()?;
-        let is_roots = above.st_uid == 0 && above.st_mode & OTHERS_WRITE == 0;
-        stat(directory).ok().filter(|_| is_roots).map(|it| it.st_uid)
-    };
-    listener == 0 || listener == geteuid().as_raw() || given_to() == Some(listener)
 }

@@ -7,6 +7,7 @@ mod address;
 mod far_end;
 mod reply;
 mod status;
+mod usual;
 
 use std::fmt;
 use std::io::{self, Read};
@@ -22,6 +23,8 @@ use pidlockfile::Pid;
 
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
 pub use reply::REPLY_LIMIT;
+#[cfg(feature = "cli")]
+pub(crate) use usual::chosen_by_root;
 
 use reply::{Assembler, Reply};
 use ttylock::device::name::DeviceName;

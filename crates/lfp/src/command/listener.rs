@@ -3,9 +3,9 @@
 //! could answer 200 to everything. So a listener that we were not told to ask must be root's (a
 //! super-server), the service's, or our own.
 
-use std::fs::metadata;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+
+use crate::client::chosen_by_root;
 
 /// The users that the service is meant to run as.
 const SERVICE_USERS: [&str; 2] = ["lfpd", "uucp"];
@@ -26,17 +26,6 @@ pub(super) fn trusted_socket(path: &Path, owner: Option<u32>) -> Result<(), Doub
     } else {
         Err(stranger(owner))
     }
-}
-
-/// The owner of the socket's directory, if only root can have made or given it: then its own mode
-/// matters no more, because whoever else puts a socket there does not become its owner.
-fn chosen_by_root(socket: &Path) -> Option<u32> {
-    const OTHERS_WRITE: u32 = 0o022;
-    let directory = socket.parent()?;
-    let above = metadata(directory.parent()?).ok()?;
-    let closed = above.uid() == 0 && above.permissions().mode() & OTHERS_WRITE == 0;
-    let directory = metadata(directory).ok().filter(|_| closed)?;
-    Some(directory.uid())
 }
 
 /// Looks at whoever has accepted a TCP connection on this host. Who listens on the port says nothing

@@ -1,0 +1,41 @@
+/* The locks of serial devices. See lockdev(8) and the project's README. */
+
+#ifndef LFP_LOCKDEV_H
+#define LFP_LOCKDEV_H
+
+#include <errno.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Each gives 0 when it is done, the process that has the device, or -1 with errno. A device is
+ * /dev/NAME or NAME. ECONNREFUSED: no service is there, and nothing is locked. */
+
+/* Who has the device; 0: nobody. */
+pid_t dev_testlock(const char *device);
+
+/* Takes the device for this process. */
+pid_t dev_lock(const char *device);
+
+/* Hands the lock of another process of this user's, or with 0 of whoever has it, to this one. */
+pid_t dev_relock(const char *device, pid_t old);
+
+/* Releases the device for a process of this user's, or with 0 for whoever has it. */
+pid_t dev_unlock(const char *device, pid_t pid);
+
+/* The process that is locked for: the caller, or whom dev_setpid has named; it gives what was
+ * named before. 0 is the caller again. */
+pid_t dev_getpid(void);
+pid_t dev_setpid(pid_t pid);
+
+/* What is done, on standard error. */
+void liblockdev_incr_debug(void);
+void liblockdev_reset_debug(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

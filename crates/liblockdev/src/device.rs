@@ -1,0 +1,142 @@
+//! What the calls do, in Rust: one connection to the service for each.
+
+use std::path::Path;
+use std::time::Duration;
+
+use lfp::{Client, DeviceName, Error, Holder, Outcome, Pid};
+
+/// How long the service may take for one answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a call tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Done; or, where one only looked: nobody has it.
+    Done,
+    /// This process has it.
+    HeldBy(Pid),
+}
+
+/// Why a call fails: a number of errno(3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) i32);
+
+/// Who has the device.
+pub(crate) fn test(device: &[u8]) -> Result<Told, Errno> {
+    let device = named(device)?;
+    let mut client = reach()?;
+    holder(&mut client, &device)
+}
+
+/// Takes the device for a process.
+pub(crate) fn lock(device: &[u8], pid: Pid) -> Result<Told, Errno> {
+    let device = named(device)?;
+    let mut client = reach()?;
+    let outcome = client.lock(&device, pid).map_err(errno)?;
+    told(&mut client, &device, outcome)
+}
+
+/// Hands the lock of `from`, or of whoever has it, to another process.
+pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> Result<Told, Errno> {
+    let device = named(device)?;
+    let mut client = reach()?;
+    let holder = match (from, holder(&mut client, &device)?) {
+        (Some(from), _) => from,
+        (None, Told::HeldBy(holder)) => holder,
+        (None, Told::Done) => return Err(Errno(libc::ENOENT)),
+    };
+    if holder == to {
+        return Ok(Told::Done);
+    }
+    let outcome = client.pass(&device, holder, to).map_err(errno)?;
+    told(&mut client, &device, outcome)
+}
+
+/// Releases the device for a process, or for whoever has it.
+pub(crate) fn unlock(device: &[u8], pid: Option<Pid>) -> Result<Told, Errno> {
+    let device = parsed(device)?;
+    let mut client = reach()?;
+    let pid = match (pid, holder(&mut client, &device)?) {
+        (_, Told::Done) => return Ok(Told::Done),
+        (Some(pid), Told::HeldBy(_)) => pid,
+        (None, Told::HeldBy(holder)) => holder,
+    };
+    let outcome = client.unlock(&device, pid).map_err(errno)?;
+    told(&mut client, &device, outcome)
+}
+
+fn reach() -> Result<Client, Errno> {
+    Client::usual(PATIENCE).map_err(errno)
+}
+
+fn told(client: &mut Client, device: &DeviceName, outcome: Outcome) -> Result<Told, Errno> {
+    match outcome {
+        Outcome::Done => Ok(Told::Done),
+        Outcome::Denied => Err(Errno(libc::EACCES)),
+        Outcome::Busy => match holder(client, device)? {
+            // Gone in the meantime, or it names no process.
+            Told::Done => Err(Errno(libc::EBUSY)),
+            held @ Told::HeldBy(_) => Ok(held),
+        },
+    }
+}
+
+/// The first who has a lock. A program that merely has the port open has none.
+fn holder(client: &mut Client, device: &DeviceName) -> Result<Told, Errno> {
+    let holders = client.status(Some(device)).map_err(errno)?;
+    let locks = holders.iter().filter(|holder| is_lock(holder));
+    Ok(locks.filter_map(|holder| holder.pid).next().map_or(Told::Done, Told::HeldBy))
+}
+
+fn is_lock(holder: &Holder) -> bool {
+    holder.scheme.word() != "open" && holder.standing.word() != "stale"
+}
+
+/// The device, which must be there, as the old library wants it.
+fn named(device: &[u8]) -> Result<DeviceName, Errno> {
+    let name = parsed(device)?;
+    match Path::new("/dev").join(name.as_str()).metadata() {
+        Ok(_) => Ok(name),
+        Err(error) => Err(Errno(error.raw_os_error().unwrap_or(libc::ENOENT))),
+    }
+}
+
+fn parsed(device: &[u8]) -> Result<DeviceName, Errno> {
+    const NAME_BYTES: usize = 255;
+    let refusal = if device.len() > NAME_BYTES { libc::ENAMETOOLONG } else { libc::EINVAL };
+    DeviceName::parse(device).map_err(|_| Errno(refusal))
+}
+
+fn errno(error: Error) -> Errno {
+    let number = match error {
+        // Whatever connect(2) says: ENOENT would be taken for a missing device.
+        Error::Unreachable(_) => libc::ECONNREFUSED,
+        Error::Broken(error) => error.raw_os_error().unwrap_or(libc::EIO),
+        Error::TimedOut => libc::ETIMEDOUT,
+        Error::Refused => libc::EACCES,
+        Error::Dismissed => libc::EAGAIN,
+        Error::Unsupported => libc::ENOSYS,
+        Error::Closed | Error::NotLfp | Error::Unexpected(_) | _ => libc::EPROTO,
+    };
+    Errno(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::absolute(b"/dev/null".to_vec(), None)]
+    #[case::bare(b"null".to_vec(), None)]
+    #[case::missing(b"/dev/no-such-port".to_vec(), Some(libc::ENOENT))]
+    #[case::not_a_directory(b"/dev/null/x".to_vec(), Some(libc::ENOTDIR))]
+    #[case::elsewhere(b"/etc/passwd".to_vec(), Some(libc::EINVAL))]
+    #[case::climbs(b"/dev/../etc/passwd".to_vec(), Some(libc::EINVAL))]
+    #[case::empty(Vec::new(), Some(libc::EINVAL))]
+    #[case::too_long(vec![b'x'; 256], Some(libc::ENAMETOOLONG))]
+    fn devices(#[case] text: Vec<u8>, #[case] expected: Option<i32>) {
+        assert_eq!(named(&text).err().map(|errno| errno.0), expected);
+    }
+}

@@ -1,0 +1,116 @@
+//! `lockdev`, which scripts and other programs run: locks, releases or looks for the process that
+//! started it. Everything is in the exit code.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+use lfp::Pid;
+
+use crate::device::{self, Errno, Told};
+
+/// The exit code for any trouble that has no code of its own.
+const TROUBLE: u8 = 255;
+
+/// The exit code for who uses it wrongly.
+const USAGE: u8 = 255;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Lock,
+    Unlock,
+    Test,
+}
+
+/// Runs the program; the arguments are without its name.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
+    let Some((action, device)) = parse(arguments) else {
+        let _ = writeln!(std::io::stderr(), "usage: lockdev [-l | -u] DEVICE");
+        return USAGE;
+    };
+    let Some(parent) = Pid::new(std::os::unix::process::parent_id().into()) else {
+        return TROUBLE;
+    };
+    let device = device.as_bytes();
+    let told = match action {
+        Action::Lock => device::lock(device, parent),
+        Action::Unlock => device::unlock(device, Some(parent)),
+        Action::Test => device::test(device),
+    };
+    code(told)
+}
+
+fn parse(arguments: impl Iterator<Item = OsString>) -> Option<(Action, OsString)> {
+    let mut action = Action::Test;
+    let mut device = None;
+    for word in arguments {
+        match word.as_bytes() {
+            b"-l" => action = Action::Lock,
+            b"-u" => action = Action::Unlock,
+            // The old program said more with it.
+            b"-d" => {}
+            [b'-', ..] => return None,
+            _ if device.is_none() => device = Some(word),
+            _ => return None,
+        }
+    }
+    device.map(|device| (action, device))
+}
+
+/// The codes of the manual page.
+fn code(told: Result<Told, Errno>) -> u8 {
+    let codes = [
+        (libc::EACCES, 2),
+        (libc::EROFS, 3),
+        (libc::EFAULT, 4),
+        (libc::EINVAL, 5),
+        (libc::ENAMETOOLONG, 6),
+        (libc::ENOENT, 7),
+        (libc::ENOTDIR, 8),
+        (libc::ENOMEM, 9),
+        (libc::ELOOP, 10),
+        (libc::EIO, 11),
+        (libc::EPERM, 12),
+    ];
+    match told {
+        Ok(Told::Done) => 0,
+        Ok(Told::HeldBy(_)) => 1,
+        Err(Errno(number)) => {
+            codes.iter().find(|(errno, _)| *errno == number).map_or(TROUBLE, |(_, code)| *code)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::lock(&["-l", "ttyS0"], Some(Action::Lock))]
+    #[case::unlock(&["-u", "ttyS0"], Some(Action::Unlock))]
+    #[case::test(&["ttyS0"], Some(Action::Test))]
+    #[case::behind(&["ttyS0", "-l"], Some(Action::Lock))]
+    #[case::debug(&["-d", "-l", "ttyS0"], Some(Action::Lock))]
+    #[case::nothing(&[], None)]
+    #[case::no_device(&["-l"], None)]
+    #[case::two_devices(&["ttyS0", "ttyS1"], None)]
+    #[case::unknown(&["-x", "ttyS0"], None)]
+    fn arguments(#[case] words: &[&str], #[case] expected: Option<Action>) {
+        let words = words.iter().map(OsString::from);
+        assert_eq!(parse(words).map(|(action, _)| action), expected);
+    }
+
+    #[rstest]
+    #[case::done(Ok(Told::Done), 0)]
+    #[case::held(Ok(Told::HeldBy(Pid::this())), 1)]
+    #[case::denied(Err(Errno(libc::EACCES)), 2)]
+    #[case::missing(Err(Errno(libc::ENOENT)), 7)]
+    #[case::not_permitted(Err(Errno(libc::EPERM)), 12)]
+    #[case::no_service(Err(Errno(libc::ECONNREFUSED)), 255)]
+    fn codes(#[case] told: Result<Told, Errno>, #[case] expected: u8) {
+        assert_eq!(code(told), expected);
+    }
+}

@@ -1,0 +1,223 @@
+//! A C program that was compiled against our header and links `liblockdev.so.1`, and lockdev(8),
+//! against the real service, as ordinary users in a lock directory that only root may write.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails where it stands"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rstest::rstest;
+use testbed::{LIMIT, Process, Sandbox, User, until};
+
+const PORT: &str = "/dev/ttyW0";
+const SOCKET: &str = "/run/lfpd/lfpd.sock";
+const LOCKDEV: &str = "/run/test/lockdev";
+
+/// The library, in a directory of the names that the compiler and the loader look for; and the
+/// program.
+fn compiled() -> (tempfile::TempDir, PathBuf) {
+    let library = testbed::library("liblockdev", "liblockdev");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let place = tempfile::tempdir().unwrap();
+    let program = place.path().join("consumer");
+    for name in ["liblockdev.so", "liblockdev.so.1"] {
+        std::os::unix::fs::symlink(&library, place.path().join(name)).unwrap();
+    }
+    let output = Command::new("cc")
+        .args(["-std=c99", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(here.join("include"))
+        .arg(here.join("tests/consumer.c"))
+        .arg("-L")
+        .arg(place.path())
+        .args(["-llockdev", "-o"])
+        .arg(&program)
+        .output()
+        .expect("cc");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (place, program)
+}
+
+struct Ground {
+    sandbox: Sandbox,
+    _place: tempfile::TempDir,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let (place, program) = compiled();
+        let etc = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../etc/tmpfiles.d/lfpd.conf");
+        let sandbox = Sandbox::layout()
+            .port("ttyW0")
+            .link("modemW", "ttyW0")
+            .lock_dir("0755", "root:root")
+            .bring("lfpd", testbed::program("lfpd", "lfpd", &[]))
+            .bring("lockdev", env!("CARGO_BIN_EXE_lockdev"))
+            .bring("lib/liblockdev.so.1", testbed::library("liblockdev", "liblockdev"))
+            .bring("consumer", program)
+            .bring("tmpfiles.conf", etc)
+            .enter();
+        let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
+        let end = end.run();
+        assert_eq!(end.code(), 0, "{end}");
+        Self { sandbox, _place: place }
+    }
+
+    fn serve(&self) -> Process<'_> {
+        let listen = format!("unix:{SOCKET}");
+        let command = self.sandbox.command("/run/test/lfpd").args(["--listen", &listen]);
+        let daemon = command.user(User::Lfpd).spawn();
+        let listens = until(LIMIT, || self.sandbox.path(SOCKET).exists().then_some(()));
+        assert!(listens.is_some(), "{}", daemon.output());
+        daemon
+    }
+
+    fn consumer(&self, device: &str, user: User) -> Consumer<'_> {
+        let command = self.sandbox.command("/run/test/consumer").arg(device).user(user);
+        let mut process = command.env("LD_LIBRARY_PATH", "/run/test/lib").spawn();
+        process.expect("pid ");
+        Consumer { pid: process.pid(), process, asked: 1 }
+    }
+
+    fn lockdev(&self, words: &[&str], user: User) -> i32 {
+        // The shell is the parent, and says what it gave.
+        let script = format!("{LOCKDEV} \"$@\"; echo $?");
+        let command = self.sandbox.command("sh").args(["-c", &script, "sh"]).args(words);
+        let end = command.user(user).run();
+        end.output().lines().last().unwrap().parse().unwrap()
+    }
+
+    fn locks(&self) -> Vec<String> {
+        self.sandbox.locks()
+    }
+}
+
+struct Consumer<'a> {
+    pid: u32,
+    process: Process<'a>,
+    asked: usize,
+}
+
+impl Consumer<'_> {
+    /// What a call gives, and errno.
+    fn call(&mut self, line: &str) -> (i64, i32) {
+        self.process.type_in(&format!("{line}\n"));
+        let said = until(LIMIT, || {
+            let output = self.process.output();
+            let answer = output.lines().nth(self.asked)?;
+            let is_whole = output.ends_with('\n') || output.lines().count() > self.asked + 1;
+            is_whole.then(|| answer.to_owned())
+        });
+        self.asked += 1;
+        let said = said.unwrap_or_else(|| panic!("{line}: {}", self.process.output()));
+        let mut words = said.split(' ').skip(1);
+        let mut next = || words.next().unwrap().to_owned();
+        (next().parse().unwrap(), next().parse().unwrap())
+    }
+}
+
+#[test]
+fn two_programs_agree() {
+    let ground = Ground::new();
+    let _daemon = ground.serve();
+    let mut alice = ground.consumer(PORT, User::Alice);
+    let mut bob = ground.consumer("modemW", User::Bob);
+
+    assert_eq!(alice.call("test"), (0, 0));
+    assert_eq!(alice.call("lock"), (0, 0));
+    let lock = ground.sandbox.read("/run/lock/LCK..ttyW0").unwrap();
+    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid));
+    let holder = i64::from(alice.pid);
+    assert_eq!(alice.call("lock"), (holder, 0), "it has it already");
+    assert_eq!(bob.call("test"), (holder, 0), "by another name");
+    assert_eq!(bob.call("lock"), (holder, 0));
+    assert_eq!(bob.call("unlock 0").0, -1, "not his to release");
+    assert_eq!(bob.call(&format!("unlock {holder}")), (-1, libc::EACCES));
+    assert_eq!(bob.call(&format!("relock {holder}")), (-1, libc::EACCES));
+    assert_eq!(bob.call("ttylock").0, -1);
+    assert_eq!(bob.call("ttylocked").0, -1);
+
+    assert_eq!(alice.call("unlock 0"), (0, 0));
+    assert_eq!(alice.call("unlock 0"), (0, 0), "nothing there");
+    assert_eq!(ground.locks(), [""; 0]);
+    assert_eq!(bob.call("ttywait"), (0, 0));
+    assert_eq!(bob.call("ttylock"), (0, 0));
+    assert_eq!(alice.call("lock"), (i64::from(bob.pid), 0));
+    assert_eq!(bob.call("ttyunlock"), (0, 0));
+    assert_eq!(ground.locks(), [""; 0]);
+}
+
+#[test]
+fn a_lock_goes_from_one_process_to_another() {
+    let ground = Ground::new();
+    let _daemon = ground.serve();
+    let mut parent = ground.consumer(PORT, User::Alice);
+    let mut child = ground.consumer(PORT, User::Alice);
+    assert_eq!(child.call("relock 0"), (-1, libc::ENOENT), "nobody has it");
+    assert_eq!(parent.call("lock"), (0, 0));
+    assert_eq!(child.call(&format!("relock {}", parent.pid)), (0, 0));
+    let lock = ground.sandbox.read("/run/lock/LCK..ttyW0").unwrap();
+    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", child.pid));
+    assert_eq!(parent.call("relock 0"), (0, 0));
+
+    // For another process, as lockdev(8) does it.
+    assert_eq!(parent.call("unlock 0"), (0, 0));
+    assert_eq!(parent.call(&format!("setpid {}", child.pid)), (0, 0));
+    assert_eq!(parent.call("lock"), (0, 0));
+    assert_eq!(parent.call("setpid 0"), (i64::from(child.pid), 0));
+    assert_eq!(parent.call("lock"), (i64::from(child.pid), 0));
+    child.process.kill();
+    let cleared = until(LIMIT, || (parent.call("test") == (0, 0)).then_some(()));
+    assert!(cleared.is_some(), "a dead process has nothing");
+}
+
+#[rstest]
+#[case::nowhere("/dev/no-such-port", "lock", libc::ENOENT)]
+#[case::outside("/etc/passwd", "lock", libc::EINVAL)]
+#[case::climbs("/dev/../etc/passwd", "test", libc::EINVAL)]
+#[case::no_name("", "test", libc::EINVAL)]
+#[case::null(PORT, "null", libc::EFAULT)]
+#[case::no_process(PORT, "unlock -5", libc::EINVAL)]
+fn what_cannot_be_is_an_error(#[case] device: &str, #[case] call: &str, #[case] errno: i32) {
+    let ground = Ground::new();
+    let _daemon = ground.serve();
+    let mut consumer = ground.consumer(device, User::Alice);
+    assert_eq!(consumer.call(call), (-1, errno));
+}
+
+#[test]
+fn without_a_service_nothing_is_locked() {
+    let ground = Ground::new();
+    let mut consumer = ground.consumer(PORT, User::Alice);
+    assert_eq!(consumer.call("lock"), (-1, libc::ECONNREFUSED));
+    assert_eq!(ground.lockdev(&["-l", PORT], User::Alice), 255);
+    assert_eq!(ground.locks(), [""; 0]);
+}
+
+#[test]
+fn lockdev_acts_for_the_process_that_started_it() {
+    let ground = Ground::new();
+    let _daemon = ground.serve();
+    let script = format!(
+        "{LOCKDEV} {PORT}; echo free $?; {LOCKDEV} -l {PORT}; echo locked $?; {LOCKDEV} {PORT}; \
+         echo tested $?; echo pid $$; read go; {LOCKDEV} -u {PORT}; echo unlocked $?; read end"
+    );
+    let mut alice = ground.sandbox.command("sh").args(["-c", &script]).user(User::Alice).spawn();
+    alice.expect("pid ");
+    let expected = format!("free 0\nlocked 0\ntested 1\npid {}\n", alice.pid());
+    assert_eq!(alice.output(), expected);
+    let lock = ground.sandbox.read("/run/lock/LCK..ttyW0").unwrap();
+    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid()));
+    assert_eq!(ground.lockdev(&["-l", "modemW"], User::Bob), 1);
+    assert_eq!(ground.lockdev(&["-u", PORT], User::Bob), 1);
+    assert_eq!(ground.lockdev(&["-l", "/dev/no-such-port"], User::Bob), 7);
+    assert_eq!(ground.lockdev(&["-l", "/etc/passwd"], User::Bob), 5);
+    assert_eq!(ground.lockdev(&["-x", PORT], User::Bob), 255);
+    alice.type_in("\n");
+    alice.expect("unlocked 0");
+    assert_eq!(ground.locks(), [""; 0]);
+}
