@@ -14,7 +14,10 @@ use rstest::rstest;
 use testbed::{LIMIT, until};
 use ttylock::device::name::DeviceName;
 use ttylock::device::os::{SYSTEMS, by_name};
-use ttylock::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, LOCKS_FOR_INVENTED};
+use ttylock::limits::{
+    KEPT_FILES, KEPT_WITHOUT_DEVICE, LOCK_FILES_OF_A_USER, LOCKS_FOR_INVENTED, NAMES_OF_A_LOCK,
+};
+use ttylock::lock::backoff::Contention;
 use ttylock::lock::table::{Places, Table};
 use ttylock::lock::{Answer, Outcome, Request, Weight};
 
@@ -541,6 +544,139 @@ fn planted_claims_in_a_directory_open_to_all_block_nothing() {
     let holder = Holder::new();
     fs::write(planted("LCK..pts_3"), decimal(holder.pid())).unwrap();
     assert_eq!(machine.lock("pts/3", own()), Outcome::Busy, "root's own is believed");
+}
+
+/// A stale lock that anybody may make and hold by flock, where locks are only searched.
+#[test]
+fn a_contended_stale_lock_in_a_directory_open_to_all_is_stepped_over() {
+    let machine = Machine::new();
+    fs::set_permissions(machine.path("other"), Permissions::from_mode(0o1777)).unwrap();
+    fs::write(machine.path("other/LCK..ttyS1"), decimal(dead())).unwrap();
+    let file = File::open(machine.path("other/LCK..ttyS1")).unwrap();
+    let stranger = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).unwrap();
+    let attempt = machine.table().attempt_lock(&request("ttyS1", own()), Contention::ComesBack);
+    assert_eq!(attempt.map(|answer| answer.outcome), Ok(Outcome::Done));
+    drop(stranger);
+}
+
+/// A file system in user space may never answer: what its owner has put where we search is not
+/// looked into.
+#[test]
+fn directories_of_others_are_not_searched() {
+    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
+    let machine = Machine::new();
+    let holder = Holder::new();
+    fs::write(machine.path("other/LCK..ttyS1"), decimal(holder.pid())).unwrap();
+    std::os::unix::fs::chown(machine.path("other"), Some(1000), None).unwrap();
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
+    assert_eq!(machine.unlock("ttyS1", own()), Outcome::Done);
+    std::os::unix::fs::chown(machine.path("other"), Some(0), None).unwrap();
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
+}
+
+/// Neither what is mounted, or linked, where others may write: a directory of root's is searched
+/// there, but not what lies over it.
+#[rstest]
+#[case::a_directory(false, Outcome::Busy)]
+#[case::mounted_over(true, Outcome::Done)]
+fn what_is_mounted_where_others_may_write_is_not_searched(
+    #[case] mounted: bool,
+    #[case] outcome: Outcome,
+) {
+    use nix::mount::{MsFlags, mount};
+    // Mounts of this thread are nobody else's.
+    let test = move || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+        let machine = Machine::new();
+        fs::set_permissions(machine.path("other"), Permissions::from_mode(0o1777)).unwrap();
+        let below = machine.path("other/lockdev");
+        fs::create_dir(&below).unwrap();
+        if mounted {
+            mount(Some("t"), &below, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+        }
+        let holder = Holder::new();
+        fs::write(below.join("LCK..ttyS1"), decimal(holder.pid())).unwrap();
+        let places = Places { search_dirs: vec![below.clone()], ..places_of(&machine) };
+        let answer = Table::new(places).lock(&request("ttyS1", own()));
+        if mounted {
+            nix::mount::umount(&below).unwrap();
+        }
+        answer.outcome
+    };
+    assert_eq!(std::thread::spawn(test).join().unwrap(), outcome);
+}
+
+/// Two nodes of one device: a second `mknod`, or a mount of the node under another name.
+#[rstest]
+#[case::with_a_name_of_the_kernels(1, 3, "LCK..null")]
+#[case::without_one(136, 4095, "LCK.136.4095")]
+fn two_nodes_of_one_device_have_one_lock(
+    #[case] major: u64,
+    #[case] minor: u64,
+    #[case] common: &str,
+) {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
+    let machine = Machine::new();
+    for name in ["dev/one", "dev/other"] {
+        let number = makedev(major, minor);
+        mknod(&machine.path(name), SFlag::S_IFCHR, Mode::empty(), number).unwrap();
+    }
+    let holder = Holder::new();
+    assert_eq!(machine.lock("one", holder.pid()), Outcome::Done);
+    assert!(machine.names().contains(&common.to_owned()), "{:?}", machine.names());
+    assert_eq!(machine.lock("other", own()), Outcome::Busy);
+    assert_eq!(machine.unlock("one", holder.pid()), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+}
+
+/// Locks of one user leave room for those of others.
+#[test]
+fn the_lock_files_of_one_user_are_bounded() {
+    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
+    let machine = Machine::new();
+    let alice = Command::new("setpriv")
+        .args(["--reuid=4711", "--regid=4711", "--clear-groups", "sleep", "600"])
+        .spawn();
+    let alice = Holder(alice.unwrap());
+    let pid = Pid::new(alice.pid().into()).unwrap();
+    let hers = until(LIMIT, || (pidlockfile::process::owner(pid) == Some(4711)).then_some(()));
+    assert!(hers.is_some());
+    let mut table = machine.table();
+    let taken = (0..LOCK_FILES_OF_A_USER + 20)
+        .take_while(|number| {
+            let request = request(&format!("x{number}"), alice.pid());
+            table.lock(&request).outcome == Outcome::Done
+        })
+        .count();
+    assert_eq!(taken, LOCK_FILES_OF_A_USER);
+    assert_eq!(table.lock(&request("y", own())).outcome, Outcome::Done, "root's own");
+    let answer = table.lock(&request("ttyS0", alice.pid()));
+    assert_eq!(answer.outcome, Outcome::Denied);
+    assert!(answer.events.iter().any(|event| event.text.contains("uid 4711")), "{answer:?}");
+    assert_eq!(table.unlock(&request("x0", alice.pid())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("x0", alice.pid())).outcome, Outcome::Done);
+}
+
+/// The longest names that are taken leave a record.
+#[test]
+fn the_record_of_a_lock_with_many_long_names_fits() {
+    let machine = Machine::new();
+    for number in 0..30 {
+        let link = format!("dev/{number}{}", "x".repeat(240));
+        symlink("ttyS1", machine.path(&link)).unwrap();
+    }
+    let holder = Holder::new();
+    let answer = machine.table().lock(&request("ttyS1", holder.pid()));
+    assert_eq!(answer.outcome, Outcome::Done);
+    assert!(answer.events.iter().all(|event| event.weight == Weight::Info), "{answer:?}");
+    let names = machine.names();
+    assert!(names.len() <= NAMES_OF_A_LOCK, "{}", names.len());
+    assert_eq!(listing(&machine.path("state")), names);
+    assert_eq!(machine.unlock("ttyS1", holder.pid()), Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
 }
 
 /// Anybody may hold flock on a world-readable lock file; it must not keep its owner from letting

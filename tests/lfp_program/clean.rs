@@ -12,6 +12,13 @@ fn plant(bench: &Bench, user: User, name: &str) {
 }
 
 /// A sticky directory: everybody removes their own, and is told whose the others are.
+/// The locks that are not by number: the port is a pseudo-terminal, and has one of those besides.
+fn names(bench: &Bench) -> Vec<String> {
+    let mut names = bench.sandbox.locks();
+    names.retain(|name| !name.starts_with("LCK.136."));
+    names
+}
+
 #[test]
 fn in_a_sticky_directory() {
     let bench = Bench::open();
@@ -25,7 +32,7 @@ fn in_a_sticky_directory() {
     assert!(end.said("removed /var/lock/LK.005.188.000"), "{end}");
     assert!(end.said("left /var/lock/LCK..ttyS2 (pid 4000000)"), "{end}");
     assert!(end.said("as bob or root") && end.said("CAP_FOWNER"), "{end}");
-    assert_eq!(bench.sandbox.locks(), ["LCK..ttyS2", "LCK..ttyW0"]);
+    assert_eq!(names(&bench), ["LCK..ttyS2", "LCK..ttyW0"]);
 
     let end = bench.lfp(User::Alice, &["--json", "clean"]).run();
     assert_eq!(end.code(), 77, "{end}");
@@ -34,7 +41,7 @@ fn in_a_sticky_directory() {
 
     let end = bench.lfp(User::Root, &["clean"]).run();
     assert_eq!(end.code(), 0, "{end}");
-    assert_eq!(bench.sandbox.locks(), ["LCK..ttyW0"], "the living keep theirs");
+    assert_eq!(names(&bench), ["LCK..ttyW0"], "the living keep theirs");
 }
 
 /// The service may remove what the caller may not.

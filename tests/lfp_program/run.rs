@@ -51,7 +51,7 @@ fn alice_has_the_port_and_bob_is_told() {
 fn directly() {
     let bench = Bench::open();
     let end = bench
-        .lfp(User::Alice, &["--direct", "run", PORT, "--", "sh", "-c", "cat /run/lock/*"])
+        .lfp(User::Alice, &["--direct", "run", PORT, "--", "sh", "-c", "cat /run/lock/LCK..*"])
         .run();
     assert_eq!(end.code(), 0, "{end}");
     assert!(end.output().trim().parse::<u32>().is_ok(), "{end}");

@@ -29,10 +29,10 @@ pub(crate) fn play(program: &Program) -> Row {
     }
 
     let ours = bench.lock_files();
-    // One for the port, one for the link to it in `/dev`.
+    // One for the port, one by its number, one for the link to it in `/dev`, three for udev's.
     let contents: Vec<&[u8]> = ours.iter().map(|file| file.content.as_slice()).collect();
     let content = format!("{pid:10}\n");
-    assert_eq!(contents, [content.as_bytes(); 2], "what lfpd writes");
+    assert_eq!(contents, [content.as_bytes(); 6], "what lfpd writes");
     let (came, troupe) = bench.attempt();
     let untouched = bench.lock_files() == ours;
     let lfpd_holds = match came {

@@ -4,18 +4,15 @@
 //! that do not know this do in between is noticed afterwards and undone.
 
 use std::fs::File;
-use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 
 use crate::directory::{Directory, Publication};
-use crate::draft::{Claim, Draft, Durability, Given, PrivateName, Published};
+use crate::draft::{Claim, Draft, Given, PrivateName, Published};
 use crate::error::{Error, Step};
-use crate::found::{Identity, Judged, modified};
+use crate::found::{Identity, Judged};
 use crate::name::Name;
-use crate::process::{Liveness, liveness};
 use crate::sys::{self, Rename};
-use crate::temporary;
 
 /// The answer to [`Directory::replace`].
 #[derive(Debug)]
@@ -75,16 +72,7 @@ enum Caught {
 
 /// How often a file that came out instead of the judged one is given back when its place keeps
 /// changing. Each time a foreign program has made a step within microseconds.
-const TRIES_TO_GIVE_BACK: usize = 8;
-
-/// So old at most is the draft of a release that is on its way, and so old that of one whose maker
-/// is not to be seen. A process that is stopped in mid-step for longer is not waited for.
-const LIVING_DRAFT: Duration = Duration::from_secs(60);
-const ANY_DRAFT: Duration = Duration::from_secs(1);
-
-/// Marks the file that stands in for a lock while it is released past a stranger's `flock(2)`:
-/// "executable" is on no lock file, and every system lets an owner set it.
-const STAND_IN: u32 = 0o100;
+pub(crate) const TRIES_TO_GIVE_BACK: usize = 8;
 
 impl Directory {
     /// Breaks a stale lock and takes its place in one step.
@@ -243,7 +231,7 @@ impl Directory {
     }
 
     /// The last step of a removal, under `flock(2)` on the file the name was seen to lead to.
-    fn unlink_judged(&self, name: &Name) -> Result<Removal, Error> {
+    pub(crate) fn unlink_judged(&self, name: &Name) -> Result<Removal, Error> {
         match sys::unlink(self, name.as_str()) {
             Ok(()) => Ok(Removal::Removed),
             Err(Errno::ENOENT) => Ok(Removal::Changed),
@@ -251,78 +239,8 @@ impl Directory {
         }
     }
 
-    /// Releases without `flock(2)`: a stand-in with the same words takes the lock's place, so
-    /// that the name is never vacant while it is not certain what came out, and then goes. The
-    /// stand-in is held with `flock(2)` from before it is visible, so nobody breaks it.
-    ///
-    /// Nothing keeps two of those who release like this apart but their drafts, which everybody can
-    /// see: each makes its own first, looks for others, and steps back if there are any. So at most
-    /// one is between that look and the exchange, and none exchanges what another has put there.
-    fn release_past(&self, name: &Name, judged: &Judged, prefix: &str) -> Result<Removal, Error> {
-        if judged.mode() & STAND_IN != 0 {
-            // Another release of the same lock is at this point.
-            return Ok(Removal::Changed);
-        }
-        let claim = Claim {
-            content: judged.content(),
-            mode: (judged.mode() & 0o666) | STAND_IN,
-            prefix,
-            durability: Durability::Memory,
-        };
-        let private = PrivateName::for_release(self, prefix, name);
-        let draft = private.and_then(|private| Draft::under(private, &claim));
-        let draft = draft.map_err(Error::preparing(name))?;
-        sys::lock_inode(&draft.file).map_err(|errno| Error::new(Step::Exclude, name, errno))?;
-        if self.others_release_past(name, judged, &draft)? {
-            return Ok(Removal::Changed);
-        }
-        match self.change_places(name, judged, &claim, draft)? {
-            Breaking::Replaced(held) => self.remove_stand_in(name, &held),
-            Breaking::Changed | Breaking::Contended => Ok(Removal::Changed),
-        }
-    }
-
-    /// Whether another release of this lock past a `flock(2)` is on its way. Drafts of the dead do
-    /// not count, nor those of others than may remove the lock, who may have planted them.
-    fn others_release_past(
-        &self,
-        name: &Name,
-        judged: &Judged,
-        own: &Draft<'_>,
-    ) -> Result<bool, Error> {
-        let listed = sys::list(self).map_err(|errno| Error::new(Step::List, ".", errno))?;
-        let now = SystemTime::now();
-        let owners = [0, nix::unistd::geteuid().as_raw(), judged.owner()];
-        Ok(listed.iter().filter(|other| *other != own.private.as_str()).any(|other| {
-            let Some(maker) = temporary::releaser(other, name.as_str()) else { return false };
-            let Ok(stat) = sys::inspect(self, other) else { return false };
-            let age = now.duration_since(modified(&stat)).unwrap_or_default();
-            let at_work = age < LIVING_DRAFT && liveness(maker) == Liveness::Alive;
-            stat.st_mode & STAND_IN != 0
-                && owners.contains(&stat.st_uid)
-                // Its maker may have a number of its own in a container.
-                && (at_work || age < ANY_DRAFT)
-        }))
-    }
-
-    /// The last step of a release past a `flock(2)`: only the stand-in goes. While a breaker has it
-    /// aside, it is about to put it back.
-    fn remove_stand_in(&self, name: &Name, held: &Published) -> Result<Removal, Error> {
-        for _ in 0..TRIES_TO_GIVE_BACK {
-            match self.identity_of(name.as_str()) {
-                Ok(Some(seen)) if seen == held.identity => {
-                    return self.unlink_judged(name).map(|_| Removal::Removed);
-                }
-                Ok(_) if !has_a_name(&held.file) => return Ok(Removal::Removed),
-                Ok(_) => {}
-                Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
-            }
-        }
-        Ok(Removal::Changed)
-    }
-
     /// Looks a last time, and lets the draft and the lock change places in one step.
-    fn change_places(
+    pub(crate) fn change_places(
         &self,
         name: &Name,
         judged: &Judged,
@@ -483,6 +401,6 @@ impl Directory {
 
 /// Whether a published file that is not under its name still has another: then a forced release
 /// has moved it aside for a moment and puts it back.
-fn has_a_name(file: &File) -> bool {
+pub(crate) fn has_a_name(file: &File) -> bool {
     sys::stat_open(file).is_ok_and(|stat| stat.st_nlink > 0)
 }

@@ -26,6 +26,7 @@ pub struct Directory {
     handle: OwnedFd,
     identity: Identity,
     mode: u32,
+    owner: u32,
 }
 
 /// The answer to [`Directory::publish`].
@@ -51,9 +52,21 @@ impl Directory {
     /// [`Step::OpenDirectory`] with the system's reason.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let failed = |errno| Error::new(Step::OpenDirectory, path.display(), errno);
-        let handle = sys::open_directory(path).map_err(failed)?;
-        let stat = nix::sys::stat::fstat(&handle).map_err(failed)?;
-        Ok(Self { handle, identity: Identity::of(&stat), mode: stat.st_mode & 0o7777 })
+        Self::of(sys::open_directory(path).map_err(failed)?).map_err(failed)
+    }
+
+    /// Takes a directory that was opened elsewhere, if only with `O_PATH`.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn from_handle(handle: OwnedFd) -> std::io::Result<Self> {
+        Ok(Self::of(handle)?)
+    }
+
+    fn of(handle: OwnedFd) -> Result<Self, Errno> {
+        let stat = nix::sys::stat::fstat(&handle)?;
+        let (identity, mode, owner) = (Identity::of(&stat), stat.st_mode & 0o7777, stat.st_uid);
+        Ok(Self { handle, identity, mode, owner })
     }
 
     /// Which directory it is: two paths to one directory have one identity.
@@ -66,6 +79,12 @@ impl Directory {
     #[must_use]
     pub fn mode(&self) -> u32 {
         self.mode
+    }
+
+    /// The user it belonged to when it was opened, as a uid.
+    #[must_use]
+    pub fn owner(&self) -> u32 {
+        self.owner
     }
 
     /// Reads what a name leads to: at most `limit` bytes of a regular file, never through a link,

@@ -100,6 +100,7 @@ mod breaking;
 mod directory;
 mod draft;
 mod error;
+mod forced;
 mod found;
 mod name;
 pub mod process;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::str::FromStr;
 
 use nix::errno::Errno;
@@ -97,6 +97,48 @@ pub fn start_time(pid: Pid) -> Option<u64> {
     }
     let mut buffer = [0; STAT_BYTES];
     start_time_in(read_once(&format!("/proc/{pid}/stat"), &mut buffer)?)
+}
+
+/// A process that is known again, whoever has its number later: a file of its own below `/proc`,
+/// which can be read as long as that very process exists.
+#[derive(Debug)]
+pub struct Witness {
+    pid: Pid,
+    start: u64,
+    stat: File,
+}
+
+impl Witness {
+    /// A witness of the process that has this number now. `None` as for [`start_time`].
+    #[must_use]
+    pub fn of(pid: Pid) -> Option<Self> {
+        if !numbers_are_ours() {
+            return None;
+        }
+        let stat = File::open(format!("/proc/{pid}/stat")).ok()?;
+        let mut buffer = [0; STAT_BYTES];
+        let length = stat.read_at(&mut buffer, 0).ok()?;
+        let start = start_time_in(buffer.get(..length)?)?;
+        Some(Self { pid, start, stat })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// When it started, as [`start_time`].
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Whether it exists still; also when it has ended and its parent has not asked for it yet.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.stat.read_at(&mut [0], 0).is_ok_and(|length| length > 0)
+    }
 }
 
 /// Reads a file of the kernel's that is shorter than the buffer: it says all in one piece.
@@ -237,6 +279,19 @@ mod tests {
         assert_eq!(liveness(pid), Liveness::Gone);
         assert_eq!(start_time(pid), None);
         assert_eq!(owner(pid), None);
+    }
+
+    #[test]
+    fn a_witness_knows_its_own_process_only() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::new(i64::from(child.id())).unwrap();
+        let witness = Witness::of(pid).unwrap();
+        assert_eq!((witness.pid(), Some(witness.start())), (pid, start_time(pid)));
+        assert!(witness.exists());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!witness.exists());
+        assert!(Witness::of(pid).is_none());
     }
 
     #[test]

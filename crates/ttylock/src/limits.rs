@@ -15,5 +15,22 @@ pub const KEPT_WITHOUT_DEVICE: usize = KEPT_FILES / 2;
 /// Lock files that a daemon removes when their holders end.
 pub const WATCHED_LOCKS: usize = 1024;
 
+/// Lock files of one lock.
+pub const NAMES_OF_A_LOCK: usize = 16;
+
+/// Bytes of their names: a record tells all of them, and fits into the 4,095 bytes of a symbolic
+/// link.
+pub const NAME_BYTES_OF_A_LOCK: usize = 3000;
+
+/// Parts of all the links on the way to a device. The longest name that can be locked has 250 bytes.
+pub const LINK_PARTS: usize = 256;
+
+/// Bytes of all these links.
+pub const LINK_BYTES: usize = 2048;
+
+/// Lock files of one user in the lock directory, root's apart; those for processes that are gone
+/// count as one user's.
+pub const LOCK_FILES_OF_A_USER: usize = 256;
+
 /// With so many lock files in the lock directory, no name without a device is locked any more.
 pub const LOCKS_FOR_INVENTED: usize = 1024;

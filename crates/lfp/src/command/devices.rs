@@ -125,7 +125,7 @@ impl<'a> Names<'a> {
 
     fn every_name(&mut self, mut trail: Trail) -> Vec<String> {
         if let Some(numbers) = trail.node.and_then(|node| node.device) {
-            trail.add_links(udev::links(self.udev_dir, numbers));
+            trail.add_links(udev::links(self.udev_dir, numbers).unwrap_or_default());
         }
         let by_hand = self.links.to(self.dev_dir, &trail, self.now);
         trail.add_links(by_hand);

@@ -100,6 +100,25 @@ impl Links {
     }
 }
 
+/// Where udev makes links to serial devices: by what they are, and by where they are plugged in.
+const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
+
+/// The links of udev that lead to the node at the end of the trail, read one by one: for machines
+/// without its database, as containers are and those with mdev.
+#[must_use]
+pub fn made_by_udev(dev_dir: &Path, trail: &Trail) -> Vec<String> {
+    let mut found = Vec::new();
+    for below in BY_UDEV {
+        let entries = std::fs::read_dir(dev_dir.join(below)).into_iter().flatten().flatten();
+        for entry in entries.take(LINKS) {
+            let name = entry.file_name().into_string().map(|name| format!("{below}/{name}"));
+            found.extend(name.ok().filter(|name| leads(dev_dir, name, trail)));
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
 fn leads(dev_dir: &Path, link: &str, trail: &Trail) -> bool {
     let name = DeviceName::parse(link.as_bytes());
     let end = name.ok().and_then(|name| follow(dev_dir, &name).ok());
@@ -147,6 +166,22 @@ mod tests {
         assert_eq!(to("ttyS1"), ["mouse"]);
         assert_eq!(to("pts/0"), ["terminal"]);
         assert_eq!(to("0"), [""; 0]);
+    }
+
+    #[test]
+    fn the_links_of_udev_are_read_where_it_has_no_database() {
+        let dev = tempfile::tempdir().unwrap();
+        let path = dev.path();
+        fs::write(path.join("ttyUSB0"), "").unwrap();
+        fs::write(path.join("ttyUSB1"), "").unwrap();
+        for (directory, link) in [("by-id", "usb-X"), ("by-path", "pci-0:1"), ("by-x", "usb-Z")] {
+            let directory = path.join("serial").join(directory);
+            fs::create_dir_all(&directory).unwrap();
+            symlink("../../ttyUSB0", directory.join(link)).unwrap();
+            symlink("../../ttyUSB1", directory.join("other")).unwrap();
+        }
+        let links = made_by_udev(path, &trail(path, "ttyUSB0"));
+        assert_eq!(links, ["serial/by-id/usb-X", "serial/by-path/pci-0:1"]);
     }
 
     #[test]

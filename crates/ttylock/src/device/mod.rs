@@ -4,4 +4,5 @@ pub mod links;
 pub mod name;
 pub mod node;
 pub mod os;
+pub mod sysfs;
 pub mod udev;

@@ -8,7 +8,11 @@ use std::os::linux::fs::MetadataExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use nix::sys::stat::SFlag;
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
 use super::name::DeviceName;
+use crate::limits::{LINK_BYTES, LINK_PARTS};
 
 /// As many symbolic links as the kernel follows (path_resolution(7)).
 const LINKS_FOLLOWED: usize = 40;
@@ -17,13 +21,17 @@ const LINKS_FOLLOWED: usize = 40;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trail {
     /// Every name the device has on this way, relative to `/dev`: first the one asked for, last
-    /// the real node. One entry when the name is no link.
+    /// the real node. One entry when the name is no link. Links in directories that others may
+    /// write, and what leads to them, are left out: anybody could make any number of names there.
     pub names: Vec<String>,
     /// The other names that are known for the real node, relative to `/dev`: links that were not
     /// on this way.
     pub links: Vec<String>,
     /// The node, unless there is none.
     pub node: Option<Node>,
+    /// Whether the kernel does not tell its own name of the device: other nodes of the same number
+    /// are met by that number only.
+    pub is_known_by_number_only: bool,
 }
 
 /// A device node as `stat(2)` shows it.
@@ -53,6 +61,8 @@ pub enum Astray {
     Outside,
     /// More links than the kernel would follow.
     Loop,
+    /// Links that say more than any device name needs.
+    TooLong,
     /// The name goes through something that is no directory, or cannot be looked at.
     Unreachable,
 }
@@ -69,7 +79,8 @@ impl Trail {
 
     /// Every name of the device, the real node first and the one asked for next.
     pub fn every_name(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().rev().chain(&self.links).map(String::as_str)
+        let (real, way) = self.names.split_last().map_or((None, &[][..]), |(r, w)| (Some(r), w));
+        real.into_iter().chain(way).chain(&self.links).map(String::as_str)
     }
 
     /// Whether there is a device at its end. Anybody can make a plain file below `/dev/shm`.
@@ -86,6 +97,10 @@ impl Trail {
 }
 
 impl Numbers {
+    fn new(major: u32, minor: u32) -> Self {
+        Self { major: u64::from(major), minor: u64::from(minor) }
+    }
+
     /// Splits a `dev_t` as Linux does (makedev(3)).
     fn of(device: u64) -> Self {
         Self { major: nix::sys::stat::major(device), minor: nix::sys::stat::minor(device) }
@@ -99,20 +114,23 @@ impl Numbers {
 /// # Errors
 /// [`Astray`] when the way leaves `dev_dir` or does not end.
 pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<Trail, Astray> {
-    let mut trail = Trail { names: Vec::new(), links: Vec::new(), node: None };
+    let mut trail =
+        Trail { names: Vec::new(), links: Vec::new(), node: None, is_known_by_number_only: false };
+    let mut way = Way { directories: Vec::new() };
     let mut real = PathBuf::new();
     let mut rest: VecDeque<PathBuf> = components(name.below_dev())?;
-    let mut links = 0;
+    let mut said = Said::default();
     while let Some(part) = rest.pop_front() {
         if part.as_os_str() == ".." {
             if !real.pop() {
                 return Err(Astray::Outside);
             }
+            way.directories.pop();
             continue;
         }
         let here = real.join(&part);
-        let metadata = match std::fs::symlink_metadata(dev_dir.join(&here)) {
-            Ok(metadata) => metadata,
+        let look = match look_at(&dev_dir.join(&here)) {
+            Ok(look) => look,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 real = here;
                 real.extend(rest.drain(..).filter(|part| part.as_os_str() != ".."));
@@ -120,29 +138,153 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<Trail, Astray> {
             }
             Err(_) => return Err(Astray::Unreachable),
         };
-        if !metadata.is_symlink() {
-            trail.node = rest.is_empty().then(|| Node::of(&metadata));
+        if way.is_mounted_over(&look) {
+            return Err(Astray::Unreachable);
+        }
+        if !look.is_link() {
+            trail.node = rest.is_empty().then(|| look.node());
+            way.enter(&look);
             real = here;
             continue;
         }
-        links += 1;
-        if links > LINKS_FOLLOWED {
-            return Err(Astray::Loop);
-        }
-        note(&mut trail.names, &rest.iter().fold(here.clone(), |path, part| path.join(part)));
-        let target = std::fs::read_link(dev_dir.join(&here)).map_err(|_| Astray::Unreachable)?;
-        let target = if target.is_absolute() {
-            real = PathBuf::new();
-            target.strip_prefix(dev_dir).map_err(|_| Astray::Outside)?.to_owned()
+        if way.is_open_to_others() {
+            // Whatever led here, anybody can lead here.
+            trail.names.clear();
         } else {
-            target
-        };
-        for part in components(&target)?.into_iter().rev() {
-            rest.push_front(part);
+            note(&mut trail.names, &rest.iter().fold(here.clone(), |path, part| path.join(part)));
+        }
+        let target = std::fs::read_link(dev_dir.join(&here)).map_err(|_| Astray::Unreachable)?;
+        let parts = said.parts_of(&target)?;
+        if target.is_absolute() {
+            real = PathBuf::new();
+            way.directories.clear();
+            let target = target.strip_prefix(dev_dir).map_err(|_| Astray::Outside)?;
+            prepend(&mut rest, components(target)?);
+        } else {
+            prepend(&mut rest, parts);
         }
     }
     note(&mut trail.names, &real);
     if trail.real().is_empty() { Err(Astray::Outside) } else { Ok(trail) }
+}
+
+fn prepend(rest: &mut VecDeque<PathBuf>, parts: VecDeque<PathBuf>) {
+    for part in parts.into_iter().rev() {
+        rest.push_front(part);
+    }
+}
+
+/// How much the links on the way have said. It is bounded before anything is looked at.
+#[derive(Debug, Default)]
+struct Said {
+    links: usize,
+    parts: usize,
+    bytes: usize,
+}
+
+impl Said {
+    fn parts_of(&mut self, target: &Path) -> Result<VecDeque<PathBuf>, Astray> {
+        self.links = self.links.saturating_add(1);
+        if self.links > LINKS_FOLLOWED {
+            return Err(Astray::Loop);
+        }
+        self.bytes = self.bytes.saturating_add(target.as_os_str().len());
+        if self.bytes > LINK_BYTES {
+            return Err(Astray::TooLong);
+        }
+        let relative = target.strip_prefix("/").unwrap_or(target);
+        let parts = components(relative)?;
+        self.parts = self.parts.saturating_add(parts.len());
+        if self.parts > LINK_PARTS { Err(Astray::TooLong) } else { Ok(parts) }
+    }
+}
+
+/// The directories that the way has gone through.
+#[derive(Debug)]
+struct Way {
+    directories: Vec<Passed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    file_system: Numbers,
+    /// Whether others than root and we may change what is in it, or in one above.
+    open_to_others: bool,
+}
+
+impl Way {
+    fn is_open_to_others(&self) -> bool {
+        self.directories.last().is_some_and(|passed| passed.open_to_others)
+    }
+
+    /// Whoever owns a directory may mount a file system of his own over it, which can answer when
+    /// it likes. It is left alone.
+    fn is_mounted_over(&self, look: &Look) -> bool {
+        self.directories
+            .last()
+            .is_some_and(|passed| passed.open_to_others && passed.file_system != look.file_system)
+    }
+
+    fn enter(&mut self, look: &Look) {
+        let open_to_others = self.is_open_to_others() || look.is_open_to_others();
+        self.directories.push(Passed { file_system: look.file_system, open_to_others });
+    }
+}
+
+/// What a name leads to, itself not followed.
+struct Look {
+    mode: u32,
+    owner: u32,
+    file_system: Numbers,
+    inode: u64,
+    device: Numbers,
+}
+
+impl Look {
+    fn kind(&self) -> SFlag {
+        SFlag::from_bits_truncate(self.mode) & SFlag::S_IFMT
+    }
+
+    fn is_link(&self) -> bool {
+        self.kind() == SFlag::S_IFLNK
+    }
+
+    fn is_open_to_others(&self) -> bool {
+        let trusted = [0, nix::unistd::geteuid().as_raw()].contains(&self.owner);
+        self.kind() == SFlag::S_IFDIR && (self.mode & 0o002 != 0 || !trusted)
+    }
+
+    fn node(&self) -> Node {
+        let is_device = [SFlag::S_IFCHR, SFlag::S_IFBLK].contains(&self.kind());
+        let Self { file_system, inode, .. } = *self;
+        Node { file_system, inode, device: is_device.then_some(self.device) }
+    }
+}
+
+/// `lstat(2)` that asks no file system in user space: it might never answer.
+fn look_at(path: &Path) -> io::Result<Look> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
+        Ok(seen) => Ok(Look {
+            mode: u32::from(seen.stx_mode),
+            owner: seen.stx_uid,
+            file_system: Numbers::new(seen.stx_dev_major, seen.stx_dev_minor),
+            inode: seen.stx_ino,
+            device: Numbers::new(seen.stx_rdev_major, seen.stx_rdev_minor),
+        }),
+        // Kernels before 4.11.
+        Err(rustix::io::Errno::NOSYS) => {
+            let seen = std::fs::symlink_metadata(path)?;
+            Ok(Look {
+                mode: seen.st_mode(),
+                owner: seen.st_uid(),
+                file_system: Numbers::of(seen.st_dev()),
+                inode: seen.st_ino(),
+                device: Numbers::of(seen.st_rdev()),
+            })
+        }
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// A name below `/dev` that is no text has no lock file name either: left out.
@@ -179,7 +321,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use rstest::rstest;
 
@@ -236,6 +378,56 @@ mod tests {
         let dev = dev();
         let found = follow(dev.path(), &DeviceName::parse(name.as_bytes()).unwrap());
         assert_eq!(found, Err(astray));
+    }
+
+    #[rstest]
+    #[case::at_the_limit(LINK_PARTS - 1, true)]
+    #[case::one_over(LINK_PARTS + 1, false)]
+    fn the_parts_of_all_links_are_bounded(#[case] parts: usize, #[case] fits: bool) {
+        let dev = dev();
+        let path = dev.path();
+        // Each link goes down and up again.
+        let target = |parts: usize| format!("{}ttyS0", "pts/../".repeat((parts - 1) / 2));
+        symlink(target(parts), path.join("long")).unwrap();
+        symlink("long", path.join("to-long")).unwrap();
+        let found = follow(path, &DeviceName::parse(b"to-long").unwrap());
+        assert_eq!(found.map(|trail| trail.names.len()).ok(), fits.then_some(3));
+    }
+
+    #[test]
+    fn the_bytes_of_all_links_are_bounded() {
+        let dev = dev();
+        let part = format!("{}/../", "x".repeat(250));
+        fs::create_dir(dev.path().join("x".repeat(250))).unwrap();
+        for (times, fits) in [(7, true), (9, false)] {
+            let name = format!("times{times}");
+            symlink(format!("{}ttyS0", part.repeat(times)), dev.path().join(&name)).unwrap();
+            let found = follow(dev.path(), &DeviceName::parse(name.as_bytes()).unwrap());
+            assert_eq!(found.is_ok(), fits, "{found:?}");
+        }
+    }
+
+    /// Anybody can make names in a directory that is open to all; they are no names of the device.
+    #[rstest]
+    #[case::a_link("shm/a", &["ttyS0"])]
+    #[case::a_chain("shm/b", &["ttyS0"])]
+    #[case::by_a_good_link("shared/b", &["ttyS0"])]
+    #[case::out_and_by_a_good_link("shm/c", &["modem", "ttyS0"])]
+    #[case::a_directory_in_it("shm/own/a", &["ttyS0"])]
+    #[case::a_file("shm/file", &["shm/file"])]
+    fn names_that_anybody_can_make_do_not_count(#[case] name: &str, #[case] names: &[&str]) {
+        let dev = dev();
+        let path = dev.path();
+        fs::create_dir_all(path.join("shm/own")).unwrap();
+        fs::set_permissions(path.join("shm"), fs::Permissions::from_mode(0o1777)).unwrap();
+        symlink("../ttyS0", path.join("shm/a")).unwrap();
+        symlink("a", path.join("shm/b")).unwrap();
+        symlink("../modem", path.join("shm/c")).unwrap();
+        symlink("../../ttyS0", path.join("shm/own/a")).unwrap();
+        fs::write(path.join("shm/file"), "").unwrap();
+        symlink("shm", path.join("shared")).unwrap();
+        let trail = follow(path, &DeviceName::parse(name.as_bytes()).unwrap()).unwrap();
+        assert_eq!(trail.names, names);
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub enum NameForm {
     Colon,
     /// `LK.%03u.%03u.%03u`: major number of the file system, major and minor of the device (SVR4).
     Svr4,
+    /// `LCK.%03u.%03u`: major and minor number of the device (gensio), where the kernel does not tell
+    /// its own name of the device, by which all its nodes would meet.
+    Numbers,
     /// `LCK..` and the node number 0 (this node), a dot and the last part (QNX).
     QnxNode,
 }
@@ -72,7 +75,8 @@ pub enum DialIn {
     Both,
 }
 
-const FHS_FORMS: &[NameForm] = &[NameForm::Base, NameForm::Underscore, NameForm::Colon];
+const FHS_FORMS: &[NameForm] =
+    &[NameForm::Base, NameForm::Underscore, NameForm::Colon, NameForm::Numbers];
 const SVR4_FORMS: &[NameForm] = &[NameForm::Svr4];
 const BASE_FORM: &[NameForm] = &[NameForm::Base];
 

@@ -15,14 +15,14 @@ use super::node::Numbers;
 const ENTRY_BYTES: u64 = 64 * 1024;
 const LINKS: usize = 16;
 
-/// The links to a character device, as names below `/dev`; none where there is no udev.
+/// The links to a character device, as names below `/dev`. `None` where udev knows nothing of it.
 #[must_use]
-pub fn links(database: &Path, device: Numbers) -> Vec<String> {
+pub fn links(database: &Path, device: Numbers) -> Option<Vec<String>> {
     let entry = database.join(format!("c{}:{}", device.major, device.minor));
     let mut text = String::new();
     match File::open(entry).and_then(|file| file.take(ENTRY_BYTES).read_to_string(&mut text)) {
-        Ok(_) => links_in(&text),
-        Err(_) => Vec::new(),
+        Ok(_) => Some(links_in(&text)),
+        Err(_) => None,
     }
 }
 
@@ -55,6 +55,6 @@ mod tests {
 
     #[test]
     fn without_udev_there_are_none() {
-        assert!(links(Path::new("/nonexistent"), Numbers { major: 188, minor: 0 }).is_empty());
+        assert_eq!(links(Path::new("/nonexistent"), Numbers { major: 188, minor: 0 }), None);
     }
 }

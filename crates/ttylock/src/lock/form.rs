@@ -4,6 +4,7 @@ use pidlockfile::Name;
 
 use crate::device::node::{Numbers, Trail};
 use crate::device::os::{Case, DialIn, NameForm, System};
+use crate::limits::{NAME_BYTES_OF_A_LOCK, NAMES_OF_A_LOCK};
 
 /// The lock file names of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,12 +28,12 @@ pub fn forms(system: &System, trail: &Trail) -> Result<Forms, NoSuchForm> {
     let mut forms = Forms::default();
     for path in trail.every_name() {
         for form in system.written {
-            let name = written_name(system, *form, path, trail);
-            add(&mut forms.written, Name::new(name).ok_or(NoSuchForm)?);
+            let Some(name) = written_name(system, *form, path, trail) else { continue };
+            forms.write(Name::new(name).ok_or(NoSuchForm)?);
         }
         if system.dial_in_too == DialIn::Both {
             for alias in aliases(system, path).take(1) {
-                add(&mut forms.written, Name::new(format!("LCK..{alias}")).ok_or(NoSuchForm)?);
+                forms.write(Name::new(format!("LCK..{alias}")).ok_or(NoSuchForm)?);
             }
         }
     }
@@ -45,7 +46,7 @@ pub fn forms(system: &System, trail: &Trail) -> Result<Forms, NoSuchForm> {
     if let Some((file_system, device)) = numbers(trail) {
         let (major, minor) = (device.major, device.minor);
         forms.seek(svr4(file_system, device));
-        forms.seek(format!("LCK.{major:03}.{minor:03}"));
+        forms.seek(gensio(device));
         forms.seek(format!("LCK.C.{major:03}.{minor:03}"));
     }
     Ok(forms)
@@ -56,6 +57,17 @@ fn fhs(path: &str) -> String {
 }
 
 impl Forms {
+    /// The names come in the order of their weight: what does not fit is left out, and searched.
+    fn write(&mut self, name: Name) {
+        if self.written.contains(&name) {
+            return;
+        }
+        let bytes: usize = self.written.iter().map(|name| name.as_str().len()).sum();
+        let bytes = bytes.saturating_add(name.as_str().len());
+        let fits = self.written.len() < NAMES_OF_A_LOCK && bytes <= NAME_BYTES_OF_A_LOCK;
+        add(if fits { &mut self.written } else { &mut self.searched }, name);
+    }
+
     /// A name under which the lock was written earlier, when more was known of the device.
     pub(super) fn write_too(&mut self, name: Name) {
         add(&mut self.written, name);
@@ -75,18 +87,22 @@ fn add(names: &mut Vec<Name>, name: Name) {
     }
 }
 
-fn written_name(system: &System, form: NameForm, path: &str, trail: &Trail) -> String {
+fn written_name(system: &System, form: NameForm, path: &str, trail: &Trail) -> Option<String> {
     let name = match (form, numbers(trail)) {
-        (NameForm::Svr4, Some((file_system, device))) => return svr4(file_system, device),
+        (NameForm::Svr4, Some((file_system, device))) => return Some(svr4(file_system, device)),
+        (NameForm::Numbers, Some((_, device))) if trail.is_known_by_number_only => {
+            return Some(gensio(device));
+        }
+        (NameForm::Numbers, _) => return None,
         (NameForm::Svr4, None) | (NameForm::Base, _) => fhs(path),
         (NameForm::Underscore, _) => format!("LCK..{}", path.replace('/', "_")),
         (NameForm::Colon, _) => format!("LCK..{}", path.replace('/', ":")),
         (NameForm::QnxNode, _) => format!("LCK..0.{}", base(path)),
     };
-    match (system.case, name.strip_prefix("LCK..")) {
+    Some(match (system.case, name.strip_prefix("LCK..")) {
         (Case::Lower, Some(rest)) => format!("LCK..{}", rest.to_ascii_lowercase()),
         (Case::Kept | Case::Lower, _) => name,
-    }
+    })
 }
 
 /// Every name-based form of one spelling.
@@ -139,6 +155,10 @@ fn numbers(trail: &Trail) -> Option<(Numbers, Numbers)> {
     trail.node.and_then(|node| Some((node.file_system, node.device?)))
 }
 
+fn gensio(device: Numbers) -> String {
+    format!("LCK.{:03}.{:03}", device.major, device.minor)
+}
+
 fn svr4(file_system: Numbers, device: Numbers) -> String {
     format!("LK.{:03}.{:03}.{:03}", file_system.major, device.major, device.minor)
 }
@@ -158,7 +178,7 @@ mod tests {
             device: Some(Numbers { major, minor }),
         });
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Trail { names, links: Vec::new(), node }
+        Trail { names, links: Vec::new(), node, is_known_by_number_only: false }
     }
 
     fn texts(names: &[Name]) -> Vec<&str> {
@@ -194,6 +214,37 @@ mod tests {
     fn linux_writes(#[case] names: &[&str], #[case] written: &[&str]) {
         let forms = forms(by_name("linux").unwrap(), &trail(names, Some((5, 4, 64)))).unwrap();
         assert_eq!(texts(&forms.written), written);
+    }
+
+    #[test]
+    fn a_device_without_a_name_of_the_kernels_is_locked_by_number() {
+        let mut trail = trail(&["ttyX"], Some((5, 4, 64)));
+        trail.is_known_by_number_only = true;
+        let written = |os| forms(by_name(os).unwrap(), &trail).unwrap().written;
+        assert_eq!(texts(&written("linux")), ["LCK..ttyX", "LCK.004.064"]);
+        assert_eq!(texts(&written("freebsd")), ["LCK..ttyX"]);
+        trail.node = None;
+        assert_eq!(
+            texts(&forms(by_name("linux").unwrap(), &trail).unwrap().written),
+            ["LCK..ttyX"]
+        );
+    }
+
+    #[rstest]
+    #[case::many(40, 5)]
+    #[case::long(12, 240)]
+    fn the_names_of_a_lock_are_bounded(#[case] links: usize, #[case] length: usize) {
+        let mut trail = trail(&["asked-for", "ttyUSB0"], Some((5, 188, 0)));
+        trail.add_links((0..links).map(|link| format!("{link}{}", "x".repeat(length))));
+        let Forms { written, searched } = forms(by_name("linux").unwrap(), &trail).unwrap();
+        assert_eq!(texts(&written)[..2], ["LCK..ttyUSB0", "LCK..asked-for"]);
+        assert!(written.len() <= NAMES_OF_A_LOCK, "{}", written.len());
+        let bytes: usize = written.iter().map(|name| name.as_str().len()).sum();
+        assert!(bytes <= NAME_BYTES_OF_A_LOCK, "{bytes}");
+        assert!(written.iter().all(|name| !searched.contains(name)));
+        let all =
+            written.len() + searched.iter().filter(|n| n.as_str().starts_with("LCK..")).count();
+        assert!(all >= links + 2, "what is not written is searched: {all}");
     }
 
     #[test]

@@ -5,16 +5,18 @@
 //! costs no more than one with two.
 
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{Mode, fstat, lstat, stat};
 use pidlockfile::{Directory, Identity, Name};
 
-use crate::limits::LOCKS_FOR_INVENTED;
+use crate::limits::{LOCKS_FOR_INVENTED, NAMES_OF_A_LOCK};
 use crate::stamp::Stamp;
 
 /// The beginnings of every lock file name that is ever looked for.
@@ -115,6 +117,8 @@ pub struct Place {
     looked: Option<Look>,
     /// For so many more invented names there is room without another count.
     room: Cell<usize>,
+    /// The same for anybody's.
+    room_for_all: Cell<usize>,
 }
 
 /// What was seen in a directory that had settled.
@@ -147,13 +151,13 @@ impl Open {
             if missing.iter().any(|absence| absence.names(path)) {
                 continue;
             }
-            match Place::open(path) {
+            match Place::open_to_search(path, &own) {
                 Ok(place) if known.contains(&place.directory.identity()) => {}
                 Ok(place) => {
                     known.push(place.directory.identity());
                     places.push(place);
                 }
-                Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(ErrorKind::NotFound) => {
                     Absence::note(&mut absent, &mut restless, path, now);
                 }
                 Err(_) => {}
@@ -178,7 +182,35 @@ impl Open {
 impl Place {
     fn open(path: &Path) -> Result<Self, pidlockfile::Error> {
         let directory = Directory::open(path)?;
-        Ok(Self { directory, path: path.to_owned(), looked: None, room: Cell::new(0) })
+        Ok(Self {
+            directory,
+            path: path.to_owned(),
+            looked: None,
+            room: Cell::new(0),
+            room_for_all: Cell::new(0),
+        })
+    }
+
+    /// Opens a directory that is only searched, if nobody else than root, we and whoever owns the
+    /// lock directory has a say in it: a file system in user space may never answer.
+    fn open_to_search(path: &Path, own: &Self) -> Result<Self, ErrorKind> {
+        let trusted = [0, nix::unistd::geteuid().as_raw(), own.directory.owner()];
+        let kind = |errno: Errno| std::io::Error::from(errno).kind();
+        let above = path.parent().unwrap_or(Path::new("/"));
+        let seen = stat(above).map_err(kind)?;
+        let directory = if seen.st_mode & 0o002 == 0 && trusted.contains(&seen.st_uid) {
+            Directory::open(path).map_err(|error| error.kind())?
+        } else {
+            let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+            let above = Directory::open(above).map_err(|error| error.kind())?;
+            Directory::from_handle(open_below(&above, name).map_err(kind)?)
+                .map_err(|error| error.kind())?
+        };
+        if !trusted.contains(&directory.owner()) {
+            return Err(ErrorKind::PermissionDenied);
+        }
+        let (looked, room, room_for_all) = (None, Cell::new(0), Cell::new(0));
+        Ok(Self { directory, path: path.to_owned(), looked, room, room_for_all })
     }
 
     /// Whether everybody may put files there, as into `/tmp`.
@@ -232,6 +264,18 @@ impl Place {
         room == 0
     }
 
+    /// Whether there are fewer locks in it than this, whoever's they are.
+    pub(super) fn has_room_for_all(&self, limit: usize) -> bool {
+        if let Some(room) = self.room_for_all.get().checked_sub(NAMES_OF_A_LOCK) {
+            self.room_for_all.set(room);
+            return true;
+        }
+        let small = fstat(&self.directory).is_ok_and(|stat| stat.st_size < UNCROWDED / 2);
+        let room = limit.saturating_sub(if small { 0 } else { self.count_locks() });
+        self.room_for_all.set(room.saturating_sub(NAMES_OF_A_LOCK));
+        room > 0
+    }
+
     /// How many locks are in it, as far as that is of interest.
     fn count_locks(&self) -> usize {
         let Some(mut listing) = self.listing() else { return 0 };
@@ -263,6 +307,18 @@ impl Place {
     fn listing(&self) -> Option<nix::dir::Dir> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         nix::dir::Dir::openat(&self.directory, ".", flags, Mode::empty()).ok()
+    }
+}
+
+/// Opens a directory in one that others may write: they may have made it, put a link in its place,
+/// or mounted something over it.
+fn open_below(above: &Directory, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let resolve = ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    match openat2(above, name, OpenHow::new().flags(flags).resolve(resolve)) {
+        // Before Linux 5.6 nothing more can be asked.
+        Err(Errno::ENOSYS) => nix::fcntl::openat(above, name, flags, Mode::empty()),
+        answer => answer,
     }
 }
 

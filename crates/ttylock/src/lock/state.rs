@@ -7,9 +7,7 @@
 //! is no half-written record, and reading one opens nothing. The directory is ours alone; what
 //! somebody else puts there is not believed unless it fits the lock file to the letter.
 
-use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +15,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::UnlinkatFlags;
-use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::process::{Liveness, Witness, liveness};
 use pidlockfile::{Identity, Name, Pid, process};
 
 use super::seen::Seen;
@@ -37,48 +35,21 @@ pub struct State {
     /// Only we, or root, put anything there.
     ours: bool,
     here: Option<Here>,
-    starts: Starts,
+    /// The process that was looked at last: a client that locks and unlocks all day is the same
+    /// all day.
+    witness: Option<Witness>,
 }
 
-/// When processes started, the last one remembered: a client that locks and unlocks all day is
-/// the same all day.
-#[derive(Debug)]
-enum Starts {
-    /// Each time anew: for a service of one session.
-    Asked,
-    /// As long as the witness shows that it is the same process.
-    Remembered(Option<Start>),
-}
-
-#[derive(Debug)]
-struct Start {
-    pid: Pid,
-    ticks: u64,
-    /// A file below `/proc/PID`, open since before `ticks` was read: it can be read as long as
-    /// that very process exists, whoever has its number later.
-    witness: File,
-}
-
-impl Starts {
-    fn of(&mut self, pid: Pid) -> Option<u64> {
-        let Self::Remembered(known) = self else { return process::start_time(pid) };
-        if let Some(start) = known.as_ref().filter(|known| known.pid == pid && known.exists()) {
-            return Some(start.ticks);
-        }
-        *known = None;
-        let witness = File::open(format!("/proc/{pid}/comm"));
-        let ticks = process::start_time(pid)?;
-        if let Ok(witness) = witness {
-            *known = Some(Start { pid, ticks, witness }).filter(Start::exists);
-        }
-        Some(ticks)
-    }
-}
-
-impl Start {
-    fn exists(&self) -> bool {
-        self.witness.read_at(&mut [0; 64], 0).is_ok_and(|length| length > 0)
-    }
+/// The process that a lock is taken for, as it was before the lock was there: one that has its
+/// number later is not the holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimant {
+    /// Its number.
+    pub pid: Pid,
+    /// Whether there was such a process.
+    pub then: Liveness,
+    /// When that had started, as far as it can be seen.
+    pub start: Option<u64>,
 }
 
 /// The boot and pid namespace in which pids and start times mean something.
@@ -165,7 +136,7 @@ impl State {
             everybodys: false,
             ours: false,
             here: None,
-            starts: Starts::Asked,
+            witness: None,
         }
     }
 
@@ -181,10 +152,21 @@ impl State {
         self.everybodys
     }
 
-    /// For a service that lives long: looks up less of what it knows.
+    /// Looks at a process before a lock is taken for it.
+    pub fn claimant(&mut self, pid: Pid) -> Claimant {
+        let known = self.witness.take().filter(|known| known.pid() == pid && known.exists());
+        self.witness = known.or_else(|| Witness::of(pid));
+        let start = self.witness.as_ref().map(Witness::start);
+        let then = if start.is_some() { Liveness::Alive } else { liveness(pid) };
+        Claimant { pid, then, start }
+    }
+
+    /// Whether it is there still, when the lock is.
     #[must_use]
-    pub fn remembering_starts(self) -> Self {
-        Self { starts: Starts::Remembered(None), ..self }
+    pub fn is_there(&self, claimant: &Claimant) -> bool {
+        let seen = self.witness.as_ref().filter(|seen| seen.pid() == claimant.pid);
+        // Of what was not seen before nothing can be told.
+        claimant.start.is_none() || seen.is_none_or(Witness::exists)
     }
 
     /// What an earlier service has seen. Unlike a record, it fits no file to the letter; so it is
@@ -210,31 +192,27 @@ impl State {
     /// Remembers a lock under the name of each of its files: when its holder started, and all
     /// the names. Without a state directory, or without `/proc`, this does nothing.
     ///
-    /// `then` tells whether there was such a process when the lock was taken: one that came since
-    /// is not its holder. `stands` tells whether a file is still there: others may have released
+    /// `stands` tells whether a file is still there: others may have released
     /// the lock meanwhile, and would leave the record of it for ever.
     ///
     /// # Errors
     /// When the record cannot be written; the lock is good all the same.
     pub fn remember(
         &mut self,
-        pid: Pid,
-        then: Liveness,
+        claimant: &Claimant,
         files: &[Written],
         stands: impl Fn(&Written) -> bool,
     ) -> Result<(), Errno> {
         let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here).cloned()) else {
             return Ok(());
         };
-        let start = match then {
-            Liveness::Gone => None,
-            Liveness::Alive => self.starts.of(pid),
-        };
+        let Claimant { pid, then, start } = *claimant;
         if start.is_none() && then == Liveness::Alive && liveness(pid) == Liveness::Alive {
             // It lives, and we may not see since when: nothing to tell a later one from it.
             return Ok(());
         }
-        let uid = start.and_then(|_| process::owner(pid));
+        // Whoever has the number by now is not asked.
+        let uid = start.filter(|_| self.is_there(claimant)).and_then(|_| process::owner(pid));
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
         for lock in files {
             let Written { name, file, at } = lock;
@@ -281,6 +259,24 @@ impl State {
     pub fn names(&self, name: &Name, pid: Pid) -> Vec<Name> {
         let memory = self.memory(name).filter(|memory| memory.pid == pid);
         memory.map(|memory| memory.names).unwrap_or_default()
+    }
+
+    /// How many lock files of a user there are records of, or of nobody for those of processes that
+    /// were gone. No more than `most` records are read.
+    #[must_use]
+    pub fn count_of(&self, uid: Option<u32>, most: usize) -> usize {
+        let records = self.names_of_records(most);
+        records.iter().filter(|name| self.memory(name).is_some_and(|it| it.uid == uid)).count()
+    }
+
+    /// The locks of which there are records, up to a bound.
+    #[must_use]
+    pub fn names_of_records(&self, most: usize) -> Vec<Name> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let open = |handle| nix::dir::Dir::openat(handle, ".", flags, Mode::empty()).ok();
+        let Some(mut listing) = self.handle.as_ref().and_then(open) else { return Vec::new() };
+        let names = listing.iter().map_while(Result::ok).take(most);
+        names.filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new)).collect()
     }
 
     fn memory(&self, name: &Name) -> Option<Memory> {
@@ -434,6 +430,10 @@ mod tests {
         }
     }
 
+    fn claimant(pid: Pid) -> Claimant {
+        Claimant { pid, then: Liveness::Alive, start: process::start_time(pid) }
+    }
+
     #[rstest]
     #[case::same_process(Some(9), "b-1", 5, Some(9), Remembered::Same)]
     #[case::another_start(Some(9), "b-1", 5, Some(10), Remembered::Reused)]
@@ -490,8 +490,8 @@ mod tests {
         let pid = Pid::this();
         let other_name = Name::new("LCK..modem").unwrap();
         let files = [&name, &other_name].map(|name| Written { name: name.clone(), file, at: then });
-        state.remember(pid, Liveness::Alive, &files, |_| true).unwrap();
-        state.remember(pid, Liveness::Alive, &files, |_| true).unwrap();
+        state.remember(&claimant(pid), &files, |_| true).unwrap();
+        state.remember(&claimant(pid), &files, |_| true).unwrap();
         assert_eq!(state.names(&name, pid), [name.clone(), other_name.clone()]);
         assert_eq!(state.names(&other_name, pid), [name.clone(), other_name]);
         assert_eq!(state.recall(&name, pid, file, then), Remembered::Same);
@@ -511,7 +511,13 @@ mod tests {
         let then = SystemTime::now();
         let files = [Written { name: name.clone(), file, at: then }];
         // This very process came after the lock was taken, and before it was recorded.
-        state.remember(Pid::this(), Liveness::Gone, &files, |_| true).unwrap();
+        state
+            .remember(
+                &Claimant { pid: Pid::this(), then: Liveness::Gone, start: None },
+                &files,
+                |_| true,
+            )
+            .unwrap();
         assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Reused);
     }
 
@@ -529,7 +535,7 @@ mod tests {
         for (inode, at) in [(3, known), (2, now)] {
             let file = Identity { inode, ..file };
             let files = [Written { name: name.clone(), file, at }];
-            state.remember(Pid::this(), Liveness::Alive, &files, |_| true).unwrap();
+            state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
         }
         let replaced = before || distance >= LATEST;
         let expected = if replaced { Remembered::Same } else { Remembered::Nothing };
@@ -543,9 +549,9 @@ mod tests {
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at }];
-        state.remember(Pid::this(), Liveness::Alive, &files, |_| false).unwrap();
+        state.remember(&claimant(Pid::this()), &files, |_| false).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        state.remember(Pid::this(), Liveness::Alive, &files, |_| true).unwrap();
+        state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
         state.forget_lock(&name, Identity { inode: 3, ..file });
         assert_eq!(state.recall(&name, Pid::this(), file, at), Remembered::Same);
         state.forget_lock(&name, file);
@@ -553,17 +559,35 @@ mod tests {
     }
 
     #[test]
-    fn a_remembered_start_is_of_the_same_process_only() {
-        let mut starts = Starts::Remembered(None);
+    fn a_claimant_is_one_process_only() {
+        let mut state = State::none();
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(i64::from(child.id())).unwrap();
         for pid in [Pid::this(), pid, pid, Pid::this(), pid] {
-            assert_eq!(starts.of(pid), process::start_time(pid));
+            assert_eq!(state.claimant(pid), claimant(pid));
         }
+        let before = state.claimant(pid);
+        assert!(state.is_there(&before));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(starts.of(pid), None);
-        assert_eq!(starts.of(Pid::this()), process::start_time(Pid::this()));
+        assert!(!state.is_there(&before));
+        assert_eq!(state.claimant(pid), Claimant { pid, then: Liveness::Gone, start: None });
+    }
+
+    /// The start that counts is that of before the lock, however late the record is written.
+    #[test]
+    fn a_late_record_is_about_the_process_that_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = State::open(dir.path());
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
+        let files = [Written { name: name.clone(), file, at }];
+        // This very process has the number of one that started earlier.
+        let pid = Pid::this();
+        let gone =
+            Claimant { start: process::start_time(pid).map(|ticks| ticks - 1), ..claimant(pid) };
+        state.remember(&gone, &files, |_| true).unwrap();
+        assert_eq!(state.recall(&name, pid, file, at), Remembered::Reused);
     }
 
     #[test]
@@ -573,7 +597,7 @@ mod tests {
         let (file, then) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at: then }];
         let mut state = State::open(dir.path());
-        state.remember(Pid::this(), Liveness::Alive, &files, |_| true).unwrap();
+        state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
         let mut state = State::open(dir.path());
         assert!(state.is_everybodys() && !state.is_open());
@@ -591,7 +615,7 @@ mod tests {
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();
         let files = [Written { name: name.clone(), file, at: then }];
-        assert_eq!(state.remember(Pid::this(), Liveness::Alive, &files, |_| true), Ok(()));
+        assert_eq!(state.remember(&claimant(Pid::this()), &files, |_| true), Ok(()));
         assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Nothing);
         assert!(!state.is_open());
     }

@@ -24,15 +24,17 @@ use super::open::{self, Openness};
 use super::places::{Open, Place};
 use super::record::{self, READ_LIMIT};
 use super::seen::Seen;
-use super::state::{Remembered, State, Written};
+use super::state::{Claimant, Remembered, State, Written};
 use super::watched::Watched;
 use super::who::{self, Holder, Scheme, Standing};
 use super::{Answer, Contended, Event, Outcome, Request, Weight};
-use crate::device::links::Links;
+use crate::device::links::{self, Links};
 use crate::device::name::DeviceName;
 use crate::device::node::{Astray, Node, Trail, follow};
-use crate::device::udev;
-use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, PUT_OFF};
+use crate::device::{sysfs, udev};
+use crate::limits::{
+    KEPT_FILES, KEPT_WITHOUT_DEVICE, LOCK_FILES_OF_A_USER, NAMES_OF_A_LOCK, PUT_OFF,
+};
 use crate::stamp::Stamp;
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
@@ -43,8 +45,15 @@ const WRITER_GRACE: Duration = Duration::from_secs(30);
 /// opens a port past a lock that it cannot read.
 const LOCK_MODE: u32 = 0o444;
 
+/// All users without a number in our user namespace have this one, so it tells nobody's file from
+/// another's. Source: `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
+const UNMAPPED_UID: u32 = 65_534;
+
 /// The start of temporary names; no program's lock starts like this.
 const TEMPORARY: &str = "lfpd";
+
+/// As many records are read to tell how many are one user's.
+const RECORDS_COUNTED: usize = 4096;
 
 /// How often a name is tried again when others change it between our look and our step. Each
 /// time means that somebody else got further, so this is a bound on trouble, not on waiting.
@@ -95,9 +104,7 @@ pub struct Table {
 /// A lock that was taken, and of which no record is kept yet.
 #[derive(Debug)]
 struct Unrecorded {
-    pid: Pid,
-    /// Whether there was such a process.
-    then: Liveness,
+    claimant: Claimant,
     files: Vec<Written>,
 }
 
@@ -139,6 +146,13 @@ enum Stale {
     Gone(Pid),
     Reused(Pid),
     Unreadable,
+}
+
+/// What a directory is for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Written,
+    Searched,
 }
 
 /// The reason to stop on the way to a lock or its release.
@@ -219,11 +233,12 @@ impl Table {
             return;
         }
         let open = self.open().ok();
-        for Unrecorded { pid, then, files } in std::mem::take(&mut self.unrecorded) {
+        for Unrecorded { claimant, files } in std::mem::take(&mut self.unrecorded) {
             let stands =
                 |lock: &Written| open.as_ref().is_none_or(|open| is_there(&open.own, lock));
-            if let Err(errno) = self.state().remember(pid, then, &files, stands) {
-                let text = format!("start of pid {pid} is not recorded: {}", errno.desc());
+            if let Err(errno) = self.state().remember(&claimant, &files, stands) {
+                let text =
+                    format!("start of pid {} is not recorded: {}", claimant.pid, errno.desc());
                 self.say(Weight::Warning, text);
             }
         }
@@ -448,27 +463,45 @@ impl Table {
 
     fn try_lock(&mut self, request: &Request, contention: Contention) -> Result<(), Stop> {
         self.blocker = None;
-        let holder = liveness(request.pid);
+        let claimant = self.state().claimant(request.pid);
         let (trail, forms) = self.names(request)?;
         self.kept.let_go(&forms.written, None);
         let mut open = self.open()?;
         let taken = self
             .refuse_invented(&trail, &open.own)
+            .and_then(|()| self.refuse_one_too_many(&open.own, request.pid))
             .and_then(|()| self.refuse_flock(&trail, request.pid))
             .and_then(|()| self.clear_searched(&mut open, &forms, contention))
-            .and_then(|()| self.take_written(&open.own, &forms, request, contention));
+            .and_then(|()| self.take_written(&open.own, &forms, request, contention))
+            .and_then(|published| self.keep_if_there(&open.own, &forms, &claimant, published));
         self.open = Some(open);
         let published = taken?;
-        self.remember_later(&forms, (request.pid, holder), &published);
+        self.remember_later(&forms, claimant, &published);
         let room = room(Some(&trail));
         for (name, published) in forms.written.iter().zip(published) {
-            if holder == Liveness::Alive {
+            if claimant.then == Liveness::Alive {
                 self.watched.add(name, request.pid);
             }
             self.kept.keep(name, request.pid, published, room);
         }
         self.say(Weight::Info, format!("locked {} for pid {}", trail.real(), request.pid));
         Ok(())
+    }
+
+    /// Whoever has ended while the lock was taken has none: the number may be somebody else's.
+    fn keep_if_there(
+        &mut self,
+        own: &Place,
+        forms: &Forms,
+        claimant: &Claimant,
+        published: Vec<Published>,
+    ) -> Result<Vec<Published>, Stop> {
+        if self.state().is_there(claimant) {
+            return Ok(published);
+        }
+        self.give_back(own, forms, &published);
+        self.say(Weight::Info, format!("pid {} ended while its lock was taken", claimant.pid));
+        Err(Stop::Busy)
     }
 
     /// Everything that can be known of the names without looking into a lock directory.
@@ -479,6 +512,7 @@ impl Table {
                 Astray::Outside => "leads out of the device directory",
                 Astray::Loop => "is a loop of links",
                 Astray::Unreachable => "cannot be looked at",
+                Astray::TooLong => "is a link to more than any device is called",
             };
             self.say(Weight::Notice, format!("refused {device}: it {reason}"));
             Stop::Denied
@@ -497,8 +531,15 @@ impl Table {
             let links = self.links.to(&self.places.dev_dir, trail, SystemTime::now());
             trail.add_links(links);
         }
-        if let Some(device) = trail.node.and_then(|node| node.device) {
-            trail.add_links(udev::links(&self.places.udev_dir, device));
+        let Some(device) = trail.node.and_then(|node| node.device) else { return };
+        match sysfs::kernel_name(device) {
+            Some(name) => trail.add_links([name]),
+            None => trail.is_known_by_number_only = true,
+        }
+        match udev::links(&self.places.udev_dir, device) {
+            Some(links) => trail.add_links(links),
+            None if self.places.udev_dir.exists() => {}
+            None => trail.add_links(links::made_by_udev(&self.places.dev_dir, trail)),
         }
     }
 
@@ -537,7 +578,6 @@ impl Table {
     }
 
     fn state(&mut self) -> &mut State {
-        let lives_long = self.kept.is_wanted();
         self.state.get_or_insert_with(|| {
             let state = State::open(&self.places.state_dir);
             if state.is_everybodys() {
@@ -545,7 +585,7 @@ impl Table {
                 let text = format!("no notes are kept in {dir}: everybody may write there");
                 self.journal.push(Event { weight: Weight::Warning, text });
             }
-            if lives_long { state.remembering_starts() } else { state }
+            state
         })
     }
 
@@ -557,6 +597,26 @@ impl Table {
         }
         let (device, dir) = (trail.real(), own.path.display());
         let text = format!("refused {device}: there is no such device, and {dir} is full of locks");
+        self.say(Weight::Notice, text);
+        Err(Stop::Denied)
+    }
+
+    /// One user must not fill the lock directory: it may hold no more than a thousand files.
+    fn refuse_one_too_many(&mut self, own: &Place, pid: Pid) -> Result<(), Stop> {
+        if own.has_room_for_all(LOCK_FILES_OF_A_USER.saturating_sub(NAMES_OF_A_LOCK)) {
+            return Ok(());
+        }
+        let uid = process::owner(pid);
+        if uid == Some(0) {
+            return Ok(());
+        }
+        self.record();
+        if self.state().count_of(uid, RECORDS_COUNTED) < LOCK_FILES_OF_A_USER {
+            return Ok(());
+        }
+        let who =
+            uid.map_or_else(|| "processes that are gone".to_owned(), |uid| format!("uid {uid}"));
+        let text = format!("refused pid {pid}: {who} has {LOCK_FILES_OF_A_USER} lock files");
         self.say(Weight::Notice, text);
         Err(Stop::Denied)
     }
@@ -633,7 +693,7 @@ impl Table {
     ) -> Result<(), Stop> {
         let now = SystemTime::now();
         for name in &forms.searched {
-            self.clear(&open.own, name, now, contention)?;
+            self.clear(&open.own, name, now, (Role::Written, contention))?;
         }
         for place in &mut open.others {
             if place.is_lockless(lockless(&self.seen), now) {
@@ -641,7 +701,7 @@ impl Table {
             }
             for name in forms.written.iter().chain(&forms.searched) {
                 if !place.is_open_to_all() || self.may_be_a_lock(place, name) {
-                    self.clear(place, name, now, contention)?;
+                    self.clear(place, name, now, (Role::Searched, contention))?;
                 }
             }
         }
@@ -659,7 +719,8 @@ impl Table {
                 let gone = pid.is_some_and(|pid| liveness(pid) == Liveness::Gone);
                 if gone
                     || judged.owner() == 0
-                    || pid.and_then(process::owner) == Some(judged.owner())
+                    || (judged.owner() != UNMAPPED_UID
+                        && pid.and_then(process::owner) == Some(judged.owner()))
                 {
                     return true;
                 }
@@ -677,7 +738,7 @@ impl Table {
         place: &Place,
         name: &Name,
         now: SystemTime,
-        contention: Contention,
+        (role, contention): (Role, Contention),
     ) -> Result<(), Stop> {
         for _ in 0..ATTEMPTS {
             match self.judge(place, name, now) {
@@ -686,6 +747,8 @@ impl Table {
                 Verdict::Stale(judged, stale) => match self.remove(place, name, judged, stale) {
                     Some(Removal::Removed) => return Ok(()),
                     Some(Removal::Changed) => {}
+                    // Where locks are only searched, and anybody may make a stale one and hold it.
+                    None if role == Role::Searched && place.is_open_to_all() => return Ok(()),
                     None => match contention {
                         Contention::ComesBack => return Err(Stop::Contended),
                         Contention::Decides => break,
@@ -797,17 +860,12 @@ impl Table {
 
     /// Without a record the lock is good; only a reused pid would go unnoticed, and names that
     /// nothing leads to any more would stay when it is released. So it can wait.
-    fn remember_later(
-        &mut self,
-        forms: &Forms,
-        (pid, then): (Pid, Liveness),
-        published: &[Published],
-    ) {
+    fn remember_later(&mut self, forms: &Forms, claimant: Claimant, published: &[Published]) {
         let files = forms.written.iter().zip(published).map(|(name, published)| {
             let Published { identity, modified, .. } = published;
             Written { name: name.clone(), file: *identity, at: *modified }
         });
-        self.unrecorded.push(Unrecorded { pid, then, files: files.collect() });
+        self.unrecorded.push(Unrecorded { claimant, files: files.collect() });
     }
 
     fn try_unlock(&mut self, request: &Request, contention: Contention) -> Result<Outcome, Stop> {
@@ -843,7 +901,8 @@ impl Table {
     /// Under which names this pid's lock of the device was written.
     fn names_written(&mut self, forms: &Forms, pid: Pid) -> Vec<Name> {
         let Some(name) = forms.written.first() else { return Vec::new() };
-        let lock = self.unrecorded.iter().rfind(|lock| lock.pid == pid && lock.is_named(name));
+        let lock =
+            self.unrecorded.iter().rfind(|lock| lock.claimant.pid == pid && lock.is_named(name));
         match lock {
             Some(lock) => lock.files.iter().map(|file| file.name.clone()).collect(),
             None => self.state().names(name, pid),

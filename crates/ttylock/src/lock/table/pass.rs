@@ -33,7 +33,7 @@ impl Table {
 
     fn try_pass(&mut self, pass: &Pass, contention: Contention) -> Result<(), Stop> {
         let Pass { device, from, to } = pass;
-        let then = liveness(*to);
+        let receiver = self.state().claimant(*to);
         if let Some(gone) = [*to, *from].into_iter().find(|pid| liveness(*pid) == Liveness::Gone) {
             let device = device.as_str();
             self.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));
@@ -53,7 +53,7 @@ impl Table {
         forms.written = names;
         self.watched.forget(&forms.written, *from);
         self.forget(&forms.written);
-        self.remember_later(&forms, (*to, then), &published);
+        self.remember_later(&forms, receiver, &published);
         for (name, published) in forms.written.iter().zip(published) {
             self.watched.add(name, *to);
             self.kept.keep(name, *to, published, room);
@@ -167,8 +167,8 @@ impl Table {
             let returned = self.pass_one(own, &name, &back, room, Contention::Decides);
             if let Ok(Some(published)) = returned {
                 let forms = Forms { written: vec![name.clone()], ..Forms::default() };
-                let then = liveness(pass.from);
-                self.remember_later(&forms, (pass.from, then), std::slice::from_ref(&published));
+                let giver = self.state().claimant(pass.from);
+                self.remember_later(&forms, giver, std::slice::from_ref(&published));
                 self.kept.keep(&name, pass.from, published, room);
             }
         }

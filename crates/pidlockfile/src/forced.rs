@@ -1,0 +1,100 @@
+//! Releasing a lock past a `flock(2)` that somebody else holds on it.
+//!
+//! What it must never do: remove or move the lock of whoever comes next.
+
+use std::time::{Duration, SystemTime};
+
+use crate::breaking::{Breaking, Removal, TRIES_TO_GIVE_BACK, has_a_name};
+use crate::directory::Directory;
+use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
+use crate::error::{Error, Step};
+use crate::found::{Judged, modified};
+use crate::name::Name;
+use crate::process::{Liveness, liveness};
+use crate::{sys, temporary};
+
+/// So old at most is the draft of a release that is on its way, and so old that of one whose maker
+/// is not to be seen. A process that is stopped in mid-step for longer is not waited for.
+const LIVING_DRAFT: Duration = Duration::from_secs(60);
+const ANY_DRAFT: Duration = Duration::from_secs(1);
+
+/// Marks the file that stands in for a lock while it is released past a stranger's `flock(2)`:
+/// "executable" is on no lock file, and every system lets an owner set it.
+const STAND_IN: u32 = 0o100;
+
+impl Directory {
+    /// Releases without `flock(2)`: a stand-in with the same words takes the lock's place, so
+    /// that the name is never vacant while it is not certain what came out, and then goes. The
+    /// stand-in is held with `flock(2)` from before it is visible, so nobody breaks it.
+    ///
+    /// Nothing keeps two of those who release like this apart but their drafts, which everybody can
+    /// see: each makes its own first, looks for others, and steps back if there are any. So at most
+    /// one is between that look and the exchange, and none exchanges what another has put there.
+    pub(crate) fn release_past(
+        &self,
+        name: &Name,
+        judged: &Judged,
+        prefix: &str,
+    ) -> Result<Removal, Error> {
+        if judged.mode() & STAND_IN != 0 {
+            // Another release of the same lock is at this point.
+            return Ok(Removal::Changed);
+        }
+        let claim = Claim {
+            content: judged.content(),
+            mode: (judged.mode() & 0o666) | STAND_IN,
+            prefix,
+            durability: Durability::Memory,
+        };
+        let private = PrivateName::for_release(self, prefix, name);
+        let draft = private.and_then(|private| Draft::under(private, &claim));
+        let draft = draft.map_err(Error::preparing(name))?;
+        sys::lock_inode(&draft.file).map_err(|errno| Error::new(Step::Exclude, name, errno))?;
+        if self.others_release_past(name, judged, &draft)? {
+            return Ok(Removal::Changed);
+        }
+        match self.change_places(name, judged, &claim, draft)? {
+            Breaking::Replaced(held) => self.remove_stand_in(name, &held),
+            Breaking::Changed | Breaking::Contended => Ok(Removal::Changed),
+        }
+    }
+
+    /// Whether another release of this lock past a `flock(2)` is on its way. Drafts of the dead do
+    /// not count, nor those of others than may remove the lock, who may have planted them.
+    fn others_release_past(
+        &self,
+        name: &Name,
+        judged: &Judged,
+        own: &Draft<'_>,
+    ) -> Result<bool, Error> {
+        let listed = sys::list(self).map_err(|errno| Error::new(Step::List, ".", errno))?;
+        let now = SystemTime::now();
+        let owners = [0, nix::unistd::geteuid().as_raw(), judged.owner()];
+        Ok(listed.iter().filter(|other| *other != own.private.as_str()).any(|other| {
+            let Some(maker) = temporary::releaser(other, name.as_str()) else { return false };
+            let Ok(stat) = sys::inspect(self, other) else { return false };
+            let age = now.duration_since(modified(&stat)).unwrap_or_default();
+            let at_work = age < LIVING_DRAFT && liveness(maker) == Liveness::Alive;
+            stat.st_mode & STAND_IN != 0
+                && owners.contains(&stat.st_uid)
+                // Its maker may have a number of its own in a container.
+                && (at_work || age < ANY_DRAFT)
+        }))
+    }
+
+    /// The last step of a release past a `flock(2)`: only the stand-in goes. While a breaker has it
+    /// aside, it is about to put it back.
+    fn remove_stand_in(&self, name: &Name, held: &Published) -> Result<Removal, Error> {
+        for _ in 0..TRIES_TO_GIVE_BACK {
+            match self.identity_of(name.as_str()) {
+                Ok(Some(seen)) if seen == held.identity => {
+                    return self.unlink_judged(name).map(|_| Removal::Removed);
+                }
+                Ok(_) if !has_a_name(&held.file) => return Ok(Removal::Removed),
+                Ok(_) => {}
+                Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
+            }
+        }
+        Ok(Removal::Changed)
+    }
+}

@@ -1,0 +1,46 @@
+//! What the kernel itself calls a device, so that two nodes of one device are known for one: a second
+//! `mknod`, or a node that was mounted into a container under another name.
+
+use std::path::Path;
+
+use super::name::DeviceName;
+use super::node::Numbers;
+
+/// Links from the numbers of character devices to what the kernel calls them. Source: the kernel's
+/// Documentation/ABI/testing/sysfs-dev.
+const BY_NUMBER: &str = "/sys/dev/char";
+
+/// The kernel's name of a character device, as a name below `/dev`. `None` where there is no such
+/// file system, and for pseudo-terminals, which are not in it.
+#[must_use]
+pub fn kernel_name(device: Numbers) -> Option<String> {
+    let link = format!("{BY_NUMBER}/{}:{}", device.major, device.minor);
+    name_in(&std::fs::read_link(link).ok()?)
+}
+
+/// The last part, in which `!` stands for `/`.
+fn name_in(target: &Path) -> Option<String> {
+    let name = target.file_name()?.to_str()?.replace('!', "/");
+    DeviceName::parse(name.as_bytes()).ok().map(|name| name.as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::usual("../../devices/pnp0/00:00/tty/ttyS0", Some("ttyS0"))]
+    #[case::in_a_directory("../../devices/virtual/x/cpu!0!msr", Some("cpu/0/msr"))]
+    #[case::odd("../../devices/a b", None)]
+    #[case::nothing("..", None)]
+    fn reads_names(#[case] target: &str, #[case] name: Option<&str>) {
+        assert_eq!(name_in(Path::new(target)).as_deref(), name);
+    }
+
+    #[test]
+    fn what_is_not_known_has_no_name() {
+        assert_eq!(kernel_name(Numbers { major: 136, minor: 0 }), None);
+    }
+}
