@@ -48,3 +48,9 @@ mod terminal;
 fn dflockd() -> std::path::PathBuf {
     testbed::program("dflockd", "dflockd", &[])
 }
+
+/// Locks are kept in its memory.
+#[cfg(test)]
+fn store() -> daemon::Store {
+    daemon::Store::default()
+}

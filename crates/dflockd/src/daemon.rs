@@ -3,6 +3,8 @@
 use crate::config::{Config, ConfigError, Secret, Wish, check_secret, usage};
 use crate::http::HttpDoor;
 use crate::journal::{self, Detail};
+#[cfg(feature = "etcd")]
+use crate::server::StoreChoice;
 use crate::server::{AuthToken, FenceFile, Handle, Listener, Server, Settings, StateDir, Tls};
 use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -179,6 +181,13 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     };
     if let Some(files) = &config.tls {
         settings.tls = Some(Tls::load(&files.cert, &files.key).map_err(cannot("TLS"))?);
+    }
+    #[cfg(feature = "etcd")]
+    if let Some(etcd) = &config.etcd {
+        let etcd = crate::etcd::Settings::open(etcd).map_err(cannot("etcd"))?;
+        settings.store = StoreChoice::Etcd(etcd);
+        // What the unit names for the store in memory is no concern of this one.
+        return Ok(settings);
     }
     if let Some(path) = &config.fence_state_file {
         let file = FenceFile::open(path).map_err(cannot(path.display()))?;

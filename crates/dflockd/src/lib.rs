@@ -6,6 +6,7 @@
 //! bin/dflockd ─▶ daemon ─▶ config, journal, server, http
 //! server ─▶ wire, engine        sockets, deadlines, TLS, auth, draining; decides nothing about locks
 //! wire                          pure: bytes → line → Request, Answer → bytes
+//! etcd                          the store on etcd, behind the same calls as engine (feature `etcd`)
 //! engine                        pure: (now, request) → answer and effects; no clock, socket, randomness of its own
 //! http ─▶ server, wire, engine  numbers and a page for people; only reads, through the server's Handle
 //! config                        flags and environment → Config
@@ -26,6 +27,8 @@
 pub mod config;
 pub mod daemon;
 pub mod engine;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod http;
 pub mod journal;
 pub mod server;

@@ -37,3 +37,9 @@ mod paths;
 fn dflockd() -> &'static str {
     env!("CARGO_BIN_EXE_dflockd")
 }
+
+/// Locks are kept in its memory.
+#[cfg(test)]
+fn store() -> daemon::Store {
+    daemon::Store::default()
+}

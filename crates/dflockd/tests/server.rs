@@ -49,3 +49,9 @@ mod stop;
 fn dflockd() -> &'static str {
     env!("CARGO_BIN_EXE_dflockd")
 }
+
+/// Locks are kept in its memory.
+#[cfg(test)]
+fn store() -> daemon::Store {
+    daemon::Store::default()
+}

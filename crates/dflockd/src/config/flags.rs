@@ -83,6 +83,14 @@ flags! {
     StateSync = "state-sync", ["DFLOCKD_STATE_SYNC"], Kind::Switch, "false", "answer only when the record is on the disk, so that a power cut forgets none either";
     StartupGrace = "startup-grace", ["DFLOCKD_STARTUP_GRACE_S"], Kind::Number(0), "0", "seconds after the start in which nothing is granted, for holders that a server without --state-dir does not know any more";
     FenceStateFile = "fence-state-file", ["DFLOCKD_FENCE_STATE_FILE"], Kind::Text, "", "file that keeps fences growing across restarts though the clock goes back";
+    Store = "store", ["DFLOCKD_STORE"], Kind::Text, "memory", "what keeps the locks: memory, this process; etcd, which outlives any one machine";
+    EtcdEndpoints = "etcd-endpoints", ["DFLOCKD_ETCD_ENDPOINTS"], Kind::Text, "127.0.0.1:2379", "members of etcd, host:port, separated by commas; the first that answers is used";
+    EtcdPrefix = "etcd-prefix", ["DFLOCKD_ETCD_PREFIX"], Kind::Text, "dflockd/", "beginning of all our keys in etcd; servers with the same one are one service";
+    EtcdCa = "etcd-ca", ["DFLOCKD_ETCD_CA"], Kind::Text, "", "who vouches for the members of etcd (PEM); turns TLS on";
+    EtcdCert = "etcd-cert", ["DFLOCKD_ETCD_CERT"], Kind::Text, "", "our certificate for etcd (PEM); needs --etcd-key and --etcd-ca";
+    EtcdKey = "etcd-key", ["DFLOCKD_ETCD_KEY"], Kind::Text, "", "its private key (PEM)";
+    EtcdUser = "etcd-user", ["DFLOCKD_ETCD_USER"], Kind::Text, "", "user of etcd; needs --etcd-password-file";
+    EtcdPasswordFile = "etcd-password-file", ["DFLOCKD_ETCD_PASSWORD_FILE"], Kind::Text, "", "file with that user's password";
     Debug = "debug", ["DFLOCKD_DEBUG"], Kind::Switch, "false", "log connections and requests too";
     Version = "version", [], Kind::Switch, "false", "print the version and exit";
 }

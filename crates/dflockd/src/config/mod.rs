@@ -2,8 +2,10 @@
 //! reads: flags win over the environment, the environment over the defaults, and every value is
 //! checked before the server opens anything.
 
+mod etcd;
 mod flags;
 
+pub use etcd::{EtcdOptions, EtcdTls, EtcdUser};
 pub use flags::{FLAGS, Flag, Kind, Name, usage};
 
 use crate::engine::{AutoRelease, Caps, MAX_SECONDS, Seconds, Ttl};
@@ -34,6 +36,8 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// Whether that outlives a power cut.
     pub state_sync: Synced,
+    /// Locks are kept in this etcd.
+    pub etcd: Option<EtcdOptions>,
     /// Log connections and requests too.
     pub debug: bool,
 }
@@ -131,6 +135,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             fence_state_file: self.path(Name::FenceStateFile),
             state_dir: self.path(Name::StateDir),
             state_sync: self.state_sync()?,
+            etcd: self.etcd()?,
             debug: self.switch(Name::Debug)?,
         })
     }

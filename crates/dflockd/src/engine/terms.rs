@@ -147,6 +147,12 @@ impl Token {
         ((u128::from(self.fence) << 64) | u128::from(self.salt)).to_be_bytes()
     }
 
+    /// The half nobody can guess.
+    #[cfg(feature = "etcd")]
+    pub(crate) const fn salt(self) -> u64 {
+        self.salt
+    }
+
     /// Reads exactly 32 lower-case hexadecimal digits; anything else is no token of ours.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() != TOKEN_DIGITS {

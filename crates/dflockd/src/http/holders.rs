@@ -101,6 +101,7 @@ mod tests {
                 lock_waiters: 5,
                 ..Census::default()
             },
+            etcd: None,
             draining: false,
             uptime: Duration::from_millis(12_900),
         }

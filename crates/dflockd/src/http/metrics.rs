@@ -1,7 +1,7 @@
 //! The numbers in Prometheus' text format. Pure.
 
 use crate::engine::{Histogram, Refusal, WAIT_BOUNDS_MICROS};
-use crate::server::Numbers;
+use crate::server::{EtcdNumbers, Numbers};
 use crate::wire::refusal_status;
 use std::fmt::{Display, Write as _};
 
@@ -27,6 +27,9 @@ pub(super) fn text(numbers: &Numbers, http: &HttpNumbers) -> String {
     page.now(numbers);
     page.locks(numbers);
     page.connections(numbers);
+    if let Some(etcd) = &numbers.etcd {
+        page.etcd(etcd);
+    }
     page.http(http);
     page.0
 }
@@ -173,6 +176,21 @@ impl Page {
         );
     }
 
+    fn etcd(&mut self, etcd: &EtcdNumbers) {
+        let session = u8::from(etcd.session);
+        self.gauge("etcd_session", "1 while this server is registered in etcd.", session);
+        let lost = "Registrations in etcd that were lost.";
+        self.counter("etcd_sessions_lost_total", lost, etcd.sessions_lost);
+        let servers = "Servers registered under this prefix, this one included.";
+        self.gauge("etcd_servers", servers, etcd.front_ends);
+        self.counter("etcd_calls_total", "Calls to etcd.", etcd.calls);
+        let unclear = "Calls to etcd of which nobody knew whether they had an effect.";
+        self.counter("etcd_unclear_total", unclear, etcd.unclear);
+        let tombstones = "Requests whose late effect had to be made impossible.";
+        self.counter("etcd_tombstones_total", tombstones, etcd.tombstones);
+        self.gauge("etcd_mirrors", "Contended keys that are watched.", etcd.mirrors);
+    }
+
     fn http(&mut self, http: &HttpNumbers) {
         self.gauge("http_connections", "Connections of the HTTP side.", http.connections);
         self.counter(
@@ -243,6 +261,15 @@ mod tests {
             },
             open_connections: 36,
             census,
+            etcd: Some(EtcdNumbers {
+                session: true,
+                sessions_lost: 61,
+                front_ends: 62,
+                calls: 63,
+                unclear: 64,
+                tombstones: 65,
+                mirrors: 66,
+            }),
             draining: true,
             uptime: Duration::from_millis(1500),
         };
@@ -254,6 +281,13 @@ mod tests {
     #[case("dflockd_uptime_seconds 1.5")]
     #[case("dflockd_draining 1")]
     #[case("dflockd_ready 0")]
+    #[case("dflockd_etcd_session 1")]
+    #[case("dflockd_etcd_sessions_lost_total 61")]
+    #[case("dflockd_etcd_servers 62")]
+    #[case("dflockd_etcd_calls_total 63")]
+    #[case("dflockd_etcd_unclear_total 64")]
+    #[case("dflockd_etcd_tombstones_total 65")]
+    #[case("dflockd_etcd_mirrors 66")]
     #[case("dflockd_keys{kind=\"lock\",state=\"in_use\"} 1")]
     #[case("dflockd_keys{kind=\"semaphore\",state=\"in_use\"} 2")]
     #[case("dflockd_keys{kind=\"lock\",state=\"idle\"} 3")]

@@ -23,7 +23,7 @@ pub use listener::Listener;
 pub use roster::{Addresses, Roster, Search, Wanted};
 pub use settings::{AuthToken, Settings, StoreChoice};
 pub use state::{Doubt, Health, StateDir, Synced, check as check_state};
-pub use store::{Event, Inlet};
+pub use store::{EtcdNumbers, Event, Inlet};
 pub use tls::Tls;
 
 use self::core::Shared;
@@ -57,6 +57,8 @@ pub struct Numbers {
     pub open_connections: usize,
     /// Keys, holders and waiters now.
     pub census: Census,
+    /// Of the store in etcd, if there is one.
+    pub etcd: Option<EtcdNumbers>,
     /// Whether the end has begun.
     pub draining: bool,
     /// Since the start.
@@ -156,6 +158,7 @@ impl Handle {
             connections: core.tallies,
             open_connections: core.connections(),
             census: *core.store.census(),
+            etcd: core.store.etcd_numbers(),
             draining: core.draining,
             uptime: Duration::from_micros(self.0.now().micros()),
         }

@@ -35,11 +35,14 @@ impl std::fmt::Debug for AuthToken {
 }
 
 /// What keeps the locks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum StoreChoice {
     /// This process.
     #[default]
     Memory,
+    /// etcd.
+    #[cfg(feature = "etcd")]
+    Etcd(crate::etcd::Settings),
 }
 
 /// See the module.

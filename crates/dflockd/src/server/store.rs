@@ -39,19 +39,50 @@ use crate::engine::{
     AutoRelease, Census, ConnId, Counters, Effect, Engine, KeyLine, KeyView, Moment, Progress,
     Request, Token, Verdict,
 };
+#[cfg(feature = "etcd")]
+use crate::etcd;
 use std::hash::RandomState;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
 /// What keeps the locks.
+#[cfg_attr(
+    feature = "etcd",
+    expect(clippy::large_enum_variant, reason = "there is one, and memory pays no pointer for it")
+)]
 pub(super) enum Store {
     /// In this process.
     Memory(Engine<ServerMint>),
+    /// In etcd.
+    #[cfg(feature = "etcd")]
+    Etcd(Box<etcd::Engine>),
+}
+
+/// What the store in etcd counts of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EtcdNumbers {
+    /// Whether this front-end is registered.
+    pub session: bool,
+    /// Registrations that were lost.
+    pub sessions_lost: u64,
+    /// Front-ends that live, this one included.
+    pub front_ends: usize,
+    /// Calls to etcd.
+    pub calls: u64,
+    /// Calls of which nobody knew whether they happened.
+    pub unclear: u64,
+    /// Tickets whose create was made impossible after the fact.
+    pub tombstones: u64,
+    /// Contended keys that are watched.
+    pub mirrors: usize,
 }
 
 /// What a store's own tasks tell it.
-#[derive(Debug)]
-pub enum Event {}
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It has effects to take, or another deadline.
+    Stirred,
+}
 
 /// The way in for what comes by itself; cheap to clone, and no reason for the server to live.
 #[derive(Clone)]
@@ -82,18 +113,24 @@ macro_rules! store {
     ($self:expr, $store:ident => $call:expr) => {
         match $self {
             Self::Memory($store) => $call,
+            #[cfg(feature = "etcd")]
+            Self::Etcd($store) => $call,
         }
     };
 }
 
 impl Store {
     pub(super) fn new(settings: &Settings) -> Self {
-        match settings.store {
+        match &settings.store {
             StoreChoice::Memory => Self::Memory(Engine::new(
                 settings.caps,
                 ServerMint::new(settings.fence_file.clone(), settings.fence_floor()),
                 RandomState::new(),
             )),
+            #[cfg(feature = "etcd")]
+            StoreChoice::Etcd(etcd) => {
+                Self::Etcd(Box::new(etcd::Engine::new(etcd.clone(), settings.caps)))
+            }
         }
     }
 
@@ -101,13 +138,17 @@ impl Store {
     pub(super) const fn engine(&mut self) -> Option<&mut Engine<ServerMint>> {
         match self {
             Self::Memory(engine) => Some(engine),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => None,
         }
     }
 
     /// Called once, on the runtime, before the first connection.
-    pub(super) fn start(&mut self, _inlet: Inlet) {
+    pub(super) fn start(&mut self, inlet: Inlet) {
         match self {
-            Self::Memory(_) => {}
+            Self::Memory(_) => drop(inlet),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => store.start(inlet),
         }
     }
 
@@ -153,13 +194,26 @@ impl Store {
         store!(self, store => store.drain(now));
     }
 
-    pub(super) fn feed(&mut self, _now: Moment, event: Event) {
-        match event {}
+    /// What came by itself is taken by the caller: see [`Store::take_effect`].
+    pub(super) const fn feed(&mut self, _now: Moment, event: Event) {
+        match event {
+            Event::Stirred => {}
+        }
     }
 
     pub(super) fn is_available(&self) -> bool {
         match self {
             Self::Memory(_) => true,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => store.is_available(),
+        }
+    }
+
+    pub(super) fn etcd_numbers(&self) -> Option<EtcdNumbers> {
+        match self {
+            Self::Memory(_) => None,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => Some(store.numbers()),
         }
     }
 

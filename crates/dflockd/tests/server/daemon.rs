@@ -11,6 +11,13 @@ use std::time::{Duration, Instant};
 /// Longer than anything here should take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What keeps the locks of the program under test.
+#[derive(Default)]
+pub(crate) struct Store {
+    /// What the program is told; nothing for the one in memory.
+    pub(crate) environment: Vec<(&'static str, String)>,
+}
+
 #[derive(Default)]
 struct Log {
     lines: Mutex<(Vec<String>, bool)>,
@@ -26,7 +33,7 @@ pub(crate) struct Daemon {
 /// The program, without any setting of whoever runs the tests.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(crate::dflockd());
-    command.env_clear().stdin(Stdio::null());
+    command.env_clear().stdin(Stdio::null()).envs(crate::store().environment);
     command
 }
 
@@ -53,6 +60,9 @@ impl Daemon {
         let address = line.split("addr=").nth(1).unwrap().trim();
         if let Ok(address) = address.parse() {
             daemon.address = address;
+        }
+        if command.get_envs().any(|(name, _)| name == "DFLOCKD_STORE") {
+            daemon.logged("etcd session");
         }
         daemon
     }

@@ -1,0 +1,110 @@
+//! Which etcd keeps the locks, and how to talk to it. Pure: the files are read by whoever connects.
+
+use super::{ConfigError, Name, Values};
+use std::path::PathBuf;
+
+/// What `--store etcd` is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EtcdOptions {
+    /// Host and port of members, in order of preference; at least one.
+    pub endpoints: Vec<String>,
+    /// All our keys begin so: several services may share one etcd.
+    pub prefix: String,
+    /// TLS towards etcd, if any.
+    pub tls: Option<EtcdTls>,
+    /// Name and password, if etcd has users.
+    pub user: Option<EtcdUser>,
+}
+
+/// Files in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdTls {
+    /// Who may vouch for the members.
+    pub authority: PathBuf,
+    /// Our certificate and its key, for members that ask for one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// A user of etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdUser {
+    /// As etcd knows them.
+    pub name: String,
+    /// File with the password; blanks around it do not count.
+    pub password_file: PathBuf,
+}
+
+impl<E: Fn(&str) -> Option<String>> Values<E> {
+    /// What `--store etcd` is told; nothing when the locks are kept in this process.
+    pub(super) fn etcd(&self) -> Result<Option<EtcdOptions>, ConfigError> {
+        match self.text(Name::Store).as_str() {
+            "memory" => return Ok(None),
+            "etcd" => {}
+            other => {
+                let message = format!("--store must be memory or etcd, not {other:?}");
+                return Err(ConfigError::Value(message));
+            }
+        }
+        if !cfg!(feature = "etcd") {
+            let message = "--store etcd: this program was built without it";
+            return Err(ConfigError::Value(message.to_owned()));
+        }
+        let text = self.text(Name::EtcdEndpoints);
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        let endpoints: Vec<String> =
+            words.clone().map(|word| without_scheme(word).to_owned()).collect();
+        if endpoints.is_empty() {
+            let message = "--etcd-endpoints must name at least one member";
+            return Err(ConfigError::Value(message.to_owned()));
+        }
+        let is_secure = |word: &str| word.starts_with("https://");
+        let tls = self.etcd_tls()?;
+        if tls.is_none() && words.clone().any(is_secure) {
+            let message = "--etcd-endpoints with https needs --etcd-ca";
+            return Err(ConfigError::Value(message.to_owned()));
+        }
+        let prefix = self.text(Name::EtcdPrefix);
+        if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES {
+            let message = format!("--etcd-prefix must have 1 to {MAX_PREFIX_BYTES} bytes");
+            return Err(ConfigError::Value(message));
+        }
+        Ok(Some(EtcdOptions { endpoints, prefix, tls, user: self.etcd_user()? }))
+    }
+
+    fn etcd_tls(&self) -> Result<Option<EtcdTls>, ConfigError> {
+        let authority = self.path(Name::EtcdCa);
+        let identity = match (self.path(Name::EtcdCert), self.path(Name::EtcdKey)) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => {
+                let message = "--etcd-cert and --etcd-key must be used together";
+                return Err(ConfigError::Value(message.to_owned()));
+            }
+        };
+        if identity.is_some() && authority.is_none() {
+            let message = "--etcd-cert needs --etcd-ca";
+            return Err(ConfigError::Value(message.to_owned()));
+        }
+        Ok(authority.map(|authority| EtcdTls { authority, identity }))
+    }
+
+    fn etcd_user(&self) -> Result<Option<EtcdUser>, ConfigError> {
+        let name = Some(self.text(Name::EtcdUser)).filter(|name| !name.is_empty());
+        match (name, self.path(Name::EtcdPasswordFile)) {
+            (Some(name), Some(password_file)) => Ok(Some(EtcdUser { name, password_file })),
+            (None, None) => Ok(None),
+            (Some(_), None) | (None, Some(_)) => {
+                let message = "--etcd-user and --etcd-password-file must be used together";
+                Err(ConfigError::Value(message.to_owned()))
+            }
+        }
+    }
+}
+
+/// Longest prefix of all our keys in etcd.
+const MAX_PREFIX_BYTES: usize = 256;
+
+fn without_scheme(word: &str) -> &str {
+    let bare = word.strip_prefix("https://").or_else(|| word.strip_prefix("http://"));
+    bare.unwrap_or(word).trim_end_matches('/')
+}

@@ -1,0 +1,177 @@
+//! How transactions get to etcd: gathered for a moment, sent together, tried again within a budget
+//! where that is safe.
+
+use super::Inner;
+use super::batch::{Batch, Queue, together};
+use super::client::Failure;
+use super::rpc::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+use super::txn::{self, Changed};
+use crate::engine::{Moment, Refusal};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long a request is tried before the client is told that the store is away.
+pub(super) const BUDGET_MICROS: u64 = 6_000_000;
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Requests with transactions under way at once. More would make each smaller.
+const MOST_UNDER_WAY: usize = 3;
+
+type Back = oneshot::Sender<Result<TxnResponse, Failure>>;
+
+struct Load {
+    queue: Queue<Back>,
+    under_way: usize,
+}
+
+pub(super) struct Outbox(Mutex<Load>);
+
+impl Outbox {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Load { queue: Queue::new(), under_way: 0 }))
+    }
+
+    fn load(&self) -> MutexGuard<'_, Load> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// One attempt, together with others if there are any.
+    async fn submit(
+        self: &Arc<Self>,
+        key: &[u8],
+        request: TxnRequest,
+    ) -> Result<TxnResponse, Failure> {
+        let (back, answer) = oneshot::channel();
+        self.outbox.load().queue.push(key, request, back);
+        // Not at once: those who are served in the same turn of the loop shall come along.
+        tokio::spawn(Arc::clone(self).pump());
+        answer.await.unwrap_or(Err(Failure::Unclear))
+    }
+
+    async fn pump(self: Arc<Self>) {
+        loop {
+            let batch = {
+                let mut load = self.outbox.load();
+                if load.under_way >= MOST_UNDER_WAY {
+                    return;
+                }
+                let Some(batch) = load.queue.take() else { return };
+                load.under_way += 1;
+                batch
+            };
+            self.send(batch).await;
+            self.outbox.load().under_way -= 1;
+        }
+    }
+
+    async fn send(&self, batch: Batch<Back>) {
+        let (requests, backs): (Vec<TxnRequest>, Vec<Back>) = batch.parts.into_iter().unzip();
+        let alone = requests.len() == 1;
+        match self.client.txn(together(&requests)).await {
+            Ok(answer) if alone => reply(backs, std::iter::once(Ok(answer))),
+            Ok(answer) => {
+                let parts = txn::split(answer);
+                reply(backs, parts.into_iter().map(|part| part.ok_or(Failure::Unclear)));
+            }
+            // One of them cannot be, and so none was done.
+            Err(Failure::Refused) if !alone => {
+                for (request, back) in requests.into_iter().zip(backs) {
+                    let _nobody_waits = back.send(self.client.txn(request).await);
+                }
+            }
+            Err(failure) => reply(backs, std::iter::repeat(Err(failure))),
+        }
+    }
+
+    /// A transaction that must not happen twice: tried again only when it cannot have happened.
+    pub(super) async fn once(
+        self: &Arc<Self>,
+        key: &[u8],
+        request: TxnRequest,
+        until: Moment,
+    ) -> Result<TxnResponse, Failure> {
+        loop {
+            match self.submit(key, request.clone()).await {
+                Err(Failure::NotSent) if self.now() < until => tokio::time::sleep(PAUSE).await,
+                result => return result,
+            }
+        }
+    }
+
+    /// A transaction that is guarded so that a second time does no harm.
+    pub(super) async fn again(
+        self: &Arc<Self>,
+        key: &[u8],
+        request: TxnRequest,
+        until: Moment,
+    ) -> Result<Answered, Refusal> {
+        let mut tries = Tries::First;
+        loop {
+            match self.submit(key, request.clone()).await {
+                Ok(answer) => return Ok(Answered { answer, tries }),
+                Err(_) if self.now() >= until => return Err(Refusal::Unavailable),
+                Err(Failure::Refused) => return Err(Refusal::Unavailable),
+                Err(Failure::Unclear) => tries = Tries::AfterUnclear,
+                Err(Failure::NotSent) => {}
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// A guarded change of one ticket.
+    pub(super) async fn change(
+        self: &Arc<Self>,
+        key: &[u8],
+        request: TxnRequest,
+        until: Moment,
+    ) -> Result<Changed, Refusal> {
+        self.again(key, request, until).await?.changed()
+    }
+
+    /// A read, which is never older than its beginning.
+    pub(super) async fn range(
+        &self,
+        request: RangeRequest,
+        until: Moment,
+    ) -> Result<RangeResponse, Refusal> {
+        loop {
+            match self.client.range(request.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(_) if self.now() < until => tokio::time::sleep(PAUSE).await,
+                Err(_) => return Err(Refusal::Unavailable),
+            }
+        }
+    }
+}
+
+/// Whether something may have happened before the attempt that was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tries {
+    First,
+    AfterUnclear,
+}
+
+pub(super) struct Answered {
+    pub(super) answer: TxnResponse,
+    tries: Tries,
+}
+
+impl Answered {
+    /// What became of a guarded change.
+    pub(super) fn changed(&self) -> Result<Changed, Refusal> {
+        match (txn::read_changed(&self.answer), self.tries) {
+            (None, _) => Err(Refusal::Unavailable),
+            (Some(Changed::Gone), Tries::AfterUnclear) => Ok(Changed::Vanished),
+            (Some(changed), _) => Ok(changed),
+        }
+    }
+}
+
+fn reply(backs: Vec<Back>, answers: impl Iterator<Item = Result<TxnResponse, Failure>>) {
+    for (back, answer) in backs.into_iter().zip(answers) {
+        let _nobody_waits = back.send(answer);
+    }
+}

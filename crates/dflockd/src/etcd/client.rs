@@ -1,0 +1,313 @@
+//! The way to etcd: one member at a time, the next one when it fails, a deadline for every call.
+//!
+//! What it sends is sent once. Whether a failed call can have had an effect is what callers need to
+//! know: [`Failure::NotSent`] means no, [`Failure::Unclear`] means nobody can say.
+
+use super::rpc::auth_client::AuthClient;
+use super::rpc::kv_client::KvClient;
+use super::rpc::lease_client::LeaseClient;
+use super::rpc::watch_client::WatchClient;
+use super::rpc::{
+    AuthenticateRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest,
+    RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+};
+use super::settings::{CONNECT, Settings, chain};
+use crate::config::EtcdUser;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, IntoRequest, Request, Response, Status, Streaming};
+
+/// For one call. etcd elects a leader within one to two seconds; what was proposed to the old one
+/// is lost without a word.
+const CALL: Duration = Duration::from_millis(1000);
+
+/// Why a call has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It had no effect and will have none.
+    NotSent,
+    /// It may have happened, or still happen.
+    Unclear,
+    /// etcd refuses such a call, without effect.
+    Refused,
+}
+
+struct Link {
+    /// Place of the member in the list.
+    at: usize,
+    generation: u64,
+    channel: Option<Channel>,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+pub(super) struct Client {
+    members: Vec<Endpoint>,
+    user: Option<EtcdUser>,
+    link: Mutex<Link>,
+    /// Changes when the member is given up.
+    moved: watch::Sender<u64>,
+    calls: AtomicU64,
+    unclear: AtomicU64,
+}
+
+/// A connection to a member.
+#[derive(Clone)]
+struct Line {
+    channel: Channel,
+    token: Option<MetadataValue<Ascii>>,
+    generation: u64,
+}
+
+impl Line {
+    /// A request as every member wants it: with our token, and refused at once by a member that
+    /// knows no leader, which could only keep it waiting.
+    fn request<T>(&self, message: impl IntoRequest<T>) -> Request<T> {
+        let mut request = message.into_request();
+        let metadata = request.metadata_mut();
+        metadata.insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = &self.token {
+            metadata.insert("token", token.clone());
+        }
+        request
+    }
+}
+
+impl Client {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            members: settings.members,
+            user: settings.user,
+            link: Mutex::new(Link { at: 0, generation: 0, channel: None, token: None }),
+            moved: watch::channel(0).0,
+            calls: AtomicU64::new(0),
+            unclear: AtomicU64::new(0),
+        }
+    }
+
+    /// Calls so far.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Calls so far of which nobody knew whether they happened.
+    pub(super) fn unclear(&self) -> u64 {
+        self.unclear.load(Ordering::Relaxed)
+    }
+
+    /// Changes when the member in use is given up.
+    pub(super) fn moves(&self) -> watch::Receiver<u64> {
+        self.moved.subscribe()
+    }
+
+    pub(super) async fn range(&self, message: RangeRequest) -> Result<RangeResponse, Failure> {
+        self.call(async |line: Line| {
+            KvClient::new(line.channel.clone()).range(line.request(message)).await
+        })
+        .await
+    }
+
+    pub(super) async fn txn(&self, message: TxnRequest) -> Result<TxnResponse, Failure> {
+        self.call(async |line: Line| {
+            KvClient::new(line.channel.clone()).txn(line.request(message)).await
+        })
+        .await
+    }
+
+    /// A new lease of so many seconds.
+    pub(super) async fn grant(&self, seconds: i64) -> Result<i64, Failure> {
+        let message = LeaseGrantRequest { ttl: seconds, id: 0 };
+        let answer = self
+            .call(async |line: Line| {
+                LeaseClient::new(line.channel.clone()).lease_grant(line.request(message)).await
+            })
+            .await?;
+        if answer.error.is_empty() { Ok(answer.id) } else { Err(Failure::Refused) }
+    }
+
+    /// Ends a lease. Refused: there is no such lease.
+    pub(super) async fn revoke(&self, id: i64) -> Result<(), Failure> {
+        let message = LeaseRevokeRequest { id };
+        self.call(async |line: Line| {
+            LeaseClient::new(line.channel.clone()).lease_revoke(line.request(message)).await
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Seconds the lease runs from now; 0 when it is gone.
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<i64, Failure> {
+        let once = async |line: Line| {
+            let stream = tokio_stream::once(LeaseKeepAliveRequest { id });
+            let mut request = Request::new(stream);
+            *request.metadata_mut() = line.request(()).into_parts().0;
+            let mut answers =
+                LeaseClient::new(line.channel.clone()).lease_keep_alive(request).await?;
+            let first = answers.get_mut().message().await?;
+            first.map(Response::new).ok_or_else(|| Status::unavailable("no answer"))
+        };
+        self.call(once).await.map(|answer| answer.ttl)
+    }
+
+    /// A stream of watches; requests go in at the other end of `requests`.
+    pub(super) async fn watch(
+        &self,
+        requests: mpsc::UnboundedReceiver<WatchRequest>,
+    ) -> Result<Streaming<WatchResponse>, Failure> {
+        self.call(async |line: Line| {
+            let mut request = Request::new(UnboundedReceiverStream::new(requests));
+            *request.metadata_mut() = line.request(()).into_parts().0;
+            WatchClient::new(line.channel.clone()).watch(request).await
+        })
+        .await
+    }
+
+    /// One attempt at one member.
+    async fn call<T, F>(&self, send: impl FnOnce(Line) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let line = self.line().await?;
+        let generation = line.generation;
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let status = match tokio::time::timeout(CALL, send(line)).await {
+            Ok(Ok(answer)) => return Ok(answer.into_inner()),
+            Ok(Err(status)) => status,
+            Err(_) => Status::deadline_exceeded("no answer in time"),
+        };
+        let failure = judge(&status);
+        tracing::debug!(code = ?status.code(), message = status.message(), ?failure, "etcd");
+        match failure {
+            Failure::Refused => {}
+            Failure::NotSent => self.give_up(generation).await,
+            Failure::Unclear => {
+                self.unclear.fetch_add(1, Ordering::Relaxed);
+                self.give_up(generation).await;
+            }
+        }
+        Err(failure)
+    }
+
+    /// The connection in use, or a new one.
+    async fn line(&self) -> Result<Line, Failure> {
+        let mut link = self.link.lock().await;
+        if link.channel.is_none() {
+            let place = link.at.checked_rem(self.members.len()).unwrap_or(0);
+            let member = self.members.get(place).ok_or(Failure::NotSent)?;
+            match self.connect(member).await {
+                Some((channel, token)) => {
+                    link.channel = Some(channel);
+                    link.token = token;
+                    link.generation += 1;
+                }
+                None => {
+                    link.at = link.at.wrapping_add(1);
+                    return Err(Failure::NotSent);
+                }
+            }
+        }
+        let channel = link.channel.clone().ok_or(Failure::NotSent)?;
+        Ok(Line { channel, token: link.token.clone(), generation: link.generation })
+    }
+
+    async fn connect(&self, member: &Endpoint) -> Option<(Channel, Option<MetadataValue<Ascii>>)> {
+        let made = tokio::time::timeout(CONNECT, member.connect()).await;
+        let channel = match made {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(err)) => {
+                tracing::debug!(member = %member.uri(), err = %chain(&err), "etcd does not answer");
+                return None;
+            }
+            Err(_) => return None,
+        };
+        let Some(user) = &self.user else { return Some((channel, None)) };
+        match self.authenticate(channel.clone(), user).await {
+            Ok(token) => Some((channel, Some(token))),
+            Err(message) => {
+                tracing::warn!(user = user.name, message, "etcd refuses the user");
+                None
+            }
+        }
+    }
+
+    /// The password is read each time: it may have been changed.
+    async fn authenticate(
+        &self,
+        channel: Channel,
+        user: &EtcdUser,
+    ) -> Result<MetadataValue<Ascii>, String> {
+        let password =
+            std::fs::read_to_string(&user.password_file).map_err(|err| err.to_string())?;
+        let message =
+            AuthenticateRequest { name: user.name.clone(), password: password.trim().to_owned() };
+        let mut auth = AuthClient::new(channel);
+        let answer = tokio::time::timeout(CALL, auth.authenticate(message)).await;
+        let answer = answer.map_err(|_| "no answer in time".to_owned())?;
+        let token = answer.map_err(|status| status.message().to_owned())?.into_inner().token;
+        token.parse().map_err(|_| "a token that is none".to_owned())
+    }
+
+    /// The next call goes to the next member, if nobody has seen to that yet.
+    async fn give_up(&self, generation: u64) {
+        let mut link = self.link.lock().await;
+        if link.generation == generation && link.channel.take().is_some() {
+            link.at = link.at.wrapping_add(1);
+            self.moved.send_replace(generation);
+        }
+    }
+}
+
+/// What a status says of the call's effect. Unclear unless etcd's own words say that it refused
+/// the call before it did anything.
+fn judge(status: &Status) -> Failure {
+    let says = |words: &str| status.message().contains(words);
+    match status.code() {
+        // A token that is too old, or a member that knows no leader, or is asked too much.
+        Code::Unauthenticated => Failure::NotSent,
+        Code::Unavailable if says("etcdserver: no leader") => Failure::NotSent,
+        Code::ResourceExhausted if says("etcdserver:") => Failure::NotSent,
+        Code::InvalidArgument if says("invalid auth token") => Failure::NotSent,
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::PermissionDenied
+        | Code::FailedPrecondition
+        | Code::OutOfRange
+        | Code::Unimplemented => Failure::Refused,
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::AlreadyExists
+        | Code::Aborted
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss
+        | Code::ResourceExhausted => Failure::Unclear,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(Code::Unavailable, "etcdserver: no leader", Failure::NotSent)]
+    #[case(Code::Unavailable, "etcdserver: leader changed", Failure::Unclear)]
+    #[case(Code::Unavailable, "etcdserver: request timed out", Failure::Unclear)]
+    #[case(Code::Unavailable, "transport error", Failure::Unclear)]
+    #[case(Code::ResourceExhausted, "etcdserver: too many requests", Failure::NotSent)]
+    #[case(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Failure::NotSent)]
+    #[case(Code::ResourceExhausted, "grpc: received message larger than max", Failure::Unclear)]
+    #[case(Code::Unauthenticated, "etcdserver: invalid auth token", Failure::NotSent)]
+    #[case(Code::NotFound, "etcdserver: requested lease not found", Failure::Refused)]
+    #[case(Code::DeadlineExceeded, "context deadline exceeded", Failure::Unclear)]
+    #[case(Code::Cancelled, "etcdserver: no leader", Failure::Unclear)]
+    fn what_a_failure_means(#[case] code: Code, #[case] message: &str, #[case] want: Failure) {
+        assert_eq!(judge(&Status::new(code, message)), want);
+    }
+}

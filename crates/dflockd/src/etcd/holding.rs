@@ -1,0 +1,495 @@
+//! What happens to holds: released, renewed, ended by time, left behind by a connection.
+
+use super::Inner;
+use super::calls::BUDGET_MICROS;
+use super::keys::{Party, Stage, Ticket};
+use super::orphans::ANSWER_MICROS;
+use super::ownership::Parting;
+use super::rpc::{KeyValue, RangeRequest};
+use super::state::{Departure, Known, Mine, Phase, Place, Remains, State};
+use super::txn::{self, Changed, Guard};
+use crate::engine::{
+    Answer, AutoRelease, ConnId, Effect, Grant, Moment, Refusal, Seconds, Token, Ttl,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Others may write the same ticket between our look and our write, but not for ever.
+const MOST_TRIES: usize = 16;
+/// Holds of one connection given back at once.
+const AT_ONCE: usize = 200;
+/// After an end that could not be written down.
+const RETRY_MICROS: u64 = 1_000_000;
+
+impl Inner {
+    pub(super) async fn release(self: Arc<Self>, id: ConnId, key: Arc<[u8]>, token: Token) {
+        let answer = self.try_release(&key, token).await.unwrap_or_else(Answer::Refused);
+        self.answer(id, answer);
+    }
+
+    async fn try_release(
+        self: &Arc<Self>,
+        key: &Arc<[u8]>,
+        token: Token,
+    ) -> Result<Answer, Refusal> {
+        let until = self.now().after_micros(BUDGET_MICROS);
+        let (nonce, create) = (token.salt(), revision_of(token).ok_or(Refusal::NotHeld)?);
+        let is_ours = self.is_known(key, token)?;
+        match self.end(key, nonce, Guard::Create(create), until).await? {
+            Changed::Done(_) => {
+                self.let_go(nonce);
+                Ok(Answer::Released)
+            }
+            // It was a hold a moment ago.
+            Changed::Vanished if is_ours => {
+                self.let_go(nonce);
+                Ok(Answer::Released)
+            }
+            Changed::Gone | Changed::Vanished | Changed::Other(_) => {
+                if is_ours {
+                    self.let_go(nonce);
+                }
+                Err(Refusal::NotHeld)
+            }
+        }
+    }
+
+    /// Whether the token's hold is in our tables. Refused when its lease is over.
+    fn is_known(self: &Arc<Self>, key: &[u8], token: Token) -> Result<bool, Refusal> {
+        let state = self.state();
+        let Some(mine) = state.tickets.get(&token.salt()) else { return Ok(false) };
+        if *mine.key != *key || mine.grant().token != token || mine.place != Place::Held {
+            return Err(Refusal::NotHeld);
+        }
+        if mine.deadline <= self.now() {
+            return Err(Refusal::NotHeld);
+        }
+        Ok(true)
+    }
+
+    /// Removes a ticket, and gives its slot to the next one if that is ours.
+    async fn end(
+        self: &Arc<Self>,
+        key: &Arc<[u8]>,
+        nonce: u64,
+        guard: Guard,
+        until: Moment,
+    ) -> Result<Changed, Refusal> {
+        let name = self.names.ticket(key, nonce);
+        let next = self.next_in_line(&mut self.state(), key, nonce);
+        let Some((next_nonce, next)) = next else {
+            return self.change(key, txn::remove(&name, guard), until).await;
+        };
+        let sent = self.now();
+        let result = self.again(key, txn::hand_over(&name, guard, next), until).await;
+        match &result {
+            Ok(answered) if txn::is_handed_over(&answered.answer) => {
+                let revision = answered.answer.header.map_or(0, |header| header.revision);
+                self.promoted(next_nonce, revision, sent);
+            }
+            Ok(_) | Err(_) => self.not_yet(next_nonce),
+        }
+        result?.changed()
+    }
+
+    /// A ticket is gone: nothing here knows it any more, and others have their turn.
+    fn let_go(self: &Arc<Self>, nonce: u64) -> Option<Mine> {
+        let mut state = self.state();
+        let mine = state.drop_ticket(nonce)?;
+        state.forget_record(mine.conn, &mine.key, nonce);
+        self.take_turns(&mut state, &mine.key);
+        Some(mine)
+    }
+
+    pub(super) async fn renew(
+        self: Arc<Self>,
+        id: ConnId,
+        serial: u64,
+        key: Arc<[u8]>,
+        token: Token,
+        ttl: Ttl,
+    ) {
+        let answer = match self.try_renew(id, serial, &key, token, ttl).await {
+            Ok(grant) => Answer::Renewed(grant.ttl),
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        self.answer(id, answer);
+    }
+
+    async fn try_renew(
+        self: &Arc<Self>,
+        id: ConnId,
+        serial: u64,
+        key: &Arc<[u8]>,
+        token: Token,
+        ttl: Ttl,
+    ) -> Result<Grant, Refusal> {
+        let until = self.now().after_micros(BUDGET_MICROS);
+        if !self.is_known(key, token)? {
+            self.adopt(id, key, token, until).await?;
+        }
+        let who = Party { front: self.front, serial };
+        let grant = self.write_lease(token.salt(), who, ttl, until).await?;
+        if let Some(conn) = self.state().conn(id) {
+            conn.holds.insert(token.salt());
+        }
+        Ok(grant)
+    }
+
+    /// Takes a hold that another front-end knows into our tables, without its lease.
+    async fn adopt(
+        self: &Arc<Self>,
+        id: ConnId,
+        key: &Arc<[u8]>,
+        token: Token,
+        until: Moment,
+    ) -> Result<(), Refusal> {
+        let create = revision_of(token).ok_or(Refusal::NotHeld)?;
+        let name = self.names.ticket(key, token.salt());
+        let found =
+            self.range(RangeRequest { key: name, ..RangeRequest::default() }, until).await?;
+        let found = found.kvs.first().filter(|found| found.create_revision == create);
+        let found = found.ok_or(Refusal::NotHeld)?;
+        let ticket = Ticket::read(&found.value).filter(|it| it.stage == Stage::Held);
+        let ticket = ticket.ok_or(Refusal::NotHeld)?;
+        let mut state = self.state();
+        state.tickets.entry(token.salt()).or_insert_with(|| Mine {
+            key: Arc::clone(key),
+            nonce: token.salt(),
+            create,
+            revision: found.mod_revision,
+            ticket,
+            place: Place::Held,
+            conn: id,
+            since: self.now(),
+            deadline: Moment::NEVER,
+            wake: None,
+            unwanted: false,
+        });
+        Ok(())
+    }
+
+    /// Begins the lease of a hold in our tables anew, on behalf of `who`.
+    pub(super) async fn write_lease(
+        self: &Arc<Self>,
+        nonce: u64,
+        who: Party,
+        ttl: Ttl,
+        until: Moment,
+    ) -> Result<Grant, Refusal> {
+        for _ in 0..MOST_TRIES {
+            let (Known { key, revision, create }, wanted) = self.to_renew(nonce, who, ttl)?;
+            let name = self.names.ticket(&key, nonce);
+            let sent = self.now();
+            let rewrite = txn::rewrite(&name, Guard::Mod(revision), wanted.write(), 0);
+            match self.change(&key, rewrite, until).await? {
+                Changed::Done(revision) => {
+                    let now = self.now();
+                    let grant = self.renewed(nonce, revision, wanted, now);
+                    if now.micros_since(sent) <= ANSWER_MICROS {
+                        return grant;
+                    }
+                }
+                Changed::Other(found) if found.create_revision == create => {
+                    self.learn(nonce, &found);
+                }
+                Changed::Other(_) | Changed::Gone | Changed::Vanished => {
+                    self.lost(nonce);
+                    return Err(Refusal::NotHeld);
+                }
+            }
+        }
+        Err(Refusal::Unavailable)
+    }
+
+    fn to_renew(&self, nonce: u64, who: Party, ttl: Ttl) -> Result<(Known, Ticket), Refusal> {
+        let state = self.state();
+        let mine = state.tickets.get(&nonce).ok_or(Refusal::NotHeld)?;
+        if mine.place != Place::Held || mine.deadline <= self.now() {
+            return Err(Refusal::NotHeld);
+        }
+        let wanted = mine.ticket.renewed(who, self.front, ttl, |party| state.lives(party));
+        Ok((mine.known(), wanted))
+    }
+
+    fn renewed(
+        &self,
+        nonce: u64,
+        revision: i64,
+        ticket: Ticket,
+        now: Moment,
+    ) -> Result<Grant, Refusal> {
+        let mut state = self.state();
+        state.changes += 1;
+        let mine = state.tickets.get_mut(&nonce).ok_or(Refusal::NotHeld)?;
+        if revision > mine.revision {
+            mine.revision = revision;
+            mine.ticket = ticket;
+        }
+        state.set_deadline(nonce, now.after(ticket.ttl.span()));
+        state.tickets.get(&nonce).map(Mine::grant).ok_or(Refusal::NotHeld)
+    }
+
+    fn learn(&self, nonce: u64, found: &KeyValue) {
+        if let Some(ticket) = Ticket::read(&found.value) {
+            self.state().learn(nonce, found.mod_revision, ticket);
+        }
+    }
+
+    /// A hold of ours is gone without our doing.
+    fn lost(self: &Arc<Self>, nonce: u64) {
+        let mut state = self.state();
+        if let Some(mine) = state.drop_ticket(nonce) {
+            state.lose_record(mine.conn, &mine.key, nonce, Phase::Lost);
+            self.take_turns(&mut state, &mine.key);
+        }
+    }
+
+    /// The lease of a hold that we keep is over.
+    pub(super) async fn expire(self: Arc<Self>, nonce: u64) {
+        for _ in 0..MOST_TRIES {
+            let Some(known) = self.to_expire(nonce) else { return };
+            let Known { key, revision, create } = known;
+            let until = self.now().after_micros(BUDGET_MICROS);
+            match self.end(&key, nonce, Guard::Mod(revision), until).await {
+                Ok(Changed::Done(_) | Changed::Vanished) => return self.expired(nonce, &key),
+                // Its owner or renewer has gone meanwhile, or another front-end renewed it.
+                Ok(Changed::Other(found)) if found.create_revision == create => {
+                    self.learn(nonce, &found);
+                }
+                Ok(Changed::Other(_) | Changed::Gone) => {
+                    self.lost(nonce);
+                    return self.stir();
+                }
+                Err(_) => break,
+            }
+        }
+        let again = self.now().after_micros(RETRY_MICROS);
+        self.state().set_deadline(nonce, again);
+        self.stir();
+    }
+
+    fn to_expire(&self, nonce: u64) -> Option<Known> {
+        let state = self.state();
+        let mine = state.tickets.get(&nonce)?;
+        let is_over = mine.place == Place::Held && mine.deadline <= self.now();
+        is_over.then(|| mine.known())
+    }
+
+    fn expired(self: &Arc<Self>, nonce: u64, key: &[u8]) {
+        {
+            let mut state = self.state();
+            let Some(mine) = state.drop_ticket(nonce) else { return };
+            state.counters.expiries += 1;
+            let serial = mine.ticket.owner.map_or(0, |owner| owner.serial);
+            state.effects.push_back(Effect::Expired { serial, key: key.into() });
+            state.lose_record(mine.conn, key, nonce, Phase::Lost);
+            self.take_turns(&mut state, key);
+        }
+        self.stir();
+    }
+
+    /// A hold whose front-end is gone is over.
+    pub(super) async fn reap(self: Arc<Self>, name: Vec<u8>, revision: i64) {
+        let Some((key, _)) = self.names.read_ticket(&name) else { return };
+        let until = self.now().after_micros(BUDGET_MICROS);
+        let remove = txn::remove(&name, Guard::Mod(revision));
+        if let Ok(Changed::Done(_)) = self.change(key, remove, until).await {
+            {
+                let mut state = self.state();
+                state.counters.expiries += 1;
+                state.changes += 1;
+                state.effects.push_back(Effect::Expired { serial: 0, key: key.into() });
+            }
+            self.stir();
+        }
+    }
+
+    /// Gives a hold back that nobody was told of.
+    pub(super) fn abandon(self: &Arc<Self>, nonce: u64) {
+        tokio::spawn(Arc::clone(self).give_back(nonce));
+    }
+
+    async fn give_back(self: Arc<Self>, nonce: u64) {
+        let found = {
+            let state = self.state();
+            state.tickets.get(&nonce).map(|mine| (Arc::clone(&mine.key), mine.create))
+        };
+        let Some((key, create)) = found else { return };
+        let until = self.now().after_micros(BUDGET_MICROS);
+        // Where etcd is away the end of the lease sees to it.
+        if self.end(&key, nonce, Guard::Create(create), until).await.is_ok() {
+            self.state().counters.disconnect_releases += 1;
+            self.let_go(nonce);
+            self.stir();
+        }
+    }
+
+    /// Removes a waiting ticket that our tables have no more.
+    pub(super) async fn remove_ticket(self: &Arc<Self>, mine: &Mine) -> Result<(), Refusal> {
+        let limit = Duration::from_micros(BUDGET_MICROS);
+        let task = self.remove_later(&self.state(), mine);
+        tokio::time::timeout(limit, task).await.map(drop).map_err(|_| Refusal::Unavailable)
+    }
+
+    /// The same in the background, for as long as it takes or its session lives.
+    pub(super) fn remove_later(self: &Arc<Self>, state: &State, mine: &Mine) -> JoinHandle<()> {
+        let (inner, key) = (Arc::clone(self), Arc::clone(&mine.key));
+        let (nonce, create, session) = (mine.nonce, mine.create, state.session);
+        tokio::spawn(async move {
+            loop {
+                let until = inner.now().after_micros(BUDGET_MICROS);
+                if inner.end(&key, nonce, Guard::Create(create), until).await.is_ok() {
+                    let mut state = inner.state();
+                    state.changes += 1;
+                    return inner.take_turns(&mut state, &key);
+                }
+                if inner.state().session != session || inner.is_closed() {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// A connection is leaving: what it has is settled when its last request is.
+    pub(super) async fn leave(self: Arc<Self>, id: ConnId, auto: AutoRelease) {
+        let idle = self.state().conn(id).map(|conn| Arc::clone(&conn.idle));
+        let Some(idle) = idle else { return };
+        while self.state().conn(id).is_some_and(|conn| conn.busy) {
+            idle.notified().await;
+        }
+        let remains = self.state().conn(id).map(super::state::Conn::take_remains);
+        if let Some(remains) = remains {
+            self.settle(remains, auto).await;
+        }
+        {
+            let mut state = self.state();
+            if let Some(conn) = state.conn(id) {
+                conn.departure = Departure::Left;
+            }
+            state.effects.push_back(Effect::Wake(id));
+        }
+        self.stir();
+    }
+
+    /// Gives back, or hands to the renewer, what a connection had.
+    pub(super) async fn settle(self: &Arc<Self>, remains: Remains, auto: AutoRelease) {
+        let who = Party { front: self.front, serial: remains.serial };
+        let mut tasks = JoinSet::new();
+        let mut unseen: Vec<u64> = remains.untold;
+        for record in remains.records.into_values() {
+            match record.phase {
+                Phase::Queued | Phase::Granted => unseen.push(record.nonce),
+                Phase::Asked | Phase::Acquired | Phase::Lost | Phase::Forgotten => {}
+            }
+        }
+        for nonce in unseen.iter().copied() {
+            self.room(&mut tasks).await;
+            tasks.spawn(Arc::clone(self).discard(nonce));
+        }
+        for nonce in remains.holds {
+            if !unseen.contains(&nonce) {
+                self.room(&mut tasks).await;
+                tasks.spawn(Arc::clone(self).part(nonce, who, auto, Grace::Given));
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    async fn room(&self, tasks: &mut JoinSet<()>) {
+        while tasks.len() >= AT_ONCE && tasks.join_next().await.is_some() {}
+    }
+
+    /// Ends a ticket nobody has seen: a place in the queue, or a grant.
+    async fn discard(self: Arc<Self>, nonce: u64) {
+        let withdrawn = {
+            let mut state = self.state();
+            let withdrawn = state.withdraw(nonce);
+            if withdrawn.is_none() {
+                if let Some(mine) = state.tickets.get_mut(&nonce) {
+                    mine.unwanted = true;
+                    if mine.place == Place::Promoting {
+                        return;
+                    }
+                }
+            }
+            withdrawn
+        };
+        match withdrawn {
+            Some(mine) => {
+                let _the_session_ends_it_otherwise = self.remove_ticket(&mine).await;
+            }
+            None => self.give_back(nonce).await,
+        }
+    }
+
+    /// After the grace, if nobody has renewed the hold, it is given back.
+    fn part_later(self: &Arc<Self>, nonce: u64, who: Party, auto: AutoRelease) {
+        let grace = Duration::from_secs(self.caps.disconnect_grace.count());
+        let inner = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(grace).await;
+            // In a task of its own type: this one began in `part`.
+            let end: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> =
+                Box::pin(inner.part(nonce, who, auto, Grace::Over));
+            end.await;
+        });
+    }
+
+    /// What the end of a connection means for one hold.
+    async fn part(self: Arc<Self>, nonce: u64, who: Party, auto: AutoRelease, grace: Grace) {
+        for _ in 0..MOST_TRIES {
+            let found = {
+                let state = self.state();
+                let Some(mine) = state.tickets.get(&nonce) else { return };
+                let parting = mine.ticket.parted(who, auto, |party| state.lives(party));
+                (mine.known(), parting)
+            };
+            let (Known { key, revision, create }, parting) = found;
+            let until = self.now().after_micros(BUDGET_MICROS);
+            let result = match parting {
+                Parting::Keep => return,
+                Parting::End
+                    if grace == Grace::Given && self.caps.disconnect_grace > Seconds::ZERO =>
+                {
+                    return self.part_later(nonce, who, auto);
+                }
+                Parting::End => self.end(&key, nonce, Guard::Mod(revision), until).await,
+                Parting::Write(ticket) => {
+                    let name = self.names.ticket(&key, nonce);
+                    let rewrite = txn::rewrite(&name, Guard::Mod(revision), ticket.write(), 0);
+                    let result = self.change(&key, rewrite, until).await;
+                    if let Ok(Changed::Done(revision)) = result {
+                        return self.state().learn(nonce, revision, ticket);
+                    }
+                    result
+                }
+            };
+            match result {
+                Ok(Changed::Done(_) | Changed::Vanished) => {
+                    self.state().counters.disconnect_releases += 1;
+                    self.let_go(nonce);
+                    return self.stir();
+                }
+                Ok(Changed::Other(found)) if found.create_revision == create => {
+                    self.learn(nonce, &found);
+                }
+                Ok(Changed::Other(_) | Changed::Gone) => return self.lost(nonce),
+                // The end of its lease sees to it.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Whether a hold that nobody owns any more stays for a while yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grace {
+    Given,
+    Over,
+}
+
+fn revision_of(token: Token) -> Option<i64> {
+    i64::try_from(token.fence()).ok().filter(|revision| *revision > 0)
+}

@@ -1,0 +1,266 @@
+//! The names of the keys in etcd, and what tickets say. Pure.
+//!
+//! ```text
+//! m/KEY           how many may hold KEY, in decimal; on no lease
+//! t/KEY\nNONCE    a ticket: one holder or waiter of KEY; a waiting one is on its front-end's lease
+//! f/FRONT         a front-end (one dflockd) lives; on its lease
+//! x/NONCE         the create of this ticket, whose fate was unknown, must not happen any more
+//! ```
+//!
+//! A key of the protocol has no line end in it, so the first one ends it. Numbers are hexadecimal
+//! with 16 digits but where it says decimal.
+
+use crate::engine::Ttl;
+use std::fmt;
+
+/// A half-open range of keys in etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: Vec<u8>,
+    pub(super) to: Vec<u8>,
+}
+
+/// One dflockd process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Front(pub(super) u64);
+
+impl fmt::Display for Front {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:016x}", self.0)
+    }
+}
+
+/// Makes and reads the names of one prefix.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    prefix: Vec<u8>,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.as_bytes().to_vec() }
+    }
+
+    fn name(&self, kind: u8, rest: &[&[u8]]) -> Vec<u8> {
+        let mut name = self.prefix.clone();
+        name.extend([kind, b'/']);
+        rest.iter().for_each(|part| name.extend_from_slice(part));
+        name
+    }
+
+    pub(super) fn limit(&self, key: &[u8]) -> Vec<u8> {
+        self.name(b'm', &[key])
+    }
+
+    pub(super) fn limits(&self) -> Span {
+        all_below(self.name(b'm', &[]))
+    }
+
+    pub(super) fn ticket(&self, key: &[u8], nonce: u64) -> Vec<u8> {
+        self.name(b't', &[key, format!("\n{nonce:016x}").as_bytes()])
+    }
+
+    /// The tickets of one key.
+    pub(super) fn tickets(&self, key: &[u8]) -> Span {
+        all_below(self.name(b't', &[key, b"\n"]))
+    }
+
+    pub(super) fn all_tickets(&self) -> Span {
+        all_below(self.name(b't', &[]))
+    }
+
+    pub(super) fn front(&self, front: Front) -> Vec<u8> {
+        self.name(b'f', &[front.to_string().as_bytes()])
+    }
+
+    pub(super) fn fronts(&self) -> Span {
+        all_below(self.name(b'f', &[]))
+    }
+
+    pub(super) fn tombstone(&self, nonce: u64) -> Vec<u8> {
+        self.name(b'x', &[format!("{nonce:016x}").as_bytes()])
+    }
+
+    fn after<'n>(&self, kind: u8, name: &'n [u8]) -> Option<&'n [u8]> {
+        name.strip_prefix(self.prefix.as_slice())?.strip_prefix(&[kind, b'/'])
+    }
+
+    pub(super) fn read_limit<'n>(&self, name: &'n [u8]) -> Option<&'n [u8]> {
+        self.after(b'm', name)
+    }
+
+    /// The key and the nonce of a ticket's name.
+    pub(super) fn read_ticket<'n>(&self, name: &'n [u8]) -> Option<(&'n [u8], u64)> {
+        let rest = self.after(b't', name)?;
+        let end = memchr::memchr(b'\n', rest)?;
+        let (key, nonce) = rest.split_at(end);
+        Some((key, read_hex(nonce.get(1..)?)?))
+    }
+
+    pub(super) fn read_front(&self, name: &[u8]) -> Option<Front> {
+        self.after(b'f', name).and_then(read_hex).map(Front)
+    }
+}
+
+/// Every name that begins with these bytes, the last of which is not 0xff.
+fn all_below(from: Vec<u8>) -> Span {
+    let mut to = from.clone();
+    if let Some(last) = to.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    Span { from, to }
+}
+
+fn read_hex(digits: &[u8]) -> Option<u64> {
+    let lower = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+    if digits.len() != 16 || !digits.iter().all(lower) {
+        return None;
+    }
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// A connection of some front-end: the number by which `stats` and the log of that one name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Party {
+    pub(super) front: Front,
+    pub(super) serial: u64,
+}
+
+/// What a ticket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// In the queue; goes with its front-end.
+    Waiting,
+    /// A hold; outlives its front-end until its lease is over.
+    Held,
+}
+
+/// What a ticket says. Its place in the queue is its create revision, which etcd keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket {
+    pub(super) stage: Stage,
+    /// The front-end that wrote the lease last and ends it in time.
+    pub(super) keeper: Front,
+    /// The connection whose end gives the hold back; none when it is gone and the hold stayed.
+    pub(super) owner: Option<Party>,
+    /// The last other connection that renewed it.
+    pub(super) renewer: Option<Party>,
+    pub(super) ttl: Ttl,
+}
+
+impl Ticket {
+    pub(super) fn write(&self) -> Vec<u8> {
+        let stage = match self.stage {
+            Stage::Waiting => 'w',
+            Stage::Held => 'h',
+        };
+        let party = |party: Option<Party>| {
+            party.map_or_else(|| "-".to_owned(), |p| format!("{}:{}", p.front, p.serial))
+        };
+        let (owner, renewer) = (party(self.owner), party(self.renewer));
+        format!("{stage} {} {owner} {renewer} {}", self.keeper, self.ttl.span().count()).into()
+    }
+
+    /// `None` for anything else: what others wrote under our prefix is no ticket.
+    pub(super) fn read(text: &[u8]) -> Option<Self> {
+        let mut words = text.split(|byte| *byte == b' ');
+        let stage = match words.next()? {
+            b"w" => Stage::Waiting,
+            b"h" => Stage::Held,
+            _ => return None,
+        };
+        let keeper = Front(read_hex(words.next()?)?);
+        let owner = read_party(words.next()?)?;
+        let renewer = read_party(words.next()?)?;
+        let ttl = Ttl::new(read_decimal(words.next()?)?)?;
+        words.next().is_none().then_some(Self { stage, keeper, owner, renewer, ttl })
+    }
+}
+
+fn read_party(word: &[u8]) -> Option<Option<Party>> {
+    if word == b"-" {
+        return Some(None);
+    }
+    let (front, serial) = (word.get(..16)?, word.get(16..)?.strip_prefix(b":")?);
+    Some(Some(Party { front: Front(read_hex(front)?), serial: read_decimal(serial)? }))
+}
+
+/// A limit or another number as we write them: digits only.
+pub(super) fn read_decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const FRONT: Front = Front(0xab);
+
+    fn party(serial: u64) -> Party {
+        Party { front: FRONT, serial }
+    }
+
+    #[rstest]
+    #[case(Stage::Waiting, Some(party(1)), None, 1, "w 00000000000000ab 00000000000000ab:1 - 1")]
+    #[case(Stage::Held, None, Some(party(22)), 33, "h 00000000000000ab - 00000000000000ab:22 33")]
+    fn tickets_go_both_ways(
+        #[case] stage: Stage,
+        #[case] owner: Option<Party>,
+        #[case] renewer: Option<Party>,
+        #[case] seconds: u64,
+        #[case] text: &str,
+    ) {
+        let ttl = Ttl::new(seconds).unwrap();
+        let ticket = Ticket { stage, keeper: FRONT, owner, renewer, ttl };
+        assert_eq!(ticket.write(), text.as_bytes());
+        assert_eq!(Ticket::read(text.as_bytes()), Some(ticket));
+        for end in 0..text.len() - 1 {
+            let cut = &text.as_bytes()[..end];
+            assert_ne!(Ticket::read(cut), Some(ticket), "{cut:?}");
+        }
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("x 00000000000000ab - - 1")]
+    #[case("h 00000000000000AB - - 1")]
+    #[case("h 00000000000000ab - - 0")]
+    #[case("h 00000000000000ab - - +1")]
+    #[case("h 00000000000000ab - - 9223372037")]
+    #[case("h 00000000000000ab - - 1 2")]
+    #[case("h 00000000000000ab -  - 1")]
+    #[case("h 00000000000000ab 00000000000000ab - 1")]
+    #[case("h 00000000000000ab 00000000000000ab:-1 - 1")]
+    fn what_is_no_ticket(#[case] text: &str) {
+        assert_eq!(Ticket::read(text.as_bytes()), None);
+    }
+
+    #[test]
+    fn names_go_both_ways() {
+        let names = Names::new("p/");
+        let name = names.ticket(b"a/b\xff", 0x1f);
+        assert_eq!(name, b"p/t/a/b\xff\n000000000000001f");
+        assert_eq!(names.read_ticket(&name), Some((&b"a/b\xff"[..], 0x1f)));
+        assert_eq!(names.read_limit(&names.limit(b"k")), Some(&b"k"[..]));
+        assert_eq!(names.read_front(&names.front(FRONT)), Some(FRONT));
+        assert_eq!(names.read_ticket(&names.limit(b"k")), None);
+        assert_eq!(names.read_ticket(b"p/t/k\n1f"), None);
+        assert_eq!(names.read_ticket(b"q/t/k\n000000000000001f"), None);
+    }
+
+    /// A key that begins like another is not among its tickets.
+    #[test]
+    fn a_span_has_the_tickets_of_one_key() {
+        let names = Names::new("");
+        let Span { from, to } = names.tickets(b"k");
+        let within = |name: &[u8]| from.as_slice() <= name && name < to.as_slice();
+        assert!(within(&names.ticket(b"k", 0)) && within(&names.ticket(b"k", u64::MAX)));
+        for other in [&b"k2"[..], b"k\x01", b"k\x0b", b"j", b"k\xff"] {
+            assert!(!within(&names.ticket(other, 7)), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! The store on etcd: holds that outlive any one machine.
+//!
+//! An ordered log of tickets: a ticket is a holder while fewer than `limit` tickets of its key have
+//! a smaller create revision, which is its fence too. Nothing else records who holds, so there is no
+//! grant that could be forgotten: when a ticket goes, the next one in order is a holder, and all
+//! front-ends conclude the same from the same news. What a grant writes down takes the ticket off
+//! its front-end's lease, so that a hold outlives it.
+//!
+//! No lease of etcd is under a hold: a leader that was stopped for a while wakes up and revokes
+//! leases that were kept alive meanwhile. A hold is ended by the front-end that wrote its lease, or,
+//! when that is gone, by any that has seen it unchanged for the whole lease and a second.
+//!
+//! What each file decides: `keys` names and texts, `txn` transactions, `mirror` whose turn it is,
+//! `orphans` which holds are over, `ownership` whose a hold is, `batch` what goes together: pure.
+//! `client`, `calls`, `watch`, `session` talk to etcd; `asking`, `turns`, `holding`, `picture` are
+//! the store's work; `state` is what they share.
+
+mod asking;
+mod batch;
+mod calls;
+mod client;
+mod holding;
+mod keys;
+mod mirror;
+mod orphans;
+mod ownership;
+mod picture;
+mod rpc;
+mod session;
+mod settings;
+mod state;
+mod turns;
+mod txn;
+mod watch;
+
+pub use settings::Settings;
+
+use crate::engine::{
+    Answer, AutoRelease, Caps, Census, ConnId, Counters, Effect, KeyLine, KeyView, Moment,
+    Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
+};
+use crate::server::{EtcdNumbers, Event, Inlet};
+use asking::{Patience, Want};
+use client::Client;
+use keys::{Front, Names};
+use state::{Conn, Departure, Phase, Record, State};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::{Notify, watch as changing};
+
+/// What the store's tasks share.
+struct Inner {
+    front: Front,
+    names: Names,
+    caps: Caps,
+    client: Client,
+    outbox: calls::Outbox,
+    inlet: OnceLock<Inlet>,
+    closed: AtomicBool,
+    state: Mutex<State>,
+    /// Told when front-ends came or went.
+    fronts_changed: Notify,
+    sweep_now: Notify,
+    session_changed: changing::Sender<u64>,
+    sessions_lost: AtomicU64,
+    picturing: AtomicBool,
+}
+
+/// The store, as the server sees it. See `server::store` for what its calls mean.
+pub struct Engine {
+    inner: Arc<Inner>,
+    counters: Counters,
+    census: Census,
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server's clock.
+    fn now(&self) -> Moment {
+        self.inlet.get().and_then(Inlet::now).unwrap_or_default()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Tells the server that there is something to take or another deadline. Not to be called with
+    /// the state locked, nor inside a call of the server's.
+    fn stir(&self) {
+        if let Some(inlet) = self.inlet.get() {
+            inlet.feed(Event::Stirred);
+        }
+    }
+
+    /// The end of a request.
+    fn answer(self: &Arc<Self>, id: ConnId, answer: Answer) {
+        let heard = self.state().answer(id, answer);
+        if let (false, Answer::Granted(grant) | Answer::Acquired(grant)) = (heard, answer) {
+            self.abandon(grant.token.salt());
+        }
+        self.stir();
+    }
+}
+
+impl Engine {
+    /// A store that has not asked etcd for anything yet.
+    pub(crate) fn new(settings: Settings, caps: Caps) -> Self {
+        let front = Front(random());
+        let inner = Inner {
+            front,
+            names: Names::new(&settings.prefix),
+            caps,
+            client: Client::new(settings),
+            outbox: calls::Outbox::new(),
+            inlet: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            state: Mutex::new(State::new(front)),
+            fronts_changed: Notify::new(),
+            sweep_now: Notify::new(),
+            session_changed: changing::channel(0).0,
+            sessions_lost: AtomicU64::new(0),
+            picturing: AtomicBool::new(false),
+        };
+        let inner = Arc::new(inner);
+        Self { inner, counters: Counters::default(), census: Census::default() }
+    }
+
+    pub(crate) fn start(&mut self, inlet: Inlet) {
+        if self.inner.inlet.set(inlet).is_ok() {
+            tokio::spawn(Arc::clone(&self.inner).keep_session());
+            tokio::spawn(Arc::clone(&self.inner).watch());
+            tokio::spawn(Arc::clone(&self.inner).sweep());
+        }
+    }
+
+    pub(crate) fn connect(&mut self, serial: u64) -> ConnId {
+        self.inner.state().connect(serial)
+    }
+
+    pub(crate) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
+        let mut state = self.inner.state();
+        if state.conn(id).is_none_or(|conn| conn.busy) {
+            return Verdict::Now(Answer::Refused(Refusal::NotHeld));
+        }
+        let verdict = if state.away {
+            Err(Answer::Refused(Refusal::Unavailable))
+        } else {
+            self.begin(&mut state, now, id, request)
+        };
+        match verdict {
+            Ok(()) => {
+                if let Some(conn) = state.conn(id) {
+                    conn.busy = true;
+                }
+                Verdict::Later
+            }
+            Err(answer) => {
+                state.count(answer);
+                Verdict::Now(answer)
+            }
+        }
+    }
+
+    /// Begins what a request asks, or answers it.
+    fn begin(
+        &self,
+        state: &mut State,
+        now: Moment,
+        id: ConnId,
+        request: Request<'_>,
+    ) -> Result<(), Answer> {
+        let not_held = Answer::Refused(Refusal::NotHeld);
+        let inner = Arc::clone(&self.inner);
+        let draining = state.draining;
+        let all = state.tickets.len();
+        let conn = state.conn(id).ok_or(not_held)?;
+        let serial = conn.serial;
+        let own = conn.holds.len() + conn.records.len();
+        let may_have_more =
+            all < self.inner.caps.max_entries && own < self.inner.caps.max_entries_per_connection;
+        let key: Arc<[u8]> = request.key().bytes().into();
+        let default_ttl = self.inner.caps.default_ttl;
+        match request {
+            Request::Acquire { limit, timeout, ttl, .. } => {
+                if draining {
+                    return Err(Answer::Refused(Refusal::Draining));
+                }
+                if !may_have_more {
+                    return Err(Answer::Refused(Refusal::MaxLocks));
+                }
+                let patience = if timeout == Seconds::ZERO {
+                    Patience::Try
+                } else {
+                    Patience::Until(now.after(timeout))
+                };
+                let ttl = ttl.unwrap_or(default_ttl);
+                tokio::spawn(inner.acquire(Want {
+                    id,
+                    serial,
+                    key,
+                    limit,
+                    ttl,
+                    patience,
+                    asked: now,
+                }));
+            }
+            Request::Enqueue { limit, ttl, .. } => {
+                if draining {
+                    return Err(Answer::Refused(Refusal::Draining));
+                }
+                if !may_have_more {
+                    return Err(Answer::Refused(Refusal::MaxLocks));
+                }
+                let ttl = ttl.unwrap_or(default_ttl);
+                enqueue(conn, &key, ttl)?;
+                let patience = Patience::Enqueue;
+                tokio::spawn(inner.acquire(Want {
+                    id,
+                    serial,
+                    key,
+                    limit,
+                    ttl,
+                    patience,
+                    asked: now,
+                }));
+            }
+            Request::Wait { timeout, .. } => return self.wait(state, now, id, &key, timeout),
+            Request::Release { token, .. } => {
+                let token = token.ok_or(not_held)?;
+                tokio::spawn(inner.release(id, key, token));
+            }
+            Request::Renew { token, ttl, .. } => {
+                let token = token.ok_or(not_held)?;
+                let ttl = ttl.unwrap_or(default_ttl);
+                tokio::spawn(inner.renew(id, serial, key, token, ttl));
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(
+        &self,
+        state: &mut State,
+        now: Moment,
+        id: ConnId,
+        key: &Arc<[u8]>,
+        timeout: Seconds,
+    ) -> Result<(), Answer> {
+        let refused = |refusal| Err(Answer::Refused(refusal));
+        let draining = state.draining;
+        let Some(conn) = state.conn(id) else { return refused(Refusal::NotEnqueued) };
+        let serial = conn.serial;
+        let Some(Record { nonce, ttl, phase }) = conn.records.get(&**key).copied() else {
+            return refused(Refusal::NotEnqueued);
+        };
+        match phase {
+            Phase::Asked | Phase::Queued => {
+                let end = if draining { now } else { now.after(timeout) };
+                tokio::spawn(Arc::clone(&self.inner).wait(id, nonce, end));
+                Ok(())
+            }
+            Phase::Acquired | Phase::Granted => {
+                conn.records.remove(&**key);
+                tokio::spawn(Arc::clone(&self.inner).fetch(id, serial, nonce, ttl));
+                Ok(())
+            }
+            Phase::Lost => {
+                conn.records.remove(&**key);
+                refused(Refusal::LeaseExpired)
+            }
+            Phase::Forgotten => {
+                conn.records.remove(&**key);
+                refused(Refusal::Unavailable)
+            }
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, _now: Moment, id: ConnId) {
+        let mut state = self.inner.state();
+        let Some(conn) = state.conn(id) else { return };
+        let Some(nonce) = conn.blocked.take() else { return };
+        if let Some(mine) = state.withdraw(nonce) {
+            self.inner.remove_later(&state, &mine);
+            turns::end_wait(&mut state, mine, Refusal::Draining);
+        }
+    }
+
+    pub(crate) fn take_back(&mut self, _now: Moment, id: ConnId, token: Token) {
+        let mut state = self.inner.state();
+        match state.conn(id) {
+            Some(conn) => conn.untold.push(token.salt()),
+            None => self.inner.abandon(token.salt()),
+        }
+    }
+
+    pub(crate) fn disconnect(
+        &mut self,
+        _now: Moment,
+        id: ConnId,
+        auto: AutoRelease,
+        _budget: usize,
+    ) -> Progress {
+        let mut state = self.inner.state();
+        let Some(conn) = state.conn(id) else { return Progress::Done };
+        match conn.departure {
+            Departure::Leaving => return Progress::Later,
+            Departure::Left => {}
+            Departure::Here if conn.is_bare() => {}
+            Departure::Here => {
+                conn.departure = Departure::Leaving;
+                let serial = conn.serial;
+                if auto == AutoRelease::On {
+                    state.serials.remove(&serial);
+                    tokio::spawn(Arc::clone(&self.inner).leave(id, auto));
+                    return Progress::Later;
+                }
+                // What it holds stays; the rest goes without anybody waiting for it.
+                let (inner, remains) = (Arc::clone(&self.inner), conn.take_remains());
+                tokio::spawn(async move { inner.settle(remains, auto).await });
+            }
+        }
+        state.vacate(id);
+        Progress::Done
+    }
+
+    pub(crate) fn advance(&mut self, now: Moment, budget: usize) -> Progress {
+        let mut state = self.inner.state();
+        let state = &mut *state;
+        for _ in 0..budget {
+            let Some((_, nonce)) = state.deadlines.first().filter(|(due, _)| *due <= now).copied()
+            else {
+                break;
+            };
+            // The hold itself remembers that its time is over.
+            state.deadlines.pop_first();
+            tokio::spawn(Arc::clone(&self.inner).expire(nonce));
+        }
+        if state.orphans_due <= now {
+            for (name, revision) in state.orphans.take_due(now) {
+                tokio::spawn(Arc::clone(&self.inner).reap(name, revision));
+            }
+            state.orphans_due = state.orphans.next();
+        }
+        let more = state.deadlines.first().is_some_and(|(due, _)| *due <= now);
+        if more { Progress::More } else { Progress::Done }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Moment {
+        let state = self.inner.state();
+        let first = state.deadlines.first().map_or(Moment::NEVER, |(due, _)| *due);
+        first.min(state.orphans_due)
+    }
+
+    pub(crate) fn take_effect(&mut self) -> Option<Effect> {
+        let mut state = self.inner.state();
+        let effect = state.effects.pop_front();
+        if effect.is_none() {
+            self.counters = state.counters;
+            self.census = state.census;
+        }
+        effect
+    }
+
+    /// Ends every wait and refuses new holds from now on.
+    pub(crate) fn drain(&mut self, _now: Moment) {
+        let mut state = self.inner.state();
+        state.draining = true;
+        let waits: Vec<u64> = state.conns().filter_map(|conn| conn.blocked).collect();
+        for nonce in waits {
+            if let Some(mine) = state.withdraw(nonce) {
+                self.inner.remove_later(&state, &mine);
+                turns::end_wait(&mut state, mine, Refusal::Draining);
+            }
+        }
+    }
+
+    pub(crate) fn is_available(&self) -> bool {
+        let state = self.inner.state();
+        state.session.is_some() || (state.begun && !state.away)
+    }
+
+    pub(crate) const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) const fn census(&self) -> &Census {
+        &self.census
+    }
+
+    pub(crate) fn look_over(
+        &self,
+        now: Moment,
+        cursor: &mut u32,
+        budget: u32,
+        note: impl FnMut(u32, &KeyLine<'_>) -> ControlFlow<()>,
+    ) -> Progress {
+        self.inner.look_over(now, cursor, budget, note)
+    }
+
+    pub(crate) fn view(&self, now: Moment, place: u32, most: usize) -> Option<KeyView> {
+        self.inner.view(now, place, most)
+    }
+
+    pub(crate) fn numbers(&self) -> EtcdNumbers {
+        let state = self.inner.state();
+        EtcdNumbers {
+            session: state.session.is_some(),
+            sessions_lost: self.inner.sessions_lost.load(Ordering::Relaxed),
+            front_ends: state.fronts.len(),
+            calls: self.inner.client.calls(),
+            unclear: self.inner.client.unclear(),
+            tombstones: state.tombstones,
+            mirrors: state.lines.len(),
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.inner.closed.store(true, Ordering::Relaxed);
+        self.inner.session_changed.send_modify(|count| *count += 1);
+    }
+}
+
+/// Notes an `e`, if the connection has none on this key.
+fn enqueue(conn: &mut Conn, key: &[u8], ttl: Ttl) -> Result<(), Answer> {
+    match conn.records.get(key).map(|record| record.phase) {
+        Some(Phase::Asked | Phase::Queued | Phase::Acquired | Phase::Granted) => {
+            return Err(Answer::Refused(Refusal::AlreadyEnqueued));
+        }
+        Some(Phase::Lost | Phase::Forgotten) | None => {}
+    }
+    conn.records.insert(key.into(), Record { nonce: 0, ttl, phase: Phase::Asked });
+    Ok(())
+}
+
+/// Nobody can guess it, as long as the system has any randomness.
+fn random() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0))
+}

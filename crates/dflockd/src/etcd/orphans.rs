@@ -1,0 +1,103 @@
+//! Holds whose front-end is gone: when each may be ended by whoever lives. Pure.
+//!
+//! Nobody knows when the dead front-end wrote a lease last. But a hold that one process has seen
+//! unchanged for its whole lease, and a second more for an answer that was on its way, is over
+//! whatever clock one asks. Every renewal changes the ticket and so begins the time anew.
+
+use crate::engine::{Moment, Ttl};
+use std::collections::HashMap;
+
+/// An answer that promises a lease leaves at most this long after the write it rests on.
+pub(super) const ANSWER_MICROS: u64 = 1_000_000;
+
+/// A hold without a front-end, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Orphan {
+    /// Its whole name in etcd.
+    pub(super) name: Vec<u8>,
+    pub(super) revision: i64,
+    pub(super) ttl: Ttl,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    seen: HashMap<Vec<u8>, (i64, Moment)>,
+}
+
+impl Orphans {
+    /// These are all there are, by a read that was answered at `now`.
+    pub(super) fn note(&mut self, now: Moment, orphans: Vec<Orphan>) {
+        let mut known = std::mem::take(&mut self.seen);
+        for Orphan { name, revision, ttl } in orphans {
+            let sight = match known.remove(&name) {
+                Some((old, due)) if old == revision => (old, due),
+                Some(_) | None => (revision, now.after(ttl.span()).after_micros(ANSWER_MICROS)),
+            };
+            self.seen.insert(name, sight);
+        }
+    }
+
+    /// When the next one is over; [`Moment::NEVER`] when there is none.
+    pub(super) fn next(&self) -> Moment {
+        self.seen.values().map(|(_, due)| *due).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Takes those that are over: name, and the revision that must be unchanged for the end.
+    pub(super) fn take_due(&mut self, now: Moment) -> Vec<(Vec<u8>, i64)> {
+        let mut over = Vec::new();
+        self.seen.retain(|name, (revision, due)| {
+            let stays = *due > now;
+            if !stays {
+                over.push((name.clone(), *revision));
+            }
+            stays
+        });
+        over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orphan(name: &str, revision: i64) -> Orphan {
+        Orphan { name: name.into(), revision, ttl: Ttl::new(4).unwrap() }
+    }
+
+    const fn at(tenths: u64) -> Moment {
+        Moment::from_micros(tenths * 100_000)
+    }
+
+    #[test]
+    fn an_orphan_is_over_after_its_lease_and_a_second() {
+        let mut orphans = Orphans::default();
+        assert_eq!(orphans.next(), Moment::NEVER);
+        orphans.note(at(10), vec![orphan("a", 7)]);
+        orphans.note(at(30), vec![orphan("a", 7), orphan("b", 8)]);
+        assert_eq!(orphans.next(), at(60));
+        assert!(orphans.take_due(at(59)).is_empty());
+        assert_eq!(orphans.take_due(at(60)), [(b"a".to_vec(), 7)]);
+        assert_eq!(orphans.take_due(at(80)), [(b"b".to_vec(), 8)]);
+        assert_eq!(orphans.next(), Moment::NEVER);
+    }
+
+    #[test]
+    fn a_change_begins_the_time_anew() {
+        let mut orphans = Orphans::default();
+        orphans.note(at(10), vec![orphan("a", 7)]);
+        orphans.note(at(50), vec![orphan("a", 9)]);
+        assert!(orphans.take_due(at(99)).is_empty());
+        assert_eq!(orphans.take_due(at(100)), [(b"a".to_vec(), 9)]);
+    }
+
+    #[test]
+    fn one_whose_front_end_is_back_is_none() {
+        let mut orphans = Orphans::default();
+        orphans.note(at(10), vec![orphan("a", 7)]);
+        orphans.note(at(20), Vec::new());
+        assert_eq!(orphans.next(), Moment::NEVER);
+        // Gone again: the time begins again too.
+        orphans.note(at(40), vec![orphan("a", 7)]);
+        assert_eq!(orphans.next(), at(90));
+    }
+}

@@ -1,0 +1,347 @@
+//! A picture of all keys, for `stats`, the page and the metrics, read from etcd when somebody asks;
+//! and what each round of the sweep does with one: it finds holds without a front-end, and keys that
+//! nobody has used in a while.
+
+use super::Inner;
+use super::calls::BUDGET_MICROS;
+use super::keys::{Span, Stage, Ticket, read_decimal};
+use super::orphans::Orphan;
+use super::rpc::{KeyValue, RangeRequest};
+use super::state::State;
+use super::txn;
+use crate::engine::{Census, ConnId, KeyLine, KeyView, Moment, Party, Progress, Refusal};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Keys of etcd in one answer.
+const PAGE: i64 = 1000;
+/// A picture is good this long if this front-end changed nothing.
+const GOOD_MICROS: u64 = 500_000;
+/// And this long after it came in any case: it was taken for whoever asks now.
+const FRESH_MICROS: u64 = 5_000;
+/// A sweep may take this part of the time at most.
+const SWEEP_SHARE: u32 = 20;
+
+#[derive(Debug)]
+struct Row {
+    name: Box<[u8]>,
+    limit: u64,
+    /// The revision of its limit.
+    revision: i64,
+    /// In the order of the queue.
+    tickets: Vec<Seen>,
+    idle_since: Moment,
+}
+
+#[derive(Debug)]
+struct Seen {
+    create: i64,
+    nonce: u64,
+    revision: i64,
+    ticket: Ticket,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Picture {
+    rows: Vec<Row>,
+    begun: Moment,
+    come: Moment,
+    changes: u64,
+}
+
+impl Row {
+    fn held(&self) -> usize {
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        self.tickets.len().min(limit)
+    }
+
+    fn line(&self, state: &State, now: Moment) -> KeyLine<'_> {
+        let held = self.held();
+        let last = held.checked_sub(1).and_then(|place| self.tickets.get(place));
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        KeyLine {
+            name: &self.name,
+            limit: self.limit,
+            held: count(held),
+            waiters: count(self.tickets.len() - held),
+            owner: last.and_then(|seen| seen.ticket.owner).map_or(0, |owner| owner.serial),
+            left_micros: last.map_or(0, |seen| seen.left(state, now)),
+            idle_micros: now.micros_since(self.idle_since),
+        }
+    }
+}
+
+impl Seen {
+    /// Exact where this front-end keeps the lease, else the most it can be.
+    fn left(&self, state: &State, now: Moment) -> u64 {
+        let ours = state.tickets.get(&self.nonce).map(|mine| mine.deadline);
+        let is_kept = self.ticket.keeper == state.front;
+        match ours.filter(|deadline| is_kept && *deadline < Moment::NEVER) {
+            Some(deadline) => deadline.micros_since(now),
+            None => self.ticket.ttl.span().count().saturating_mul(1_000_000),
+        }
+    }
+
+    fn party(&self, state: &State, now: Moment) -> Party {
+        let owner = self.ticket.owner;
+        let serial = owner.map_or(0, |owner| owner.serial);
+        let here = owner.filter(|owner| owner.front == state.front);
+        let mine = state.tickets.get(&self.nonce);
+        Party {
+            serial,
+            conn: here.and_then(|owner| state.serials.get(&owner.serial)).copied(),
+            since_micros: mine.map_or(0, |mine| now.micros_since(mine.since)),
+            left_micros: (self.ticket.stage == Stage::Held).then(|| self.left(state, now)),
+        }
+    }
+}
+
+impl Picture {
+    fn census(&self) -> Census {
+        let mut census = Census::default();
+        for row in &self.rows {
+            let held = row.held();
+            let waiters = row.tickets.len() - held;
+            let is_idle = row.tickets.is_empty();
+            match (row.limit, is_idle) {
+                (1, false) => census.locks += 1,
+                (1, true) => census.idle_locks += 1,
+                (_, false) => census.semaphores += 1,
+                (_, true) => census.idle_semaphores += 1,
+            }
+            if row.limit == 1 {
+                census.lock_holders += held;
+                census.lock_waiters += waiters;
+            } else {
+                census.semaphore_holders += held;
+                census.semaphore_waiters += waiters;
+            }
+        }
+        census
+    }
+
+    /// Holds that no living front-end keeps.
+    fn orphans(&self, state: &State, names: &super::keys::Names) -> Vec<Orphan> {
+        let mut orphans = Vec::new();
+        for row in &self.rows {
+            for seen in &row.tickets {
+                let keeper = seen.ticket.keeper;
+                let is_kept = keeper == state.front || state.fronts.contains(&keeper);
+                if seen.ticket.stage == Stage::Held && !is_kept {
+                    let name = names.ticket(&row.name, seen.nonce);
+                    let (revision, ttl) = (seen.revision, seen.ticket.ttl);
+                    orphans.push(Orphan { name, revision, ttl });
+                }
+            }
+        }
+        orphans
+    }
+}
+
+impl Inner {
+    /// See the store's contract: shows a picture that is fresh enough, or waits for one.
+    pub(super) fn look_over(
+        self: &Arc<Self>,
+        now: Moment,
+        cursor: &mut u32,
+        budget: u32,
+        mut note: impl FnMut(u32, &KeyLine<'_>) -> ControlFlow<()>,
+    ) -> Progress {
+        let state = self.state();
+        let is_good = |picture: &&Picture| {
+            *cursor > 0
+                || now.micros_since(picture.come) < FRESH_MICROS
+                || (picture.changes == state.changes
+                    && now.micros_since(picture.begun) < GOOD_MICROS)
+        };
+        let Some(picture) = state.picture.as_ref().filter(is_good) else {
+            self.ask_for_picture();
+            return Progress::Later;
+        };
+        let end = cursor.saturating_add(budget);
+        while *cursor < end {
+            let place = *cursor;
+            let index = usize::try_from(place).unwrap_or(usize::MAX);
+            let Some(row) = picture.rows.get(index) else { return Progress::Done };
+            *cursor += 1;
+            if note(place, &row.line(&state, now)).is_break() {
+                break;
+            }
+        }
+        let index = usize::try_from(*cursor).unwrap_or(usize::MAX);
+        if index >= picture.rows.len() { Progress::Done } else { Progress::More }
+    }
+
+    pub(super) fn view(&self, now: Moment, place: u32, most: usize) -> Option<KeyView> {
+        let state = self.state();
+        let picture = state.picture.as_ref()?;
+        let row = picture.rows.get(usize::try_from(place).ok()?)?;
+        if row.tickets.is_empty() {
+            return None;
+        }
+        let line = row.line(&state, now);
+        let (holders, waiting) = row.tickets.split_at_checked(row.held())?;
+        let party = |seen: &Seen| seen.party(&state, now);
+        Some(KeyView {
+            name: row.name.to_vec(),
+            limit: row.limit,
+            held: line.held,
+            waiters: line.waiters,
+            holders: holders.iter().rev().take(most).map(party).collect(),
+            waiting: waiting.iter().take(most).map(party).collect(),
+        })
+    }
+
+    /// Once at a time; everybody who waits for one is woken.
+    fn ask_for_picture(self: &Arc<Self>) {
+        use std::sync::atomic::Ordering;
+        if self.picturing.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let inner = Arc::clone(self);
+        tokio::spawn(async move {
+            let taken = inner.take_picture().await;
+            inner.picturing.store(false, Ordering::Relaxed);
+            {
+                let mut state = inner.state();
+                if taken.is_err() {
+                    // They are told that the store is away, rather than nothing.
+                    state.away = state.session.is_none();
+                }
+                let ids: Vec<ConnId> = state.conns().map(|conn| conn.id).collect();
+                state.effects.extend(ids.into_iter().map(crate::engine::Effect::Wake));
+            }
+            inner.stir();
+        });
+    }
+
+    async fn take_picture(self: &Arc<Self>) -> Result<(), Refusal> {
+        let (begun, changes) = (self.now(), self.state().changes);
+        let mut rows: BTreeMap<Box<[u8]>, Row> = BTreeMap::new();
+        // The tickets first: a key is there before its tickets and after them.
+        let mut tickets: HashMap<Box<[u8]>, Vec<Seen>> = HashMap::new();
+        for kv in self.read_all(self.names.all_tickets()).await? {
+            let Some((key, nonce)) = self.names.read_ticket(&kv.key) else { continue };
+            let Some(ticket) = Ticket::read(&kv.value) else { continue };
+            let (create, revision) = (kv.create_revision, kv.mod_revision);
+            tickets.entry(key.into()).or_default().push(Seen { create, nonce, revision, ticket });
+        }
+        for kv in self.read_all(self.names.limits()).await? {
+            let Some(key) = self.names.read_limit(&kv.key) else { continue };
+            let Some(limit) = read_decimal(&kv.value) else { continue };
+            let mut tickets = tickets.remove(key).unwrap_or_default();
+            tickets.sort_unstable_by_key(|seen| seen.create);
+            let name: Box<[u8]> = key.into();
+            let (revision, idle_since) = (kv.mod_revision, begun);
+            rows.insert(name.clone(), Row { name, limit, revision, tickets, idle_since });
+        }
+        let mut state = self.state();
+        let state = &mut *state;
+        let before = state.picture.take().unwrap_or_default();
+        for old in before.rows {
+            if let Some(row) = rows.get_mut(&old.name).filter(|row| row.tickets.is_empty()) {
+                if old.tickets.is_empty() && old.revision == row.revision {
+                    row.idle_since = old.idle_since;
+                }
+            }
+        }
+        let rows = rows.into_values().collect();
+        let picture = Picture { rows, begun, come: self.now(), changes };
+        state.census = picture.census();
+        let orphans = picture.orphans(state, &self.names);
+        state.orphans.note(picture.come, orphans);
+        state.orphans_due = state.orphans.next();
+        state.picture = Some(picture);
+        Ok(())
+    }
+
+    /// Everything in a span, page by page.
+    async fn read_all(&self, Span { mut from, to }: Span) -> Result<Vec<KeyValue>, Refusal> {
+        let mut all = Vec::new();
+        loop {
+            let request = RangeRequest {
+                key: from.clone(),
+                range_end: to.clone(),
+                limit: PAGE,
+                ..RangeRequest::default()
+            };
+            let until = self.now().after_micros(BUDGET_MICROS);
+            let answer = self.range(request, until).await?;
+            let last = answer.kvs.last().map(|kv| kv.key.clone());
+            all.extend(answer.kvs);
+            match last {
+                Some(last) if answer.more => {
+                    from = last;
+                    from.push(0);
+                }
+                Some(_) | None => return Ok(all),
+            }
+        }
+    }
+
+    /// Every now and then, and at once when a front-end has gone.
+    pub(super) async fn sweep(self: Arc<Self>) {
+        let mut pause = Duration::from_secs(self.caps.gc_interval.count());
+        while !self.is_closed() {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.sweep_now.notified() => {}
+            }
+            if self.state().session.is_none() {
+                continue;
+            }
+            let begun = tokio::time::Instant::now();
+            if self.take_picture().await.is_ok() {
+                self.forget_idle().await;
+                self.stir();
+            }
+            let least = Duration::from_secs(self.caps.gc_interval.count());
+            pause = least.max(begun.elapsed().saturating_mul(SWEEP_SHARE));
+        }
+    }
+
+    /// Removes keys that nobody has used for longer than they are kept.
+    async fn forget_idle(self: &Arc<Self>) {
+        let now = self.now();
+        let idle = self.caps.gc_max_idle.count().saturating_mul(1_000_000);
+        let over: Vec<(Box<[u8]>, i64)> = {
+            let state = self.state();
+            let rows = state.picture.iter().flat_map(|picture| &picture.rows);
+            rows.filter(|row| row.tickets.is_empty() && now.micros_since(row.idle_since) > idle)
+                .map(|row| (row.name.clone(), row.revision))
+                .collect()
+        };
+        for (key, revision) in over {
+            let until = self.now().after_micros(BUDGET_MICROS);
+            let forget = txn::forget(&self.names, &key, revision);
+            if self.again(&key, forget, until).await.is_err() {
+                return;
+            }
+            self.state().changes += 1;
+        }
+    }
+
+    /// Forgets the key that has been idle longest, for a new one. False when all are in use.
+    pub(super) async fn make_room(self: &Arc<Self>, new: &[u8]) -> Result<bool, Refusal> {
+        self.take_picture().await?;
+        let mut idle: Vec<(Moment, Box<[u8]>, i64)> = {
+            let state = self.state();
+            let rows = state.picture.iter().flat_map(|picture| &picture.rows);
+            rows.filter(|row| row.tickets.is_empty() && *row.name != *new)
+                .map(|row| (row.idle_since, row.name.clone(), row.revision))
+                .collect()
+        };
+        idle.sort_unstable();
+        for (_, key, revision) in idle {
+            let until = self.now().after_micros(BUDGET_MICROS);
+            let forget = txn::forget(&self.names, &key, revision);
+            if self.again(&key, forget, until).await?.answer.succeeded {
+                self.state().changes += 1;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,207 @@
+//! This front-end's registration in etcd: a key on a lease that is kept alive, and the list of all
+//! front-ends. What goes when a front-end dies hangs on its lease: its place in queues.
+
+use super::Inner;
+use super::client::Failure;
+use super::keys::Span;
+use super::rpc::RangeRequest;
+use super::state::Place;
+use super::turns::end_wait;
+use super::txn::{self, Session};
+use crate::engine::{Moment, Refusal};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long a front-end may be silent before it counts as dead.
+const LEASE_SECONDS: i64 = 5;
+const LEASE_MICROS: u64 = 5_000_000;
+/// Between two signs of life.
+const BEAT: Duration = Duration::from_millis(1250);
+/// After one that was not answered.
+const RETRY: Duration = Duration::from_millis(100);
+
+impl Inner {
+    /// Registers, keeps the registration, and registers anew when it is lost; as long as the server
+    /// lives.
+    pub(super) async fn keep_session(self: Arc<Self>) {
+        let mut reached = self.now();
+        while !self.is_closed() {
+            let sent = self.now();
+            match self.register().await {
+                Ok(session) => {
+                    reached = sent;
+                    self.begin(session);
+                    self.stay(session, &mut reached).await;
+                    self.lose(session, reached);
+                    self.revoke(session).await;
+                }
+                Err(_) => {
+                    self.note_silence(reached);
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn register(&self) -> Result<Session, Failure> {
+        let lease = self.client.grant(LEASE_SECONDS).await?;
+        let front = self.names.front(self.front);
+        let answer = self.client.txn(txn::register(&front, lease)).await?;
+        if let (true, Some(header)) = (answer.succeeded, &answer.header) {
+            return Ok(Session { lease, revision: header.revision });
+        }
+        // Left from an attempt whose answer was lost: it goes with its lease.
+        Err(Failure::Refused)
+    }
+
+    fn begin(self: &Arc<Self>, session: Session) {
+        {
+            let mut state = self.state();
+            state.session = Some(session);
+            state.away = false;
+            state.begun = true;
+            let front = state.front;
+            state.fronts.insert(front);
+        }
+        tracing::info!(front = %self.front, "etcd session");
+        self.session_changed.send_modify(|count| *count += 1);
+        self.sweep_now.notify_one();
+        self.stir();
+    }
+
+    /// Returns when the session is lost.
+    async fn stay(self: &Arc<Self>, session: Session, reached: &mut Moment) {
+        let mut pause = BEAT;
+        while !self.is_closed() {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.fronts_changed.notified() => self.read_fronts().await,
+            }
+            let sent = self.now();
+            match self.client.keep_alive(session.lease).await {
+                Ok(seconds) if seconds > 0 => {
+                    *reached = sent;
+                    pause = BEAT;
+                }
+                Ok(_) | Err(Failure::Refused) => {
+                    *reached = sent;
+                    return;
+                }
+                Err(Failure::NotSent | Failure::Unclear) => pause = RETRY,
+            }
+            if self.now().micros_since(*reached) > LEASE_MICROS {
+                return;
+            }
+            self.close_lines();
+        }
+    }
+
+    /// What hung on the session is gone, or will be: waiters are told, nothing is made in its name.
+    fn lose(self: &Arc<Self>, session: Session, reached: Moment) {
+        let silent = self.now().micros_since(reached) > LEASE_MICROS;
+        {
+            let mut state = self.state();
+            let state = &mut *state;
+            if state.session != Some(session) {
+                return;
+            }
+            state.session = None;
+            state.away = silent;
+            let waiting: Vec<u64> = state
+                .tickets
+                .values()
+                .filter(|mine| mine.place == Place::Waiting)
+                .map(|mine| mine.nonce)
+                .collect();
+            for nonce in waiting {
+                if let Some(mine) = state.withdraw(nonce) {
+                    end_wait(state, mine, Refusal::Unavailable);
+                }
+            }
+            state.lines.clear();
+            state.watches.clear();
+        }
+        tracing::warn!(reachable = !silent, "etcd session lost");
+        self.sessions_lost.fetch_add(1, Ordering::Relaxed);
+        self.session_changed.send_modify(|count| *count += 1);
+        self.stir();
+    }
+
+    /// The old registration must be gone before a new one stands.
+    async fn revoke(&self, session: Session) {
+        let reached = self.now();
+        while !self.is_closed() {
+            match self.client.revoke(session.lease).await {
+                Ok(()) | Err(Failure::Refused) => return,
+                Err(Failure::NotSent | Failure::Unclear) => {}
+            }
+            self.note_silence(reached);
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// etcd does not answer; after a while clients are told so at once.
+    fn note_silence(&self, reached: Moment) {
+        if self.now().micros_since(reached) <= LEASE_MICROS {
+            return;
+        }
+        let was_away = std::mem::replace(&mut self.state().away, true);
+        if !was_away {
+            tracing::warn!("etcd does not answer");
+            self.session_changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    async fn read_fronts(self: &Arc<Self>) {
+        let Span { from, to } = self.names.fronts();
+        let request =
+            RangeRequest { key: from, range_end: to, keys_only: true, ..RangeRequest::default() };
+        let until = self.now().after_micros(0);
+        let Ok(answer) = self.range(request, until).await else { return };
+        let mut state = self.state();
+        let fronts = answer.kvs.iter().filter_map(|kv| self.names.read_front(&kv.key)).collect();
+        let before = std::mem::replace(&mut state.fronts, fronts);
+        if before.iter().any(|front| !state.fronts.contains(front)) {
+            self.sweep_now.notify_one();
+        }
+    }
+
+    /// The session, waiting for one while there is hope.
+    pub(super) async fn session(&self, until: Moment) -> Result<Session, Refusal> {
+        let mut changed = self.session_changed.subscribe();
+        loop {
+            {
+                let state = self.state();
+                if let Some(session) = state.session {
+                    return Ok(session);
+                }
+                if state.away {
+                    return Err(Refusal::Unavailable);
+                }
+            }
+            let left = Duration::from_micros(until.micros_since(self.now()));
+            match tokio::time::timeout(left, changed.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return Err(Refusal::Unavailable),
+            }
+        }
+    }
+
+    /// etcd says that this session is gone: waits until that is known here too.
+    pub(super) async fn session_is_gone(
+        &self,
+        session: Session,
+        until: Moment,
+    ) -> Result<(), Refusal> {
+        while self.state().session == Some(session) {
+            if self.now() >= until {
+                return Err(Refusal::Unavailable);
+            }
+            // The next sign of life tells.
+            self.fronts_changed.notify_one();
+            tokio::time::sleep(RETRY).await;
+        }
+        Ok(())
+    }
+}

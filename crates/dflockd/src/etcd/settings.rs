@@ -1,0 +1,84 @@
+//! Which etcd, and how to talk to it.
+
+use crate::config::{EtcdOptions, EtcdTls, EtcdUser};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Error, Identity};
+
+/// For a connection.
+pub(super) const CONNECT: Duration = Duration::from_millis(700);
+
+/// What `--store etcd` is told, with its files read: ready to connect.
+#[derive(Clone)]
+pub struct Settings {
+    pub(super) members: Vec<Endpoint>,
+    pub(super) prefix: String,
+    pub(super) user: Option<EtcdUser>,
+}
+
+impl Settings {
+    /// Reads the files and the addresses; connects to nobody.
+    ///
+    /// # Errors
+    /// A file cannot be read, or an address is none.
+    pub fn open(options: &EtcdOptions) -> io::Result<Self> {
+        let tls = options.tls.as_ref().map(client_tls).transpose()?;
+        if let Some(user) = &options.user {
+            let name = user.password_file.display();
+            let text = |err: io::Error| io::Error::new(err.kind(), format!("{name}: {err}"));
+            std::fs::metadata(&user.password_file).map_err(text)?;
+        }
+        let member = |address: &String| {
+            let scheme = if tls.is_some() { "https" } else { "http" };
+            let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(other)?;
+            let endpoint = endpoint.connect_timeout(CONNECT).tcp_nodelay(true);
+            match &tls {
+                Some(tls) => endpoint.tls_config(tls.clone()).map_err(other),
+                None => Ok(endpoint),
+            }
+        };
+        Ok(Self {
+            members: options.endpoints.iter().map(member).collect::<io::Result<_>>()?,
+            prefix: options.prefix.clone(),
+            user: options.user.clone(),
+        })
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("etcd at")?;
+        self.members.iter().try_for_each(|member| write!(out, " {}", member.uri()))
+    }
+}
+
+fn client_tls(tls: &EtcdTls) -> io::Result<ClientTlsConfig> {
+    let read = |path: &Path| {
+        std::fs::read(path)
+            .map_err(|err| io::Error::new(err.kind(), format!("{}: {err}", path.display())))
+    };
+    let authority = Certificate::from_pem(read(&tls.authority)?);
+    let mut config = ClientTlsConfig::new().ca_certificate(authority);
+    if let Some((cert, key)) = &tls.identity {
+        config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
+    }
+    Ok(config)
+}
+
+fn other(err: Error) -> io::Error {
+    io::Error::other(chain(&err))
+}
+
+/// An error with what caused it, in one line.
+pub(super) fn chain(err: &dyn std::error::Error) -> String {
+    let mut text = err.to_string();
+    let mut next = err.source();
+    while let Some(err) = next {
+        text.push_str(": ");
+        text.push_str(&err.to_string());
+        next = err.source();
+    }
+    text
+}

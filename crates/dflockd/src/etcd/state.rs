@@ -1,0 +1,403 @@
+//! What this front-end knows: its connections, the tickets it made or keeps, the contended keys it
+//! watches. Only values under one lock; nothing here talks to etcd.
+
+use super::keys::{Front, Party, Stage, Ticket};
+use super::mirror::Mirror;
+use super::orphans::Orphans;
+use super::picture::Picture;
+use super::txn::Session;
+use crate::engine::{Answer, Census, ConnId, Counters, Effect, Grant, Moment, Refusal, Token, Ttl};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+/// What `e` began and `w` has not fetched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) nonce: u64,
+    pub(super) ttl: Ttl,
+    pub(super) phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The request is under way.
+    Asked,
+    Queued,
+    /// The client has the token, from the answer to `e`.
+    Acquired,
+    /// Granted when its turn came; nobody has seen the token.
+    Granted,
+    /// Granted, and the lease ran out before `w`.
+    Lost,
+    /// The place went with this front-end's session.
+    Forgotten,
+}
+
+/// How far a connection's departure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    Here,
+    Leaving,
+    Left,
+}
+
+#[derive(Debug)]
+pub(super) struct Conn {
+    pub(super) id: ConnId,
+    pub(super) serial: u64,
+    pub(super) departure: Departure,
+    /// A request is under way.
+    pub(super) busy: bool,
+    /// Told when it no longer is.
+    pub(super) idle: Arc<Notify>,
+    pub(super) records: HashMap<Box<[u8]>, Record>,
+    /// Nonces of the holds it owns or renewed.
+    pub(super) holds: HashSet<u64>,
+    /// The ticket whose turn its request waits for.
+    pub(super) blocked: Option<u64>,
+    /// Granted, and nobody was told.
+    pub(super) untold: Vec<u64>,
+}
+
+/// Where one of our tickets is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the queue.
+    Waiting,
+    /// It has its turn; that is being written down.
+    Promoting,
+    Held,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// The hold was written down by a write sent at this moment.
+    Granted(Moment),
+    Refused(Refusal),
+}
+
+/// A ticket that this front-end made, or that one of its connections renewed.
+#[derive(Debug)]
+pub(super) struct Mine {
+    pub(super) key: Arc<[u8]>,
+    pub(super) nonce: u64,
+    pub(super) create: i64,
+    /// Its mod revision, as far as known.
+    pub(super) revision: i64,
+    pub(super) ticket: Ticket,
+    pub(super) place: Place,
+    pub(super) conn: ConnId,
+    pub(super) since: Moment,
+    /// When its lease ends, if this front-end is the one to end it.
+    pub(super) deadline: Moment,
+    pub(super) wake: Option<oneshot::Sender<End>>,
+    /// Nobody wants it any more: it is given back when it is a hold.
+    pub(super) unwanted: bool,
+}
+
+/// What a guarded change of a ticket rests on.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) key: Arc<[u8]>,
+    pub(super) revision: i64,
+    pub(super) create: i64,
+}
+
+impl Mine {
+    pub(super) fn known(&self) -> Known {
+        Known { key: Arc::clone(&self.key), revision: self.revision, create: self.create }
+    }
+
+    pub(super) fn grant(&self) -> Grant {
+        let token = Token::new(u64::try_from(self.create).unwrap_or(0), self.nonce);
+        Grant { token, ttl: self.ticket.ttl, expires: self.deadline }
+    }
+}
+
+/// What a connection leaves behind.
+#[derive(Debug)]
+pub(super) struct Remains {
+    pub(super) serial: u64,
+    pub(super) records: HashMap<Box<[u8]>, Record>,
+    pub(super) holds: HashSet<u64>,
+    pub(super) untold: Vec<u64>,
+}
+
+impl Conn {
+    pub(super) fn is_bare(&self) -> bool {
+        !self.busy && self.records.is_empty() && self.holds.is_empty() && self.untold.is_empty()
+    }
+
+    pub(super) fn take_remains(&mut self) -> Remains {
+        Remains {
+            serial: self.serial,
+            records: std::mem::take(&mut self.records),
+            holds: std::mem::take(&mut self.holds),
+            untold: std::mem::take(&mut self.untold),
+        }
+    }
+}
+
+/// A contended key.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) mirror: Mirror,
+    /// The newest revision of which the mirror has the news.
+    pub(super) as_of: i64,
+    pub(super) watch: i64,
+    pub(super) limit: u64,
+    /// Our waiting tickets, by create revision.
+    pub(super) own: BTreeMap<i64, u64>,
+    /// Since when nobody of ours waits.
+    pub(super) idle_since: Moment,
+}
+
+impl Line {
+    pub(super) fn new(watch: i64, limit: u64) -> Self {
+        let own = BTreeMap::new();
+        let (as_of, idle_since) = (0, Moment::NEVER);
+        Self { mirror: Mirror::new(), as_of, watch, limit, own, idle_since }
+    }
+}
+
+pub(super) struct State {
+    pub(super) front: Front,
+    pub(super) session: Option<Session>,
+    /// etcd was not reached for longer than the session lasts.
+    pub(super) away: bool,
+    /// There was a session.
+    pub(super) begun: bool,
+    pub(super) draining: bool,
+    /// All front-ends that live.
+    pub(super) fronts: HashSet<Front>,
+    conns: Vec<Option<Conn>>,
+    free: Vec<u32>,
+    generation: u32,
+    /// Living connections by serial.
+    pub(super) serials: HashMap<u64, ConnId>,
+    pub(super) tickets: HashMap<u64, Mine>,
+    pub(super) lines: HashMap<Arc<[u8]>, Line>,
+    pub(super) watches: HashMap<i64, Arc<[u8]>>,
+    pub(super) last_watch: i64,
+    pub(super) watcher: Option<mpsc::UnboundedSender<super::rpc::WatchRequest>>,
+    pub(super) deadlines: BTreeSet<(Moment, u64)>,
+    pub(super) orphans: Orphans,
+    /// When the next orphan is over.
+    pub(super) orphans_due: Moment,
+    pub(super) effects: VecDeque<Effect>,
+    pub(super) counters: Counters,
+    pub(super) census: Census,
+    pub(super) picture: Option<Picture>,
+    /// Counts what changed by this front-end's doing, to tell a picture that is too old.
+    pub(super) changes: u64,
+    pub(super) tombstones: u64,
+}
+
+impl State {
+    pub(super) fn new(front: Front) -> Self {
+        Self {
+            front,
+            session: None,
+            away: false,
+            begun: false,
+            draining: false,
+            fronts: HashSet::new(),
+            conns: Vec::new(),
+            free: Vec::new(),
+            generation: 0,
+            serials: HashMap::new(),
+            tickets: HashMap::new(),
+            lines: HashMap::new(),
+            watches: HashMap::new(),
+            last_watch: super::watch::FRONTS,
+            watcher: None,
+            deadlines: BTreeSet::new(),
+            orphans: Orphans::default(),
+            orphans_due: Moment::NEVER,
+            effects: VecDeque::new(),
+            counters: Counters::default(),
+            census: Census::default(),
+            picture: None,
+            changes: 0,
+            tombstones: 0,
+        }
+    }
+
+    pub(super) fn connect(&mut self, serial: u64) -> ConnId {
+        self.generation = self.generation.wrapping_add(1);
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.conns.push(None);
+            u32::try_from(self.conns.len() - 1).unwrap_or(u32::MAX)
+        });
+        let id = ConnId::new(place, self.generation);
+        let conn = Conn {
+            id,
+            serial,
+            departure: Departure::Here,
+            busy: false,
+            idle: Arc::new(Notify::new()),
+            records: HashMap::new(),
+            holds: HashSet::new(),
+            blocked: None,
+            untold: Vec::new(),
+        };
+        if let Some(seat) = self.conns.get_mut(id.place()) {
+            *seat = Some(conn);
+        }
+        self.serials.insert(serial, id);
+        id
+    }
+
+    pub(super) fn conn(&mut self, id: ConnId) -> Option<&mut Conn> {
+        self.conns.get_mut(id.place())?.as_mut().filter(|conn| conn.id == id)
+    }
+
+    pub(super) fn conns(&self) -> impl Iterator<Item = &Conn> {
+        self.conns.iter().flatten()
+    }
+
+    pub(super) fn vacate(&mut self, id: ConnId) {
+        if self.conn(id).is_none() {
+            return;
+        }
+        let conn = self.conns.get_mut(id.place()).and_then(Option::take);
+        if let (Some(conn), Ok(place)) = (conn, u32::try_from(id.place())) {
+            self.serials.remove(&conn.serial);
+            self.free.push(place);
+        }
+    }
+
+    /// Whether a connection lives: of ours exactly, of others as far as their front-end does.
+    pub(super) fn lives(&self, party: Party) -> bool {
+        if party.front == self.front {
+            return self.serials.contains_key(&party.serial);
+        }
+        self.fronts.contains(&party.front)
+    }
+
+    /// The request of a connection is answered. False when nobody is there to hear it.
+    pub(super) fn answer(&mut self, id: ConnId, answer: Answer) -> bool {
+        self.count(answer);
+        let Some(conn) = self.conn(id) else { return false };
+        conn.busy = false;
+        conn.blocked = None;
+        conn.idle.notify_one();
+        if conn.departure != Departure::Here {
+            if let Answer::Granted(grant) | Answer::Acquired(grant) = answer {
+                conn.untold.push(grant.token.salt());
+            }
+            return true;
+        }
+        self.effects.push_back(Effect::Answer(id, answer));
+        true
+    }
+
+    pub(super) fn count(&mut self, answer: Answer) {
+        let counters = &mut self.counters;
+        match answer {
+            Answer::Released => counters.releases += 1,
+            Answer::Renewed(_) => counters.renewals += 1,
+            Answer::TimedOut => counters.timeouts += 1,
+            Answer::Refused(refusal) => {
+                if let Some(count) = counters.refusals.get_mut(refusal as usize) {
+                    *count += 1;
+                }
+            }
+            Answer::Granted(_) | Answer::Acquired(_) | Answer::Queued => {}
+        }
+    }
+
+    /// Puts a ticket into the tables.
+    pub(super) fn keep(&mut self, mine: Mine) {
+        self.changes += 1;
+        let (nonce, conn) = (mine.nonce, mine.conn);
+        if mine.place == Place::Held {
+            self.counters.grants += 1;
+            if let Some(conn) = self.conn(conn) {
+                conn.holds.insert(nonce);
+            }
+        }
+        if mine.deadline < Moment::NEVER {
+            self.deadlines.insert((mine.deadline, nonce));
+        }
+        self.tickets.insert(nonce, mine);
+    }
+
+    pub(super) fn set_deadline(&mut self, nonce: u64, deadline: Moment) {
+        let Some(mine) = self.tickets.get_mut(&nonce) else { return };
+        self.deadlines.remove(&(mine.deadline, nonce));
+        mine.deadline = deadline;
+        if deadline < Moment::NEVER {
+            self.deadlines.insert((deadline, nonce));
+        }
+    }
+
+    /// Forgets a ticket: it is gone, or no concern of this front-end any more.
+    pub(super) fn drop_ticket(&mut self, nonce: u64) -> Option<Mine> {
+        let mine = self.tickets.remove(&nonce)?;
+        self.changes += 1;
+        self.deadlines.remove(&(mine.deadline, nonce));
+        if let Some(line) = self.lines.get_mut(&mine.key) {
+            line.own.remove(&mine.create);
+            line.mirror.remove(nonce);
+        }
+        for party in [mine.ticket.owner, mine.ticket.renewer].into_iter().flatten() {
+            self.cut(party, nonce);
+        }
+        if let Some(conn) = self.conn(mine.conn) {
+            conn.holds.remove(&nonce);
+        }
+        Some(mine)
+    }
+
+    fn cut(&mut self, party: Party, nonce: u64) {
+        if party.front != self.front {
+            return;
+        }
+        let id = self.serials.get(&party.serial).copied();
+        if let Some(conn) = id.and_then(|id| self.conn(id)) {
+            conn.holds.remove(&nonce);
+        }
+    }
+
+    /// etcd says that a ticket of ours reads so.
+    pub(super) fn learn(&mut self, nonce: u64, revision: i64, ticket: Ticket) {
+        let front = self.front;
+        let Some(mine) = self.tickets.get_mut(&nonce) else { return };
+        if revision <= mine.revision {
+            return;
+        }
+        mine.revision = revision;
+        mine.ticket = ticket;
+        if ticket.keeper != front && ticket.stage == Stage::Held {
+            self.set_deadline(nonce, Moment::NEVER);
+        }
+    }
+
+    /// The hold of a connection ended before its `w`.
+    pub(super) fn lose_record(&mut self, id: ConnId, key: &[u8], nonce: u64, phase: Phase) {
+        let record = self.conn(id).and_then(|conn| conn.records.get_mut(key));
+        if let Some(record) = record.filter(|record| record.nonce == nonce) {
+            record.phase = phase;
+        }
+    }
+
+    pub(super) fn forget_record(&mut self, id: ConnId, key: &[u8], nonce: u64) {
+        if let Some(conn) = self.conn(id) {
+            if conn.records.get(key).is_some_and(|record| record.nonce == nonce) {
+                conn.records.remove(key);
+            }
+        }
+    }
+
+    /// Takes a waiting ticket of ours out of its queue here; nothing when it has its turn already.
+    pub(super) fn withdraw(&mut self, nonce: u64) -> Option<Mine> {
+        let mine = self.tickets.get(&nonce)?;
+        if mine.place != Place::Waiting {
+            return None;
+        }
+        self.drop_ticket(nonce)
+    }
+}

@@ -1,0 +1,339 @@
+//! The transactions of the store, and what their answers mean. Pure.
+//!
+//! Each is one request. What may have happened already when an answer is lost is guarded so that
+//! it can be repeated; only the create of a ticket cannot (see [`bury`]).
+
+use super::keys::{Names, Span};
+use super::rpc::compare::{CompareResult, CompareTarget, TargetUnion};
+use super::rpc::request_op::Request;
+use super::rpc::response_op::Response;
+use super::rpc::{
+    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp,
+    ResponseOp, TxnRequest, TxnResponse,
+};
+use crate::engine::Limit;
+
+/// A front-end's registration: only while it is there may its tickets be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Session {
+    /// The lease of what goes with the front-end.
+    pub(super) lease: i64,
+    /// When the front-end's own key was made.
+    pub(super) revision: i64,
+}
+
+/// A condition on one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// Its create revision.
+    Create(i64),
+    /// Its mod revision.
+    Mod(i64),
+}
+
+impl Guard {
+    fn on(self, key: Vec<u8>) -> Compare {
+        match self {
+            Self::Create(revision) => created(key, revision),
+            Self::Mod(revision) => {
+                compare(key, CompareResult::Equal, TargetUnion::ModRevision(revision))
+            }
+        }
+    }
+}
+
+fn compare(key: Vec<u8>, result: CompareResult, than: TargetUnion) -> Compare {
+    let target = match &than {
+        TargetUnion::Version(_) => CompareTarget::Version,
+        TargetUnion::CreateRevision(_) => CompareTarget::Create,
+        TargetUnion::ModRevision(_) => CompareTarget::Mod,
+        TargetUnion::Value(_) => CompareTarget::Value,
+        TargetUnion::Lease(_) => CompareTarget::Lease,
+    };
+    Compare {
+        result: result.into(),
+        target: target.into(),
+        key,
+        target_union: Some(than),
+        range_end: Vec::new(),
+    }
+}
+
+/// The key was made at this revision; 0: there is none.
+fn created(key: Vec<u8>, revision: i64) -> Compare {
+    compare(key, CompareResult::Equal, TargetUnion::CreateRevision(revision))
+}
+
+/// Nothing in the span was made after this revision; 0: it is empty.
+fn none_since(span: Span, revision: i64) -> Compare {
+    let than = TargetUnion::CreateRevision(revision.saturating_add(1));
+    Compare { range_end: span.to, ..compare(span.from, CompareResult::Less, than) }
+}
+
+const fn op(request: Request) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+fn put(key: Vec<u8>, value: Vec<u8>, lease: i64) -> RequestOp {
+    op(Request::RequestPut(PutRequest { key, value, lease }))
+}
+
+fn delete(key: Vec<u8>) -> RequestOp {
+    op(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end: Vec::new() }))
+}
+
+fn look(key: Vec<u8>) -> RequestOp {
+    op(Request::RequestRange(RangeRequest { key, ..RangeRequest::default() }))
+}
+
+fn count(Span { from, to }: Span) -> RequestOp {
+    let range =
+        RangeRequest { key: from, range_end: to, count_only: true, ..RangeRequest::default() };
+    op(Request::RequestRange(range))
+}
+
+const fn nested(txn: TxnRequest) -> RequestOp {
+    op(Request::RequestTxn(txn))
+}
+
+/// What a new ticket does behind others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// Waits in the queue.
+    Wait,
+    /// Is a hold if the count says so, and is made a waiting one otherwise.
+    Hope,
+    /// Is not made. Tickets up to this revision are known to leave a slot free; 0 for none.
+    Stay(i64),
+}
+
+/// A ticket to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Create<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) nonce: u64,
+    pub(super) limit: Limit,
+    pub(super) behind: Behind,
+    /// What it says as a hold.
+    pub(super) held: Vec<u8>,
+    /// What it says in the queue.
+    pub(super) waiting: Vec<u8>,
+}
+
+/// What became of [`create`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Created {
+    /// The ticket is there and is a hold, made at this revision.
+    Held(i64),
+    /// The same, and the key is a new one, or had another limit: the number of keys with it.
+    NewKey { revision: i64, keys: i64 },
+    /// It is there behind others, or says it is a hold although `tickets` may say otherwise.
+    Behind { revision: i64, tickets: i64 },
+    /// It was not made: so many are there, as of this revision.
+    Full { tickets: i64, revision: i64 },
+    /// The key has another limit.
+    Mismatch,
+    /// The front-end's registration is gone, or the ticket was buried.
+    NoSession,
+}
+
+/// Makes a ticket, and its key's limit if the key is new or unused.
+pub(super) fn create(
+    names: &Names,
+    front: &[u8],
+    session: Session,
+    new: &Create<'_>,
+) -> TxnRequest {
+    let name = names.ticket(new.key, new.nonce);
+    let limit = names.limit(new.key);
+    let limit_text = new.limit.count().to_string().into_bytes();
+    let held = || put(name.clone(), new.held.clone(), 0);
+    let (seen, behind) = match new.behind {
+        Behind::Wait => (0, vec![put(name.clone(), new.waiting.clone(), session.lease)]),
+        Behind::Hope => (0, vec![held()]),
+        Behind::Stay(seen) => (seen, Vec::new()),
+    };
+    let ticket = TxnRequest {
+        compare: vec![none_since(names.tickets(new.key), seen)],
+        success: vec![held()],
+        failure: behind,
+    };
+    // Also one that is only remembered, with another limit.
+    let new_key = TxnRequest {
+        compare: vec![none_since(names.tickets(new.key), 0)],
+        success: vec![put(limit.clone(), limit_text.clone(), 0), held(), count(names.limits())],
+        failure: Vec::new(),
+    };
+    let known_key = TxnRequest {
+        compare: vec![compare(limit, CompareResult::Equal, TargetUnion::Value(limit_text))],
+        success: vec![nested(ticket), count(names.tickets(new.key))],
+        failure: vec![nested(new_key)],
+    };
+    TxnRequest {
+        compare: vec![
+            created(front.to_vec(), session.revision),
+            created(names.tombstone(new.nonce), 0),
+        ],
+        success: vec![nested(known_key)],
+        failure: Vec::new(),
+    }
+}
+
+/// `None`: not an answer to this.
+pub(super) fn read_created(behind: Behind, answer: &TxnResponse) -> Option<Created> {
+    let revision = answer.header.as_ref()?.revision;
+    if !answer.succeeded {
+        return Some(Created::NoSession);
+    }
+    let known_key = inner(answer.responses.first()?)?;
+    if !known_key.succeeded {
+        let new_key = inner(known_key.responses.first()?)?;
+        if !new_key.succeeded {
+            return Some(Created::Mismatch);
+        }
+        return Some(Created::NewKey { revision, keys: ranged(new_key.responses.get(2)?)?.count });
+    }
+    let ticket = inner(known_key.responses.first()?)?;
+    let tickets = ranged(known_key.responses.get(1)?)?.count;
+    Some(match (ticket.succeeded, behind) {
+        (true, _) => Created::Held(revision),
+        (false, Behind::Wait | Behind::Hope) => Created::Behind { revision, tickets },
+        (false, Behind::Stay(_)) => Created::Full { tickets, revision },
+    })
+}
+
+fn inner(answer: &ResponseOp) -> Option<&TxnResponse> {
+    match answer.response.as_ref()? {
+        Response::ResponseTxn(txn) => Some(txn),
+        Response::ResponseRange(_)
+        | Response::ResponsePut(_)
+        | Response::ResponseDeleteRange(_) => None,
+    }
+}
+
+fn ranged(answer: &ResponseOp) -> Option<&RangeResponse> {
+    match answer.response.as_ref()? {
+        Response::ResponseRange(range) => Some(range),
+        Response::ResponseTxn(_) | Response::ResponsePut(_) | Response::ResponseDeleteRange(_) => {
+            None
+        }
+    }
+}
+
+/// Makes sure that a ticket whose create was not answered never is: it goes if it is there, and
+/// its create finds the tombstone if it still comes. The tombstone is on the same lease as the
+/// front-end's key, without which the create does nothing either.
+pub(super) fn bury(names: &Names, session: Session, key: &[u8], nonce: u64) -> TxnRequest {
+    let ops = vec![
+        put(names.tombstone(nonce), Vec::new(), session.lease),
+        delete(names.ticket(key, nonce)),
+    ];
+    TxnRequest { compare: Vec::new(), success: ops, failure: Vec::new() }
+}
+
+/// What became of a guarded change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Changed {
+    /// Done, at this revision.
+    Done(i64),
+    /// The key is not as the guard wants it, but so.
+    Other(KeyValue),
+    /// There is no such key.
+    Gone,
+    /// The same, after an attempt of ours whose answer was lost: it may have been us.
+    Vanished,
+}
+
+/// Writes a ticket anew.
+pub(super) fn rewrite(name: &[u8], guard: Guard, value: Vec<u8>, lease: i64) -> TxnRequest {
+    TxnRequest {
+        compare: vec![guard.on(name.to_vec())],
+        success: vec![put(name.to_vec(), value, lease)],
+        failure: vec![look(name.to_vec())],
+    }
+}
+
+/// Removes a ticket.
+pub(super) fn remove(name: &[u8], guard: Guard) -> TxnRequest {
+    TxnRequest {
+        compare: vec![guard.on(name.to_vec())],
+        success: vec![delete(name.to_vec())],
+        failure: vec![look(name.to_vec())],
+    }
+}
+
+pub(super) fn read_changed(answer: &TxnResponse) -> Option<Changed> {
+    if answer.succeeded {
+        return Some(Changed::Done(answer.header.as_ref()?.revision));
+    }
+    let found = ranged(answer.responses.first()?)?.kvs.first();
+    Some(found.map_or(Changed::Gone, |found| Changed::Other(found.clone())))
+}
+
+/// The next in the queue, to be made a holder together with the end of the one before.
+#[derive(Clone, Debug)]
+pub(super) struct Next {
+    pub(super) name: Vec<u8>,
+    pub(super) revision: i64,
+    pub(super) held: Vec<u8>,
+}
+
+/// Removes a hold, and makes the next a holder if it is still as we know it.
+pub(super) fn hand_over(name: &[u8], guard: Guard, next: Next) -> TxnRequest {
+    let both = TxnRequest {
+        compare: vec![Guard::Mod(next.revision).on(next.name.clone())],
+        success: vec![delete(name.to_vec()), put(next.name, next.held, 0)],
+        failure: vec![delete(name.to_vec())],
+    };
+    TxnRequest {
+        compare: vec![guard.on(name.to_vec())],
+        success: vec![nested(both)],
+        failure: vec![look(name.to_vec())],
+    }
+}
+
+/// Whether the next was made a holder.
+pub(super) fn is_handed_over(answer: &TxnResponse) -> bool {
+    let first = answer.responses.first().and_then(inner);
+    answer.succeeded && first.is_some_and(|both| both.succeeded)
+}
+
+/// Forgets a key whose limit was written at `revision`, if it has no ticket.
+pub(super) fn forget(names: &Names, key: &[u8], revision: i64) -> TxnRequest {
+    let limit = names.limit(key);
+    TxnRequest {
+        compare: vec![none_since(names.tickets(key), 0), Guard::Mod(revision).on(limit.clone())],
+        success: vec![delete(limit)],
+        failure: Vec::new(),
+    }
+}
+
+/// Registers a front-end that is not there.
+pub(super) fn register(front: &[u8], lease: i64) -> TxnRequest {
+    TxnRequest {
+        compare: vec![created(front.to_vec(), 0)],
+        success: vec![put(front.to_vec(), Vec::new(), lease)],
+        failure: vec![look(front.to_vec())],
+    }
+}
+
+/// Several transactions about different keys as one.
+pub(super) fn batch(parts: Vec<TxnRequest>) -> TxnRequest {
+    let success = parts.into_iter().map(nested).collect();
+    TxnRequest { compare: Vec::new(), success, failure: Vec::new() }
+}
+
+/// Their answers, each with the revision of all.
+pub(super) fn split(answer: TxnResponse) -> Vec<Option<TxnResponse>> {
+    let header = answer.header;
+    let part = |op: ResponseOp| match op.response {
+        Some(Response::ResponseTxn(part)) => Some(TxnResponse { header, ..part }),
+        Some(
+            Response::ResponseRange(_)
+            | Response::ResponsePut(_)
+            | Response::ResponseDeleteRange(_),
+        )
+        | None => None,
+    };
+    answer.responses.into_iter().map(part).collect()
+}

@@ -1,0 +1,45 @@
+//! The store on etcd, with three real members: every table and conversation that the store in memory
+//! is tested with, and what only this store must bear.
+#![cfg(feature = "etcd")]
+
+#[cfg(test)]
+#[path = "etcd/check.rs"]
+mod check;
+#[cfg(test)]
+#[path = "etcd/cluster.rs"]
+mod cluster;
+#[cfg(test)]
+#[path = "server/daemon.rs"]
+#[expect(dead_code, reason = "the tests of the server use all of it")]
+mod daemon;
+#[cfg(test)]
+#[path = "server/transcript.rs"]
+mod transcript;
+
+#[cfg(test)]
+#[path = "server/clients.rs"]
+mod clients;
+#[cfg(test)]
+#[path = "etcd/faults.rs"]
+mod faults;
+#[cfg(test)]
+#[path = "server/history.rs"]
+mod history;
+#[cfg(test)]
+#[path = "server/owner.rs"]
+mod owner;
+#[cfg(test)]
+#[path = "server/protocol.rs"]
+mod protocol;
+
+/// The program under test.
+#[cfg(test)]
+fn dflockd() -> &'static str {
+    env!("CARGO_BIN_EXE_dflockd")
+}
+
+/// Locks are kept in a service of their own on three members that all tests share.
+#[cfg(test)]
+fn store() -> daemon::Store {
+    cluster::shared()
+}

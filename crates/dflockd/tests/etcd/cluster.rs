@@ -1,0 +1,117 @@
+//! Three members of etcd, by `etc/etcd-three`: started in seconds, ended with the tests.
+
+use crate::daemon::{PATIENCE, Store};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+pub(crate) struct Cluster {
+    child: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    pub(crate) endpoints: String,
+}
+
+/// A member, 1 to 3.
+pub(crate) type Member = u8;
+
+impl Cluster {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut child =
+            Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../dflockd/etc/etcd-three"))
+                .args(arguments)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .process_group(0)
+                .spawn()
+                .expect("etcd-three starts");
+        let commands = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let mut cluster = Self { child, commands, answers, endpoints: String::new() };
+        let line = cluster.line();
+        let endpoints = line.strip_prefix("endpoints ").expect("etcd starts: run .ci/install");
+        cluster.endpoints = endpoints.to_owned();
+        cluster
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn obey(&mut self, command: &str) -> String {
+        writeln!(self.commands, "{command}").expect("etcd-three lives");
+        self.line()
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self, member: Member) {
+        assert_eq!(self.obey(&format!("kill {member}")), format!("kill {member}"));
+    }
+
+    /// SIGSTOP.
+    pub(crate) fn stop(&mut self, member: Member) {
+        assert_eq!(self.obey(&format!("stop {member}")), format!("stop {member}"));
+    }
+
+    /// SIGCONT.
+    pub(crate) fn go_on(&mut self, member: Member) {
+        assert_eq!(self.obey(&format!("cont {member}")), format!("cont {member}"));
+    }
+
+    /// Again, after [`Self::kill`].
+    pub(crate) fn restart(&mut self, member: Member) {
+        assert_eq!(self.obey(&format!("start {member}")), format!("start {member}"));
+    }
+
+    /// The leader, when there is one.
+    pub(crate) fn leader(&mut self) -> Member {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let line = self.obey("leader");
+            match line.strip_prefix("leader ").and_then(|member| member.parse().ok()) {
+                Some(member @ 1..=3) => return member,
+                _ => assert!(Instant::now() < deadline, "no leader: {line}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A service of its own on these members.
+    pub(crate) fn store(&self) -> Store {
+        Store { environment: environment(&self.endpoints) }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let group = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        let _ = killpg(group, Signal::SIGTERM);
+        let _ = self.child.wait();
+    }
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Under a prefix nobody else has.
+fn environment(endpoints: &str) -> Vec<(&'static str, String)> {
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    vec![
+        ("DFLOCKD_STORE", "etcd".to_owned()),
+        ("DFLOCKD_ETCD_ENDPOINTS", endpoints.to_owned()),
+        ("DFLOCKD_ETCD_PREFIX", format!("test-{number}/")),
+    ]
+}
+
+/// A service of its own on members that all tests of this process share. They end when their
+/// standard input does, with the process.
+pub(crate) fn shared() -> Store {
+    static SHARED: OnceLock<Mutex<Cluster>> = OnceLock::new();
+    SHARED.get_or_init(|| Mutex::new(Cluster::start(&[]))).lock().unwrap().store()
+}
