@@ -6,6 +6,7 @@
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::panic::{self, PanicHookInfo};
 use std::time::Instant;
@@ -52,8 +53,8 @@ enum Sink {
     Unopened(Facility),
     Syslog(UnixDatagram, Facility),
     StandardError,
-    /// It did not work; not to be tried again before then.
-    Resting(Facility, Instant),
+    /// It did not work; not to be tried again before then, unless it is another one by then.
+    Resting(Facility, Instant, Option<Receiver>),
     Off,
 }
 
@@ -79,37 +80,84 @@ impl Journal {
         if !self.wants(severity) {
             return;
         }
-        if let Sink::Resting(facility, until) = self.sink {
-            if Instant::now() < until {
+        if let Sink::Resting(facility, until, receiver) = self.sink {
+            if Instant::now() < until && receiver == Receiver::of_now() {
                 return;
             }
             self.sink = Sink::Unopened(facility);
         }
         let line = clean(line);
-        if let Sink::Unopened(facility) = self.sink {
-            self.sink = open()
-                .map_or_else(|| Sink::resting(facility), |socket| Sink::Syslog(socket, facility));
-        }
-        let written = match &self.sink {
-            Sink::Syslog(socket, facility) => send(socket, *facility, severity, &line),
-            Sink::StandardError => writeln!(io::stderr(), "lfpd: {line}").is_ok(),
-            Sink::Unopened(_) | Sink::Resting(..) | Sink::Off => return,
-        };
-        if !written {
-            self.sink = match &self.sink {
-                Sink::Syslog(_, facility) => Sink::resting(*facility),
-                Sink::StandardError | Sink::Unopened(_) | Sink::Resting(..) | Sink::Off => {
-                    Sink::Off
+        match self.write(severity, &line) {
+            Written::Yes => {}
+            // A syslog that was restarted listens anew.
+            Written::NobodyThere(facility) => {
+                self.sink = Sink::Unopened(facility);
+                if !matches!(self.write(severity, &line), Written::Yes) {
+                    self.sink = Sink::resting(facility);
                 }
-            };
+            }
+            Written::Stalled(facility) => self.sink = Sink::resting(facility),
+            Written::Never => self.sink = Sink::Off,
         }
     }
+
+    fn write(&mut self, severity: Severity, line: &str) -> Written {
+        if let Sink::Unopened(facility) = self.sink {
+            match open() {
+                Some(socket) => self.sink = Sink::Syslog(socket, facility),
+                None => return Written::Stalled(facility),
+            }
+        }
+        match &mut self.sink {
+            Sink::Syslog(socket, facility) => match send(socket, *facility, severity, line) {
+                Ok(()) => Written::Yes,
+                Err(error) if is_stalled(&error) => Written::Stalled(*facility),
+                Err(_) => Written::NobodyThere(*facility),
+            },
+            Sink::StandardError => match writeln!(io::stderr(), "lfpd: {line}") {
+                Ok(()) => Written::Yes,
+                Err(_) => Written::Never,
+            },
+            Sink::Unopened(_) | Sink::Resting(..) | Sink::Off => Written::Never,
+        }
+    }
+}
+
+/// What became of a line.
+#[derive(Clone, Copy)]
+enum Written {
+    Yes,
+    /// Nobody listens on this socket any more.
+    NobodyThere(Facility),
+    /// It was not taken in time, or there is nothing to take it.
+    Stalled(Facility),
+    Never,
+}
+
+/// Which socket syslog listens on: another one after a restart, even under the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Receiver {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
+}
+
+impl Receiver {
+    fn of_now() -> Option<Self> {
+        let file = std::fs::symlink_metadata(DEV_LOG).ok()?;
+        let changed = (file.ctime(), file.ctime_nsec());
+        Some(Self { device: file.dev(), inode: file.ino(), changed })
+    }
+}
+
+fn is_stalled(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 impl Sink {
     fn resting(facility: Facility) -> Self {
         let until = Instant::now().checked_add(JOURNAL_REST);
-        until.map_or(Self::Off, |until| Self::Resting(facility, until))
+        until.map_or(Self::Off, |until| Self::Resting(facility, until, Receiver::of_now()))
     }
 }
 
@@ -161,8 +209,13 @@ fn open() -> Option<UnixDatagram> {
     Some(socket)
 }
 
-fn send(socket: &UnixDatagram, facility: Facility, severity: Severity, line: &str) -> bool {
-    socket.send(message(facility, severity, line).as_bytes()).is_ok()
+fn send(
+    socket: &UnixDatagram,
+    facility: Facility,
+    severity: Severity,
+    line: &str,
+) -> io::Result<()> {
+    socket.send(message(facility, severity, line).as_bytes()).map(|_| ())
 }
 
 /// `<PRIORITY>lfpd[PID]: LINE` without a time: the receiver knows it better (RFC 3164, 4.3.2).

@@ -34,9 +34,18 @@ pub const JOURNAL_CHARS: usize = 1024;
 /// How long a stalled syslog may hold up a session before it goes on without.
 pub const JOURNAL_WAIT: Duration = Duration::from_millis(250);
 
-/// How long nothing is logged after a syslog that was not there or has stalled: a service that
-/// lives long must find it again when it is back.
+/// How long nothing is logged after a syslog that was not there or has stalled, unless another one
+/// has taken its place: a service that lives long must find it again when it is back.
 pub const JOURNAL_REST: Duration = Duration::from_secs(30);
+
+/// Log lines that one user may cause within [`LOG_WINDOW`].
+pub const LOG_LINES: u32 = 1000;
+
+/// For so long a user's log lines are counted together.
+pub const LOG_WINDOW: Duration = Duration::from_secs(60);
+
+/// Users whose log lines are counted at one time.
+pub const LOG_USERS: usize = 1024;
 
 /// What is read of `/proc/net/tcp` and `/proc/net/tcp6` each, in bytes.
 pub const PROC_NET_BYTES: u64 = 64 << 20;
@@ -53,6 +62,9 @@ pub const WAIT_MAX_SECS: u32 = 86_400;
 
 /// Holders that one STAT tells of; there may be more.
 pub const STATUS_HOLDERS: usize = 64;
+
+/// Waiters that one STAT tells of.
+pub const STATUS_WAITERS: usize = 16;
 
 /// A program's name in the answer to STAT, in characters.
 pub const COMMAND_CHARS: usize = 64;
@@ -105,6 +117,13 @@ pub const ACCEPTED: usize = 64;
 
 /// Waiters that a daemon tries in one turn.
 pub const ATTEMPTED: usize = 8;
+
+/// Users whose first waiter is tried at one look at a device: names of his own may keep it busy
+/// for one of them, and are nothing to the others.
+pub const HEADS: usize = 4;
+
+/// Lock files of one user's processes that a daemon takes; root's are not counted.
+pub const FILES_PER_USER: usize = 256;
 
 /// How long a daemon takes no connections when the system has no descriptors left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(200);

@@ -94,7 +94,6 @@ fn a_lock_file_and_its_holder() {
         ("standing", "alive"),
         ("pid", pid.as_str()),
         ("uid", "1000"),
-        ("user", "alice"),
         ("command", "sleep"),
     ] {
         assert_eq!(value(line, key), Some(expected), "{lines:?}");
@@ -116,7 +115,7 @@ fn a_flock_on_the_node() {
     let mut lfp = Service::run_by(User::Root).start(&sandbox);
     let line = one(&mut lfp, "flock");
     assert_eq!(value(&line, "pid"), Some(holder.pid().to_string().as_str()));
-    assert_eq!((value(&line, "user"), value(&line, "standing")), (Some("bob"), Some("alive")));
+    assert_eq!((value(&line, "uid"), value(&line, "standing")), (Some("1001"), Some("alive")));
     // It is listed once, although it has the device open as well.
     assert_eq!(holders(&mut lfp, "ttyS7").len(), 1);
     // Who locks by flock is seen by everybody.

@@ -8,12 +8,13 @@ mod daemon;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use conversation::{Ground, TRANSCRIPTS, Transcript, ended};
 use daemon::{CLOSING, Client, Daemon, Holder, Nobody, flock_is_held, many_descriptors, own};
+use lfpd::limits::FILES_PER_USER;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, Shutdown, recv, setsockopt, shutdown, sockopt};
@@ -457,6 +458,48 @@ fn its_locks_are_held_open_as_long_as_they_are_good() {
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
     assert!(other.send(format!("unlock ttyS1 {}\n", own()).as_bytes()));
     assert_eq!(other.receive(), format!("{DONE}\r\n"));
+}
+
+/// What one user's processes hold is bounded, and what is let go counts no longer.
+#[test]
+fn a_user_has_so_many_lock_files() {
+    let daemon = Daemon::start(&[]);
+    let pid = "$$";
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/$1; read -r -u 3 line; \
+         ask() {{ printf '%s\\n' \"$*\" >&3; read -r -u 3 line; echo \"${{line:0:3}}\"; }}; \
+         for i in $(seq {FILES_PER_USER}); do ask lock ttyS$i {pid}; done | sort | uniq -c; \
+         ask lock ttyX {pid}; ask unlock ttyS1 {pid}; ask lock ttyX {pid}; ask lock ttyY {pid}"
+    );
+    let output = Command::new("setpriv")
+        .args(["--reuid=1000", "--regid=1000", "--clear-groups", "bash", "-c", &script, "sh"])
+        .arg(daemon.port.port().to_string())
+        .output()
+        .expect("setpriv (package util-linux)");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let files = FILES_PER_USER.to_string();
+    assert_eq!(words, [files.as_str(), "200", "550", "200", "200", "550"], "{output:?}");
+}
+
+/// systemd is told that it listens, and that it is alive.
+#[test]
+fn systemd_hears_of_it() {
+    let ground = Ground::new();
+    let path = ground.path("notify");
+    let systemd = UnixDatagram::bind(&path).expect("a socket");
+    systemd.set_read_timeout(Some(LIMIT)).expect("a limit");
+    let mut command = ground.command();
+    command.arg("--listen").arg(format!("unix:{}", ground.path("socket").display()));
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000").stdin(Stdio::null());
+    let mut child = command.spawn().expect("lfpd");
+    for expected in ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"] {
+        let mut line = [0; 64];
+        let length = systemd.recv(&mut line).expect("a line in time");
+        assert_eq!(line.get(..length), Some(expected.as_bytes()));
+    }
+    child.kill().expect("its end");
+    child.wait().expect("its end");
 }
 
 /// The lock of a process goes when that ends, for there are programs that never break one; a

@@ -71,6 +71,7 @@ fn converse(session: &mut Session, model: &mut Model, packets: &[&[u8]]) -> (Vec
             // The extensions have tests of their own.
             Step::Wait(..) | Step::Pass(_) => session.answer(Outcome::Busy),
             Step::Survey(_) => session.report(None),
+            Step::Http => session.dismiss(),
         }
     }
 }

@@ -114,7 +114,8 @@ fn the_level_is_selectable(#[case] level: &str, #[case] info: bool, #[case] noti
     assert_eq!((levels.contains(&6), levels.contains(&5)), (info, notice), "{levels:?}");
 }
 
-/// A syslog daemon that has stalled, with its queue full, holds up nobody for long.
+/// A syslog daemon that has stalled, with its queue full, holds up nobody for long: more is done
+/// than the queue has room for lines, and the session ends.
 #[test]
 fn a_stalled_syslog_stops_nobody() {
     let sandbox = layout().enter();
@@ -122,10 +123,35 @@ fn a_stalled_syslog_stops_nobody() {
     let queue = sandbox.read("/proc/sys/net/unix/max_dgram_qlen").unwrap();
     let queue: usize = String::from_utf8(queue).unwrap().trim().parse().unwrap();
     let mut talk = talk(&sandbox, User::Root, &[]);
-    for _ in 0..queue {
+    for _ in 0..4 * queue {
         assert_eq!(talk.ask("lock ttyS1 1"), "200");
         assert_eq!(talk.ask("unlock ttyS1 1"), "200");
     }
+    assert_eq!(talk.ask("quit"), "221");
+    assert_eq!(talk.process.wait(LIMIT).code(), 0);
+}
+
+/// Whether it had stalled or not, a syslog that was started again gets the next line.
+#[rstest]
+fn a_syslog_that_was_restarted_is_found_at_once(#[values(false, true)] stalled: bool) {
+    let sandbox = layout().enter();
+    let syslog = Syslog::open(&sandbox);
+    let mut talk = talk(&sandbox, User::Root, &[]);
+    let mut ask = |times: usize| {
+        for _ in 0..times {
+            assert_eq!(talk.ask("lock ttyS1 1"), "200");
+            assert_eq!(talk.ask("unlock ttyS1 1"), "200");
+        }
+    };
+    ask(1);
+    assert!(syslog.line().contains("locked ttyS1"));
+    // More lines than any queue holds, so that it rests; or none.
+    ask(if stalled { 300 } else { 0 });
+    drop(syslog);
+    std::fs::remove_file(sandbox.path("/dev/log")).unwrap();
+    let syslog = Syslog::open(&sandbox);
+    ask(1);
+    assert!(syslog.line().contains("locked ttyS1"));
 }
 
 /// Without syslog everything works, and nothing is said about it to anybody.

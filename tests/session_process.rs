@@ -177,6 +177,25 @@ fn is_closing(port: u16) -> bool {
 
 /// A TCP client that is gone before the service starts has left nothing that tells who it was:
 /// it may name nobody's process but those that do not exist.
+/// A web page can make a browser say anything here: nothing after its first line is obeyed.
+#[rstest]
+#[case::get("GET / HTTP/1.1\r\nHost: localhost:50001\r\n\r\nlock ttyS1 OWN\r\n")]
+#[case::post("POST /lock HTTP/1.1\r\n\r\nlock ttyS1 OWN\r\n")]
+#[case::lower_case("get / http/1.0\nlock ttyS1 OWN\n")]
+#[case::host("Host: localhost\r\nlock ttyS1 OWN\r\n")]
+#[case::origin("ORIGIN:null\r\nlock ttyS1 OWN\r\n")]
+#[case::long("POST /LONG HTTP/1.1\r\nHost: x\r\nlock ttyS1 OWN\r\n")]
+fn a_browser_is_sent_away(#[case] said: &str) {
+    let ground = Ground::new();
+    let wire = ground.start();
+    assert!(wire.receive().starts_with("220 "));
+    let said = said.replace("OWN", &own().to_string()).replace("LONG", &"x".repeat(600));
+    assert!(wire.send(said.as_bytes()));
+    let ending = wire.finish();
+    assert!(ending.said.ends_with("421 Service not available, closing control connection\r\n"));
+    assert_eq!((ground.locks(), ending.status.code()), (Vec::new(), Some(0)));
+}
+
 #[test]
 fn a_tcp_client_gone_before_the_start_is_nobody() {
     let ground = Ground::new();

@@ -6,11 +6,12 @@ mod conversation;
 mod daemon;
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use conversation::Ground;
-use daemon::{CLOSING, Client, Daemon, Holder, own};
+use daemon::{CLOSING, Client, Daemon, Holder, Nobody, own};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 
@@ -99,6 +100,44 @@ fn a_lock_does_not_barge_in() {
     // Whether the service has heard of it or not.
     assert_eq!(other.ask(&format!("lock ttyS1 {}", own())), BUSY);
     assert_eq!(first.line(), DONE);
+}
+
+/// A link that only its maker uses keeps his WAIT from a device that is free: he does not keep
+/// others from it, neither LOCK nor WAIT.
+#[test]
+fn who_is_kept_from_it_by_a_name_of_his_own_heads_no_line() {
+    let daemon = Daemon::start(&[]);
+    let links = tempfile::Builder::new().tempdir_in("/dev/shm").expect("/dev/shm");
+    std::os::unix::fs::symlink("/dev/null", links.path().join("mine")).expect("a link");
+    let name = links.path().join("mine");
+    let name = name.strip_prefix("/dev").ok().and_then(Path::to_str).expect("a name");
+    let mut nobody = Nobody::with(1, &daemon);
+    let mut other = daemon.on_tcp().greeted();
+    // Busy for him alone: what he asks for is another lock of the same device.
+    for file in ["LCK..mine".to_owned(), format!("LCK..{}", name.replace('/', "_"))] {
+        let path = daemon.ground.path("lock").join(file);
+        std::fs::write(path, format!("{:>10}\n", own())).expect("a lock");
+    }
+    nobody.say(&format!("wait {name} 99999999 600"));
+    settle(&daemon);
+    assert_eq!(other.ask(&format!("lock null {}", own())), DONE);
+    assert_eq!(other.ask(&format!("unlock null {}", own())), DONE);
+    assert_eq!(other.ask(&format!("wait null {} 60", own())), DONE);
+}
+
+/// As long as somebody waits, it can be seen who.
+#[test]
+fn who_waits_is_shown() {
+    let daemon = Daemon::start(&[]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let _waiter = waiting(&daemon, "ttyS1", own(), 600);
+    let line = format!("device=\"ttyS1\" scheme=waiting standing=alive pid={}", own());
+    for question in ["stat ttyS1", "stat"] {
+        let lines = owner.lines(question);
+        assert!(lines[0].ends_with(" waiting=1"), "{lines:?}");
+        assert!(lines.iter().any(|shown| shown.starts_with(&format!(" {line}"))), "{lines:?}");
+    }
 }
 
 /// Well below the second after which the device is looked at anyway; the best of several, since

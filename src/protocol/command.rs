@@ -56,6 +56,8 @@ pub enum Refusal {
     NotImplemented,
     /// A device or a pid that nobody may name.
     NotAllowed,
+    /// A line of HTTP: a web page makes the browser of somebody on this host say things here.
+    Http,
 }
 
 /// How a verb's arguments become a command.
@@ -103,12 +105,28 @@ pub fn parse(line: &[u8], waiting: Waiting) -> Result<Command, Refusal> {
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     let verb = words.next().ok_or(Refusal::NotUnderstood)?;
     let known = |name: &str| verb.eq_ignore_ascii_case(name.as_bytes());
+    if is_http(line) {
+        return Err(Refusal::Http);
+    }
     match COMMANDS.iter().find(|row| known(row.verb)) {
         Some(row) if row.is_offered(waiting) => row.arguments.read(words),
         Some(_) => Err(Refusal::NotImplemented),
         None if WITHOUT_USE.iter().any(|name| known(name)) => Err(Refusal::NotImplemented),
         None => Err(Refusal::NotUnderstood),
     }
+}
+
+/// A request line, or one of the first headers that every browser sends, as a request line that
+/// is too long is skipped.
+#[must_use]
+pub fn is_http(line: &[u8]) -> bool {
+    let begins = |word: &[u8], with: &str| {
+        word.get(..with.len()).is_some_and(|word| word.eq_ignore_ascii_case(with.as_bytes()))
+    };
+    let mut words = line.split(|byte| *byte == b' ');
+    let first = words.next().unwrap_or_default();
+    ["host:", "origin:", "user-agent:"].iter().any(|header| begins(first, header))
+        || words.nth(1).is_some_and(|version| begins(version, "http/"))
 }
 
 /// Every command with its arguments, as HELP shows them.

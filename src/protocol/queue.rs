@@ -1,16 +1,19 @@
 //! Who waits for which device, in which order, until when: WAIT without clock, files or sockets.
 //!
 //! # The order
-//! First come, first served, for each real device. Only the first of a line is ever tried; nobody
-//! overtakes. As long as somebody waits, a LOCK by another client of the same service is busy
-//! ([`Queue::is_waited_for`]), or those who ask again and again would pass those who wait. Other
-//! programs, which know nothing of the line, may still be faster.
+//! First come, first served, for each real device: only the first of a line is tried, and nobody
+//! overtakes who could have the device now. But names of his own, such as a link that he made,
+//! may keep the first from a device that is free for everybody else: so where he is busy the first
+//! waiter of the next user is tried ([`Queue::next_head`]). A LOCK by another client of the same
+//! service is busy until those who wait have been tried ([`Queue::was_busy_since`]), or those who
+//! ask again and again would pass them. Other programs, which know nothing of the line, may still
+//! be faster.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::limits::{LOOK_EVERY, LOOK_GAP};
+use crate::limits::{HEADS, LOOK_EVERY, LOOK_GAP};
 use ttylock::lock::{Outcome, Request};
 
 /// Names one waiter: unique in the life of the service.
@@ -48,6 +51,7 @@ struct Line {
 struct Waiter {
     id: WaiterId,
     request: Request,
+    user: Option<u32>,
     deadline: Instant,
 }
 
@@ -69,12 +73,13 @@ impl Queue {
         id: WaiterId,
         device: &str,
         request: Request,
+        user: Option<u32>,
         time: Duration,
         now: Instant,
     ) {
         // A time that no clock can show never comes; limits are far below.
         let deadline = now.checked_add(time).unwrap_or(now);
-        let waiter = Waiter { id, request, deadline };
+        let waiter = Waiter { id, request, user, deadline };
         self.leave(id, now);
         let device = match self.lines.get_key_value(device) {
             Some((device, _)) => Arc::clone(device),
@@ -162,6 +167,51 @@ impl Queue {
         let first = self.lines.get(device)?.waiters.front()?;
         let (waiter, request) = (first.id, first.request.clone());
         Some(Attempt { waiter, device: Arc::clone(device), request })
+    }
+
+    /// Whom to try when an attempt was busy: the first waiter of the next user, of [`HEADS`] at
+    /// most. Only names of his own may have kept the one before from a device that is free.
+    #[must_use]
+    pub fn next_head(&self, attempt: &Attempt) -> Option<Attempt> {
+        let line = self.lines.get(&attempt.device)?;
+        let mut users = Vec::with_capacity(HEADS);
+        let mut passed = false;
+        for waiter in &line.waiters {
+            if users.contains(&waiter.user) {
+                continue;
+            }
+            if users.len() >= HEADS {
+                return None;
+            }
+            users.push(waiter.user);
+            if passed {
+                let (waiter, request) = (waiter.id, waiter.request.clone());
+                return Some(Attempt { waiter, device: Arc::clone(&attempt.device), request });
+            }
+            passed = waiter.id == attempt.waiter;
+        }
+        None
+    }
+
+    /// Whether the device was looked at since that moment, for those who come next, and nothing
+    /// has told of a change since.
+    #[must_use]
+    pub fn was_busy_since(&self, device: &str, moment: Instant, now: Instant) -> bool {
+        self.lines.get(device).is_none_or(|line| {
+            let soon = now.checked_add(LOOK_GAP).unwrap_or(now);
+            line.last_look.is_some_and(|last| last >= moment) && line.look_at > soon
+        })
+    }
+
+    /// Who waits for a device, or any, each line in its order.
+    pub fn waiters(
+        &self,
+        device: Option<&str>,
+    ) -> impl Iterator<Item = (&str, &Request, Option<u32>)> {
+        let lines = self.lines.iter().filter(move |(of, _)| device.is_none_or(|it| it == &***of));
+        lines.flat_map(|(device, line)| {
+            line.waiters.iter().map(move |waiter| (&**device, &waiter.request, waiter.user))
+        })
     }
 
     /// What came of an attempt. Unless the device was busy, the waiter has its answer and is gone
@@ -254,7 +304,7 @@ mod tests {
         }
 
         fn enter(&mut self, id: u64, device: &str, seconds: u64) {
-            self.queue.enter(WaiterId(id), device, request(id), secs(seconds), self.now);
+            self.queue.enter(WaiterId(id), device, request(id), None, secs(seconds), self.now);
         }
 
         /// Tries whoever is due, each with this outcome; returns whom.
@@ -313,6 +363,60 @@ mod tests {
         assert_eq!(scene.queue.next_moment(), Some(scene.now + LOOK_GAP));
         scene.now += LOOK_GAP;
         assert_eq!(scene.look(Outcome::Busy), [1]);
+    }
+
+    /// Waiters 1 and 2 are of one user, 3 and 4 of others.
+    #[test]
+    fn where_the_first_is_busy_the_next_user_is_tried() {
+        let mut scene = Scene::new();
+        for (id, user) in [(1, 1000), (2, 1000), (3, 1001), (4, 1002)] {
+            let (id, time) = (WaiterId(id), secs(100));
+            scene.queue.enter(id, "a", request(id.0), Some(user), time, scene.now);
+        }
+        let first = scene.queue.due(scene.now).unwrap();
+        let second = scene.queue.next_head(&first).unwrap();
+        let third = scene.queue.next_head(&second).unwrap();
+        let heads = [&first, &second, &third].map(|attempt| attempt.waiter.0);
+        assert_eq!(heads, [1, 3, 4]);
+        assert_eq!(scene.queue.next_head(&third), None);
+        // The one who got it is gone from the middle of the line.
+        scene.queue.tried(&first, Outcome::Busy, scene.now);
+        scene.queue.tried(&second, Outcome::Done, scene.now);
+        let left: Vec<i32> =
+            scene.queue.waiters(Some("a")).map(|(_, request, _)| request.pid.as_raw()).collect();
+        assert_eq!(left, [1, 2, 4]);
+    }
+
+    #[test]
+    fn only_so_many_users_are_tried() {
+        let mut scene = Scene::new();
+        for (id, user) in (1..).zip(0..=u32::try_from(HEADS).unwrap()) {
+            let time = secs(100);
+            scene.queue.enter(WaiterId(id), "a", request(id), Some(user), time, scene.now);
+        }
+        let mut tried = 0;
+        let mut attempt = scene.queue.due(scene.now);
+        while let Some(now) = attempt {
+            tried += 1;
+            attempt = scene.queue.next_head(&now);
+        }
+        assert_eq!(tried, HEADS);
+    }
+
+    #[test]
+    fn a_lock_waits_until_those_who_wait_were_tried() {
+        let mut scene = Scene::new();
+        let asked = scene.now;
+        assert!(scene.queue.was_busy_since("a", asked, scene.now));
+        scene.enter(1, "a", 100);
+        assert!(!scene.queue.was_busy_since("a", asked, scene.now));
+        scene.look(Outcome::Busy);
+        assert!(scene.queue.was_busy_since("a", asked, scene.now));
+        scene.now += LOOK_GAP;
+        assert!(!scene.queue.was_busy_since("a", scene.now, scene.now));
+        // Something has told of a change since.
+        scene.queue.wake("a", scene.now);
+        assert!(!scene.queue.was_busy_since("a", asked, scene.now));
     }
 
     #[test]

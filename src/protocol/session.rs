@@ -49,6 +49,8 @@ pub enum Step {
     Pass(Pass),
     /// Look who holds this device, or any, then [`Session::report`].
     Survey(Option<DeviceName>),
+    /// The client is a web browser: tell the log, then [`Session::dismiss`].
+    Http,
     /// Bring more bytes.
     Receive,
     /// Close the connection.
@@ -63,6 +65,8 @@ enum State {
     Vouching(Demand),
     Working(Demand),
     Surveying(Option<DeviceName>),
+    /// What arrived is not for us, and nothing of it is looked at any more.
+    Http,
     Closed,
 }
 
@@ -170,6 +174,7 @@ impl Session {
             State::Vouching(demand) => Step::MayName(demand.clone()),
             State::Working(demand) => Step::from(demand.clone()),
             State::Surveying(device) => Step::Survey(device.clone()),
+            State::Http => Step::Http,
             State::Listening => Step::Receive,
             State::Closed => Step::Close,
         }
@@ -217,6 +222,7 @@ impl Session {
 /// What a line leads to.
 fn judge(line: &Line, waiting: Waiting) -> State {
     let text = match line {
+        Line::TooLong(beginning) if command::is_http(beginning) => return State::Http,
         Line::TooLong(beginning) => return not_understood(beginning),
         Line::Whole(text) => text,
     };
@@ -231,6 +237,7 @@ fn judge(line: &Line, waiting: Waiting) -> State {
         Ok(Command::Quit) => State::Saying(Reply::Goodbye, Afterwards::Close),
         Err(Refusal::NotUnderstood) => not_understood(text),
         Err(Refusal::NotImplemented) => State::Saying(Reply::NotImplemented, Afterwards::Listen),
+        Err(Refusal::Http) => State::Http,
         Err(Refusal::NotAllowed) => State::Saying(Reply::Denied, Afterwards::Listen),
     }
 }

@@ -3,25 +3,26 @@
 //! ```text
 //! STAT ttyUSB0
 //! 213-holders=2 shown=2
-//!  device="ttyUSB0" scheme=uucp standing=alive pid=1234 uid=1000 since=1763700000 file="LCK..ttyUSB0" user="alice" command="minicom"
-//!  device="ttyUSB0" scheme=open standing=alive pid=1240 uid=0 user="root" command="cat"
+//!  device="ttyUSB0" scheme=uucp standing=alive pid=1234 uid=1000 since=1763700000 file="LCK..ttyUSB0" command="minicom"
+//!  device="ttyUSB0" scheme=open standing=alive pid=1240 uid=0 command="cat"
 //! 213 End of status.
 //! ```
 //!
 //! `STAT device` is answered with 213, `STAT` (all devices) with 211, each in the same form. The
 //! first line tells how many holders there are and how many of them are shown, at most
-//! [`STATUS_HOLDERS`]. Then one line a holder, `key=value` with one blank between, in this order:
+//! [`STATUS_HOLDERS`], and with `waiting=` how many wait, if anybody does; at most
+//! [`STATUS_WAITERS`] of them are shown, after the holders. Names of users are for the reader to
+//! look up: name services can take any time. Then one line a holder, `key=value` with one blank between, in this order:
 //!
 //! | key | value |
 //! |---|---|
 //! | `device` | the device's name below `/dev`, or what the lock file's name says of it |
-//! | `scheme` | `uucp` or `svr4` (a lock file), `flock` (on the node), `open` (without any lock) |
+//! | `scheme` | `uucp` or `svr4` (a lock file), `flock` (on the node), `open` (without any lock), `waiting` (in the line for it) |
 //! | `standing` | `alive`, `stale` (the next LOCK takes it), `unknown` (no pid can be read) |
 //! | `pid` | the process, in decimal |
 //! | `uid` | the user it runs as, or ran as, in decimal |
 //! | `since` | when the lock file was written, in seconds since 1970 |
 //! | `file` | the lock file's name, without its directory: no reply ever holds a path |
-//! | `user` | the name of `uid` |
 //! | `command` | the name of the program, without its path and arguments |
 //!
 //! Words and numbers stand as they are. Text stands in double quotes, with a backslash before a
@@ -32,15 +33,44 @@
 
 use std::time::UNIX_EPOCH;
 
-use crate::limits::{COMMAND_CHARS, REPLY_BYTES, STATUS_HOLDERS};
+use pidlockfile::Pid;
 use ttylock::lock::who::Holder;
+
+use crate::limits::{COMMAND_CHARS, REPLY_BYTES, STATUS_HOLDERS, STATUS_WAITERS};
 
 /// Who holds one device, or all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     scope: Scope,
     holders: usize,
+    shown: usize,
+    waiters: usize,
     lines: Vec<String>,
+}
+
+/// Somebody who waits for a device: as long as he does, nobody else's LOCK gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// The real device, as a name below `/dev`.
+    pub device: String,
+    /// The process that is to hold it.
+    pub pid: Pid,
+    /// Who asked, where the kernel tells.
+    pub user: Option<u32>,
+}
+
+impl Waiter {
+    fn line(&self) -> String {
+        let mut line = Line(String::new());
+        line.text("device", &self.device);
+        line.word("scheme", "waiting");
+        line.word("standing", "alive");
+        line.word("pid", &self.pid.to_string());
+        if let Some(uid) = self.user {
+            line.word("uid", &uid.to_string());
+        }
+        line.0
+    }
 }
 
 /// What was asked about.
@@ -56,16 +86,13 @@ pub enum Scope {
 const FRAME_BYTES: usize = 4;
 
 impl Report {
-    /// Says who holds what. `user_name` gives the name of a uid.
+    /// Says who holds what, and who waits for it.
     #[must_use]
-    pub fn new(
-        scope: Scope,
-        holders: &[Holder],
-        mut user_name: impl FnMut(u32) -> Option<String>,
-    ) -> Self {
-        let shown = holders.iter().take(STATUS_HOLDERS);
-        let lines = shown.map(|holder| line(holder, &mut user_name)).collect();
-        Self { scope, holders: holders.len(), lines }
+    pub fn new(scope: Scope, holders: &[Holder], waiters: &[Waiter]) -> Self {
+        let mut lines: Vec<String> = holders.iter().take(STATUS_HOLDERS).map(line).collect();
+        let shown = lines.len();
+        lines.extend(waiters.iter().take(STATUS_WAITERS).map(Waiter::line));
+        Self { scope, holders: holders.len(), shown, waiters: waiters.len(), lines }
     }
 
     /// 213 or 211, as RFC 959 has it for a file and for the service.
@@ -80,7 +107,11 @@ impl Report {
     /// The text of the first line.
     #[must_use]
     pub fn count(&self) -> String {
-        format!("holders={} shown={}", self.holders, self.lines.len())
+        let waiting = match self.waiters {
+            0 => String::new(),
+            some => format!(" waiting={some}"),
+        };
+        format!("holders={} shown={}{waiting}", self.holders, self.shown)
     }
 
     /// The lines between the first and the last, without indentation and end.
@@ -89,7 +120,7 @@ impl Report {
     }
 }
 
-fn line(holder: &Holder, user_name: &mut impl FnMut(u32) -> Option<String>) -> String {
+fn line(holder: &Holder) -> String {
     let mut line = Line(String::new());
     line.text("device", &holder.device);
     line.word("scheme", holder.scheme.word());
@@ -105,9 +136,6 @@ fn line(holder: &Holder, user_name: &mut impl FnMut(u32) -> Option<String>) -> S
     }
     if let Some(file) = holder.scheme.file().and_then(|path| path.file_name()) {
         line.text("file", &file.to_string_lossy());
-    }
-    if let Some(user) = holder.user.and_then(user_name) {
-        line.text("user", &user);
     }
     if let Some(command) = holder.command.as_deref().map(program) {
         let cut: String = command.chars().take(COMMAND_CHARS).collect();
@@ -160,7 +188,6 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use pidlockfile::Pid;
     use rstest::rstest;
 
     use super::*;
@@ -180,7 +207,7 @@ mod tests {
     }
 
     fn said(holder: Holder) -> String {
-        let report = Report::new(Scope::Device, &[holder], |_| Some("alice".to_owned()));
+        let report = Report::new(Scope::Device, &[holder], &[]);
         report.lines().next().unwrap()
     }
 
@@ -189,7 +216,7 @@ mod tests {
         assert_eq!(
             said(holder()),
             "device=\"ttyUSB0\" scheme=uucp standing=alive pid=1234 uid=1000 since=1763700000 \
-             file=\"LCK..ttyUSB0\" user=\"alice\" command=\"minicom\""
+             file=\"LCK..ttyUSB0\" command=\"minicom\""
         );
     }
 
@@ -238,12 +265,24 @@ mod tests {
         assert!(line.ends_with('"') && !line.ends_with("\\\""), "{line}");
     }
 
+    #[test]
+    fn who_waits_comes_last() {
+        let pid = Pid::new(7).unwrap();
+        let waiter = Waiter { device: "ttyUSB0".to_owned(), pid, user: Some(1000) };
+        let report = Report::new(Scope::Device, &[holder()], &vec![waiter; STATUS_WAITERS + 1]);
+        assert_eq!(report.count(), format!("holders=1 shown=1 waiting={}", STATUS_WAITERS + 1));
+        let lines: Vec<String> = report.lines().collect();
+        assert_eq!(lines.len(), 1 + STATUS_WAITERS);
+        let line = "device=\"ttyUSB0\" scheme=waiting standing=alive pid=7 uid=1000";
+        assert!(lines.iter().skip(1).all(|shown| shown == line), "{lines:?}");
+    }
+
     #[rstest]
     #[case::none(0, 0)]
     #[case::at(STATUS_HOLDERS, STATUS_HOLDERS)]
     #[case::above(STATUS_HOLDERS + 1, STATUS_HOLDERS)]
     fn holders_are_counted_and_bounded(#[case] holders: usize, #[case] shown: usize) {
-        let report = Report::new(Scope::All, &vec![holder(); holders], |_| None);
+        let report = Report::new(Scope::All, &vec![holder(); holders], &[]);
         assert_eq!(report.count(), format!("holders={holders} shown={shown}"));
         assert_eq!(report.lines().count(), shown);
         assert_eq!(report.code(), 211);

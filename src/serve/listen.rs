@@ -17,6 +17,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
+use ttylock::lock::Outcome;
 
 use ttylock::device::name::DeviceName;
 use ttylock::limits::KEPT_FILES;
@@ -25,13 +26,14 @@ use super::Service;
 use super::address::{Listener, Origin};
 use super::connection::{Connection, Phase, Turn, close};
 use super::crowd::{Admission, Crowd, Token};
+use super::notify::Notify;
 use super::waking::{Changes, Ends, Watch};
 use crate::journal::Severity;
 use crate::limits::{
     ACCEPT_PAUSE, ACCEPTED, ATTEMPTED, CROWDED, LISTEN_BACKLOG, OWN_DESCRIPTORS, REOPEN_EVERY,
     SETTLE_AFTER, SKIPPING_PAUSE, SLICE, SURVEY_SHARE, SWEEP_EVERY, TURN_BYTES, WATCHED_PROCESSES,
 };
-use crate::protocol::queue::WaiterId;
+use crate::protocol::queue::{Attempt, WaiterId};
 
 /// How a daemon behaves.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +126,7 @@ struct Daemon<'s> {
     epoll: Epoll,
     signals: SignalFd,
     listeners: Vec<Listener>,
+    notify: Notify,
     crowd: Crowd,
     connections: Connections,
     /// Those with more to do than fitted into a turn.
@@ -191,6 +194,7 @@ impl<'s> Daemon<'s> {
             epoll,
             signals,
             listeners,
+            notify: Notify::from_env(now),
             crowd: Crowd::new(shares.connections, settings.limit_per_user),
             connections: Connections::default(),
             more: VecDeque::new(),
@@ -211,6 +215,7 @@ impl<'s> Daemon<'s> {
             ending: false,
         };
         daemon.watch_holders();
+        daemon.notify.ready();
         Ok(daemon)
     }
 
@@ -230,6 +235,7 @@ impl<'s> Daemon<'s> {
             for event in events.iter().take(count) {
                 self.happened(event.data(), event.events(), is_crowded, now);
             }
+            self.notify.alive(now);
             self.slice(is_crowded, now);
             self.retry(now);
             self.try_waiters();
@@ -265,6 +271,7 @@ impl<'s> Daemon<'s> {
             self.accept_after,
             self.next_sweep,
             self.settle_by,
+            self.notify.next_moment(),
             self.service.waiting.queue.next_moment(),
         ];
         let Some(moment) = moments.into_iter().flatten().min() else { return EpollTimeout::NONE };
@@ -562,18 +569,7 @@ impl<'s> Daemon<'s> {
         for _ in 0..ATTEMPTED {
             let now = Instant::now();
             let Some(attempt) = self.service.waiting.queue.due(now) else { break };
-            let token = attempt.waiter.0;
-            let Some(connection) = self.connections.find(token) else {
-                self.service.waiting.leave(attempt.waiter, now);
-                continue;
-            };
-            let outcome = self.service.attempt(&mut connection.client, &attempt);
-            if outcome == ttylock::lock::Outcome::Busy {
-                self.watch_blocker(&attempt.device);
-            } else {
-                connection.phase = Phase::Open;
-                self.turn(token, false, now);
-            }
+            self.try_heads(attempt, now);
         }
         let now = Instant::now();
         for WaiterId(token) in self.service.waiting.expire(now) {
@@ -585,6 +581,40 @@ impl<'s> Daemon<'s> {
         }
         if self.changes.is_none() && !self.service.waiting.queue.is_empty() {
             self.watch_directories();
+        }
+    }
+
+    /// Tries the first who waits, and where he is busy the first of the next user.
+    fn try_heads(&mut self, first: Attempt, now: Instant) {
+        let mut next = Some(first);
+        while let Some(attempt) = next {
+            let token = attempt.waiter.0;
+            let Some(connection) = self.connections.find(token) else {
+                self.service.waiting.leave(attempt.waiter, now);
+                return;
+            };
+            // Looked up before: an attempt that is not busy takes him out of the line.
+            next = self.service.waiting.queue.next_head(&attempt);
+            if self.service.attempt(&mut connection.client, &attempt) == Outcome::Busy {
+                self.watch_blocker(&attempt.device);
+                self.pass_over_own_changes(&attempt);
+                continue;
+            }
+            connection.phase = Phase::Open;
+            self.turn(token, false, now);
+            return;
+        }
+    }
+
+    /// A device that is asked for by another name has several lock files. Those that an attempt
+    /// took before it met a conflict, it has given back: that is no news.
+    fn pass_over_own_changes(&mut self, attempt: &Attempt) {
+        if attempt.request.device.below_dev() == &*attempt.device {
+            return;
+        }
+        let now = Instant::now();
+        for change in self.changes.as_ref().map(Changes::take).unwrap_or_default() {
+            self.service.waiting.changed_but_for(Some(&attempt.device), &change, now);
         }
     }
 

@@ -9,10 +9,13 @@ pub mod authority;
 mod connection;
 pub mod crowd;
 pub mod listen;
+mod log_budget;
+mod notify;
 pub mod stdio;
 mod waiting;
 mod waking;
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -20,12 +23,15 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 
 use crate::journal::{Journal, Severity};
+use crate::limits::FILES_PER_USER;
 use crate::peer::{Inquiry, Peer, Stranger};
 use crate::protocol::queue::{Attempt, WaiterId};
 use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::{Demand, Session, Step};
-use crate::protocol::status::{Report, Scope};
+use crate::protocol::status::{Report, Scope, Waiter};
 use authority::{Authority, Refused};
+use crowd::User;
+use log_budget::{LogBudget, Verdict};
 use ttylock::device::name::DeviceName;
 use ttylock::limits::PUT_OFF;
 use ttylock::lock::backoff::{Backoff, Contention};
@@ -45,6 +51,9 @@ pub struct Service {
     untold: Vec<(Severity, String)>,
     inquiry: Inquiry,
     waiting: Waiting,
+    log_budget: LogBudget,
+    /// Who has locks, by the user that asked for them.
+    holders: HashMap<u32, BTreeSet<Pid>>,
 }
 
 /// One client: its session, and who it is.
@@ -55,6 +64,8 @@ pub struct Client {
     id: WaiterId,
     /// The attempts of the request that is being answered.
     backoff: Backoff,
+    /// When that was first asked.
+    asked: Option<Instant>,
 }
 
 /// What a connection is to do next.
@@ -82,7 +93,17 @@ impl Service {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let identity = Identity::new(host.as_encoded_bytes(), version);
         let (inquiry, waiting) = (Inquiry::default(), Waiting::default());
-        Self { identity, authority, table, journal, untold: Vec::new(), inquiry, waiting }
+        Self {
+            identity,
+            authority,
+            table,
+            journal,
+            untold: Vec::new(),
+            inquiry,
+            waiting,
+            log_budget: LogBudget::default(),
+            holders: HashMap::new(),
+        }
     }
 
     /// Does beforehand what most requests need, while a client reads its greeting.
@@ -128,6 +149,22 @@ impl Service {
         }
     }
 
+    /// The same for what a user has caused, who cannot bury what others do.
+    fn tell_of(&mut self, user: User, severity: Severity, line: fmt::Arguments<'_>) {
+        if !self.journal.wants(severity) {
+            return;
+        }
+        if let Verdict::Log(left_out) = self.log_budget.spend(user, Instant::now()) {
+            if left_out > 0 {
+                let uid =
+                    user.map_or_else(|| "nobody knows whom".to_owned(), |u| format!("uid {u}"));
+                let line = format!("{left_out} lines about {uid} were left out");
+                self.untold.push((Severity::Warning, line));
+            }
+            self.untold.push((severity, line.to_string()));
+        }
+    }
+
     /// Looks at a new connection, before anything is said on it.
     pub fn welcome(&mut self, stream: BorrowedFd<'_>) -> Client {
         self.admit(stream, WaiterId(0))
@@ -144,11 +181,15 @@ impl Service {
         let session = match &peer {
             Ok(_) => Session::admit(self.identity.clone()),
             Err(stranger) => {
-                self.tell(Severity::Warning, format_args!("connection refused: {stranger}"));
+                self.tell_of(
+                    None,
+                    Severity::Warning,
+                    format_args!("connection refused: {stranger}"),
+                );
                 Session::refuse(self.identity.clone())
             }
         };
-        Client { session, peer, id, backoff: Backoff::default() }
+        Client { session, peer, id, backoff: Backoff::default(), asked: None }
     }
 
     /// Tells the journal why nothing can be served.
@@ -181,7 +222,7 @@ impl Service {
                         client.answer(Outcome::Denied);
                         continue;
                     }
-                    let answer = self.lock(&client.peer, &request, client.backoff.contention());
+                    let answer = self.lock(client, &request);
                     if let Err(pause) = client.take(answer) {
                         return Need::Retry(pause);
                     }
@@ -200,9 +241,18 @@ impl Service {
                     }
                     let answer = self.table.attempt_pass(&pass, client.backoff.contention());
                     let answer = self.told(&client.peer, answer);
+                    self.note_holder(client, pass.to, &answer);
                     if let Err(pause) = client.take(answer) {
                         return Need::Retry(pause);
                     }
+                }
+                Step::Http => {
+                    self.tell_of(
+                        client.user(),
+                        Severity::Warning,
+                        format_args!("a web browser speaks to us: the session is ended"),
+                    );
+                    client.session.dismiss();
                 }
                 Step::Wait(request, seconds) => {
                     let Some(names) = self.table.names_of(&request.device) else {
@@ -210,33 +260,78 @@ impl Service {
                         continue;
                     };
                     let time = Duration::from_secs(seconds.into());
-                    self.waiting.enter(client.id, names, request, time, Instant::now());
+                    let user = client.user();
+                    self.waiting.enter(client.id, names, request, user, time, Instant::now());
                     return Need::Patience;
                 }
             }
         }
     }
 
-    /// Nobody overtakes those who wait.
-    fn lock(
-        &mut self,
-        peer: &Result<Peer, Stranger>,
-        request: &Request,
-        contention: Contention,
-    ) -> Result<Outcome, Contended> {
-        if self.is_waited_for(request) {
+    /// Nobody overtakes those who wait and could have the device now: they are tried before.
+    fn lock(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Contended> {
+        let contention = client.backoff.contention();
+        let asked = *client.asked.get_or_insert_with(Instant::now);
+        if !self.those_before_were_tried(request, asked) {
+            if contention == Contention::ComesBack {
+                return Err(Contended::default());
+            }
+            self.tell_of(
+                client.user(),
+                Severity::Info,
+                format_args!("{} is busy: somebody waits for it", request.device.as_str()),
+            );
             return Ok(Outcome::Busy);
         }
+        if self.holds_too_many(client) {
+            return Ok(Outcome::Denied);
+        }
         let answer = self.table.attempt_lock(request, contention);
-        self.told(peer, answer)
+        let outcome = self.told(&client.peer, answer);
+        self.note_holder(client, request.pid, &outcome);
+        outcome
     }
 
-    fn is_waited_for(&mut self, request: &Request) -> bool {
+    fn those_before_were_tried(&mut self, request: &Request, asked: Instant) -> bool {
         if self.waiting.queue.is_empty() {
-            return false;
+            return true;
         }
-        let names = self.table.names_of(&request.device);
-        names.is_some_and(|names| self.waiting.queue.is_waited_for(&names.real))
+        let Some(names) = self.table.names_of(&request.device) else { return true };
+        let now = Instant::now();
+        let queue = &mut self.waiting.queue;
+        let tried = queue.was_busy_since(&names.real, asked, now);
+        if !tried {
+            queue.wake(&names.real, now);
+        }
+        tried
+    }
+
+    /// Whoever fills the lock directory keeps everybody from locking anything.
+    fn holds_too_many(&mut self, client: &Client) -> bool {
+        let Some(uid) = client.user().filter(|uid| *uid != 0) else { return false };
+        let table = &self.table;
+        let Some(holders) = self.holders.get_mut(&uid) else { return false };
+        holders.retain(|pid| table.files_of(*pid) > 0);
+        let files: usize = holders.iter().map(|pid| table.files_of(*pid)).sum();
+        if holders.is_empty() {
+            self.holders.remove(&uid);
+        }
+        if files >= FILES_PER_USER {
+            self.tell_of(
+                Some(uid),
+                Severity::Notice,
+                format_args!("uid {uid} gets no lock: its processes have {files} lock files"),
+            );
+        }
+        files >= FILES_PER_USER
+    }
+
+    fn note_holder(&mut self, client: &Client, pid: Pid, outcome: &Result<Outcome, Contended>) {
+        if let (Ok(Outcome::Done), Some(uid)) = (outcome, client.user()) {
+            if uid != 0 && self.table.files_of(pid) > 0 {
+                self.holders.entry(uid).or_default().insert(pid);
+            }
+        }
     }
 
     fn unlock(
@@ -266,14 +361,30 @@ impl Service {
             Some(device) => (Scope::Device, self.table.holders(device)),
             None => (Scope::All, self.table.all_holders()),
         };
-        client.session.report(Some(Report::new(scope, &holders, user_name)));
+        let waiters = self.waiters(device);
+        client.session.report(Some(Report::new(scope, &holders, &waiters)));
     }
 
-    /// Tries to take a device for the first who waits for it. The client has its answer unless
-    /// the outcome is busy.
+    /// Those who wait for a device, or for any.
+    fn waiters(&mut self, device: Option<&DeviceName>) -> Vec<Waiter> {
+        if self.waiting.queue.is_empty() {
+            return Vec::new();
+        }
+        let real = device.and_then(|device| self.table.names_of(device)).map(|names| names.real);
+        let waiters = self.waiting.queue.waiters(real.as_deref());
+        let waiter = |(device, request, user): (&str, &Request, Option<u32>)| Waiter {
+            device: device.to_owned(),
+            pid: request.pid,
+            user,
+        };
+        waiters.map(waiter).collect()
+    }
+
+    /// Tries to take a device for one who waits for it. The client has its answer unless the
+    /// outcome is busy.
     fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
         // A day may have gone by since it was asked.
-        if !self.is_still_granted(&client.peer, &attempt.request) {
+        if !self.is_still_granted(&client.peer, &attempt.request) || self.holds_too_many(client) {
             self.waiting.tried(attempt, Outcome::Denied, None, Instant::now());
             client.session.answer(Outcome::Denied);
             return Outcome::Denied;
@@ -286,6 +397,7 @@ impl Service {
             Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Outcome::Busy,
             Ok(answer) => self.told(&client.peer, Ok(answer)).unwrap_or(Outcome::Busy),
         };
+        self.note_holder(client, attempt.request.pid, &Ok(outcome));
         self.waiting.tried(attempt, outcome, blocker, Instant::now());
         if outcome != Outcome::Busy {
             client.session.answer(outcome);
@@ -337,7 +449,8 @@ impl Service {
 
     fn tell_refused(&mut self, peer: &Peer, device: &DeviceName, (pid, refusal): Refused) {
         let device = device.as_str();
-        self.tell(
+        self.tell_of(
+            peer.uid(),
             Severity::Notice,
             format_args!("{peer}: refused to name process {pid} for {device}: {refusal}"),
         );
@@ -355,7 +468,8 @@ impl Service {
         };
         if let Ok(peer) = peer {
             for event in events {
-                self.tell(event.weight.into(), format_args!("{peer}: {}", event.text));
+                let weight = event.weight.into();
+                self.tell_of(peer.uid(), weight, format_args!("{peer}: {}", event.text));
             }
         }
         outcome
@@ -387,6 +501,7 @@ impl Client {
 
     fn answer(&mut self, outcome: Outcome) {
         self.backoff = Backoff::default();
+        self.asked = None;
         self.session.answer(outcome);
     }
 
@@ -420,8 +535,4 @@ impl Client {
     pub fn dismiss(&mut self) {
         self.session.dismiss();
     }
-}
-
-fn user_name(uid: u32) -> Option<String> {
-    Some(users::get_user_by_uid(uid)?.name().to_string_lossy().into_owned())
 }

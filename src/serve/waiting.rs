@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 
+use super::crowd::User;
 use super::waking::Change;
 use crate::protocol::queue::{Attempt, Queue, WaiterId};
 use ttylock::lock::table::Names;
@@ -31,11 +32,12 @@ impl Waiting {
         id: WaiterId,
         names: Names,
         request: Request,
+        user: User,
         time: Duration,
         now: Instant,
     ) {
         let Names { real, files } = names;
-        self.queue.enter(id, &real, request, time, now);
+        self.queue.enter(id, &real, request, user, time, now);
         let files = files.iter().map(|name| name.as_str().to_owned()).collect();
         // The latest names count: links come and go.
         self.facts.insert(Arc::from(real), Facts { files, blocker: None });
@@ -93,7 +95,16 @@ impl Waiting {
     }
 
     pub(super) fn changed(&mut self, change: &Change, now: Instant) {
+        self.changed_but_for(None, change, now);
+    }
+
+    /// The same, but that nothing is learned of this device: an attempt for it has just changed
+    /// what it could not keep.
+    pub(super) fn changed_but_for(&mut self, own: Option<&str>, change: &Change, now: Instant) {
         for (device, facts) in &self.facts {
+            if own == Some(&**device) {
+                continue;
+            }
             let concerned = match change {
                 Change::Name(name) => facts.files.contains(name),
                 Change::Everything => true,

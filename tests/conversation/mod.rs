@@ -225,7 +225,12 @@ impl Wire {
         let stream = UnixStream::from(self.ours.try_clone().unwrap());
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut packet = [0; 4096];
-        let length = (&stream).read(&mut packet).expect("a packet in time");
+        let length = loop {
+            match (&stream).read(&mut packet) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                read => break read.expect("a packet in time"),
+            }
+        };
         String::from_utf8(packet[..length].to_vec()).expect("text")
     }
 

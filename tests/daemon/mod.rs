@@ -260,6 +260,11 @@ impl Nobody {
         line.trim_end().to_owned()
     }
 
+    /// Says something on the latest connection whose answer may never come.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
     /// Asks on the latest connection.
     pub fn ask(&mut self, line: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();

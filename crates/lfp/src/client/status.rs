@@ -149,7 +149,7 @@ mod tests {
         fn what_the_service_says_is_read(device in "[ -~]{1,40}", command in "[!-.0-~]{1,20}", pid in 1..=i32::MAX) {
             let pid = Pid::new(pid.into());
             let holder = Holder { device, command: Some(command), pid, ..full() };
-            let report = Report::new(Scope::Device, std::slice::from_ref(&holder), |_| None);
+            let report = Report::new(Scope::Device, std::slice::from_ref(&holder), &[]);
             let lines: Vec<_> = report.lines().map(|line| format!(" {line}")).collect();
             let lines: Vec<_> = lines.iter().map(String::as_str).collect();
             prop_assert_eq!(holders(&reply(&lines)), Some(vec![holder]));

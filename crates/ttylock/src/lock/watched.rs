@@ -63,6 +63,10 @@ impl Watched {
         self.holders.keys().copied()
     }
 
+    pub(super) fn count_of(&self, pid: Pid) -> usize {
+        self.holders.get(&pid).map_or(0, BTreeSet::len)
+    }
+
     pub(super) fn is_held_by(&self, pid: Pid) -> bool {
         self.holders.contains_key(&pid)
     }

@@ -37,6 +37,12 @@ impl Table {
         self.watched.is_held_by(pid)
     }
 
+    /// How many lock files of this process are known.
+    #[must_use]
+    pub fn files_of(&self, pid: Pid) -> usize {
+        self.watched.count_of(pid)
+    }
+
     /// Whether the end of any process is of interest.
     #[must_use]
     pub fn watches_any(&self) -> bool {

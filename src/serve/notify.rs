@@ -1,0 +1,106 @@
+//! Tells systemd that the daemon is ready and that it is alive: sd_notify(3) and the watchdog of
+//! sd_watchdog_enabled(3), which starts a daemon anew that hangs, say in a file system that does
+//! not answer. Without systemd nothing happens.
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::{Duration, Instant};
+
+/// Where systemd listens, and how often it wants to hear of us.
+#[derive(Debug)]
+pub(super) struct Notify {
+    to: Option<(UnixDatagram, SocketAddr)>,
+    watchdog: Option<(Duration, Instant)>,
+}
+
+impl Notify {
+    /// As the environment says, which systemd has set.
+    pub(super) fn from_env(now: Instant) -> Self {
+        let to = std::env::var_os("NOTIFY_SOCKET").and_then(|name| {
+            let socket = UnixDatagram::unbound().ok()?;
+            socket.set_nonblocking(true).ok()?;
+            Some((socket, address(&name)?))
+        });
+        let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+        let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let every = number("WATCHDOG_USEC").filter(|_| ours && to.is_some());
+        // Twice as often as it must be.
+        let watchdog = every.map(|every| (Duration::from_micros(every / 2), now));
+        Self { to, watchdog }
+    }
+
+    pub(super) fn ready(&self) {
+        self.say("READY=1");
+    }
+
+    /// When it has to be said again that the daemon is alive.
+    pub(super) fn next_moment(&self) -> Option<Instant> {
+        self.watchdog.map(|(_, moment)| moment)
+    }
+
+    /// Says it, if it is time to. To be called between two pieces of work.
+    pub(super) fn alive(&mut self, now: Instant) {
+        if let Some((every, moment)) = self.watchdog {
+            if moment <= now {
+                self.say("WATCHDOG=1");
+                self.watchdog = now.checked_add(every).map(|next| (every, next));
+            }
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if let Some((socket, address)) = &self.to {
+            // Where it is not heard, systemd does what it has been told to do.
+            let _ = socket.send_to_addr(line.as_bytes(), address);
+        }
+    }
+}
+
+/// A path, or with an at sign the name of an abstract socket.
+fn address(name: &OsStr) -> Option<SocketAddr> {
+    match name.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
+        [b'/', ..] => SocketAddr::from_pathname(name).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_paths_or_abstract() {
+        let path = address(OsStr::new("/run/systemd/notify"));
+        assert!(path.is_some_and(|path| path.as_pathname().is_some()));
+        let hidden = address(OsStr::new("@/org/x"));
+        assert!(hidden.is_some_and(|hidden| hidden.as_abstract_name() == Some(b"/org/x")));
+        assert!(address(OsStr::new("vsock:2:1234")).is_none());
+        assert!(address(OsStr::new("")).is_none());
+    }
+
+    #[test]
+    fn it_is_said_when_it_is_time() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("notify");
+        let systemd = UnixDatagram::bind(&path).unwrap();
+        systemd.set_nonblocking(true).unwrap();
+        let now = Instant::now();
+        let every = Duration::from_secs(10);
+        let to = (UnixDatagram::unbound().unwrap(), address(path.as_os_str()).unwrap());
+        let mut notify = Notify { to: Some(to), watchdog: Some((every, now)) };
+        let heard = || {
+            let mut line = [0; 64];
+            let length = systemd.recv(&mut line).ok()?;
+            Some(String::from_utf8(line[..length].to_vec()).unwrap())
+        };
+        notify.ready();
+        assert_eq!(heard().as_deref(), Some("READY=1"));
+        for (after, said) in [(0, true), (9, false), (10, true), (15, false), (25, true)] {
+            notify.alive(now + Duration::from_secs(after));
+            assert_eq!(heard(), said.then(|| "WATCHDOG=1".to_owned()), "after {after} s");
+        }
+    }
+}
