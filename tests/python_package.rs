@@ -1,0 +1,148 @@
+//! The Python package `lfp-serial` with the real pyserial, against the real service, as ordinary
+//! users in a lock directory that only root may write.
+
+use rstest::rstest;
+use testbed::{LIMIT, Process, Sandbox, User, until};
+
+const PORT: &str = "/dev/ttyW0";
+const LOCK: &str = "/run/lock/LCK..ttyW0";
+const SOCKET: &str = "/run/lfpd/lfpd.sock";
+
+fn sandbox() -> Sandbox {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let sandbox = Sandbox::layout()
+        .port("ttyW0")
+        .port_with_mode("ttyW1", 0o600)
+        .lock_dir("0755", "root:root")
+        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
+        .bring("python", format!("{root}/python/src"))
+        .bring("tmpfiles.conf", format!("{root}/etc/tmpfiles.d/lfpd.conf"))
+        .enter();
+    let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
+    let end = end.run();
+    assert_eq!(end.code(), 0, "{end}");
+    sandbox
+}
+
+fn serve(sandbox: &Sandbox) -> Process<'_> {
+    let listen = format!("unix:{SOCKET}");
+    let command = sandbox.command("/run/test/lfpd").args(["--listen", &listen]);
+    let daemon = command.user(User::Lfpd).spawn();
+    let listens = until(LIMIT, || sandbox.path(SOCKET).exists().then_some(()));
+    assert!(listens.is_some(), "{}", daemon.output());
+    daemon
+}
+
+fn python<'a>(sandbox: &'a Sandbox, script: &str) -> testbed::Command<'a> {
+    let command = sandbox.command("/usr/bin/python3").args(["-c", script]);
+    command.env("PYTHONPATH", "/run/test/python").env("PYTHONDONTWRITEBYTECODE", "1")
+}
+
+/// Holds the port until a line comes, and says what there is to say.
+const WITH: &str = "
+import lfp_serial, sys
+with lfp_serial.lock('/dev/ttyW0') as lock:
+    print('HELD', lock.device, flush=True)
+    sys.stdin.readline()
+print('FREE', flush=True)
+sys.stdin.readline()
+";
+
+const PYSERIAL: &str = "
+import lfp_serial, serial, sys
+port = serial.serial_for_url('lfp:///dev/ttyW0', 9600)
+print('HELD', port.port, flush=True)
+sys.stdin.readline()
+port.close()
+print('FREE', flush=True)
+sys.stdin.readline()
+";
+
+#[rstest]
+#[case::with_statement(WITH)]
+#[case::pyserial(PYSERIAL)]
+fn a_port_is_this_process_s_until_it_lets_go(#[case] script: &str) {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let mut alice = python(&sandbox, script).user(User::Alice).spawn();
+    alice.expect("HELD /dev/ttyW0");
+    let lock = sandbox.read(LOCK).unwrap();
+    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid()));
+    let minicom = sandbox.command("minicom").args(["-D", PORT]).user(User::Bob).run();
+    assert!(minicom.said("Device /dev/ttyW0 is locked."), "{minicom}");
+
+    let end = python(&sandbox, script).user(User::Bob).run();
+    let held = format!("held by pid {} alice", alice.pid());
+    assert!(end.code() == 1 && end.said(&held), "{end}");
+    alice.type_in("\n");
+    alice.expect("FREE");
+    assert!(sandbox.read(LOCK).is_none());
+    let mut bob = python(&sandbox, script).user(User::Bob).spawn();
+    bob.expect("HELD");
+    bob.kill();
+    let cleared = until(LIMIT, || sandbox.read(LOCK).is_none().then_some(()));
+    assert!(cleared.is_some(), "a killed process has nothing");
+}
+
+#[test]
+fn who_waits_gets_it_next() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let mut alice = python(&sandbox, PYSERIAL).user(User::Alice).spawn();
+    alice.expect("HELD");
+    let waits = PYSERIAL.replace("ttyW0'", "ttyW0?timeout=60'");
+    let short = PYSERIAL.replace("ttyW0'", "ttyW0?timeout=0.2'");
+    let end = python(&sandbox, &short).user(User::Bob).run();
+    assert!(end.code() == 1 && end.said("held by"), "{end}");
+    let mut bob = python(&sandbox, &waits).user(User::Bob).spawn();
+    alice.type_in("\n");
+    bob.expect("HELD");
+}
+
+/// What goes wrong says so with the usual exceptions, and leaves no lock.
+#[rstest]
+#[case::outside("lfp_serial.lock('/etc/passwd')", "ValueError")]
+#[case::climbs("lfp_serial.lock('/dev/../etc/passwd')", "ValueError")]
+#[case::blank("lfp_serial.lock('/dev/tty W0')", "ValueError")]
+#[case::line_end("lfp_serial.lock('/dev/ttyW0\\n1')", "ValueError")]
+#[case::no_right("lfp_serial.lock('/dev/ttyW1')", "Denied")]
+#[case::no_service("lfp_serial.lock('/dev/ttyW0', server='/run/nobody')", "NoService")]
+#[case::no_port("serial.serial_for_url('lfp:///dev/ttyW9')", "SerialException")]
+#[case::no_path("serial.serial_for_url('lfp://ttyW0/x')", "SerialException")]
+#[case::option("serial.serial_for_url('lfp:///dev/ttyW0?speed=9')", "SerialException")]
+#[case::twice("lfp_serial.lock('ttyW0') and lfp_serial.lock('/dev/ttyW0')", "Busy")]
+fn troubles(#[case] call: &str, #[case] exception: &str) {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let script = format!(
+        "import lfp_serial, serial\n\
+         try: {call}\n\
+         except Exception as error: print(type(error).__name__, flush=True)\n\
+         else: print('NOTHING')"
+    );
+    let end = python(&sandbox, &script).user(User::Alice).run();
+    assert!(end.code() == 0 && end.output() == format!("{exception}\n"), "{end}");
+    let cleared = until(LIMIT, || sandbox.locks().is_empty().then_some(()));
+    assert!(cleared.is_some(), "{:?}", sandbox.locks());
+}
+
+/// A child that was forked neither has the lock nor releases it.
+#[test]
+fn a_child_does_not_let_go_of_its_parents_lock() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let script = "
+import lfp_serial, os
+lock = lfp_serial.lock('/dev/ttyW0')
+if os.fork() == 0:
+    lock.release()
+    os._exit(0)
+os.wait()
+print(open('/run/lock/LCK..ttyW0').read().strip() == str(os.getpid()), flush=True)
+lock.release()
+lock.release()
+print(os.path.exists('/run/lock/LCK..ttyW0'), flush=True)
+";
+    let end = python(&sandbox, script).user(User::Alice).run();
+    assert_eq!(end.output(), "True\nFalse\n", "{end}");
+}
