@@ -19,6 +19,9 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// A server with a million keys answers `stats` with about 90 MB.
 const MAX_STATS_BYTES: usize = 256 * 1024 * 1024;
 
+/// How a server that speaks TLS begins its answer to somebody who does not (RFC 8446, 5.1): an alert.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+
 /// A connection to one server, authenticated when the settings say so.
 ///
 /// Requests on one connection are served strictly in order, so an acquire that waits holds back
@@ -153,6 +156,17 @@ impl Connection {
         dialogue::stats(&line).map(str::to_owned)
     }
 
+    /// The same; locks also have what their holder calls itself, as `owner`, where the server knows
+    /// that.
+    ///
+    /// # Errors
+    /// As for [`Self::stats`].
+    pub async fn stats_with_names(&mut self) -> Result<String, ClientError> {
+        let request = Request::StatsWithNames;
+        let line = self.exchange_up_to(&request, Duration::ZERO, MAX_STATS_BYTES).await?;
+        dialogue::stats(&line).map(str::to_owned)
+    }
+
     /// Makes sure that the other end has given an answer; which, does not matter.
     pub(super) async fn hear_of_it(&mut self) -> Result<(), ClientError> {
         if self.has_answered {
@@ -221,6 +235,9 @@ impl Connection {
                 return Err(ClientError::closed());
             }
             let end = buffered.iter().position(|&byte| byte == b'\n');
+            if line.is_empty() && buffered.starts_with(&TLS_ALERT) {
+                return Err(ClientError::strange("the server speaks TLS; see --tls"));
+            }
             let (part, _) = buffered.split_at(end.unwrap_or(buffered.len()));
             line.extend_from_slice(part);
             let used = part.len() + usize::from(end.is_some());

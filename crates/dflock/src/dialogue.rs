@@ -13,6 +13,7 @@ pub(super) enum Request<'a> {
     Name { name: &'a str },
     Ping,
     Stats,
+    StatsWithNames,
     Acquire { key: &'a Key, kind: Kind, timeout_s: u32, ttl_s: Option<u32> },
     Enqueue { key: &'a Key, kind: Kind, ttl_s: Option<u32> },
     Wait { key: &'a Key, kind: Kind, timeout_s: u32 },
@@ -27,6 +28,8 @@ impl Request<'_> {
             Self::Name { name } => frame("name", b"_", one_line(name).as_bytes()),
             Self::Ping => frame("ping", b"_", b"_"),
             Self::Stats => frame("stats", b"_", b"_"),
+            // The key is not used by servers that do not know the word.
+            Self::StatsWithNames => frame("stats", b"long", b"_"),
             Self::Acquire { key, kind, timeout_s, ttl_s } => {
                 let argument = words([Some(*timeout_s), limit(*kind), *ttl_s]);
                 frame(command(*kind, "l", "sl"), key.as_bytes(), argument.as_bytes())
@@ -167,6 +170,8 @@ mod tests {
     #[rstest]
     #[case(Request::Ping, "ping\n_\n_\n")]
     #[case(Request::Stats, "stats\n_\n_\n")]
+    #[case(Request::StatsWithNames, "stats\nlong\n_\n")]
+    #[case(Request::Name { name: "me\n\u{1b}" }, "name\n_\nme  \n")]
     #[case(Request::Auth { token: b"s3cret" }, "auth\n_\ns3cret\n")]
     fn requests_without_a_key(#[case] request: Request<'_>, #[case] bytes: &str) {
         assert_eq!(request.to_bytes(), bytes.as_bytes());

@@ -4,11 +4,12 @@ use super::address::ServerAddress;
 use super::error::ClientError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -91,16 +92,30 @@ pub(super) async fn open(
     tls: Option<&Tls>,
     limit: Duration,
 ) -> Result<Box<dyn Stream>, ClientError> {
-    let outcome = match timeout(limit, open_unbounded(address, tls)).await {
+    let is_there = AtomicBool::new(false);
+    let outcome = match timeout(limit, open_unbounded(address, tls, &is_there)).await {
         Ok(outcome) => outcome,
+        Err(_) if is_there.into_inner() => {
+            let words = "it is there, but began no TLS in time; does it speak TLS?";
+            Err(io::Error::new(io::ErrorKind::TimedOut, words))
+        }
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time")),
     };
     outcome.map_err(|error| ClientError::Connect { server: address.clone(), error })
 }
 
-async fn open_unbounded(address: &ServerAddress, tls: Option<&Tls>) -> io::Result<Box<dyn Stream>> {
+/// Notes when a connection stands, so that it was TLS that took its time.
+async fn open_unbounded(
+    address: &ServerAddress,
+    tls: Option<&Tls>,
+    is_there: &AtomicBool,
+) -> io::Result<Box<dyn Stream>> {
     match address {
-        ServerAddress::Unix(path) => over(UnixStream::connect(path).await?, tls, address).await,
+        ServerAddress::Unix(path) => {
+            let stream = UnixStream::connect(path).await?;
+            is_there.store(true, Ordering::Relaxed);
+            over(stream, tls, address).await
+        }
         ServerAddress::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
@@ -109,6 +124,7 @@ async fn open_unbounded(address: &ServerAddress, tls: Option<&Tls>) -> io::Resul
                 .with_interval(KEEPALIVE_INTERVAL)
                 .with_retries(KEEPALIVE_RETRIES);
             SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+            is_there.store(true, Ordering::Relaxed);
             over(stream, tls, address).await
         }
     }
@@ -121,5 +137,55 @@ async fn over<S: Stream + 'static>(
 ) -> io::Result<Box<dyn Stream>> {
     let Some(tls) = tls else { return Ok(Box::new(stream)) };
     let name = tls.server_name(address)?;
-    Ok(Box::new(tls.connector.connect(name, stream).await?))
+    let stream = tls.connector.connect(name, stream).await.map_err(explained)?;
+    Ok(Box::new(stream))
+}
+
+/// What TLS says, for people.
+fn explained(error: io::Error) -> io::Error {
+    let Some(reason) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
+    else {
+        return error;
+    };
+    let Some(words) = words_for(reason) else { return error };
+    io::Error::new(error.kind(), words)
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a list of others, which grows; its own words will do"
+)]
+fn words_for(reason: &rustls::Error) -> Option<&'static str> {
+    match reason {
+        rustls::Error::InvalidMessage(_) => Some("the server does not speak TLS"),
+        rustls::Error::InvalidCertificate(problem) => words_for_certificate(problem),
+        _ => None,
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a list of others, which grows; its own words will do"
+)]
+fn words_for_certificate(problem: &CertificateError) -> Option<&'static str> {
+    match problem {
+        CertificateError::UnknownIssuer => {
+            Some("nobody we trust has signed the server's certificate; see --tls-ca")
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            Some("the server's certificate is made out to another name; see --tls-name")
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            Some("the server's certificate has expired")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            Some("the server's certificate is not valid yet")
+        }
+        // webpki has no word of rustls' for this one.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => Some(
+            "the server shows the certificate of an authority (CA:TRUE) as its own; make it one \
+             with basicConstraints=CA:FALSE, or sign another with it",
+        ),
+        _ => None,
+    }
 }

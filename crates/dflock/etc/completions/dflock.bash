@@ -25,8 +25,14 @@ _dflock() {
             dflock,completions)
                 cmd="dflock__subcmd__completions"
                 ;;
+            dflock,force-release)
+                cmd="dflock__subcmd__force__subcmd__release"
+                ;;
             dflock,help)
                 cmd="dflock__subcmd__help"
+                ;;
+            dflock,kick)
+                cmd="dflock__subcmd__kick"
                 ;;
             dflock,ping)
                 cmd="dflock__subcmd__ping"
@@ -52,8 +58,14 @@ _dflock() {
             dflock__subcmd__help,completions)
                 cmd="dflock__subcmd__help__subcmd__completions"
                 ;;
+            dflock__subcmd__help,force-release)
+                cmd="dflock__subcmd__help__subcmd__force__subcmd__release"
+                ;;
             dflock__subcmd__help,help)
                 cmd="dflock__subcmd__help__subcmd__help"
+                ;;
+            dflock__subcmd__help,kick)
+                cmd="dflock__subcmd__help__subcmd__kick"
                 ;;
             dflock__subcmd__help,ping)
                 cmd="dflock__subcmd__help__subcmd__ping"
@@ -77,7 +89,7 @@ _dflock() {
 
     case "${cmd}" in
         dflock)
-            opts="-s -h -V --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help --version run acquire release renew stats ping bench completions help"
+            opts="-s -h -V --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help --version run acquire release renew stats force-release kick ping bench completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -324,8 +336,58 @@ _dflock() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dflock__subcmd__force__subcmd__release)
+            opts="-s -h --http-port --admin-token-file --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --http-port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin-token-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --auth-token-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --patience)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --read-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dflock__subcmd__help)
-            opts="run acquire release renew stats ping bench completions help"
+            opts="run acquire release renew stats force-release kick ping bench completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -380,7 +442,35 @@ _dflock() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dflock__subcmd__help__subcmd__force__subcmd__release)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dflock__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dflock__subcmd__help__subcmd__kick)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -457,6 +547,56 @@ _dflock() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dflock__subcmd__kick)
+            opts="-s -h --http-port --admin-token-file --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --http-port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin-token-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --auth-token-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --patience)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --read-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -677,7 +817,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__stats)
-            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-l -s -h --long --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

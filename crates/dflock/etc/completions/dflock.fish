@@ -39,6 +39,8 @@ complete -c dflock -n "__fish_dflock_needs_command" -f -a "acquire" -d 'Take a l
 complete -c dflock -n "__fish_dflock_needs_command" -f -a "release" -d 'Release by token'
 complete -c dflock -n "__fish_dflock_needs_command" -f -a "renew" -d 'Start the lease over by token'
 complete -c dflock -n "__fish_dflock_needs_command" -f -a "stats" -d 'Show who holds what'
+complete -c dflock -n "__fish_dflock_needs_command" -f -a "force-release" -d 'Take a lock away from whoever holds it, as its server\'s administrator'
+complete -c dflock -n "__fish_dflock_needs_command" -f -a "kick" -d 'End a client\'s connection, as its server\'s administrator'
 complete -c dflock -n "__fish_dflock_needs_command" -f -a "ping" -d 'Ask every server whether it is there'
 complete -c dflock -n "__fish_dflock_needs_command" -f -a "bench" -d 'Load a server and measure it'
 complete -c dflock -n "__fish_dflock_needs_command" -f -a "completions" -d 'Print a completion script'
@@ -99,9 +101,32 @@ complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls-ca -d 'Trust
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
+complete -c dflock -n "__fish_dflock_using_subcommand stats" -s l -l long -d 'Show also who the holders say they are'
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -s h -l help -d 'Print help'
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l http-port -d 'The servers\' --http-port' -r
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l admin-token-file -d 'File with the secret of the servers\' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l json -d 'Answer in JSON, one object on one line'
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l http-port -d 'The servers\' --http-port' -r
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l admin-token-file -d 'File with the secret of the servers\' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l json -d 'Answer in JSON, one object on one line'
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -s h -l help -d 'Print help'
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
@@ -139,12 +164,14 @@ complete -c dflock -n "__fish_dflock_using_subcommand completions" -l read-timeo
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats ping bench completions help" -f -a "run" -d 'Hold a lock while a command runs'
-complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats ping bench completions help" -f -a "acquire" -d 'Take a lock and print its token'
-complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats ping bench completions help" -f -a "release" -d 'Release by token'
-complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats ping bench completions help" -f -a "renew" -d 'Start the lease over by token'
-complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats ping bench completions help" -f -a "stats" -d 'Show who holds what'
-complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats ping bench completions help" -f -a "ping" -d 'Ask every server whether it is there'
-complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats ping bench completions help" -f -a "bench" -d 'Load a server and measure it'
-complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats ping bench completions help" -f -a "completions" -d 'Print a completion script'
-complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats ping bench completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "run" -d 'Hold a lock while a command runs'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "acquire" -d 'Take a lock and print its token'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "release" -d 'Release by token'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "renew" -d 'Start the lease over by token'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "stats" -d 'Show who holds what'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "force-release" -d 'Take a lock away from whoever holds it, as its server\'s administrator'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "kick" -d 'End a client\'s connection, as its server\'s administrator'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "ping" -d 'Ask every server whether it is there'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "bench" -d 'Load a server and measure it'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "completions" -d 'Print a completion script'
+complete -c dflock -n "__fish_dflock_using_subcommand help; and not __fish_seen_subcommand_from run acquire release renew stats force-release kick ping bench completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -130,10 +130,48 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
+'-l[Show also who the holders say they are]' \
+'--long[Show also who the holders say they are]' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
 '--help[Print help]' \
+&& ret=0
+;;
+(force-release)
+_arguments "${_arguments_options[@]}" : \
+'--http-port=[The servers'\'' --http-port]:PORT:_default' \
+'--admin-token-file=[File with the secret of the servers'\'' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN]:FILE:_files' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':key -- The name of the lock:_default' \
+&& ret=0
+;;
+(kick)
+_arguments "${_arguments_options[@]}" : \
+'--http-port=[The servers'\'' --http-port]:PORT:_default' \
+'--admin-token-file=[File with the secret of the servers'\'' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN]:FILE:_files' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':connection -- The number of the connection, as stats shows it:_default' \
 && ret=0
 ;;
 (ping)
@@ -229,6 +267,14 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 && ret=0
 ;;
+(force-release)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(kick)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
 (ping)
 _arguments "${_arguments_options[@]}" : \
 && ret=0
@@ -262,6 +308,8 @@ _dflock_commands() {
 'release:Release by token' \
 'renew:Start the lease over by token' \
 'stats:Show who holds what' \
+'force-release:Take a lock away from whoever holds it, as its server'\''s administrator' \
+'kick:End a client'\''s connection, as its server'\''s administrator' \
 'ping:Ask every server whether it is there' \
 'bench:Load a server and measure it' \
 'completions:Print a completion script' \
@@ -284,6 +332,11 @@ _dflock__subcmd__completions_commands() {
     local commands; commands=()
     _describe -t commands 'dflock completions commands' commands "$@"
 }
+(( $+functions[_dflock__subcmd__force-release_commands] )) ||
+_dflock__subcmd__force-release_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock force-release commands' commands "$@"
+}
 (( $+functions[_dflock__subcmd__help_commands] )) ||
 _dflock__subcmd__help_commands() {
     local commands; commands=(
@@ -292,6 +345,8 @@ _dflock__subcmd__help_commands() {
 'release:Release by token' \
 'renew:Start the lease over by token' \
 'stats:Show who holds what' \
+'force-release:Take a lock away from whoever holds it, as its server'\''s administrator' \
+'kick:End a client'\''s connection, as its server'\''s administrator' \
 'ping:Ask every server whether it is there' \
 'bench:Load a server and measure it' \
 'completions:Print a completion script' \
@@ -314,10 +369,20 @@ _dflock__subcmd__help__subcmd__completions_commands() {
     local commands; commands=()
     _describe -t commands 'dflock help completions commands' commands "$@"
 }
+(( $+functions[_dflock__subcmd__help__subcmd__force-release_commands] )) ||
+_dflock__subcmd__help__subcmd__force-release_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help force-release commands' commands "$@"
+}
 (( $+functions[_dflock__subcmd__help__subcmd__help_commands] )) ||
 _dflock__subcmd__help__subcmd__help_commands() {
     local commands; commands=()
     _describe -t commands 'dflock help help commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__help__subcmd__kick_commands] )) ||
+_dflock__subcmd__help__subcmd__kick_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help kick commands' commands "$@"
 }
 (( $+functions[_dflock__subcmd__help__subcmd__ping_commands] )) ||
 _dflock__subcmd__help__subcmd__ping_commands() {
@@ -343,6 +408,11 @@ _dflock__subcmd__help__subcmd__run_commands() {
 _dflock__subcmd__help__subcmd__stats_commands() {
     local commands; commands=()
     _describe -t commands 'dflock help stats commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__kick_commands] )) ||
+_dflock__subcmd__kick_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock kick commands' commands "$@"
 }
 (( $+functions[_dflock__subcmd__ping_commands] )) ||
 _dflock__subcmd__ping_commands() {

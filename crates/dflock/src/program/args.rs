@@ -93,7 +93,14 @@ pub(super) enum Command {
     /// Start the lease over by token.
     Renew(Renew),
     /// Show who holds what.
-    Stats,
+    Stats(Stats),
+    /// Take a lock away from whoever holds it, as its server's administrator.
+    ///
+    /// The next in line gets it at once. Who held it learns of it only when it renews, and may be at
+    /// work until then: `dflock run` stops its command within a third of its lease.
+    ForceRelease(ForceRelease),
+    /// End a client's connection, as its server's administrator.
+    Kick(Kick),
     /// Ask every server whether it is there.
     Ping,
     /// Load a server and measure it.
@@ -178,6 +185,42 @@ pub(super) struct Renew {
     /// Length of the lease from now in seconds, instead of the server's default.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) ttl: Option<u32>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Stats {
+    /// Show also who the holders say they are.
+    #[arg(long, short = 'l')]
+    pub(super) long: bool,
+}
+
+/// How to reach the HTTP side, and with what right.
+#[derive(Args, Debug)]
+pub(super) struct Admin {
+    /// The servers' --http-port.
+    #[arg(long, value_name = "PORT", default_value = "6389",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) http_port: u16,
+    /// File with the secret of the servers' --admin-token-file. Without it, the environment
+    /// variable DFLOCK_ADMIN_TOKEN.
+    #[arg(long, value_name = "FILE", env = "DFLOCK_ADMIN_TOKEN_FILE")]
+    pub(super) admin_token_file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ForceRelease {
+    /// The name of the lock.
+    pub(super) key: OsString,
+    #[command(flatten)]
+    pub(super) admin: Admin,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Kick {
+    /// The number of the connection, as stats shows it.
+    pub(super) connection: u64,
+    #[command(flatten)]
+    pub(super) admin: Admin,
 }
 
 #[derive(Args, Debug)]

@@ -1,6 +1,6 @@
 //! The commands that ask something and print the answer.
 
-use super::args::{Acquire, Bench, Claimed, Held, Reach, Renew};
+use super::args::{Acquire, Bench, Claimed, Held, Reach, Renew, Stats};
 use super::outcome::Failure;
 use super::signals::{ENDING, Signals};
 use super::{complain, mention, print, print_all, reach};
@@ -185,10 +185,13 @@ pub(super) async fn ping(client: &Client, json: bool) -> Result<(), Failure> {
     answers.show(&text)
 }
 
-pub(super) async fn stats(client: &Client, json: bool) -> Result<(), Failure> {
+pub(super) async fn stats(wanted: &Stats, client: &Client, json: bool) -> Result<(), Failure> {
     let mut answers = Answers::new();
     for server in client.servers() {
-        let body = async { client.connect_to(server).await?.stats().await };
+        let body = async {
+            let mut connection = client.connect_to(server).await?;
+            if wanted.long { connection.stats_with_names().await } else { connection.stats().await }
+        };
         answers.add(server, body.await, json);
     }
     let is_alone = client.servers().len() == 1;
@@ -222,8 +225,12 @@ fn table(server: &str, body: &str) -> String {
     for row in rows("locks") {
         let [key, owner, left, waiters] =
             ["key", "owner_conn_id", "lease_expires_in_s", "waiters"].map(|name| text(&row, name));
+        let name = match row.get("owner").and_then(Value::as_str) {
+            Some(name) => format!(" ({})", name.escape_debug()),
+            None => String::new(),
+        };
         lines += &format!(
-            "  lock       {key}  held by connection {owner}, {left} s left, {waiters} waiting\n"
+            "  lock       {key}  held by connection {owner}{name}, {left} s left, {waiters} waiting\n"
         );
     }
     for row in rows("semaphores") {

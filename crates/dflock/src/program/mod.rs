@@ -2,9 +2,11 @@
 //!
 //! Decides nothing about locks; every answer is the server's.
 
+mod admin;
 mod args;
 mod ask;
 mod child;
+mod http;
 mod name;
 mod outcome;
 mod reach;
@@ -79,7 +81,9 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
         | Command::Acquire(_)
         | Command::Release(_)
         | Command::Renew(_)
-        | Command::Stats
+        | Command::Stats(_)
+        | Command::ForceRelease(_)
+        | Command::Kick(_)
         | Command::Ping => with_runtime(converse(wanted, &reach, json)),
     }
 }
@@ -110,8 +114,12 @@ async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u
         }
         Command::Release(held) => ask::release(&held, &reach::client(settings)?, json).await?,
         Command::Renew(renew) => ask::renew(&renew, &reach::client(settings)?, json).await?,
-        Command::Stats => ask::stats(&reach::client(settings)?, json).await?,
+        Command::Stats(stats) => ask::stats(&stats, &reach::client(settings)?, json).await?,
         Command::Ping => ask::ping(&reach::client(settings)?, json).await?,
+        Command::ForceRelease(wish) => {
+            admin::force_release(&wish, reach, &reach::client(settings)?, json).await?
+        }
+        Command::Kick(wish) => admin::kick(&wish, reach, &reach::client(settings)?, json).await?,
         Command::Bench(_) | Command::Completions { .. } => {}
     }
     Ok(0)

@@ -11,6 +11,8 @@ pub(super) enum Failure {
     Busy,
     /// Somebody held it all the time we were to wait.
     TimedOut,
+    /// There is nothing that could be taken away; this says what is missing.
+    Nothing(&'static str),
     /// The lease was lost while the command ran.
     Lost(Loss),
     /// `acquire`: the server took the lock back when the connection closed.
@@ -31,7 +33,7 @@ impl Failure {
     /// See the table in `dflock --help` and dflock(1).
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Busy => 1,
+            Self::Busy | Self::Nothing(_) => 1,
             Self::Usage(_) => 64,
             Self::System(..) => 71,
             Self::Lost(_) => 74,
@@ -45,6 +47,7 @@ impl Failure {
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Busy => "busy",
+            Self::Nothing(_) => "not_held",
             Self::TimedOut => "timeout",
             Self::Lost(_) => "lease_lost",
             Self::ReleasedOnDisconnect => "released_on_disconnect",
@@ -94,6 +97,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy => f.write_str("held by somebody else"),
+            Self::Nothing(what) => f.write_str(what),
             Self::TimedOut => f.write_str("timed out waiting"),
             Self::Lost(loss) => write!(f, "lease lost: {loss}"),
             Self::ReleasedOnDisconnect => f.write_str(
@@ -138,6 +142,7 @@ mod tests {
 
     #[rstest]
     #[case(Failure::Busy, 1, "busy")]
+    #[case(Failure::Nothing("x"), 1, "not_held")]
     #[case(refused(Refusal::Error), 1, "not_held")]
     #[case(Failure::Usage("x".into()), 64, "usage")]
     #[case(ClientError::Term(TermError::KeyEmpty).into(), 64, "usage")]

@@ -31,9 +31,18 @@ pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {
 
 /// The file beats the environment: who names a file means it.
 pub(super) fn auth_token(file: Option<&Path>) -> Result<Option<Vec<u8>>, Failure> {
+    token(file, "DFLOCK_AUTH_TOKEN")
+}
+
+/// The same of an administrator.
+pub(super) fn admin_token(file: Option<&Path>) -> Result<Option<Vec<u8>>, Failure> {
+    token(file, "DFLOCK_ADMIN_TOKEN")
+}
+
+fn token(file: Option<&Path>, variable: &str) -> Result<Option<Vec<u8>>, Failure> {
     let bytes = match file {
         Some(path) => read_token(path)?,
-        None => match std::env::var_os("DFLOCK_AUTH_TOKEN") {
+        None => match std::env::var_os(variable) {
             Some(token) => token.into_vec(),
             None => return Ok(None),
         },
@@ -61,7 +70,7 @@ fn read_token(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-fn tls(reach: &Reach) -> Result<Option<Tls>, Failure> {
+pub(super) fn tls(reach: &Reach) -> Result<Option<Tls>, Failure> {
     if !reach.tls && reach.tls_ca.is_none() && reach.tls_name.is_none() {
         return Ok(None);
     }

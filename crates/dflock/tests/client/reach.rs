@@ -5,7 +5,7 @@ use crate::program::{LONG, assert_free, bare, dflock, run, start};
 use rstest::rstest;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// Somebody who answers every connection with these bytes and closes it, or, without any, says
 /// nothing and keeps it open.
@@ -119,14 +119,14 @@ fn pem(name: &str) -> String {
 }
 
 #[rstest]
-#[case::trusted(&["--tls-ca", "ca.pem", "--tls-name", "localhost"], 0)]
-#[case::by_its_own_address(&["--tls-ca", "ca.pem"], 0)]
-#[case::not_trusted(&["--tls"], 69)]
-#[case::another_name(&["--tls-ca", "ca.pem", "--tls-name", "other.example"], 69)]
-#[case::no_certificates(&["--tls-ca", "key.pem"], 78)]
-#[case::no_such_file(&["--tls-ca", "none.pem"], 78)]
-#[case::in_the_clear(&[], 69)]
-fn tls(#[case] options: &[&str], #[case] code: i32) {
+#[case::trusted(&["--tls-ca", "ca.pem", "--tls-name", "localhost"], 0, "")]
+#[case::by_its_own_address(&["--tls-ca", "ca.pem"], 0, "")]
+#[case::not_trusted(&["--tls"], 69, "nobody we trust has signed the server's certificate")]
+#[case::another_name(&["--tls-ca", "ca.pem", "--tls-name", "other.example"], 69, "another name")]
+#[case::no_certificates(&["--tls-ca", "key.pem"], 78, "no trusted certificate found")]
+#[case::no_such_file(&["--tls-ca", "none.pem"], 78, "none.pem")]
+#[case::in_the_clear(&[], 76, "the server speaks TLS; see --tls")]
+fn tls(#[case] options: &[&str], #[case] code: i32, #[case] words: &str) {
     let (cert, key) = (pem("cert.pem"), pem("key.pem"));
     let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key, "--read-timeout", "1"]);
     let options = options.iter().map(|word| match word.strip_suffix(".pem") {
@@ -137,6 +137,24 @@ fn tls(#[case] options: &[&str], #[case] code: i32) {
     let end = run(command.args(options).args(["--", "echo", "in"]));
     assert_eq!(end.code, code, "{end:?}");
     assert_eq!(end.stdout, if code == 0 { "in\n" } else { "" });
+    assert!(end.stderr.contains(words) && !end.stderr.contains("Error("), "{end:?}");
+}
+
+/// What `openssl req -x509` makes when it is told nothing else.
+#[test]
+fn an_authority_is_not_a_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let [key, cert] = ["key.pem", "cert.pem"].map(|name| dir.path().join(name));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ed25519", "-nodes", "-days", "7"]);
+    openssl.args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]);
+    let end = run(openssl.arg("-keyout").arg(&key).arg("-out").arg(&cert));
+    assert_eq!(end.code, 0, "{end:?}");
+    let [key, cert] = [key, cert].map(|path| path.to_str().unwrap().to_owned());
+    let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key]);
+    let end = run(&mut dflock(&daemon, &["ping", "--tls-ca", &cert, "--tls-name", "localhost"]));
+    assert_eq!(end.code, 69, "{end:?}");
+    assert!(end.stderr.contains("(CA:TRUE)") && end.stderr.contains("CA:FALSE"), "{end:?}");
 }
 
 #[test]
@@ -145,6 +163,7 @@ fn no_tls_there() {
     let mut command = dflock(&daemon, &["ping", "--patience", "2", "--tls-ca", &pem("ca.pem")]);
     let end = run(&mut command);
     assert_eq!(end.code, 69, "{end:?}");
+    assert!(end.stderr.contains("does it speak TLS?"), "{end:?}");
 }
 
 /// The index is CRC-32 of the key modulo the number of servers, in the order of the list; the

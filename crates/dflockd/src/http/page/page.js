@@ -312,7 +312,7 @@ id("pause").addEventListener("click", () => {
 // An administrator's deed is asked for once more, with what it means.
 const QUESTIONS = {
   unlock: () => ["Administer this server", "The secret stays in this page and is forgotten with it."],
-  release: ({ connection, key }) => [`Take ${visible(key)} from #${connection}?`, "The next in line gets it at once. Who held it learns of it only when it renews, and may be at work until then."],
+  release: ({ key }) => [`Take ${visible(key)} from whoever holds it?`, "The next in line gets it at once. Who held it learns of it only when it renews, and may be at work until then."],
   kick: ({ connection }) => [`Hang up on connection #${connection}?`, "What it holds comes free unless the server keeps the holds of those who are gone. A client that comes back and renews keeps its locks."],
 };
 let deed = null;
@@ -330,7 +330,7 @@ function question(wanted) {
 }
 
 async function perform({ deed, connection, key }) {
-  const path = deed === "kick" ? `v1/connections/${connection}/kick` : `v1/locks/${encodeURIComponent(key)}/force-release?connection=${connection}`;
+  const path = deed === "kick" ? `v1/admin/kick?connection=${connection}` : `v1/admin/release?key=${encodeURIComponent(key)}`;
   const headers = { Authorization: `Bearer ${bytes(adminSecret)}` };
   const response = await fetch(path, { method: "POST", headers, cache: "no-store" });
   if (response.status === 401) adminSecret = "";

@@ -1,0 +1,85 @@
+//! What an administrator does to others' holds, over the server's HTTP side with a secret of its own.
+
+use super::args::{Admin, ForceRelease, Kick, Reach};
+use super::http;
+use super::outcome::Failure;
+use super::{print, reach};
+use crate::transport;
+use crate::{Client, ClientError, Key, Refusal, ServerAddress};
+use serde_json::{Value, json};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+pub(super) async fn force_release(
+    wish: &ForceRelease,
+    reach: &Reach,
+    client: &Client,
+    json: bool,
+) -> Result<(), Failure> {
+    let key = Key::new(wish.key.as_bytes()).map_err(ClientError::Term)?;
+    let path = format!("/v1/admin/release?key={}", http::escaped(key.as_bytes()));
+    let body = post(&wish.admin, reach, client.server_of(&key)?, &path, "nobody holds it").await?;
+    let released = body.get("released").and_then(Value::as_u64).unwrap_or(0);
+    let answer = json!({ "released": released }).to_string();
+    print(&if json { format!("{answer}\n") } else { format!("released: {released}\n") })
+}
+
+pub(super) async fn kick(
+    wish: &Kick,
+    reach: &Reach,
+    client: &Client,
+    json: bool,
+) -> Result<(), Failure> {
+    let [server] = client.servers() else {
+        return Err(Failure::Usage("a connection is one server's; give --server once".to_owned()));
+    };
+    let path = format!("/v1/admin/kick?connection={}", wish.connection);
+    post(&wish.admin, reach, server, &path, "there is no such connection").await?;
+    if json { print("{\"kicked\":true}\n") } else { Ok(()) }
+}
+
+/// `nothing` says what 404 means.
+async fn post(
+    admin: &Admin,
+    reach: &Reach,
+    server: &ServerAddress,
+    path: &str,
+    nothing: &'static str,
+) -> Result<Value, Failure> {
+    let ServerAddress::Tcp { host, .. } = server else {
+        return Err(Failure::Usage("a Unix socket has no HTTP; name the host".to_owned()));
+    };
+    let server = ServerAddress::Tcp { host: host.clone(), port: admin.http_port };
+    let Some(secret) = reach::admin_token(admin.admin_token_file.as_deref())? else {
+        return Err(Failure::Settings("give --admin-token-file or DFLOCK_ADMIN_TOKEN".to_owned()));
+    };
+    let limit = Duration::from_secs(reach.patience.into());
+    let tls = reach::tls(reach)?;
+    let mut stream = transport::open(&server, tls.as_ref(), limit).await?;
+    let request = http::post(&server.to_string(), path, &secret);
+    let mut answer = Vec::new();
+    let conversation = async {
+        stream.write_all(&request).await?;
+        stream.flush().await?;
+        let most = u64::try_from(http::MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
+        (&mut stream).take(most).read_to_end(&mut answer).await
+    };
+    let outcome = timeout(limit, conversation).await.map_err(|_| ClientError::Silent)?;
+    let heard = http::answer(&answer);
+    // Some end a TLS connection without a farewell; what is whole is whole.
+    if heard.is_none() {
+        outcome.map_err(ClientError::Broken)?;
+    }
+    let (status, body) = heard.ok_or_else(|| {
+        ClientError::Strange("that port does not speak HTTP; see --http-port".to_owned())
+    })?;
+    match status {
+        200 => Ok(serde_json::from_str(&body).unwrap_or(Value::Null)),
+        401 => Err(ClientError::Refused(Refusal::Auth).into()),
+        403 => Err(Failure::Settings("the server has no --admin-token-file".to_owned())),
+        404 if body.contains("not_held") || path.contains("kick") => Err(Failure::Nothing(nothing)),
+        _ => Err(ClientError::strange(&format!("status {status} {body}")).into()),
+    }
+}
