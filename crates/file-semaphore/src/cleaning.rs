@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use pidlockfile::{Directory, Found, Judged, Name, Pid, Removal};
+use pidlockfile::{Directory, Found, Judged, Name, Obstacle, Pid, Removal};
 
-use crate::config::Config;
+use crate::config::{Config, Slots};
 use crate::error::Error;
 use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
@@ -26,6 +26,7 @@ const YOUNGER_MAKER: Duration = Duration::from_secs(5);
 
 /// What was swept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Swept {
     /// Stale locks.
     pub locks: usize,
@@ -35,6 +36,7 @@ pub struct Swept {
 
 /// One lock of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Listed {
     /// The lock file's name in the directory.
     pub name: String,
@@ -105,26 +107,57 @@ fn is_gone(maker: Pid, file_age: Duration) -> bool {
 }
 
 /// The locks in a directory, sorted by name: every regular file whose content parses, except
-/// temporary ones.
+/// temporary ones, and every one that may not be read.
 ///
 /// # Errors
 /// [`Error::System`] when the directory cannot be read.
 pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, Error> {
     let handle = Directory::open(directory.as_ref())?;
     let mut names = handle.names()?;
-    names.retain(|name| !is_temporary(name.as_str()) && !name.as_str().ends_with(".queue"));
+    names.retain(|name| temporary_of(name.as_str()).is_none());
     names.sort();
     let judge = Judge::new(config);
     let mut listed = Vec::new();
     for name in names {
-        // A file that cannot be read now is no lock that could be shown.
-        let Ok(Found::File(judged)) = handle.read(&name, LONGEST_FILE + 1) else { continue };
-        let status = judge.judge(&judged);
-        if status.lock_info().is_some() {
+        let status = match handle.read(&name, LONGEST_FILE + 1) {
+            Ok(Found::File(judged)) => judge.judge(&judged),
+            Ok(Found::Obstacle(Obstacle::Unreadable)) if ticket_of(name.as_str()).is_none() => {
+                HeldStatus::UNREADABLE
+            }
+            // A file that cannot be read now is no lock that could be shown.
+            Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => continue,
+        };
+        if status.info.is_none() || status.lock_info().is_some() {
             listed.push(Listed { name: name.as_str().to_owned(), status });
         }
     }
     Ok(listed)
+}
+
+/// [`Semaphore::clean`] for all locks in a directory, and for those of which only temporary files
+/// are left.
+///
+/// # Errors
+/// [`Error::System`] when the directory cannot be read; a lock that cannot be removed is passed
+/// over.
+pub fn clean_all(directory: impl AsRef<Path>, config: Config) -> Result<Swept, Error> {
+    let directory = directory.as_ref();
+    let names = Directory::open(directory)?.names()?;
+    let lock_of = |name: &str| temporary_of(name).or_else(|| ticket_of(name)).map(str::to_owned);
+    let mut locks: Vec<String> = names.iter().filter_map(|name| lock_of(name.as_str())).collect();
+    locks.extend(list(directory, config)?.into_iter().map(|listed| listed.name));
+    locks.sort();
+    locks.dedup();
+    let mut swept = Swept::default();
+    let config = Config { slots: Slots::ONE, ..config };
+    for lock in locks {
+        let one = Semaphore::with_config(directory.join(lock), config);
+        if let Ok(one) = one.and_then(|semaphore| semaphore.clean()) {
+            swept.locks += one.locks;
+            swept.temporaries += one.temporaries;
+        }
+    }
+    Ok(swept)
 }
 
 /// Who made a temporary file of this lock: `LOCK.PID.RANDOM.tmp`.
@@ -142,15 +175,16 @@ fn made_by(rest: &str) -> Option<Pid> {
     Pid::new(i64::try_from(number).ok()?)
 }
 
-fn is_temporary(name: &str) -> bool {
-    let mut parts = name.rsplitn(4, '.');
-    let (suffix, random, pid) = (parts.next(), parts.next(), parts.next());
-    match (suffix, random, pid, parts.next()) {
-        (Some("tmp"), Some(random), Some(pid), Some(_)) => {
-            made_by(&format!("{pid}.{random}.tmp")).is_some()
-        }
-        _ => false,
-    }
+/// The lock to which a temporary file belongs, if it is one.
+fn temporary_of(name: &str) -> Option<&str> {
+    let (rest, random) = name.strip_suffix(".tmp")?.rsplit_once('.')?;
+    let (lock, pid) = rest.rsplit_once('.').filter(|(lock, _)| !lock.is_empty())?;
+    made_by(&format!("{pid}.{random}.tmp")).map(|_| lock)
+}
+
+/// The lock in whose line the last ticket would be called so.
+fn ticket_of(name: &str) -> Option<&str> {
+    name.strip_suffix(".queue").filter(|lock| !lock.is_empty())
 }
 
 #[cfg(test)]
@@ -182,6 +216,6 @@ mod tests {
     #[case::a_slot("a.lock.12", false)]
     #[case::without_a_lock("12.0123456789abcdef.tmp", false)]
     fn a_listing_leaves_temporary_files_out(#[case] name: &str, #[case] temporary: bool) {
-        assert_eq!(is_temporary(name), temporary);
+        assert_eq!(temporary_of(name).is_some(), temporary);
     }
 }

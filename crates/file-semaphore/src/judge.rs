@@ -13,6 +13,7 @@ use crate::sys::{now_seconds, seconds};
 
 /// What is known of a lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HeldStatus {
     /// What the file says. `None`: this process may not read it.
     pub info: Option<Result<LockInfo, ParseError>>,

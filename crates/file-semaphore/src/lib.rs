@@ -56,7 +56,7 @@ mod shared;
 mod stale;
 mod sys;
 
-pub use cleaning::{Listed, Swept, list};
+pub use cleaning::{Listed, Swept, clean_all, list};
 pub use config::{Config, Slots};
 pub use error::Error;
 pub use guard::{Guard, Releaser};

@@ -34,6 +34,10 @@ pub const MODE_BITS: u32 = 0o666;
 /// The most holders one counting semaphore can have.
 pub const MOST_SLOTS: u32 = 1024;
 
+/// The longest name of a lock file, in bytes: with `.PID.RANDOM.tmp` behind it, it is a file name
+/// still.
+pub const LONGEST_NAME: usize = 255 - ".2147483647.0123456789abcdef.tmp".len();
+
 /// Symbolic links followed before giving up, as in the kernel.
 pub const MOST_LINKS: usize = 40;
 

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use pidlockfile::Name;
 
 use crate::error::Error;
-use crate::limits::MOST_LINKS;
+use crate::limits::{LONGEST_NAME, MOST_LINKS};
 
 /// What is wrong with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PathProblem {
     /// It is empty, or blank.
     Empty,
@@ -21,8 +22,11 @@ pub enum PathProblem {
     Nul,
     /// It contains `..`.
     Traversal,
-    /// It does not end with a file name, or with one that is too long or no text.
+    /// It does not end with a file name, or with one that is no text.
     NoName,
+    /// Its file name is longer than [`LONGEST_NAME`](crate::limits::LONGEST_NAME), or would be with
+    /// the number of a slot.
+    TooLong,
     /// Its parent directory does not exist.
     NoDirectory,
     /// Its parent directory was moved, removed or replaced after it was opened.
@@ -42,6 +46,7 @@ impl fmt::Display for PathProblem {
             Self::Nul => "the path contains a NUL byte",
             Self::Traversal => "path traversal: the path contains \"..\"",
             Self::NoName => "the path does not end with a usable file name",
+            Self::TooLong => "the file name is longer than 223 bytes (with the slot's number)",
             Self::NoDirectory => "the parent directory does not exist",
             Self::Moved => "the parent directory was moved or replaced",
             Self::Twice => "the same lock is named twice",
@@ -102,6 +107,9 @@ fn plain(
     name: &OsStr,
     invalid: impl Fn(PathProblem) -> Error,
 ) -> Result<Place, Error> {
+    if name.len() > LONGEST_NAME {
+        return Err(invalid(PathProblem::TooLong));
+    }
     let name = name.to_str().and_then(Name::new).ok_or_else(|| invalid(PathProblem::NoName))?;
     if directory.is_dir() {
         Ok(Place { directory, name })

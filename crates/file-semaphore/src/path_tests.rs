@@ -42,7 +42,7 @@ fn refuses_what_names_no_file(#[case] path: &str) {
 fn refuses_a_name_that_is_too_long_or_no_text() {
     let scratch = tempfile::tempdir().unwrap();
     let long = scratch.path().join("x".repeat(256));
-    assert_eq!(problem(&long), Some(PathProblem::NoName));
+    assert_eq!(problem(&long), Some(PathProblem::TooLong));
     let odd = scratch.path().join(OsStr::from_bytes(b"caf\xe9"));
     assert_eq!(problem(&odd), Some(PathProblem::NoName));
 }

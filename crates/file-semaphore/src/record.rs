@@ -130,6 +130,7 @@ pub struct LockInfo {
 
 /// Why a file is no lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ParseError {
     /// It is longer than [`LONGEST_FILE`].
     TooLong,

@@ -14,7 +14,9 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::judge::{HeldStatus, Judge};
-use crate::limits::{LINE_INTERVAL, LONGEST_FILE, MODE_BITS, MOST_LOOKS, MOST_TURNS_MISSED};
+use crate::limits::{
+    LINE_INTERVAL, LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LOOKS, MOST_TURNS_MISSED,
+};
 use crate::path::{self, PathProblem, Place};
 use crate::record::{Holder, LockInfo, Tag};
 use crate::request::Sharing;
@@ -67,6 +69,7 @@ pub(crate) struct Inner {
 
 /// One slot as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SlotStatus {
     /// There is no lock file.
     Free,
@@ -121,7 +124,7 @@ impl Semaphore {
         let path = path.as_ref();
         let place = path::resolve(path)?;
         let names = slot_names(&place.name, config.slots.count()).ok_or_else(|| {
-            Error::InvalidPath { path: path.to_owned(), problem: PathProblem::NoName }
+            Error::InvalidPath { path: path.to_owned(), problem: PathProblem::TooLong }
         })?;
         let directory = Directory::open(&place.directory)?;
         let judge = Judge::new(config);
@@ -564,9 +567,7 @@ fn is_absent(error: &pidlockfile::Error) -> bool {
 
 /// The lock files of a semaphore, with room for the temporary name beside each.
 fn slot_names(name: &Name, count: u32) -> Option<Vec<Name>> {
-    /// `.PID.RANDOM.tmp` with the longest pid.
-    const TEMPORARY_PART: usize = ".2147483647.0123456789abcdef.tmp".len();
-    let fits = |name: &Name| name.as_str().len() + TEMPORARY_PART <= Name::LONGEST;
+    let fits = |name: &Name| name.as_str().len() <= LONGEST_NAME;
     if count == 1 {
         return fits(name).then(|| vec![name.clone()]);
     }

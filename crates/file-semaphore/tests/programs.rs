@@ -446,6 +446,97 @@ fn list_shows_the_locks_of_a_directory() {
 }
 
 #[test]
+fn other_numbers_of_slots_are_told() {
+    let scratch = Scratch::new();
+    let told = "does everybody say the same --slots?";
+    assert_eq!(scratch.sema(&["try", "a", "--slots", "3"]).err, "");
+    assert_eq!(scratch.sema(&["try", "a", "--slots", "3"]).err, "");
+    let forgotten = scratch.sema(&["try", "a"]);
+    assert!(forgotten.err.contains("a.1 is held") && forgotten.err.contains(told), "{forgotten:?}");
+    let plain = scratch.sema(&["try", "a", "--slots", "3"]);
+    assert!(plain.err.contains("a is held") && plain.err.contains(told), "{plain:?}");
+    scratch.sema(&["release", "a"]);
+    let fewer = scratch.sema(&["status", "a", "--slots", "2"]);
+    assert!(fewer.err.contains("a.3 is held") && fewer.err.contains(told), "{fewer:?}");
+}
+
+#[test]
+fn one_slot_is_released_by_its_number() {
+    let scratch = Scratch::new();
+    for _ in 0..3 {
+        scratch.sema(&["try", "a", "--slots", "3"]);
+    }
+    let slots = ["release", "a", "--slots", "3"];
+    assert_eq!(scratch.sema(&[&slots[..], &["--slot", "2"]].concat()).code(), 0);
+    assert_eq!(scratch.files(), ["a.1", "a.3"]);
+    assert_eq!(scratch.sema(&[&slots[..], &["--slot", "2"]].concat()).code(), 1);
+    assert_eq!(scratch.sema(&[&slots[..], &["--slot", "4"]].concat()).code(), 2);
+    assert_eq!(scratch.sema(&[&slots[..], &["--force", "--slot", "3"]].concat()).code(), 0);
+    assert_eq!(scratch.files(), ["a.1"]);
+}
+
+#[test]
+fn a_directory_is_listed_and_cleaned_whole() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "live"]);
+    scratch.write("dead", format!("pid={NOBODY}\ntimestamp=1\n"));
+    scratch.write("gone.4194305.0123456789abcdef.tmp", "");
+    scratch.write("notes", "hello\n");
+    let stale = scratch.sema(&["list", ".", "--only-stale"]);
+    assert!(stale.out.starts_with("dead\t") && stale.out.lines().count() == 1, "{stale:?}");
+    let cleaned = scratch.sema(&["clean", "."]);
+    assert_eq!(cleaned.out, "cleaned: true\nlocks: 1\ntemporaries: 1\n");
+    assert_eq!(scratch.files(), ["live", "notes"]);
+    fs::set_permissions(scratch.at("notes"), fs::Permissions::from_mode(0o0)).unwrap();
+    let mut list = scratch.command("setpriv");
+    // For somebody else, whom the test's own directory lets in.
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    list.args([
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        scratch::SEMA,
+        "list",
+        ".",
+    ]);
+    let seen = scratch::finish(&mut list);
+    assert!(seen.out.contains("notes\t-\tunknown\theld\t"), "{seen:?}");
+}
+
+#[test]
+fn bad_arguments_are_json_for_who_asked_for_it() {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(&["try", "a", "--json", "--slots", "many"]);
+    assert_eq!((ran.code(), ran.err.as_str()), (2, ""));
+    assert!(
+        ran.out.starts_with("{\"status\":\"failed\",\"type\":\"USAGE\",\"message\":"),
+        "{ran:?}"
+    );
+    assert!(ran.out.contains("--slots") && ran.out.lines().count() == 1, "{ran:?}");
+}
+
+#[test]
+fn a_name_that_is_too_long_is_called_so() {
+    let scratch = Scratch::new();
+    for (length, code) in [(223, 0), (224, 2), (300, 2)] {
+        let ran = scratch.sema(&["try", &"n".repeat(length)]);
+        assert_eq!(ran.code(), code, "{ran:?}");
+        assert_eq!(ran.err.contains("longer than 223 bytes"), code == 2, "{ran:?}");
+    }
+}
+
+#[test]
+fn semats_tells_its_version() {
+    let ran = Scratch::new().semats(&["--version"]);
+    assert_eq!(
+        (ran.code(), ran.out.as_str()),
+        (0, concat!("semats ", env!("CARGO_PKG_VERSION"), "\n"))
+    );
+}
+
+#[test]
 fn clean_sweeps_the_stale_and_temporary_files_of_the_dead() {
     let scratch = Scratch::new();
     let us = std::process::id();

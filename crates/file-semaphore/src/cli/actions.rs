@@ -13,10 +13,11 @@ use wrapcmd::{Value, print};
 
 use super::arguments::{
     self, Acquire, Arguments, Clean, Command, Completions, Form, HolderArguments, List, Lock,
-    Release, Status, Taking, Touch, Wait,
+    Release, Run, Status, Taking, Touch, Try, Wait,
 };
 use super::outcome::{Failure, Outcome, exit, printable};
 use super::{caller, complain, run};
+use crate::config::{Config, Slots};
 use crate::error::Error;
 use crate::guard::{Guard, Releaser};
 use crate::record::{Holder, LockInfo};
@@ -27,9 +28,15 @@ use crate::sys::watch::Alarm;
 
 /// Does what a command line says, reports, and tells the exit code.
 pub(crate) fn perform(words: Vec<OsString>) -> End {
+    let options = words.split(|word| word == "--").next().unwrap_or_default();
+    let json = options.iter().any(|word| word == "--json");
     match arguments::parse(words) {
         Ok(command) => dispatch(command),
         Err(error) if error.use_stderr() => {
+            if json {
+                usage_in_json(&error);
+                return End::Code(exit::USAGE);
+            }
             // Where even the complaint cannot be written, the exit code says it.
             let _ = error.print();
             End::Code(exit::USAGE)
@@ -39,7 +46,54 @@ pub(crate) fn perform(words: Vec<OsString>) -> End {
     }
 }
 
+/// Bad arguments, for who asked for JSON.
+fn usage_in_json(error: &clap::Error) {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let message = first.strip_prefix("error: ").unwrap_or(first);
+    let members =
+        vec![("status", "failed".into()), ("type", "USAGE".into()), ("message", message.into())];
+    written("sema", print(&(Value::Object(members).compact() + "\n")));
+}
+
+/// Users of a counting semaphore must agree on its slots: said where a lock is there that only who
+/// thinks otherwise can hold.
+fn warn_of_other_slots(lock: &Lock) {
+    let count = lock.slots.count();
+    let beside = |suffix: u32| {
+        let mut path = lock.path.clone().into_os_string();
+        path.push(format!(".{suffix}"));
+        std::path::PathBuf::from(path)
+    };
+    let other = if count == 1 { beside(1) } else { beside(count.saturating_add(1)) };
+    let candidates = [Some(other), (count > 1).then(|| lock.path.clone())];
+    let is_lock = |path: &std::path::PathBuf| {
+        let text = path.is_file().then(|| std::fs::read(path).ok()).flatten();
+        text.is_some_and(|text| LockInfo::parse(&text).is_ok())
+    };
+    if let Some(path) = candidates.into_iter().flatten().find(is_lock) {
+        let held = path.display();
+        warn(&lock.path, &format!("warning: {held} is held: does everybody say the same --slots?"));
+    }
+}
+
 fn dispatch(command: Command) -> End {
+    match &command {
+        Command::Try(Try { lock, .. })
+        | Command::Acquire(Acquire { lock, .. })
+        | Command::Run(Run { lock, .. })
+        | Command::Status(Status { lock })
+        | Command::Wait(Wait { lock, .. }) => warn_of_other_slots(lock),
+        Command::Release(_)
+        | Command::Touch(_)
+        | Command::List(_)
+        | Command::Clean(_)
+        | Command::Completions(_) => {}
+    }
+    perform_command(command)
+}
+
+fn perform_command(command: Command) -> End {
     match command {
         Command::Try(words) => {
             wrapcmd::hold_off();
@@ -52,8 +106,12 @@ fn dispatch(command: Command) -> End {
         }
         Command::Release(words) => {
             let lock = &words.lock;
-            if words.force && lock.config().slots.count() > 1 {
-                complain("sema: --force releases one file: name the slot, PATH.1 to PATH.N\n");
+            if words.force && words.slot.is_none() && lock.slots.count() > 1 {
+                complain("sema: --force releases one file: name it with --slot\n");
+                return End::Code(exit::USAGE);
+            }
+            if words.slot.is_some_and(|slot| slot > lock.slots || lock.slots == Slots::ONE) {
+                complain("sema: --slot is one of those of --slots\n");
                 return End::Code(exit::USAGE);
             }
             wrapcmd::hold_off();
@@ -72,12 +130,19 @@ fn dispatch(command: Command) -> End {
             let outcome = open(&lock).and_then(|semaphore| semaphore.wait_with(&patience));
             report(&lock.path, lock.output.form(), outcome.map(|()| Outcome::Free))
         }
-        Command::List(List { directory, stale, output }) => {
-            let outcome = crate::cleaning::list(&directory, stale.config());
+        Command::List(List { directory, stale, only_stale, output }) => {
+            let mut outcome = crate::cleaning::list(&directory, stale.config());
+            if let (true, Ok(listed)) = (only_stale, &mut outcome) {
+                listed.retain(|lock| lock.status.stale);
+            }
             report(&directory, output.form(), outcome.map(Outcome::Listed))
         }
         Command::Clean(Clean { lock }) => {
-            let outcome = open(&lock).and_then(|semaphore| semaphore.clean());
+            let outcome = if lock.path.is_dir() {
+                crate::cleaning::clean_all(&lock.path, lock.config())
+            } else {
+                open(&lock).and_then(|semaphore| semaphore.clean())
+            };
             report(&lock.path, lock.output.form(), outcome.map(Outcome::Cleaned))
         }
         Command::Run(words) if words.shared && words.lock.config().slots.count() > 1 => {
@@ -193,7 +258,15 @@ fn acquired(lock: &Lock, holder: HolderArguments, guard: Guard) -> Outcome {
 }
 
 fn release(words: &Release) -> Result<Outcome, Error> {
-    let semaphore = open(&words.lock)?;
+    let semaphore = match words.slot {
+        None => open(&words.lock)?,
+        // A slot is a lock of its own.
+        Some(slot) => {
+            let mut path = words.lock.path.clone().into_os_string();
+            path.push(format!(".{}", slot.count()));
+            Semaphore::with_config(path, Config { slots: Slots::ONE, ..words.lock.config() })?
+        }
+    };
     if words.force {
         semaphore.release_for(Releaser::Anyone)?;
     } else {

@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Wait(Wait),
     /// Show all locks in a directory
     List(List),
-    /// Remove it if it is stale, and temporary files of dead processes
+    /// Remove it if it is stale, and temporary files of dead processes; of a directory, all
     Clean(Clean),
     /// Hold it while a command runs
     Run(Run),
@@ -78,6 +78,9 @@ pub(crate) struct Release {
     /// Release it whoever holds it
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Only this one of several slots
+    #[arg(long, value_name = "NUMBER", value_parser = ValueParser::new(slots))]
+    pub(crate) slot: Option<Slots>,
 }
 
 #[derive(Debug, Args)]
@@ -109,6 +112,9 @@ pub(crate) struct List {
     pub(crate) directory: PathBuf,
     #[command(flatten)]
     pub(crate) stale: Stale,
+    /// Only those that are stale
+    #[arg(long)]
+    pub(crate) only_stale: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -192,7 +198,7 @@ pub(crate) struct Lock {
     pub(crate) path: PathBuf,
     /// How many may hold it at once; with more than one, slots are PATH.1 to PATH.N
     #[arg(long, value_name = "N", default_value = "1", value_parser = ValueParser::new(slots))]
-    slots: Slots,
+    pub(crate) slots: Slots,
     #[command(flatten)]
     stale: Stale,
     #[command(flatten)]

@@ -145,7 +145,12 @@ impl<'a> Line<'a> {
         Some(match command {
             "try" | "try-acquire" => Command::Try(Try { lock, holder, taking }),
             "acquire" => Command::Acquire(Acquire { lock, patience, holder, taking }),
-            "release" => Command::Release(Release { lock, holder: named, force: self.flag(FORCE) }),
+            "release" => Command::Release(Release {
+                lock,
+                holder: named,
+                force: self.flag(FORCE),
+                slot: None,
+            }),
             "touch" => Command::Touch(Touch { lock, holder: named }),
             "status" => Command::Status(Status { lock }),
             "wait" => Command::Wait(Wait { lock, patience }),

@@ -38,6 +38,7 @@ Options:
   -j, --json            Print JSON
   -v, --verbose         Say on standard error what is done
   -h, --help            Show this help
+      --version         Show the version
 
 Exit status: 0 done, 1 anything else. See semats(1).
 ";
@@ -74,6 +75,7 @@ struct Request {
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Help,
+    Version,
     NoCommand,
     UnknownCommand(String),
     Wrong(String),
@@ -84,6 +86,7 @@ enum Asked {
 pub(crate) fn main(words: Vec<OsString>) -> End {
     End::Code(match ask(words) {
         Asked::Help => say(USAGE),
+        Asked::Version => say(concat!("semats ", env!("CARGO_PKG_VERSION"), "\n")),
         Asked::NoCommand => {
             say(USAGE);
             FAILED
@@ -109,6 +112,7 @@ fn ask(words: Vec<OsString>) -> Asked {
     while let Some(word) = words.next() {
         match sorted.take(word, &mut words) {
             Ok(()) if sorted.help => return Asked::Help,
+            Ok(()) if sorted.version => return Asked::Version,
             Ok(()) => {}
             Err(message) => return Asked::Wrong(message),
         }
@@ -125,6 +129,7 @@ struct Sorted {
     json: bool,
     verbose: bool,
     help: bool,
+    version: bool,
     only_plain: bool,
 }
 
@@ -154,6 +159,7 @@ impl Sorted {
             "-j" | "--json" => self.json = true,
             "-v" | "--verbose" => self.verbose = true,
             "-h" | "--help" => self.help = true,
+            "--version" => self.version = true,
             "--" => self.only_plain = true,
             _ => return Err(format!("Unknown option: {option}")),
         }
