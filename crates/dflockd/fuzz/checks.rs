@@ -6,7 +6,7 @@ use dflockd::wire::{Caps, MAX_AUTH_LINE_BYTES, Request, Scan, parse, scan};
 
 /// A stream of requests: every byte is used once, cutting the stream anywhere changes nothing.
 pub(crate) fn requests(bytes: &[u8]) {
-    for caps in [Caps::Usual, Caps::BeforeAuth] {
+    for caps in [Caps::Usual, Caps::BeforeAuth(MAX_AUTH_LINE_BYTES)] {
         let mut at = 0;
         while let Scan::Frame { lines, used } = scan(&bytes[at..], caps) {
             assert!(used >= 3 && used <= bytes.len() - at);
@@ -20,7 +20,7 @@ pub(crate) fn requests(bytes: &[u8]) {
                     assert!(!key.is_empty() && key.len() <= MAX_KEY_BYTES);
                     assert!(!key.iter().any(|b| b" \t\r\n".contains(b)));
                 }
-                Ok(Request::Auth(_) | Request::Ping | Request::Stats) => {}
+                Ok(Request::Auth(_) | Request::Ping | Request::Stats(_) | Request::Name(_)) => {}
                 Err(fault) => assert!((3..=13).contains(&fault.code())),
             }
             at += used;

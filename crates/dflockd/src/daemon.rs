@@ -1,19 +1,21 @@
 //! The program `dflockd`: arguments → sockets → server, until a signal ends it.
 
-use crate::config::{Config, ConfigError, Secret, Wish, check_secret, usage};
+use crate::config::{Config, ConfigError, Secret, TlsFiles, Wish, check_secret, usage};
 use crate::http::HttpDoor;
 use crate::journal::{self, Detail};
 #[cfg(feature = "etcd")]
 use crate::server::StoreChoice;
-use crate::server::{AuthToken, FenceFile, Handle, Listener, Server, Settings, StateDir, Tls};
+use crate::server::{
+    Access, AuthToken, FenceFile, Handle, Listener, Server, Settings, StateDir, Tls,
+};
 use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -24,13 +26,15 @@ const TURNS_PER_LOOK: u32 = 256;
 
 /// Runs the program. 0 after a signal or `--version`, 1 when it cannot start or go on.
 pub fn main() -> ExitCode {
-    match start() {
+    let code = match start() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.tell();
             ExitCode::FAILURE
         }
-    }
+    };
+    journal::finish();
+    code
 }
 
 enum Failure {
@@ -106,13 +110,12 @@ fn run(config: Config) -> Result<(), Failure> {
         if has_tls {
             tracing::info!("TLS enabled");
         }
-        let (auth, tls) = (settings.auth.clone(), settings.tls.clone());
         let server = Server::new(settings, listeners);
         if let Some(door) = http {
             tracing::info!(addr = %door.address(), "HTTP listening");
-            tokio::spawn(watch_http(door.serve(server.handle(), auth, tls)));
+            tokio::spawn(watch_http(door.serve(server.handle())));
         }
-        serve(server, signals).await
+        serve(server, signals, &config).await
     })
 }
 
@@ -134,17 +137,42 @@ async fn watch_http(serving: impl Future<Output = io::Result<()>>) {
 }
 
 /// Until the last connection has left after one signal, or at once after two.
-async fn serve(server: Server, signals: Signals) -> Result<(), Failure> {
+async fn serve(server: Server, signals: Signals, config: &Config) -> Result<(), Failure> {
     let handle = server.handle();
     tokio::select! {
         result = server.run() => result.map_err(Failure::Server),
-        () = signals.watch(handle) => Ok(()),
+        () = signals.watch(handle, config) => Ok(()),
+    }
+}
+
+/// Reads secrets and certificate again. What cannot be read leaves everything as it was.
+fn reload(handle: &Handle, config: &Config) {
+    let read = || -> Result<(), Failure> {
+        let (access, tls) = (access(config)?, tls(config)?);
+        handle.reload(access, tls);
+        Ok(())
+    };
+    match read() {
+        Ok(()) => tracing::info!("secrets and certificate read again"),
+        Err(Failure::Config(err)) => tracing::error!(%err, "nothing is changed"),
+        Err(Failure::Server(err)) => tracing::error!(%err, "nothing is changed"),
     }
 }
 
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
+    detail: Signal,
+    /// Meant for nobody here, and no reason to die.
+    _ignored: [Signal; 2],
+}
+
+/// What a signal asks for.
+enum Asked {
+    End,
+    Reload,
+    Detail,
 }
 
 impl Signals {
@@ -152,36 +180,48 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            detail: signal(SignalKind::user_defined1())?,
+            _ignored: [signal(SignalKind::user_defined2())?, signal(SignalKind::alarm())?],
         })
     }
 
-    /// The first signal drains; returns at the second.
-    async fn watch(mut self, handle: Handle) {
-        self.next().await;
-        tracing::info!("shutting down, draining connections");
-        handle.drain();
-        self.next().await;
+    /// The first signal to end drains; returns at the second.
+    async fn watch(mut self, handle: Handle, config: &Config) {
+        let mut detail = if config.debug { Detail::Debug } else { Detail::Usual };
+        loop {
+            match self.next().await {
+                Asked::Reload => reload(&handle, config),
+                Asked::Detail => {
+                    detail = detail.other();
+                    journal::set_detail(detail);
+                    tracing::info!(?detail, "log changed");
+                }
+                Asked::End if handle.is_draining() => break,
+                Asked::End => {
+                    tracing::info!("shutting down, draining connections");
+                    handle.drain();
+                }
+            }
+        }
         tracing::warn!("second signal, closing connections");
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Asked {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Asked::End,
+            _ = self.interrupt.recv() => Asked::End,
+            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.detail.recv() => Asked::Detail,
         }
     }
 }
 
 fn settings(config: &Config) -> Result<Settings, Failure> {
     let mut settings = config.settings.clone();
-    settings.auth = match &config.auth {
-        None => None,
-        Some(Secret::Text(text)) => AuthToken::new(text.as_bytes()),
-        Some(Secret::File(path)) => Some(read_secret(path)?),
-    };
-    if let Some(files) = &config.tls {
-        settings.tls = Some(Tls::load(&files.cert, &files.key).map_err(cannot("TLS"))?);
-    }
+    settings.access = access(config)?;
+    settings.tls = tls(config)?;
+    settings.max_descriptors = descriptors_for_connections();
     #[cfg(feature = "etcd")]
     if let Some(etcd) = &config.etcd {
         let etcd = crate::etcd::Settings::open(etcd).map_err(cannot("etcd"))?;
@@ -200,28 +240,95 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// A file that is named but holds no secret is refused: whoever names one wants authentication.
-fn read_secret(path: &Path) -> Result<AuthToken, Failure> {
+/// Some descriptors stay for the HTTP side, files and whoever is about to be turned away.
+fn descriptors_for_connections() -> usize {
+    const RESERVE: u64 = 128;
+    let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
+    let reserve = RESERVE.min(soft / 2);
+    usize::try_from(soft - reserve).unwrap_or(0)
+}
+
+fn tls(config: &Config) -> Result<Option<Tls>, Failure> {
+    let load = |files: &TlsFiles| Tls::load(&files.cert, &files.key).map_err(cannot("TLS"));
+    config.tls.as_ref().map(load).transpose()
+}
+
+fn access(config: &Config) -> Result<Access, Failure> {
+    let several = |path: &Option<PathBuf>| match path {
+        None => Ok(Vec::new()),
+        Some(path) => read_secrets(path),
+    };
+    let full = match &config.auth {
+        None => Vec::new(),
+        Some(Secret::Text(text)) => AuthToken::new(text.as_bytes()).into_iter().collect(),
+        Some(Secret::File(path)) => read_secrets(path)?,
+    };
+    let prefixes = match &config.auth_prefix_file {
+        None => Vec::new(),
+        Some(path) => read_prefixes(path)?,
+    };
+    let (admin, metrics) =
+        (several(&config.admin_token_file)?, several(&config.metrics_token_file)?);
+    Ok(Access { full, prefixes, admin, metrics })
+}
+
+/// The lines of a file of secrets, without empty ones. A file that is named but holds none is
+/// refused: whoever names one wants authentication.
+fn secret_lines(path: &Path) -> Result<Vec<String>, Failure> {
     let text = std::fs::read_to_string(path).map_err(cannot(path.display()))?;
-    let secret = check_secret(&text)?.and_then(|text| AuthToken::new(text.as_bytes()));
-    let empty = || ConfigError::Value(format!("{}: no auth token in it", path.display()));
-    Ok(secret.ok_or_else(empty)?)
+    let lines: Result<Vec<_>, _> = text.lines().map(check_secret).collect();
+    let lines: Vec<String> = lines?.into_iter().flatten().collect();
+    if lines.is_empty() {
+        let message = format!("{}: no auth token in it", path.display());
+        return Err(ConfigError::Value(message).into());
+    }
+    Ok(lines)
+}
+
+/// One secret in each line; all of them are good.
+fn read_secrets(path: &Path) -> Result<Vec<AuthToken>, Failure> {
+    let lines = secret_lines(path)?;
+    Ok(lines.iter().filter_map(|line| AuthToken::new(line.as_bytes())).collect())
+}
+
+/// In each line a beginning of keys, a blank, and the secret for them.
+fn read_prefixes(path: &Path) -> Result<Vec<(Vec<u8>, AuthToken)>, Failure> {
+    let split = |line: &String| {
+        let (prefix, secret) = line.split_once([' ', '\t'])?;
+        Some((prefix.as_bytes().to_vec(), AuthToken::new(secret.trim().as_bytes())?))
+    };
+    let pairs: Option<Vec<_>> = secret_lines(path)?.iter().map(split).collect();
+    let wrong = || {
+        let text = format!("{}: each line has a prefix of keys, a blank, a secret", path.display());
+        Failure::Config(ConfigError::Value(text))
+    };
+    pairs.ok_or_else(wrong)
 }
 
 /// What systemd hands over, else the address; and the Unix socket, if one is named.
 fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
     let mut listeners = inherited()?;
     if listeners.is_empty() {
-        let address = (config.host.as_str(), config.port);
         let name = format!("listen {}:{}", config.host, config.port);
-        listeners
-            .push(TcpListener::bind(address).and_then(Listener::from_tcp).map_err(cannot(name))?);
+        let bound = bind(&config.host, config.port);
+        listeners.push(bound.and_then(Listener::from_tcp).map_err(cannot(name))?);
+    } else if config.address_named {
+        tracing::warn!("sockets are passed by the service manager: --host and --port are not used");
     }
     if let Some(path) = &config.unix_socket {
         let name = format!("listen {}", path.display());
         listeners.push(bind_unix(path).and_then(Listener::from_unix).map_err(cannot(name))?);
     }
     Ok(listeners)
+}
+
+/// No name at all is every address, as for the reference.
+fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
+    if host.is_empty() {
+        return TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)));
+    }
+    TcpListener::bind((host, port))
 }
 
 fn http_door(config: &Config) -> Result<Option<HttpDoor>, Failure> {

@@ -1,9 +1,15 @@
 //! Log lines on standard error, in the reference's form: `time=… level=INFO msg=… key=value`.
 //! Never given a token or the secret, so it cannot show one.
+//!
+//! A thread of its own writes them, from a queue with an end: a reader who stands still, or a pipe
+//! that is full, stops that thread and nobody else. Lines that find no room are counted.
 
+use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -12,7 +18,13 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// Lines below ERROR per second. A client that makes the server log must not make it a disk filler.
 const LINES_PER_SECOND: u32 = 500;
 
+/// Lines that wait for the writer at most.
+const MOST_LINES: usize = 4096;
+/// At the end, lines that wait are written for so long.
+const FAREWELL: Duration = Duration::from_millis(500);
+
 /// How much is logged.
+#[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// What an operator wants to know, at a bounded rate.
@@ -21,14 +33,131 @@ pub enum Detail {
     Debug,
 }
 
-/// From now on `tracing` events become lines. A second call changes nothing.
+impl Detail {
+    /// What it is not.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Usual => Self::Debug,
+            Self::Debug => Self::Usual,
+        }
+    }
+}
+
+/// From now on `tracing` events become lines. A second call only changes how much is logged.
 pub fn start(detail: Detail) {
-    let journal = Journal { detail, rate: Mutex::new(Rate::default()) };
-    let _ = tracing::subscriber::set_global_default(journal);
+    set_detail(detail);
+    let journal = Journal { rate: Mutex::new(Rate::default()) };
+    if tracing::subscriber::set_global_default(journal).is_ok() {
+        // Without the thread nothing is written and everything else goes on.
+        let _ = std::thread::Builder::new().name("log".to_owned()).spawn(|| QUEUE.write());
+    }
+}
+
+/// From now on so much is logged.
+pub fn set_detail(detail: Detail) {
+    DETAIL.store(detail as u8, Ordering::Relaxed);
+    tracing::callsite::rebuild_interest_cache();
+}
+
+/// Lines that were lost because nobody took them.
+#[must_use]
+pub fn dropped() -> u64 {
+    QUEUE.dropped.load(Ordering::Relaxed)
+}
+
+/// Waits a little for the lines that are still to be written.
+pub fn finish() {
+    let lines = QUEUE.lines();
+    let is_busy = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty();
+    drop(QUEUE.written.wait_timeout_while(lines, FAREWELL, is_busy));
+}
+
+static DETAIL: AtomicU8 = AtomicU8::new(Detail::Usual as u8);
+static QUEUE: Queue = Queue::new();
+
+fn detail() -> Detail {
+    if DETAIL.load(Ordering::Relaxed) == Detail::Debug as u8 {
+        Detail::Debug
+    } else {
+        Detail::Usual
+    }
+}
+
+/// Lines on their way to standard error.
+struct Queue {
+    lines: Mutex<Lines>,
+    added: Condvar,
+    written: Condvar,
+    /// For the numbers, in all.
+    dropped: AtomicU64,
+}
+
+struct Lines {
+    waiting: VecDeque<String>,
+    /// Lost since the last line that was taken.
+    lost: u64,
+    /// A line is being written.
+    writing: bool,
+}
+
+impl Queue {
+    const fn new() -> Self {
+        let lines = Lines { waiting: VecDeque::new(), lost: 0, writing: false };
+        Self {
+            lines: Mutex::new(lines),
+            added: Condvar::new(),
+            written: Condvar::new(),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Never waits.
+    fn push(&self, line: String) {
+        let mut lines = self.lines();
+        if lines.waiting.len() >= MOST_LINES {
+            lines.lost += 1;
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        lines.waiting.push_back(line);
+        drop(lines);
+        self.added.notify_one();
+    }
+
+    /// Writes line after line, for ever.
+    fn write(&self) {
+        let mut lines = self.lines();
+        loop {
+            let Some(line) = lines.waiting.pop_front() else {
+                lines.writing = false;
+                self.written.notify_all();
+                lines = self.added.wait(lines).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            lines.writing = true;
+            let lost = std::mem::take(&mut lines.lost);
+            drop(lines);
+            if lost > 0 {
+                write_line(&lost_line(lost));
+            }
+            write_line(&line);
+            lines = self.lines();
+        }
+    }
+}
+
+fn lost_line(count: u64) -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = timestamp(since.as_secs(), since.subsec_millis());
+    format!("time={time} level=WARN msg=\"log lines dropped\" count={count}\n")
 }
 
 struct Journal {
-    detail: Detail,
     rate: Mutex<Rate>,
 }
 
@@ -58,7 +187,7 @@ impl Rate {
 
 impl Subscriber for Journal {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let most = match self.detail {
+        let most = match detail() {
             Detail::Usual => Level::INFO,
             Detail::Debug => Level::DEBUG,
         };
@@ -68,15 +197,13 @@ impl Subscriber for Journal {
     fn event(&self, event: &Event<'_>) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let level = *event.metadata().level();
-        if self.detail == Detail::Usual && level != Level::ERROR {
+        if detail() == Detail::Usual && level != Level::ERROR {
             let mut rate = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
             let (admitted, dropped) = rate.admit(since.as_secs());
             drop(rate);
             if dropped > 0 {
-                let time = timestamp(since.as_secs(), since.subsec_millis());
-                write_line(&format!(
-                    "time={time} level=WARN msg=\"log lines dropped\" count={dropped}\n"
-                ));
+                QUEUE.dropped.fetch_add(u64::from(dropped), Ordering::Relaxed);
+                QUEUE.push(lost_line(dropped.into()));
             }
             if !admitted {
                 return;
@@ -85,7 +212,7 @@ impl Subscriber for Journal {
         let mut line = Line::default();
         event.record(&mut line);
         let time = timestamp(since.as_secs(), since.subsec_millis());
-        write_line(&format!("time={time} level={level} msg={}{}\n", line.message, line.fields));
+        QUEUE.push(format!("time={time} level={level} msg={}{}\n", line.message, line.fields));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

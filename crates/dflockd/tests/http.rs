@@ -14,6 +14,9 @@ mod site;
 mod driver;
 
 #[cfg(test)]
+#[path = "http/admin.rs"]
+mod admin;
+#[cfg(test)]
 #[path = "http/browser.rs"]
 mod browser;
 #[cfg(test)]

@@ -26,6 +26,9 @@ mod history;
 #[path = "server/hostile.rs"]
 mod hostile;
 #[cfg(test)]
+#[path = "server/log.rs"]
+mod log;
+#[cfg(test)]
 #[path = "server/owner.rs"]
 mod owner;
 #[cfg(test)]

@@ -78,7 +78,10 @@ flags! {
     TlsCert = "tls-cert", ["DFLOCKD_TLS_CERT"], Kind::Text, "", "certificate chain (PEM); needs --tls-key";
     TlsKey = "tls-key", ["DFLOCKD_TLS_KEY"], Kind::Text, "", "private key (PEM); needs --tls-cert";
     AuthToken = "auth-token", ["DFLOCKD_AUTH_TOKEN"], Kind::Text, "", "secret clients must show; others on this machine can see it, prefer the file";
-    AuthTokenFile = "auth-token-file", ["DFLOCKD_AUTH_TOKEN_FILE"], Kind::Text, "", "file with the secret clients must show";
+    AuthTokenFile = "auth-token-file", ["DFLOCKD_AUTH_TOKEN_FILE"], Kind::Text, "", "file with the secret clients must show; several, one in each line, are all good";
+    AuthPrefixFile = "auth-prefix-file", ["DFLOCKD_AUTH_PREFIX_FILE"], Kind::Text, "", "file with secrets that are good for some keys only: in each line the beginning of the keys, a blank, the secret";
+    AdminTokenFile = "admin-token-file", ["DFLOCKD_ADMIN_TOKEN_FILE"], Kind::Text, "", "file with the secret that lets an administrator take holds away and end connections, by HTTP";
+    MetricsTokenFile = "metrics-token-file", ["DFLOCKD_METRICS_TOKEN_FILE"], Kind::Text, "", "file with a secret that is good for /metrics only";
     StateDir = "state-dir", ["DFLOCKD_STATE_DIR"], Kind::Text, "", "directory where holds are recorded, so that a restart forgets none";
     StateSync = "state-sync", ["DFLOCKD_STATE_SYNC"], Kind::Switch, "false", "answer only when the record is on the disk, so that a power cut forgets none either";
     StartupGrace = "startup-grace", ["DFLOCKD_STARTUP_GRACE_S"], Kind::Number(0), "0", "seconds after the start in which nothing is granted, for holders that a server without --state-dir does not know any more";
@@ -94,6 +97,18 @@ flags! {
     Debug = "debug", ["DFLOCKD_DEBUG"], Kind::Switch, "false", "log connections and requests too";
     Version = "version", [], Kind::Switch, "false", "print the version and exit";
 }
+
+/// Options of the reference that there is nothing for here, and why.
+const ABSENT: &[(&str, &str)] = &[
+    ("http-session-idle-timeout", "there are no HTTP sessions here"),
+    ("http-max-sessions", "there are no HTTP sessions here"),
+    ("http-max-sessions-per-ip", "there are no HTTP sessions here"),
+    ("http-max-connections-per-ip", "the HTTP side takes 64 connections, the most silent goes"),
+    ("http-rate-limit-per-ip", "the HTTP side never gets more than a fifth of the thread"),
+    ("http-rate-limit-burst", "the HTTP side never gets more than a fifth of the thread"),
+    ("http-cors-allowed-origins", "pages of other origins may not read this server"),
+    ("max-subscriptions", "there is no publishing here, as in version 2 of the reference"),
+];
 
 /// What the command line says, per row of [`FLAGS`].
 pub(super) type Given = Vec<Option<String>>;
@@ -119,6 +134,9 @@ pub(super) fn read(arguments: &[String]) -> Result<Given, ConfigError> {
         }
         let known = FLAGS.iter().zip(&mut given).find(|(flag, _)| flag.name == name);
         let Some((flag, place)) = known else {
+            if let Some((_, why)) = ABSENT.iter().find(|(absent, _)| *absent == name) {
+                return Err(ConfigError::Value(format!("--{name}: {why}; leave it out")));
+            }
             let message = format!("flag provided but not defined: -{name}");
             return Err(ConfigError::Usage(message));
         };

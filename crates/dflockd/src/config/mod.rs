@@ -30,6 +30,14 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Where the secret is.
     pub auth: Option<Secret>,
+    /// Secrets for some keys.
+    pub auth_prefix_file: Option<PathBuf>,
+    /// Secrets of administrators.
+    pub admin_token_file: Option<PathBuf>,
+    /// Secrets for reading the numbers.
+    pub metrics_token_file: Option<PathBuf>,
+    /// Somebody said where to listen.
+    pub address_named: bool,
     /// Keeps fences growing across restarts.
     pub fence_state_file: Option<PathBuf>,
     /// Keeps holds across restarts, and fences too.
@@ -132,6 +140,10 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             settings: self.settings()?,
             tls: self.tls()?,
             auth: self.secret()?,
+            auth_prefix_file: self.path(Name::AuthPrefixFile),
+            admin_token_file: self.path(Name::AdminTokenFile),
+            metrics_token_file: self.path(Name::MetricsTokenFile),
+            address_named: self.is_named(Name::Host) || self.is_named(Name::Port),
             fence_state_file: self.path(Name::FenceStateFile),
             state_dir: self.path(Name::StateDir),
             state_sync: self.state_sync()?,
@@ -230,6 +242,10 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             let text = (self.environment)(variable).filter(|text| !text.is_empty())?;
             Some((*variable, text))
         })
+    }
+
+    fn is_named(&self, name: Name) -> bool {
+        self.flag(name).is_some() || self.environment(name).is_some()
     }
 
     fn text(&self, name: Name) -> String {

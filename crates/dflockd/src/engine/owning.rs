@@ -3,7 +3,7 @@
 use super::request::AutoRelease;
 use super::slab::Id;
 use super::state::{Conn, Engine, Holder};
-use super::terms::{Mint, Moment, Seconds};
+use super::terms::{Key, Mint, Moment, Seconds};
 
 impl<M: Mint> Engine<M> {
     /// A connection has shown the token of a hold. See [`Holder`].
@@ -65,6 +65,18 @@ impl<M: Mint> Engine<M> {
             }
             AutoRelease::Off => self.disown(id),
         }
+    }
+
+    /// Takes away all holds of a key, whoever has them; says how many.
+    pub fn force_release(&mut self, now: Moment, key: Key<'_>) -> usize {
+        let Some(key) = self.keys.find(key) else { return 0 };
+        let holds: Vec<Id<Holder>> = self.keys[key].holders.iter(&self.holders).collect();
+        for &id in &holds {
+            self.counters.releases += 1;
+            self.lose_record(self.holders[id].record);
+            self.free(now, id);
+        }
+        holds.len()
     }
 
     /// The timer of a hold rang: its lease is over, or the grace after its owner's going.

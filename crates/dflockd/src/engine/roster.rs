@@ -39,6 +39,10 @@ pub struct KeyLine<'a> {
     pub waiters: u32,
     /// The number of the connection that got it last; 0 when nobody holds it.
     pub owner: u64,
+    /// That connection, if it is still there.
+    pub conn: Option<ConnId>,
+    /// What it says of itself; the server adds it where it is wanted.
+    pub owner_name: Option<&'a str>,
     /// Microseconds left of that hold's lease.
     pub left_micros: u64,
     /// Microseconds since it was last used.
@@ -97,6 +101,8 @@ impl<M: Mint> Engine<M> {
             held: entry.held,
             waiters: entry.waiters,
             owner: holder.map_or(0, |holder| holder.serial),
+            conn: holder.and_then(|holder| self.conn_id(holder.owner)),
+            owner_name: None,
             left_micros: holder.map_or(0, |holder| holder.expires.micros_since(now)),
             idle_micros: now.micros_since(entry.touched),
         }

@@ -67,6 +67,8 @@ impl Row {
             held: count(held),
             waiters: count(self.tickets.len() - held),
             owner: last.and_then(|seen| seen.ticket.owner).map_or(0, |owner| owner.serial),
+            conn: None,
+            owner_name: None,
             left_micros: last.map_or(0, |seen| seen.left(state, now)),
             idle_micros: now.micros_since(self.idle_since),
         }

@@ -4,7 +4,7 @@
 use super::gate::Reach;
 use super::seats::{Seat, Seats};
 use super::site::Site;
-use crate::server::{AuthToken, Handle, Tls};
+use crate::server::Handle;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -45,7 +45,11 @@ impl HttpDoor {
     /// # Errors
     /// The system's, when the socket cannot be had.
     pub fn open(host: &str, port: u16) -> io::Result<Self> {
-        let listener = TcpListener::bind((host, port))?;
+        let listener = if host.is_empty() {
+            TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))?
+        } else {
+            TcpListener::bind((host, port))?
+        };
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address })
@@ -62,21 +66,16 @@ impl HttpDoor {
     ///
     /// # Errors
     /// The socket cannot be watched.
-    pub async fn serve(
-        self,
-        handle: Handle,
-        auth: Option<AuthToken>,
-        tls: Option<Tls>,
-    ) -> io::Result<()> {
+    pub async fn serve(self, handle: Handle) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let is_loopback = self.address.ip().to_canonical().is_loopback();
         let reach = if is_loopback { Reach::Loopback } else { Reach::Network };
-        let site = Arc::new(Site::new(handle, auth, reach, Seats::new(MAX_CONNECTIONS)));
-        let tls = tls.map(|tls| TlsAcceptor::from(tls.config()));
+        let site = Arc::new(Site::new(handle.clone(), reach, Seats::new(MAX_CONNECTIONS)));
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    admit(&site, tls.clone(), stream);
+                    let tls = handle.tls().map(|tls| TlsAcceptor::from(tls.config()));
+                    admit(&site, tls, stream);
                     // Requests that are here already count as such before the next newcomer
                     // pushes somebody out; and a flood of connections gets its turns, no more.
                     yield_now().await;

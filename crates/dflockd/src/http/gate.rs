@@ -5,7 +5,8 @@
 //! loopback only answers to names that cannot be a stranger's.
 
 use super::reply::Fault;
-use crate::server::AuthToken;
+use super::route::Access as Wanted;
+use crate::server::Access;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
 use hyper::{Uri, Version};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -50,15 +51,25 @@ fn is_local(host: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost") || name.parse::<Ipv4Addr>().is_ok()
 }
 
-/// Whether the secret is shown, as `Authorization: Bearer SECRET`.
-pub(super) fn is_authorized(secret: &AuthToken, headers: &HeaderMap) -> bool {
+/// What is shown, as `Authorization: Bearer SECRET`; nothing when none or several are.
+pub(super) fn shown(headers: &HeaderMap) -> &[u8] {
     let mut shown = headers.get_all(AUTHORIZATION).iter();
     match (shown.next(), shown.next()) {
-        (Some(value), None) => {
-            bearer(value.as_bytes()).is_some_and(|shown| secret.matches(shown.trim_ascii()))
-        }
-        (_, _) => false,
+        (Some(value), None) => bearer(value.as_bytes()).map_or(b"", <[u8]>::trim_ascii),
+        (_, _) => b"",
     }
+}
+
+/// Whether what is shown opens this.
+pub(super) fn is_allowed(access: &Access, wanted: Wanted, shown: &[u8]) -> Result<(), Fault> {
+    let allowed = match wanted {
+        Wanted::Open => true,
+        Wanted::Guarded => access.is_open() || access.may_read(shown),
+        Wanted::Numbers => access.is_open() || access.may_measure(shown),
+        Wanted::Admin if access.admin.is_empty() => return Err(Fault::NoAdmin),
+        Wanted::Admin => access.is_admin(shown),
+    };
+    if allowed { Ok(()) } else { Err(Fault::Unauthorized) }
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {
@@ -69,6 +80,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::AuthToken;
     use hyper::header::HeaderValue;
     use rstest::rstest;
 
@@ -148,8 +160,43 @@ mod tests {
         for value in shown {
             headers.append(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
-        let secret = AuthToken::new(b"sesame").unwrap();
-        assert_eq!(is_authorized(&secret, &headers), want);
+        assert_eq!(
+            is_allowed(&access(b"sesame"), Wanted::Guarded, super::shown(&headers)).is_ok(),
+            want
+        );
+    }
+
+    fn access(secret: &[u8]) -> Access {
+        Access { full: vec![AuthToken::new(secret).unwrap()], ..Access::default() }
+    }
+
+    /// Who may do what with which secret, and without any.
+    #[rstest]
+    #[case(Wanted::Open, "", Ok(()), Ok(()))]
+    #[case(Wanted::Guarded, "", Err(Fault::Unauthorized), Ok(()))]
+    #[case(Wanted::Guarded, "full", Ok(()), Ok(()))]
+    #[case(Wanted::Guarded, "admin", Ok(()), Ok(()))]
+    #[case(Wanted::Guarded, "numbers", Err(Fault::Unauthorized), Ok(()))]
+    #[case(Wanted::Numbers, "numbers", Ok(()), Ok(()))]
+    #[case(Wanted::Numbers, "", Err(Fault::Unauthorized), Ok(()))]
+    #[case(Wanted::Admin, "full", Err(Fault::Unauthorized), Err(Fault::NoAdmin))]
+    #[case(Wanted::Admin, "", Err(Fault::Unauthorized), Err(Fault::NoAdmin))]
+    #[case(Wanted::Admin, "admin", Ok(()), Err(Fault::NoAdmin))]
+    fn rights(
+        #[case] wanted: Wanted,
+        #[case] shown: &str,
+        #[case] guarded: Result<(), Fault>,
+        #[case] open: Result<(), Fault>,
+    ) {
+        let secret = |text: &str| vec![AuthToken::new(text.as_bytes()).unwrap()];
+        let access = Access {
+            full: secret("full"),
+            admin: secret("admin"),
+            metrics: secret("numbers"),
+            prefixes: Vec::new(),
+        };
+        assert_eq!(is_allowed(&access, wanted, shown.as_bytes()), guarded);
+        assert_eq!(is_allowed(&Access::default(), wanted, shown.as_bytes()), open);
     }
 
     #[test]
@@ -157,6 +204,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         let value = HeaderValue::from_bytes("Bearer Sésame".as_bytes()).unwrap();
         headers.append(AUTHORIZATION, value);
-        assert!(is_authorized(&AuthToken::new("Sésame".as_bytes()).unwrap(), &headers));
+        let access = access("Sésame".as_bytes());
+        assert_eq!(is_allowed(&access, Wanted::Guarded, shown(&headers)), Ok(()));
     }
 }

@@ -5,6 +5,7 @@ use crate::server::{Numbers, Roster};
 use crate::wire::{Decimal, push_json_string};
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Longest body, about: the rest of the keys is cut, and the body says so.
 const MOST_BYTES: usize = 512 * 1024;
@@ -25,9 +26,11 @@ pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
         shown += 1;
         push_key(&mut entries, view);
         // Writing to a String cannot fail.
-        let holders = view.holders.iter().zip(&addresses.holders).rev();
+        let named = addresses.holders.iter().zip(&addresses.holder_names);
+        let holders = view.holders.iter().zip(named).rev();
         push_list(&mut entries, ",\"holders\":[", "held_s", holders);
-        let waiting = view.waiting.iter().zip(&addresses.waiting);
+        let named = addresses.waiting.iter().zip(&addresses.waiting_names);
+        let waiting = view.waiting.iter().zip(named);
         push_list(&mut entries, ",\"queue\":[", "waiting_s", waiting);
         entries.push('}');
     }
@@ -58,10 +61,10 @@ fn push_list<'a>(
     out: &mut String,
     head: &str,
     since: &str,
-    parties: impl Iterator<Item = (&'a Party, &'a Option<IpAddr>)>,
+    parties: impl Iterator<Item = (&'a Party, (&'a Option<IpAddr>, &'a Option<Arc<str>>))>,
 ) {
     out.push_str(head);
-    for (count, (party, address)) in parties.enumerate() {
+    for (count, (party, (address, name))) in parties.enumerate() {
         if count > 0 {
             out.push(',');
         }
@@ -70,6 +73,10 @@ fn push_list<'a>(
             Some(address) => write!(out, "\"{address}\""),
             None => write!(out, "null"),
         };
+        if let Some(name) = name {
+            out.push_str(",\"name\":");
+            push_json_string(out, name.as_bytes());
+        }
         let _ = write!(out, ",\"{since}\":{}", Decimal(party.since_micros));
         if let Some(left) = party.left_micros {
             let here = party.conn.is_some();
@@ -121,7 +128,13 @@ mod tests {
             waiting: vec![party(9, 400_000, None)],
         };
         let here = Some(IpAddr::from([127, 0, 0, 1]));
-        (view, Addresses { holders: vec![here, None], waiting: vec![here] })
+        let addresses = Addresses {
+            holders: vec![here, None],
+            waiting: vec![here],
+            holder_names: vec![None, Some("host 12 backup".into())],
+            waiting_names: vec![None],
+        };
+        (view, addresses)
     }
 
     #[test]
@@ -135,7 +148,7 @@ mod tests {
             "keys": [{
                 "key": "a\"<b>\u{fffd}", "limit": 2, "held": 2, "waiters": 9,
                 "holders": [
-                    {"connection": 7, "address": null, "held_s": 2, "lease_left_s": 0,
+                    {"connection": 7, "address": null, "name": "host 12 backup", "held_s": 2, "lease_left_s": 0,
                      "connected": false},
                     {"connection": 8, "address": "127.0.0.1", "held_s": 1, "lease_left_s": 32.5,
                      "connected": false},

@@ -101,6 +101,11 @@ impl Page {
         self.head("releases_total", "counter", "Slots given back, by what gave them back.");
         self.sample("releases_total", "{cause=\"token\"}", engine.releases);
         self.sample("releases_total", "{cause=\"disconnect\"}", engine.disconnect_releases);
+        self.counter(
+            "log_lines_dropped_total",
+            "Lines of the log that found no room or came too fast.",
+            crate::journal::dropped(),
+        );
         self.counter("lease_expiries_total", "Leases that ran out.", engine.expiries);
         self.counter(
             "wait_timeouts_total",
@@ -163,6 +168,11 @@ impl Page {
             "auth_failures_total",
             "Lock clients that did not show the secret.",
             tallies.auth_failures,
+        );
+        self.counter(
+            "tls_failures_total",
+            "TLS handshakes of lock clients that failed.",
+            tallies.tls_failures,
         );
         self.counter(
             "write_timeouts_total",
@@ -256,6 +266,7 @@ mod tests {
                 turned_away: 32,
                 faults,
                 auth_failures: 33,
+                tls_failures: 37,
                 write_timeouts: 34,
                 gone_while_waiting: 35,
             },

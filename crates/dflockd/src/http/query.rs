@@ -35,6 +35,23 @@ pub(super) fn wanted(query: Option<&str>) -> Result<Wanted, Fault> {
     Ok(Wanted { part, keys, parties: MAX_PARTIES })
 }
 
+/// `key=KEY` and nothing else.
+pub(super) fn key(query: Option<&str>) -> Result<Vec<u8>, Fault> {
+    only(query, "key")
+}
+
+/// `connection=NUMBER` and nothing else.
+pub(super) fn connection(query: Option<&str>) -> Result<u64, Fault> {
+    let digits = only(query, "connection")?;
+    number(&digits).and_then(|number| u64::try_from(number).ok()).ok_or(Fault::BadRequest)
+}
+
+fn only(query: Option<&str>, name: &str) -> Result<Vec<u8>, Fault> {
+    let value = query.unwrap_or_default().strip_prefix(name);
+    let value = value.and_then(|rest| rest.strip_prefix('=')).filter(|rest| !rest.contains('&'));
+    value.and_then(decode).ok_or(Fault::BadRequest)
+}
+
 /// Digits only, as everywhere.
 fn number(digits: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(digits).ok()?;
@@ -103,6 +120,17 @@ mod tests {
     #[case("key=%4g")]
     fn bad(#[case] query: &str) {
         assert_eq!(wanted(Some(query)), Err(Fault::BadRequest));
+    }
+
+    #[test]
+    fn administrators_name_one_thing() {
+        assert_eq!(key(Some("key=a%2Fb")), Ok(b"a/b".to_vec()));
+        assert_eq!(connection(Some("connection=17")), Ok(17));
+        for wrong in [None, Some(""), Some("key"), Some("key=a&key=b"), Some("keys=a")] {
+            assert_eq!(key(wrong), Err(Fault::BadRequest), "{wrong:?}");
+            assert_eq!(connection(wrong), Err(Fault::BadRequest), "{wrong:?}");
+        }
+        assert_eq!(connection(Some("connection=-1")), Err(Fault::BadRequest));
     }
 
     #[test]

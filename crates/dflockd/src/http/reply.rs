@@ -34,6 +34,10 @@ pub(super) enum Fault {
     Unauthorized,
     NotFound,
     MethodNotAllowed,
+    PostOnly,
+    NoAdmin,
+    NotHeld,
+    NotWithThisStore,
     BodyRefused,
     WrongHost,
 }
@@ -44,7 +48,10 @@ impl Fault {
             Self::BadRequest => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NotFound => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::MethodNotAllowed | Self::PostOnly => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NoAdmin => StatusCode::FORBIDDEN,
+            Self::NotHeld => StatusCode::NOT_FOUND,
+            Self::NotWithThisStore => StatusCode::NOT_IMPLEMENTED,
             Self::BodyRefused => StatusCode::PAYLOAD_TOO_LARGE,
             Self::WrongHost => StatusCode::MISDIRECTED_REQUEST,
         }
@@ -56,7 +63,10 @@ impl Fault {
             Self::BadRequest => "{\"error\":\"bad_request\"}",
             Self::Unauthorized => "{\"error\":\"unauthorized\"}",
             Self::NotFound => "{\"error\":\"not_found\"}",
-            Self::MethodNotAllowed => "{\"error\":\"method_not_allowed\"}",
+            Self::NoAdmin => "{\"error\":\"no_admin_secret_is_set\"}",
+            Self::NotWithThisStore => "{\"error\":\"not_with_this_store\"}",
+            Self::NotHeld => "{\"error\":\"not_held\"}",
+            Self::MethodNotAllowed | Self::PostOnly => "{\"error\":\"method_not_allowed\"}",
             Self::BodyRefused => "{\"error\":\"body_refused\"}",
             Self::WrongHost => "{\"error\":\"wrong_host\"}",
         }
@@ -64,14 +74,16 @@ impl Fault {
 }
 
 /// Statuses an answer may have, for counting.
-pub(super) const STATUSES: [StatusCode; 8] = [
+pub(super) const STATUSES: [StatusCode; 10] = [
     StatusCode::OK,
     StatusCode::BAD_REQUEST,
     StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
     StatusCode::NOT_FOUND,
     StatusCode::METHOD_NOT_ALLOWED,
     StatusCode::PAYLOAD_TOO_LARGE,
     StatusCode::MISDIRECTED_REQUEST,
+    StatusCode::NOT_IMPLEMENTED,
     StatusCode::SERVICE_UNAVAILABLE,
 ];
 
@@ -140,12 +152,19 @@ pub(super) fn fault(fault: Fault) -> Response<ReplyBody> {
         Fault::MethodNotAllowed => {
             headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         }
+        Fault::PostOnly => {
+            headers.insert(ALLOW, HeaderValue::from_static("POST"));
+        }
         Fault::Unauthorized => {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         // What follows on such a connection cannot be trusted to be a request.
         Fault::BodyRefused | Fault::BadRequest => close(&mut response),
-        Fault::NotFound | Fault::WrongHost => {}
+        Fault::NotFound
+        | Fault::NoAdmin
+        | Fault::NotHeld
+        | Fault::NotWithThisStore
+        | Fault::WrongHost => {}
     }
     response
 }
@@ -252,11 +271,15 @@ impl Body for ReplyBody {
 mod tests {
     use super::*;
 
-    const FAULTS: [Fault; 6] = [
+    const FAULTS: [Fault; 10] = [
         Fault::BadRequest,
         Fault::Unauthorized,
         Fault::NotFound,
         Fault::MethodNotAllowed,
+        Fault::PostOnly,
+        Fault::NoAdmin,
+        Fault::NotHeld,
+        Fault::NotWithThisStore,
         Fault::BodyRefused,
         Fault::WrongHost,
     ];

@@ -10,6 +10,10 @@ pub(super) enum Access {
     Open,
     /// Names keys, addresses, numbers.
     Guarded,
+    /// Numbers only.
+    Numbers,
+    /// Changes what others hold.
+    Admin,
 }
 
 /// What is wanted.
@@ -24,10 +28,12 @@ pub(super) enum Route {
     Stats,
     Holders,
     Metrics,
+    Release,
+    Kick,
 }
 
 /// Every path there is.
-pub(super) const ROUTES: [(&str, Route, Access); 9] = [
+pub(super) const ROUTES: [(&str, Route, Access); 11] = [
     ("/", Route::Page, Access::Open),
     ("/page.css", Route::Style, Access::Open),
     ("/page.js", Route::Script, Access::Open),
@@ -36,17 +42,23 @@ pub(super) const ROUTES: [(&str, Route, Access); 9] = [
     ("/ready", Route::Ready, Access::Open),
     ("/v1/stats", Route::Stats, Access::Guarded),
     ("/v1/holders", Route::Holders, Access::Guarded),
-    ("/metrics", Route::Metrics, Access::Guarded),
+    ("/metrics", Route::Metrics, Access::Numbers),
+    ("/v1/admin/release", Route::Release, Access::Admin),
+    ("/v1/admin/kick", Route::Kick, Access::Admin),
 ];
 
 /// Paths are compared as they come: nothing is decoded, no slash is added or taken.
 pub(super) fn find(method: &Method, path: &str) -> Result<(Route, Access), Fault> {
     let row = ROUTES.iter().find(|(known, ..)| *known == path);
     let &(_, route, access) = row.ok_or(Fault::NotFound)?;
-    if method != Method::GET && method != Method::HEAD {
-        return Err(Fault::MethodNotAllowed);
+    match access {
+        Access::Admin if method == Method::POST => Ok((route, access)),
+        Access::Admin => Err(Fault::PostOnly),
+        Access::Open | Access::Guarded | Access::Numbers => {
+            let is_reading = method == Method::GET || method == Method::HEAD;
+            if is_reading { Ok((route, access)) } else { Err(Fault::MethodNotAllowed) }
+        }
     }
-    Ok((route, access))
 }
 
 #[cfg(test)]
@@ -72,13 +84,17 @@ mod tests {
     }
 
     #[test]
-    fn only_reading_is_allowed() {
+    fn only_reading_is_allowed_but_for_administrators() {
         for (path, route, access) in ROUTES {
+            let reads = access != Access::Admin;
             for method in [Method::GET, Method::HEAD] {
-                assert_eq!(find(&method, path), Ok((route, access)));
+                let want = if reads { Ok((route, access)) } else { Err(Fault::PostOnly) };
+                assert_eq!(find(&method, path), want);
             }
-            for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
-                assert_eq!(find(&method, path), Err(Fault::MethodNotAllowed));
+            let want = if reads { Err(Fault::MethodNotAllowed) } else { Ok((route, access)) };
+            assert_eq!(find(&Method::POST, path), want);
+            for method in [Method::PUT, Method::DELETE, Method::OPTIONS] {
+                assert!(find(&method, path).is_err());
             }
         }
     }

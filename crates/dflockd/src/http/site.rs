@@ -4,17 +4,16 @@
 use super::gate::{self, Reach};
 use super::pace::Pace;
 use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
-use super::route::{self, Access, Route};
+use super::route::{self, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
-use crate::engine::Progress;
-use crate::server::{AuthToken, Doubt, Handle, Health, Readiness, Search};
+use crate::engine::{Key, Progress};
+use crate::server::{Doubt, Handle, Health, Readiness, Search};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -26,7 +25,6 @@ const AUTH_MARK: &str = "data-auth=\"open\"";
 /// What all connections of the HTTP side share.
 pub(super) struct Site {
     pub(super) handle: Handle,
-    pub(super) auth: Option<AuthToken>,
     pub(super) reach: Reach,
     pub(super) seats: Arc<Seats>,
     pace: Arc<Pace>,
@@ -35,15 +33,10 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn new(
-        handle: Handle,
-        auth: Option<AuthToken>,
-        reach: Reach,
-        seats: Arc<Seats>,
-    ) -> Self {
+    pub(super) fn new(handle: Handle, reach: Reach, seats: Arc<Seats>) -> Self {
         let answers = STATUSES.map(|_| AtomicU64::new(0));
         let pace = Arc::new(Pace::new());
-        Self { handle, auth, reach, seats, pace, accepted: AtomicU64::new(0), answers }
+        Self { handle, reach, seats, pace, accepted: AtomicU64::new(0), answers }
     }
 
     pub(super) fn count_connection(&self) {
@@ -56,7 +49,7 @@ impl Site {
         let mut response = match self.judge(&request, has_body) {
             Ok(route) => self.show(route, request.uri().query()).await,
             Err(Fault::Unauthorized) => {
-                tokio::time::sleep(Duration::from_micros(AuthToken::COOL_DOWN_MICROS)).await;
+                tokio::time::sleep(self.handle.penalty()).await;
                 reply::fault(Fault::Unauthorized)
             }
             Err(fault) => reply::fault(fault),
@@ -79,12 +72,8 @@ impl Site {
         if has_body {
             return Err(Fault::BodyRefused);
         }
-        match (&self.auth, access) {
-            (Some(secret), Access::Guarded) if !gate::is_authorized(secret, headers) => {
-                Err(Fault::Unauthorized)
-            }
-            (_, _) => Ok(route),
-        }
+        gate::is_allowed(&self.handle.access(), access, gate::shown(headers))?;
+        Ok(route)
     }
 
     async fn show(&self, route: Route, query: Option<&str>) -> Response<ReplyBody> {
@@ -98,14 +87,16 @@ impl Site {
             Route::Ready => ready(self.handle.readiness()),
             Route::Stats => reply::stats(&self.handle, &self.pace).await,
             Route::Holders => self.holders(query).await,
+            Route::Release => self.release(query),
+            Route::Kick => self.kick(query),
             Route::Metrics => reply::whole(OK, metrics::CONTENT_TYPE, self.metrics()),
         }
     }
 
     fn page(&self) -> Response<ReplyBody> {
-        match self.auth {
-            None => reply::page(PAGE),
-            Some(_) => reply::page(PAGE.replace(AUTH_MARK, "data-auth=\"needed\"")),
+        match self.handle.access().is_open() {
+            true => reply::page(PAGE),
+            false => reply::page(PAGE.replace(AUTH_MARK, "data-auth=\"needed\"")),
         }
     }
 
@@ -124,6 +115,33 @@ impl Site {
         }
         let body = holders::body(&self.handle.numbers(), &search.found());
         reply::whole(StatusCode::OK, JSON, body)
+    }
+
+    fn release(&self, query: Option<&str>) -> Response<ReplyBody> {
+        let key = match query::key(query) {
+            Ok(key) => key,
+            Err(fault) => return reply::fault(fault),
+        };
+        let Some(name) = Key::new(&key) else { return reply::fault(Fault::BadRequest) };
+        let released = self.handle.force_release(name);
+        tracing::warn!(key = %key.escape_ascii(), ?released, "released by an administrator");
+        match released {
+            None => reply::fault(Fault::NotWithThisStore),
+            Some(0) => reply::fault(Fault::NotHeld),
+            Some(released) => {
+                reply::whole(StatusCode::OK, JSON, format!("{{\"released\":{released}}}"))
+            }
+        }
+    }
+
+    fn kick(&self, query: Option<&str>) -> Response<ReplyBody> {
+        match query::connection(query) {
+            Ok(serial) if self.handle.kick(serial) => {
+                reply::whole(StatusCode::OK, JSON, "{\"kicked\":true}")
+            }
+            Ok(_) => reply::fault(Fault::NotFound),
+            Err(fault) => reply::fault(fault),
+        }
     }
 
     fn metrics(&self) -> String {

@@ -6,8 +6,8 @@
 
 mod frames;
 
+use super::access::Scope;
 use super::core::Shared;
-use super::settings::AuthToken;
 use super::state::Saving;
 use super::transport::Transport;
 use crate::engine::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds};
@@ -66,7 +66,7 @@ enum Phase {
     Waiting,
     /// A `stats` body is being sent.
     Reporting(StatsCursor),
-    /// After `error_auth`.
+    /// A wrong secret was shown; the answer waits.
     CoolingDown,
     /// The connection's things are being removed.
     Leaving,
@@ -88,8 +88,10 @@ pub(super) struct Connection {
     lines: u8,
     /// `input` has been looked at and holds no whole frame.
     scanned: bool,
-    /// Authenticated, or no token is asked for.
-    trusted: bool,
+    /// What it may ask about; nothing before it has shown a secret, where one is asked for.
+    scope: Option<Scope>,
+    /// Bytes of the longest secret it could show.
+    longest_secret: usize,
     /// The peer sends no more.
     ended: bool,
     /// The same, but what it sent before is still in the kernel.
@@ -119,7 +121,9 @@ impl Connection {
         (id, serial): (ConnId, u64),
         peer: Peer,
     ) -> Self {
-        let trusted = shared.settings.auth.is_none();
+        let access = shared.access();
+        let scope = access.is_open().then_some(Scope::All);
+        let longest_secret = access.longest();
         let auto = shared.settings.auto_release;
         Self {
             shared,
@@ -132,7 +136,8 @@ impl Connection {
             output: Vec::new(),
             lines: 0,
             scanned: true,
-            trusted,
+            scope,
+            longest_secret,
             ended: false,
             end_ahead: false,
             sending: false,
@@ -215,6 +220,10 @@ impl Connection {
 
     /// The deadline of this phase has passed.
     fn time_out(&mut self) -> Result<(), Gone> {
+        if self.shared.core().is_kicked(self.id) {
+            tracing::warn!(peer = %self.peer, conn_id = self.serial, "ended by an administrator");
+            return Err(Gone);
+        }
         if self.sending {
             self.shared.core().tallies.write_timeouts += 1;
             tracing::warn!(peer = %self.peer, conn_id = self.serial, "write timeout");
@@ -228,7 +237,12 @@ impl Connection {
                 self.output = output;
                 Ok(())
             }
-            Phase::CoolingDown | Phase::Leaving => Err(Gone),
+            Phase::CoolingDown => {
+                self.output.extend_from_slice(wire::status::ERROR_AUTH);
+                self.phase = Phase::Leaving;
+                Ok(())
+            }
+            Phase::Leaving => Err(Gone),
             Phase::Waiting | Phase::Reporting(_) => Ok(()),
         }
     }
@@ -245,7 +259,10 @@ impl Connection {
                 return Poll::Ready(Ok(()));
             }
             Ok(count) => count,
-            Err(_) => return Poll::Ready(Err(Gone)),
+            Err(err) => {
+                self.note_handshake(&err);
+                return Poll::Ready(Err(Gone));
+            }
         };
         let Scratch { input, output } = scratch;
         let bytes = input.get(..count).unwrap_or_default();
@@ -260,12 +277,27 @@ impl Connection {
     }
 
     fn end_of_input(&mut self) {
+        if self.scope.is_none() && !self.input.is_empty() {
+            // As the reference has it: the first frame was no right secret.
+            return self.refuse_auth();
+        }
         if !self.input.is_empty() || matches!(self.phase, Phase::Skipping) {
             self.shared.core().count_fault(Fault::Disconnected);
             let code = Fault::Disconnected.code();
             tracing::debug!(peer = %self.peer, code, "client disconnected");
         }
         self.phase = Phase::Leaving;
+    }
+
+    /// A peer that failed before the first frame under TLS is told of, with what is most often wrong.
+    fn note_handshake(&self, err: &std::io::Error) {
+        if !self.transport.is_shaking_hands() || err.kind() != std::io::ErrorKind::InvalidData {
+            return;
+        }
+        self.shared.core().tallies.tls_failures += 1;
+        let plain = self.transport.is_plain();
+        let hint = if plain { "the client speaks without TLS" } else { "see the client's message" };
+        tracing::warn!(peer = %self.peer, conn_id = self.serial, %err, hint, "TLS handshake failed");
     }
 
     fn serve_input(&mut self, scratch: &mut Scratch) -> Result<(), Gone> {
@@ -283,7 +315,7 @@ impl Connection {
         let (now, settings) = (self.shared.now(), &self.shared.settings);
         let deadline = match self.phase {
             Phase::Serving | Phase::Skipping => now.after(settings.read_timeout),
-            Phase::CoolingDown => now.after_micros(AuthToken::COOL_DOWN_MICROS),
+            Phase::CoolingDown => self.shared.core().penalty(now),
             Phase::Waiting | Phase::Reporting(_) | Phase::Leaving => Moment::NEVER,
         };
         self.shared.core().set_deadline(self.id, deadline);

@@ -1,12 +1,15 @@
 //! What all connections share: the engine, one seat per connection, and one wheel of their
 //! deadlines. Everything here happens under one lock that nobody holds across a system call.
 
+use super::access::{Access, AuthToken};
 use super::settings::Settings;
 use super::state::{Doubt, Health, Keeper, Saving};
 use super::store::{Event, Store};
+use super::tls::Tls;
 use crate::engine::wheel::{TimerId, Wheel};
 use crate::engine::{
-    Answer, AutoRelease, ConnId, Effect, Moment, Progress, Refusal, Request, Seconds, Verdict,
+    Answer, AutoRelease, ConnId, Effect, Key, KeyLine, Moment, Progress, Refusal, Request, Seconds,
+    Verdict,
 };
 use crate::wire::{Fault, StatsCursor, push_stats};
 use std::collections::HashMap;
@@ -24,6 +27,10 @@ pub(super) const BUDGET: usize = 1024;
 
 /// Bytes of a `stats` body made in one turn.
 pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;
+/// Between two answers to wrong secrets: a hundred a second, for all who try together.
+const PENALTY_STEP_MICROS: u64 = 10_000;
+/// Nobody waits longer for such an answer.
+const PENALTY_MOST_MICROS: u64 = 20_000_000;
 /// Places of the table looked at for it in one turn.
 const STATS_PLACES: u32 = 2048;
 
@@ -38,6 +45,8 @@ pub struct Tallies {
     pub faults: [u64; 14],
     /// Failed authentications.
     pub auth_failures: u64,
+    /// TLS handshakes that failed.
+    pub tls_failures: u64,
     /// Connections dropped because they did not read.
     pub write_timeouts: u64,
     /// Waiting connections whose peer went away.
@@ -47,6 +56,12 @@ pub struct Tallies {
 /// What the shared part knows of a connection.
 struct Seat {
     id: ConnId,
+    /// The number by which people know it.
+    serial: u64,
+    /// What it says of itself.
+    name: Option<Arc<str>>,
+    /// An administrator wants it to go.
+    kicked: bool,
     address: Option<IpAddr>,
     waker: Option<Waker>,
     deadline: Moment,
@@ -70,6 +85,8 @@ pub(super) struct Core {
     connections: usize,
     addresses: HashMap<IpAddr, usize>,
     last_serial: u64,
+    /// When the last wrong secret is answered.
+    last_penalty: Moment,
     pub(super) draining: bool,
     pub(super) tallies: Tallies,
 }
@@ -79,6 +96,9 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     start: Instant,
     core: Mutex<Core>,
+    /// What a new connection must show, and what it is secured with: may be changed while the
+    /// server runs.
+    open: Mutex<(Arc<Access>, Option<Tls>)>,
     kicked: AtomicBool,
     changed: Notify,
 }
@@ -137,10 +157,13 @@ impl Shared {
             connections: 0,
             addresses: HashMap::new(),
             last_serial: 0,
+            last_penalty: Moment::default(),
             draining: false,
             tallies: Tallies::default(),
         };
+        let open = (Arc::new(settings.access.clone()), settings.tls.clone());
         Self {
+            open: Mutex::new(open),
             settings,
             start,
             core: Mutex::new(core),
@@ -158,10 +181,29 @@ impl Shared {
         self.start.checked_add(Duration::from_micros(moment.micros()))
     }
 
+    pub(super) fn set_open(&self, access: Access, tls: Option<Tls>) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        *open = (Arc::new(access), tls);
+    }
+
+    pub(super) fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.open.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    pub(super) fn tls(&self) -> Option<Tls> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
     /// Makes every connection end now.
     pub(super) fn kick(&self) {
         self.kicked.store(true, Ordering::Relaxed);
         self.core().wake_all();
+    }
+
+    /// As many connections as the system's limits allow are there.
+    pub(super) fn is_full(&self) -> bool {
+        let most = self.settings.max_descriptors;
+        most > 0 && self.core().connections() >= most
     }
 
     pub(super) fn is_kicked(&self) -> bool {
@@ -202,6 +244,9 @@ impl Core {
         let id = self.store.connect(serial);
         let seat = Seat {
             id,
+            serial,
+            name: None,
+            kicked: false,
             address,
             waker: None,
             deadline: Moment::NEVER,
@@ -265,7 +310,51 @@ impl Core {
     }
 
     pub(super) fn is_late(&mut self, id: ConnId, now: Moment) -> bool {
-        self.seat(id).is_some_and(|seat| seat.deadline <= now)
+        self.seat(id).is_some_and(|seat| seat.kicked || seat.deadline <= now)
+    }
+
+    pub(super) fn is_kicked(&mut self, id: ConnId) -> bool {
+        self.seat(id).is_some_and(|seat| seat.kicked)
+    }
+
+    /// Ends a connection at its next rest.
+    pub(super) fn kick(&mut self, serial: u64) -> bool {
+        let seat = self.seats.iter_mut().flatten().find(|seat| seat.serial == serial);
+        let Some(seat) = seat else { return false };
+        seat.kicked = true;
+        if let Some(waker) = &seat.waker {
+            waker.wake_by_ref();
+        }
+        true
+    }
+
+    /// Takes away all holds of a key.
+    pub(super) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Option<usize> {
+        let count = self.store.force_release(now, key);
+        self.deliver(now);
+        self.rearm();
+        count
+    }
+
+    /// When somebody who shows a wrong secret now is answered: not at once, and one after another,
+    /// however many try at a time.
+    pub(super) fn penalty(&mut self, now: Moment) -> Moment {
+        let after_last = self.last_penalty.after_micros(PENALTY_STEP_MICROS);
+        let most = now.after_micros(PENALTY_MOST_MICROS);
+        let due = now.after_micros(AuthToken::COOL_DOWN_MICROS).max(after_last).min(most);
+        self.last_penalty = due;
+        due
+    }
+
+    /// What a connection says of itself, for people.
+    pub(super) fn set_name(&mut self, id: ConnId, name: Arc<str>) {
+        if let Some(seat) = self.seat(id) {
+            seat.name = Some(name);
+        }
+    }
+
+    pub(super) fn name(&self, id: ConnId) -> Option<Arc<str>> {
+        self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)?.name.clone()
     }
 
     /// The answer to a wait, once. A grant whose lease ended on the way is none.
@@ -500,8 +589,12 @@ impl Core {
         out: &mut String,
         room: usize,
     ) -> Progress {
+        let names = cursor.has_names();
         push_stats(out, room, cursor, self.connections, |place, note| {
-            self.store.look_over(now, place, STATS_PLACES, |_, line| note(line))
+            self.store.look_over(now, place, STATS_PLACES, |_, line| {
+                let name = line.conn.filter(|_| names).and_then(|conn| self.name(conn));
+                note(&KeyLine { owner_name: name.as_deref(), ..*line })
+            })
         })
     }
 }

@@ -6,6 +6,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+/// Beyond this there are too few left to give out.
+const MOST: u64 = u64::MAX - (1 << 40);
+
 /// An open fence state file.
 #[derive(Debug)]
 pub struct FenceFile {
@@ -33,7 +36,18 @@ impl FenceFile {
             8 => file.read_exact_at(&mut bytes, 0)?,
             _ => return Err(io::Error::new(ErrorKind::InvalidData, "not a fence state file")),
         }
-        Ok(Self { file, stored: u64::from_be_bytes(bytes) })
+        let stored = u64::from_be_bytes(bytes);
+        if stored > MOST {
+            return Err(io::Error::new(ErrorKind::InvalidData, "no fence is as great as this"));
+        }
+        if length == 0 {
+            // Now rather than at the first grant, while somebody looks who can mend it.
+            file.write_all_at(&bytes, 0)?;
+            file.sync_all()?;
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
+        }
+        Ok(Self { file, stored })
     }
 
     /// No fence up to here may be given out again.

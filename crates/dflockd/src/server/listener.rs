@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Connections the kernel may keep for us; it cuts this to its own limit.
 const BACKLOG: i32 = 4096;
@@ -103,16 +103,45 @@ impl Door {
     }
 }
 
+/// Said once a minute, however often it happens.
+#[derive(Default)]
+struct Complaint(Option<Instant>);
+
+impl Complaint {
+    const EVERY: Duration = Duration::from_secs(60);
+
+    fn is_due(&mut self) -> bool {
+        let is_due = self.0.is_none_or(|last| last.elapsed() >= Self::EVERY);
+        if is_due {
+            self.0 = Some(Instant::now());
+        }
+        is_due
+    }
+
+    fn tell(&mut self, connections: usize) {
+        if self.is_due() {
+            tracing::error!(connections, "no descriptors left for more connections; they wait");
+        }
+    }
+}
+
 /// Takes connections in until dropped.
 pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) -> io::Result<()> {
     let door = Door::open(listener.socket)?;
+    let mut complaint = Complaint::default();
     loop {
+        while shared.is_full() {
+            complaint.tell(shared.core().connections());
+            tokio::time::sleep(PAUSE).await;
+        }
         match door.next().await {
             Ok((stream, peer)) => admit(&shared, stream, peer),
             // The client gave up before we came.
             Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(err) => {
-                tracing::error!(%err, "accept error");
+                if complaint.is_due() {
+                    tracing::error!(%err, "accept error");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -124,8 +153,7 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
     match admitted {
         Ok(seat) => {
             tracing::debug!(%peer, conn_id = seat.1, "client connected");
-            let tls = shared.settings.tls.as_ref();
-            match Transport::new(stream, tls) {
+            match Transport::new(stream, shared.tls().as_ref()) {
                 Ok(transport) => {
                     tokio::spawn(Connection::new(Arc::clone(shared), transport, seat, peer));
                 }

@@ -98,13 +98,30 @@ mod tests {
     fn the_file_keeps_fences_growing_though_the_clock_goes_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fence");
-        let far = u64::MAX / 2;
+        let far = u64::MAX / 3;
         std::fs::write(&path, far.to_be_bytes()).unwrap();
         let mint = || ServerMint::new(Some(Arc::new(FenceFile::open(&path).unwrap())), 0);
         let mut first = mint();
         let last = (0..3).map(|_| first.token().fence()).last().unwrap();
         assert!(last > far);
         assert!(mint().token().fence() > last);
+    }
+
+    /// Eight bytes of all ones would leave no greater fence to give out.
+    #[test]
+    fn a_fence_without_successors_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fence");
+        std::fs::write(&path, [0xff; 8]).unwrap();
+        assert!(FenceFile::open(&path).is_err());
+    }
+
+    #[test]
+    fn the_file_is_there_from_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fence");
+        FenceFile::open(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), [0; 8]);
     }
 
     #[test]

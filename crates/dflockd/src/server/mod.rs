@@ -3,6 +3,7 @@
 //! [`Server::new`] → [`Server::handle`] → [`Server::run`] on a tokio runtime with I/O and time.
 //! The [`Handle`] is for everybody else: signals, tests.
 
+mod access;
 mod connection;
 mod core;
 mod driver;
@@ -18,16 +19,17 @@ mod tls;
 mod transport;
 
 pub use self::core::{Readiness, Tallies};
+pub use access::{Access, AuthToken, Scope};
 pub use fence_file::FenceFile;
 pub use listener::Listener;
 pub use roster::{Addresses, Roster, Search, Wanted};
-pub use settings::{AuthToken, Settings, StoreChoice};
+pub use settings::{Settings, StoreChoice};
 pub use state::{Doubt, Health, StateDir, Synced, check as check_state};
 pub use store::{EtcdNumbers, Event, Inlet};
 pub use tls::Tls;
 
 use self::core::Shared;
-use crate::engine::{Census, Counters, Progress, Seconds};
+use crate::engine::{Census, Counters, Key, Progress, Seconds};
 use crate::wire::StatsCursor;
 use driver::Driver;
 use flusher::Flusher;
@@ -137,6 +139,39 @@ impl Handle {
     /// Whether [`Handle::drain`] was called.
     pub fn is_draining(&self) -> bool {
         self.0.core().draining
+    }
+
+    /// From here on these secrets are good, and new connections are secured with this. Connections
+    /// there are live on.
+    pub fn reload(&self, access: Access, tls: Option<Tls>) {
+        self.0.set_open(access, tls);
+    }
+
+    /// The secrets that are good now.
+    pub fn access(&self) -> Arc<Access> {
+        self.0.access()
+    }
+
+    /// What new connections are secured with now.
+    pub fn tls(&self) -> Option<Tls> {
+        self.0.tls()
+    }
+
+    /// How long whoever showed a wrong secret just now has to wait for the answer.
+    pub fn penalty(&self) -> Duration {
+        let now = self.0.now();
+        Duration::from_micros(self.0.core().penalty(now).micros_since(now))
+    }
+
+    /// Takes away all holds of a key; says how many, or nothing when the store cannot.
+    pub fn force_release(&self, key: Key<'_>) -> Option<usize> {
+        let now = self.0.now();
+        self.0.core().force_release(now, key)
+    }
+
+    /// Ends the connection of this number; false when there is none.
+    pub fn kick(&self, serial: u64) -> bool {
+        self.0.core().kick(serial)
     }
 
     /// Whether clients should come here.

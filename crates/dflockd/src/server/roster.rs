@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Places of the table looked at in one step: some 10 to 50 microseconds.
 const PLACES_PER_STEP: u32 = 512;
@@ -37,7 +38,8 @@ pub struct Roster {
     pub matching: usize,
 }
 
-/// Where the parties of a [`KeyView`] are connected from, in the same order. Nothing for a Unix
+/// Where the parties of a [`KeyView`] are connected from and how they call themselves, in the same
+/// order. Nothing for a Unix
 /// socket and for a connection that is gone.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
@@ -45,6 +47,10 @@ pub struct Addresses {
     pub holders: Vec<Option<IpAddr>>,
     /// Of the waiters.
     pub waiting: Vec<Option<IpAddr>>,
+    /// What the holders say of themselves.
+    pub holder_names: Vec<Option<Arc<str>>>,
+    /// What the waiters say of themselves.
+    pub waiting_names: Vec<Option<Arc<str>>>,
 }
 
 /// A search for what is wanted: [`Handle::search`] until it is done, then [`Search::found`].
@@ -155,7 +161,10 @@ impl Handle {
         let core = self.0.core();
         let view = core.store.view(now, place, most_parties)?;
         let address = |party: &Party| party.conn.and_then(|conn| core.address(conn));
+        let name = |party: &Party| party.conn.and_then(|conn| core.name(conn));
         let addresses = Addresses {
+            holder_names: view.holders.iter().map(name).collect(),
+            waiting_names: view.waiting.iter().map(name).collect(),
             holders: view.holders.iter().map(address).collect(),
             waiting: view.waiting.iter().map(address).collect(),
         };

@@ -1,38 +1,11 @@
 //! What a server is told at its start.
 
+use super::access::Access;
 use super::fence_file::FenceFile;
 use super::state::StateDir;
 use super::tls::Tls;
 use crate::engine::{AutoRelease, Caps, Seconds, Ttl};
 use std::sync::Arc;
-use subtle::ConstantTimeEq;
-
-/// The secret clients must show before anything else.
-#[derive(Clone)]
-pub struct AuthToken(Vec<u8>);
-
-impl AuthToken {
-    /// How long whoever shows a wrong one is kept, over whatever protocol, so that guessing is
-    /// slow: in microseconds.
-    pub const COOL_DOWN_MICROS: u64 = 100_000;
-
-    /// `None` when empty or with a newline, which no request could contain.
-    pub fn new(text: &[u8]) -> Option<Self> {
-        (!text.is_empty() && !text.contains(&b'\n')).then(|| Self(text.to_vec()))
-    }
-
-    /// Takes the same time wherever the first difference is; only the length can be learnt.
-    pub fn matches(&self, shown: &[u8]) -> bool {
-        self.0.ct_eq(shown).into()
-    }
-}
-
-/// Never shows the secret.
-impl std::fmt::Debug for AuthToken {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("AuthToken(…)")
-    }
-}
 
 /// What keeps the locks.
 #[derive(Clone, Debug, Default)]
@@ -60,12 +33,14 @@ pub struct Settings {
     pub shutdown_timeout: Seconds,
     /// What becomes of the holds of a gone connection.
     pub auto_release: AutoRelease,
-    /// Connections at once; 0 for no cap.
+    /// Connections at once; 0 for no cap. Those over it are closed.
     pub max_connections: usize,
+    /// Connections the system's limits allow; 0 for no cap. Those over it wait to be taken in.
+    pub max_descriptors: usize,
     /// Connections at once from one address; 0 for no cap.
     pub max_connections_per_address: usize,
     /// What clients must show first.
-    pub auth: Option<AuthToken>,
+    pub access: Access,
     /// Connections are secured with this.
     pub tls: Option<Tls>,
     /// Keeps fences growing though the clock goes back.
@@ -105,8 +80,9 @@ impl Default for Settings {
             shutdown_timeout: seconds(30),
             auto_release: AutoRelease::On,
             max_connections: 0,
+            max_descriptors: 0,
             max_connections_per_address: 0,
-            auth: None,
+            access: Access::default(),
             tls: None,
             fence_file: None,
             state: None,

@@ -36,7 +36,7 @@ use super::core::Shared;
 use super::mint::ServerMint;
 use super::settings::{Settings, StoreChoice};
 use crate::engine::{
-    AutoRelease, Census, ConnId, Counters, Effect, Engine, KeyLine, KeyView, Moment, Progress,
+    AutoRelease, Census, ConnId, Counters, Effect, Engine, Key, KeyLine, KeyView, Moment, Progress,
     Request, Token, Verdict,
 };
 #[cfg(feature = "etcd")]
@@ -192,6 +192,15 @@ impl Store {
 
     pub(super) fn drain(&mut self, now: Moment) {
         store!(self, store => store.drain(now));
+    }
+
+    /// Takes away all holds of a key; says how many, or nothing when this store cannot.
+    pub(super) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Option<usize> {
+        match self {
+            Self::Memory(engine) => Some(engine.force_release(now, key)),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => None,
+        }
     }
 
     /// What came by itself is taken by the caller: see [`Store::take_effect`].

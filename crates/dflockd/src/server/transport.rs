@@ -16,6 +16,9 @@ use tokio::net::{TcpStream, UnixStream};
 /// Ciphertext taken in one go; below what rustls holds back as plaintext.
 const TLS_READ_BYTES: usize = 4096;
 
+/// What every TLS connection begins with: the type of a handshake record (RFC 8446, 5.1).
+const HANDSHAKE: u8 = 22;
+
 /// A socket of either family.
 pub(super) enum Stream {
     Tcp(TcpStream),
@@ -85,6 +88,9 @@ pub(super) struct Transport {
     tls: Option<Box<ServerConnection>>,
     /// Bytes may wait in the kernel although readiness was taken as seen.
     unread: bool,
+    /// The peer began with something else than a TLS handshake.
+    plain: bool,
+    begun: bool,
 }
 
 impl Transport {
@@ -93,7 +99,12 @@ impl Transport {
     pub(super) fn new(stream: Stream, tls: Option<&Tls>) -> io::Result<Self> {
         let session = |tls: &Tls| ServerConnection::new(Arc::clone(&tls.0)).map(Box::new);
         let tls = tls.map(session).transpose().map_err(io::Error::other)?;
-        Ok(Self { stream, tls, unread: false })
+        Ok(Self { stream, tls, unread: false, plain: false, begun: false })
+    }
+
+    /// The first bytes under TLS were none of TLS.
+    pub(super) const fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// Asks the kernel itself at the next receiving, whatever is known of readiness.
@@ -127,6 +138,9 @@ impl Transport {
             let count = ready!(self.poll_receive_raw(cx, &mut raw))?;
             if count == 0 {
                 return Poll::Ready(Ok(0));
+            }
+            if !std::mem::replace(&mut self.begun, true) {
+                self.plain = raw.first() != Some(&HANDSHAKE);
             }
             self.decrypt(raw.get(..count).unwrap_or_default())?;
         }

@@ -7,8 +7,9 @@ use super::{MAX_AUTH_LINE_BYTES, MAX_LINE_BYTES};
 pub enum Caps {
     /// [`MAX_LINE_BYTES`] for all.
     Usual,
-    /// As usual, but the token line of an `auth` frame may have [`MAX_AUTH_LINE_BYTES`].
-    BeforeAuth,
+    /// As usual, but the token line of an `auth` frame may have so many, at most
+    /// [`MAX_AUTH_LINE_BYTES`].
+    BeforeAuth(usize),
 }
 
 /// What the bytes begin with.
@@ -41,8 +42,10 @@ pub fn scan(bytes: &[u8], caps: Caps) -> Scan<'_> {
     for place in 0..3u8 {
         let rest = bytes.get(at..).unwrap_or_default();
         let cap = match (caps, place, lines) {
-            (Caps::BeforeAuth, 2, [b"auth", _, _]) => MAX_AUTH_LINE_BYTES,
-            (Caps::BeforeAuth | Caps::Usual, _, _) => MAX_LINE_BYTES,
+            (Caps::BeforeAuth(most), 2, [b"auth", _, _]) => {
+                most.clamp(MAX_LINE_BYTES, MAX_AUTH_LINE_BYTES)
+            }
+            (Caps::BeforeAuth(_) | Caps::Usual, _, _) => MAX_LINE_BYTES,
         };
         // One more than the longest line with its carriage return.
         let window = rest.get(..cap + 2).unwrap_or(rest);

@@ -10,11 +10,14 @@ mod stats;
 pub use frame::{Caps, Scan, scan};
 pub(crate) use json::{Decimal, push_json_string};
 pub use reply::{MAX_REPLY_BYTES, push_answer, refusal_status, status};
-pub use request::{Fault, Request, parse};
+pub use request::{Detail, Fault, Request, parse};
 pub use stats::{StatsCursor, push_stats};
 
 /// Longest line, without its end.
 pub const MAX_LINE_BYTES: usize = 256;
+
+/// Longest name of a client; the rest is cut.
+pub const MAX_NAME_BYTES: usize = 200;
 
 /// Longest token line of `auth`, before a connection has authenticated.
 pub const MAX_AUTH_LINE_BYTES: usize = 64 * 1024;

@@ -11,10 +11,21 @@ pub enum Request<'a> {
     Auth(&'a [u8]),
     /// `ping`.
     Ping,
-    /// `stats`.
-    Stats,
+    /// `stats`; with `long` as its key line also who the holders say they are.
+    Stats(Detail),
+    /// `name`: what the client says of itself, for people.
+    Name(&'a [u8]),
     /// Everything about a key.
     Lock(engine::Request<'a>),
+}
+
+/// How much `stats` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// What the reference tells.
+    Usual,
+    /// Names of holders, too.
+    Long,
 }
 
 /// What is wrong with a frame or its connection. The wire says `error`; the code is for the log.
@@ -95,7 +106,9 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
         b"sl" => acquire_slot,
         b"se" => enqueue_slot,
         b"ping" => return Ok(Request::Ping),
-        b"stats" => return Ok(Request::Stats),
+        b"stats" if key == b"long" => return Ok(Request::Stats(Detail::Long)),
+        b"stats" => return Ok(Request::Stats(Detail::Usual)),
+        b"name" => return Ok(Request::Name(trim(arg))),
         b"auth" => return Ok(Request::Auth(trim(arg))),
         _ => return Err(Fault::UnknownCommand),
     };

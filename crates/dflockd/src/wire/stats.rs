@@ -12,6 +12,8 @@ use std::ops::ControlFlow;
 /// How far a `stats` body is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StatsCursor {
+    /// What connections say of themselves is shown.
+    names: bool,
     section: usize,
     place: u32,
     /// The body's beginning is written.
@@ -20,6 +22,20 @@ pub struct StatsCursor {
     opened: bool,
     /// An entry of this section is written.
     filled: bool,
+}
+
+impl StatsCursor {
+    /// The beginning of a body in which locks also have the `owner` that [`KeyLine`] names.
+    #[must_use]
+    pub fn with_names() -> Self {
+        Self { names: true, ..Self::default() }
+    }
+
+    /// See [`StatsCursor::with_names`].
+    #[must_use]
+    pub const fn has_names(&self) -> bool {
+        self.names
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,7 +99,8 @@ pub fn push_stats(
             return progress;
         }
         let section = cursor.section + 1;
-        *cursor = StatsCursor { section, begun: true, ..StatsCursor::default() };
+        *cursor =
+            StatsCursor { section, begun: true, names: cursor.names, ..StatsCursor::default() };
     }
     out.push_str("]}");
     Progress::Done
@@ -92,6 +109,10 @@ pub fn push_stats(
 fn push_line(out: &mut String, section: Section, line: &KeyLine<'_>) {
     out.push_str("{\"key\":");
     push_json_string(out, line.name);
+    if let (Section::Locks, Some(name)) = (section, line.owner_name) {
+        out.push_str(",\"owner\":");
+        push_json_string(out, name.as_bytes());
+    }
     let (held, waiters) = (line.held, line.waiters);
     let _ = match section {
         Section::Locks => write!(

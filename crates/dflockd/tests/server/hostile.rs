@@ -183,7 +183,7 @@ fn without_descriptors_it_waits_instead_of_spinning() {
     let shell = format!("ulimit -n 32; exec {} --port 0", env!("CARGO_BIN_EXE_dflockd"));
     let daemon = Daemon::run(program_in_shell(&shell).stdin(Stdio::null()));
     let mut clients: Vec<Talker> = (0..60).map(|_| daemon.talk()).collect();
-    daemon.logged("accept error");
+    daemon.logged("no descriptors left");
     let before = daemon.cpu_ticks();
     std::thread::sleep(Duration::from_secs(1));
     assert!(daemon.cpu_ticks() - before < 30, "it spins");

@@ -2,6 +2,7 @@
 
 use crate::daemon::{Daemon, PATIENCE};
 use crate::transcript::play;
+use nix::sys::signal::Signal;
 use rstest::rstest;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -69,15 +70,158 @@ fn a_long_secret_needs_a_long_line_and_only_then_gets_one() {
     assert_eq!(talker.line(), "error_auth");
 }
 
-/// The word comes at once, the end after a pause.
+/// The word itself waits.
 #[test]
 fn guessing_is_slow() {
     let daemon = Daemon::start(SECRET);
     let mut talker = daemon.talk();
     let start = Instant::now();
     assert_eq!(talker.ask("auth", "_", "guess"), "error_auth");
-    assert!(talker.is_closed());
     assert!(start.elapsed() >= Duration::from_millis(100));
+    assert!(talker.is_closed());
+}
+
+/// However many try at a time, they are answered one after another; the right secret is not kept.
+#[test]
+fn guessing_from_many_connections_is_no_faster() {
+    const GUESSES: u32 = 100;
+    let daemon = Daemon::start(SECRET);
+    let start = Instant::now();
+    let mut talkers: Vec<_> = (0..GUESSES).map(|_| daemon.talk()).collect();
+    for talker in &mut talkers {
+        talker.say(b"auth\n_\nguess\n");
+    }
+    let right = Instant::now();
+    assert_eq!(daemon.talk().ask("auth", "_", "secret"), "ok");
+    assert!(right.elapsed() < Duration::from_millis(500));
+    for talker in &mut talkers {
+        assert_eq!(talker.line(), "error_auth");
+    }
+    assert!(start.elapsed() >= Duration::from_millis(10) * (GUESSES - 1));
+}
+
+/// As the reference: an end inside the first frame is a wrong secret.
+#[test]
+fn an_unfinished_first_frame_is_refused_as_such() {
+    let daemon = Daemon::start(SECRET);
+    let mut talker = daemon.talk();
+    talker.say(b"auth\n_\nsec");
+    talker.half_close();
+    assert_eq!(talker.line(), "error_auth");
+    let mut silent = daemon.talk();
+    silent.half_close();
+    assert!(silent.is_closed());
+}
+
+/// Before the secret was shown nobody parks more than a secret is long.
+#[test]
+fn strangers_park_little() {
+    let daemon = Daemon::start(&["--auth-token", "secret"]);
+    let mut talker = daemon.talk();
+    talker.say(b"auth\n_\n");
+    talker.say(&[b'x'; 400]);
+    talker.say(b"\n");
+    assert_eq!(talker.line(), "error_auth");
+    assert!(daemon.log().iter().any(|line| line.contains("auth failed")));
+}
+
+fn files(contents: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in contents {
+        std::fs::write(dir.path().join(name), content).unwrap();
+    }
+    dir
+}
+
+fn path(dir: &tempfile::TempDir, name: &str) -> String {
+    dir.path().join(name).to_str().unwrap().to_owned()
+}
+
+/// A secret for some keys opens these and no others.
+#[test]
+fn a_secret_is_bound_to_its_prefixes() {
+    let dir = files(&[("full", "all"), ("some", "jobs/ work\ncron/ work\nweb/  site\n")]);
+    let daemon = Daemon::start(&[
+        "--auth-token-file",
+        &path(&dir, "full"),
+        "--auth-prefix-file",
+        &path(&dir, "some"),
+    ]);
+    let mut work = daemon.talk();
+    assert_eq!(work.ask("auth", "_", "work"), "ok");
+    let token = work.take("jobs/a", "0");
+    assert!(work.ask("l", "cron/b", "0").starts_with("ok "));
+    for (command, key, arg) in [("l", "web/c", "0"), ("e", "jobs", ""), ("r", "k", &*token)] {
+        assert_eq!(work.ask(command, key, arg), "error_auth");
+    }
+    assert_eq!(work.ask("stats", "_", "_"), "error_auth");
+    assert_eq!(work.ask("ping", "_", "_"), "ok");
+    let mut all = daemon.talk();
+    assert_eq!(all.ask("auth", "_", "all"), "ok");
+    assert!(all.ask("l", "web/c", "0").starts_with("ok "));
+    assert!(all.ask("stats", "_", "_").contains("jobs/a"));
+    assert_eq!(daemon.talk().ask("auth", "_", "jobs/ work"), "error_auth");
+}
+
+/// A hang-up reads secrets and certificate again: the old secret and the new one are good side by
+/// side, connections live on, and what cannot be read changes nothing.
+#[test]
+fn a_hangup_reads_secrets_again() {
+    let dir = files(&[("secret", "old\n")]);
+    let daemon = Daemon::start(&["--auth-token-file", &path(&dir, "secret")]);
+    let knows = |secret: &str| daemon.talk().ask("auth", "_", secret) == "ok";
+    let mut old = daemon.talk();
+    assert_eq!(old.ask("auth", "_", "old"), "ok");
+    let token = old.take("k", "0");
+    std::fs::write(dir.path().join("secret"), "old\nnew\n").unwrap();
+    assert!(!knows("new"));
+    daemon.signal(Signal::SIGHUP);
+    daemon.logged("read again");
+    assert!(knows("new") && knows("old"));
+    std::fs::write(dir.path().join("secret"), "\n").unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.logged("nothing is changed");
+    assert!(knows("new") && knows("old"));
+    std::fs::write(dir.path().join("secret"), "new\n").unwrap();
+    daemon.signal(Signal::SIGHUP);
+    crate::daemon::until("the old one is out", || !knows("old"));
+    assert_eq!(old.ask("n", "k", &token), "ok 33");
+}
+
+/// Signals that are meant for others end nothing, and one of them makes the log talk.
+#[test]
+fn other_signals_end_nothing() {
+    let daemon = Daemon::start(&[]);
+    for signal in [Signal::SIGALRM, Signal::SIGUSR2, Signal::SIGHUP, Signal::SIGUSR1] {
+        daemon.signal(signal);
+    }
+    daemon.logged("log changed");
+    assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
+    daemon.logged("client connected");
+}
+
+/// New connections get the new certificate; those there are live on.
+#[test]
+fn a_hangup_reads_the_certificate_again() {
+    let dir = files(&[]);
+    for name in ["cert.pem", "key.pem"] {
+        std::fs::copy(pem(name), dir.path().join(name)).unwrap();
+    }
+    let (cert, key) = (path(&dir, "cert.pem"), path(&dir, "key.pem"));
+    let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key]);
+    let mut old = secured(&daemon, &rustls::version::TLS13);
+    let reply = ask(&mut old, "l\nk\n0\n");
+    assert!(reply.starts_with("ok "), "{reply}");
+    // Another certificate: the chain with the authority's behind it.
+    let chain = [std::fs::read(pem("cert.pem")).unwrap(), std::fs::read(pem("ca.pem")).unwrap()];
+    std::fs::write(&cert, chain.concat()).unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.logged("read again");
+    let mut new = secured(&daemon, &rustls::version::TLS13);
+    assert_eq!(ask(&mut new, "ping\n_\n_\n"), "ok\n");
+    assert_eq!(new.get_ref().conn.peer_certificates().map(<[_]>::len), Some(2));
+    assert_eq!(old.get_ref().conn.peer_certificates().map(<[_]>::len), Some(1));
+    assert_eq!(ask(&mut old, "l\nk\n0\n"), "timeout\n");
 }
 
 #[test]
@@ -198,6 +342,7 @@ fn a_plain_client_is_dropped() {
     let _ = talker.socket().get_ref().read_to_end(&mut reply);
     // Nothing, or a TLS alert; no word of the protocol.
     assert!(reply.is_empty() || reply[0] == 21, "{reply:?}");
+    daemon.logged("the client speaks without TLS");
 }
 
 #[test]
@@ -216,7 +361,7 @@ fn draining_and_tls_go_together() {
     let mut daemon = tls_daemon(&[]);
     let mut stream = secured(&daemon, &rustls::version::TLS12);
     assert!(ask(&mut stream, "l\nk\n0\n").starts_with("ok "));
-    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.signal(Signal::SIGTERM);
     daemon.logged("shutting down");
     assert_eq!(ask(&mut stream, "l\nm\n0\n"), "error_draining\n");
     drop(stream);

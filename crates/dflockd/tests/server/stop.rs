@@ -5,7 +5,6 @@ use crate::transcript::play;
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
 use std::time::Instant;
 
 #[rstest]
@@ -87,17 +86,6 @@ fn leases_run_out_while_draining() {
     daemon.signal(Signal::SIGTERM);
     daemon.logged("lease expired");
     assert_eq!(talker.ask("r", "k", &token), "error");
-}
-
-#[test]
-fn a_hangup_ends_it_as_any_program() {
-    // The tests may run under nohup(1), which hands on that hangups are ignored.
-    let mut command = Command::new("/usr/bin/env");
-    command.env_clear().stdin(Stdio::null()).arg("--default-signal=HUP");
-    command.args([env!("CARGO_BIN_EXE_dflockd"), "--port", "0"]);
-    let mut daemon = Daemon::run(&mut command);
-    daemon.signal(Signal::SIGHUP);
-    assert_eq!(daemon.ended().code(), None);
 }
 
 /// Every client gets a right answer or an end, nobody hangs, and the server ends with zero.

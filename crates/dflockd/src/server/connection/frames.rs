@@ -3,8 +3,10 @@
 
 use super::{Connection, Phase, REPLY_BYTES};
 use crate::engine::{Answer, Moment, Progress, Refusal, Verdict};
+use crate::server::access::Scope;
 use crate::server::core::STATS_PIECE_BYTES;
-use crate::wire::{self, Caps, Fault, Request, Scan, StatsCursor, status};
+use crate::wire::{self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
+use std::sync::Arc;
 
 impl Connection {
     /// Serves whole frames; says how many bytes they had.
@@ -28,7 +30,11 @@ impl Connection {
                 | Phase::CoolingDown
                 | Phase::Leaving => return at,
             }
-            let caps = if self.trusted { Caps::Usual } else { Caps::BeforeAuth };
+            let caps = match self.scope {
+                Some(_) => Caps::Usual,
+                // With room for some blanks around the secret.
+                None => Caps::BeforeAuth(self.longest_secret + 64),
+            };
             match wire::scan(rest, caps) {
                 Scan::Frame { lines, used } => {
                     at += used;
@@ -65,18 +71,20 @@ impl Connection {
     }
 
     fn serve_frame(&mut self, lines: [&[u8]; 3], output: &mut Vec<u8>) {
+        let Some(scope) = &self.scope else { return self.authenticate(lines, output) };
         let request = match wire::parse(lines) {
-            Ok(request) if self.trusted => request,
-            Ok(Request::Auth(shown)) if self.is_token(shown) => {
-                self.trusted = true;
-                output.extend_from_slice(status::OK);
-                return self.set_deadline();
-            }
-            Ok(_) => return self.refuse_auth(output),
-            Err(_) if !self.trusted => return self.refuse_auth(output),
+            Ok(request) => request,
             Err(fault) => return self.refuse_frame(fault, output),
         };
         match request {
+            Request::Lock(request) if !scope.has(request.key().bytes()) => {
+                output.extend_from_slice(status::ERROR_AUTH);
+                self.set_deadline();
+            }
+            Request::Stats(_) if *scope != Scope::All => {
+                output.extend_from_slice(status::ERROR_AUTH);
+                self.set_deadline();
+            }
             Request::Lock(request) => {
                 tracing::debug!(
                     cmd = %lines[0].escape_ascii(),
@@ -100,24 +108,46 @@ impl Connection {
                     }
                 }
             }
-            Request::Ping | Request::Stats if !self.shared.core().store.is_available() => {
+            Request::Ping | Request::Stats(_) if !self.shared.core().store.is_available() => {
                 self.answer(&Answer::Refused(Refusal::Unavailable), output);
             }
             Request::Ping => {
                 output.extend_from_slice(status::OK);
                 self.set_deadline();
             }
-            Request::Stats => {
+            Request::Stats(detail) => {
                 output.extend_from_slice(status::OK_BODY);
-                let _ = self.report(StatsCursor::default(), output);
+                let cursor = match detail {
+                    Detail::Usual => StatsCursor::default(),
+                    Detail::Long => StatsCursor::with_names(),
+                };
+                let _ = self.report(cursor, output);
+            }
+            Request::Name(name) => {
+                let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
+                let name: Arc<str> = String::from_utf8_lossy(name).into();
+                tracing::debug!(peer = %self.peer, conn_id = self.serial, %name, "client named");
+                self.shared.core().set_name(self.id, name);
+                output.extend_from_slice(status::OK);
+                self.set_deadline();
             }
             // A second one, or one nobody asked for: unknown, as the reference has it.
             Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand, output),
         }
     }
 
-    fn is_token(&self, shown: &[u8]) -> bool {
-        self.shared.settings.auth.as_ref().is_some_and(|token| token.matches(shown))
+    /// The first frame, where a secret is asked for: nothing but a right one is accepted.
+    fn authenticate(&mut self, lines: [&[u8]; 3], output: &mut Vec<u8>) {
+        let shown = match wire::parse(lines) {
+            Ok(Request::Auth(shown)) => Some(shown),
+            Ok(_) | Err(_) => None,
+        };
+        self.scope = shown.and_then(|shown| self.shared.access().scope(shown));
+        if self.scope.is_none() {
+            return self.refuse_auth();
+        }
+        output.extend_from_slice(status::OK);
+        self.set_deadline();
     }
 
     /// A frame is wrong, the connection stays in step.
@@ -135,18 +165,18 @@ impl Connection {
 
     /// The connection cannot go on: says so and ends it.
     pub(super) fn fail(&mut self, fault: Fault, output: &mut Vec<u8>) {
-        if !self.trusted {
-            return self.refuse_auth(output);
+        if self.scope.is_none() {
+            return self.refuse_auth();
         }
         self.note(fault);
         output.extend_from_slice(status::ERROR);
         self.phase = Phase::Leaving;
     }
 
-    fn refuse_auth(&mut self, output: &mut Vec<u8>) {
+    /// The answer waits, so that guessing is slow.
+    pub(super) fn refuse_auth(&mut self) {
         self.shared.core().tallies.auth_failures += 1;
         tracing::warn!(peer = %self.peer, conn_id = self.serial, "auth failed");
-        output.extend_from_slice(status::ERROR_AUTH);
         self.phase = Phase::CoolingDown;
         self.set_deadline();
     }

@@ -1,0 +1,136 @@
+//! What administrators may do, with a secret of their own.
+
+use crate::daemon::until;
+use crate::site::Site;
+use rstest::rstest;
+use std::io::Write;
+use tempfile::NamedTempFile;
+
+fn secret(text: &str) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn site() -> (Site, [NamedTempFile; 3]) {
+    let files = [secret("full"), secret("admin"), secret("numbers")];
+    let paths = files.each_ref().map(|file| file.path().to_str().unwrap().to_owned());
+    let site = Site::start(&[
+        "--auth-token-file",
+        &paths[0],
+        "--admin-token-file",
+        &paths[1],
+        "--metrics-token-file",
+        &paths[2],
+    ]);
+    (site, files)
+}
+
+const ADMIN: &str = "Authorization: Bearer admin\r\n";
+
+#[test]
+fn an_administrator_takes_a_lock_away() {
+    let (site, _files) = site();
+    let mut holder = site.daemon.talk();
+    assert_eq!(holder.ask("auth", "_", "full"), "ok");
+    let token = holder.take("a/b", "0 600");
+    let mut waiter = site.daemon.talk();
+    assert_eq!(waiter.ask("auth", "_", "full"), "ok");
+    waiter.say(b"l\na/b\n600\n");
+    until("it waits", || holder.ask("stats", "_", "_").contains("\"waiters\":1"));
+    let answer = site.ask("POST", "/v1/admin/release?key=a%2Fb", ADMIN);
+    assert_eq!((answer.status, answer.text()), (200, "{\"released\":1}"));
+    assert!(waiter.line().starts_with("ok "));
+    assert_eq!(holder.ask("n", "a/b", &token), "error");
+    assert_eq!(site.ask("POST", "/v1/admin/release?key=nobody", ADMIN).status, 404);
+    site.daemon.logged("released by an administrator");
+}
+
+#[test]
+fn an_administrator_ends_a_connection() {
+    let (site, _files) = site();
+    let mut talkers = [site.daemon.talk(), site.daemon.talk()];
+    for talker in &mut talkers {
+        assert_eq!(talker.ask("auth", "_", "full"), "ok");
+    }
+    talkers[0].take("k", "0 600");
+    talkers[1].say(b"l\nk\n600\n");
+    // One that is idle, and one that waits.
+    let [mut holder, mut waiter] = talkers;
+    assert_eq!(site.ask("POST", "/v1/admin/kick?connection=1", ADMIN).text(), "{\"kicked\":true}");
+    assert!(holder.is_closed());
+    assert!(waiter.line().starts_with("ok "));
+    assert_eq!(site.ask("POST", "/v1/admin/kick?connection=2", ADMIN).status, 200);
+    assert!(waiter.is_closed());
+    assert_eq!(site.ask("POST", "/v1/admin/kick?connection=2", ADMIN).status, 404);
+}
+
+#[rstest]
+#[case("POST", "/v1/admin/release?key=k", "full", 401)]
+#[case("POST", "/v1/admin/release?key=k", "numbers", 401)]
+#[case("POST", "/v1/admin/kick?connection=1", "", 401)]
+#[case("GET", "/v1/admin/release?key=k", "admin", 405)]
+#[case("POST", "/v1/admin/release", "admin", 400)]
+#[case("POST", "/v1/admin/kick?connection=x", "admin", 400)]
+#[case("GET", "/metrics", "numbers", 200)]
+#[case("GET", "/metrics", "admin", 200)]
+#[case("GET", "/v1/stats", "numbers", 401)]
+#[case("GET", "/v1/holders", "admin", 200)]
+fn each_secret_opens_its_own(
+    #[case] method: &str,
+    #[case] path: &str,
+    #[case] secret: &str,
+    #[case] want: u16,
+) {
+    let (site, _files) = site();
+    let header = format!("Authorization: Bearer {secret}\r\n");
+    assert_eq!(site.ask(method, path, &header).status, want);
+}
+
+#[test]
+fn without_an_admin_secret_nobody_is_administrator() {
+    let site = Site::start(&[]);
+    assert_eq!(site.ask("POST", "/v1/admin/release?key=k", "").status, 403);
+    assert_eq!(site.ask("POST", "/v1/admin/release?key=k", ADMIN).status, 403);
+}
+
+/// Clients may say who they are; people read it where they look for holders.
+#[test]
+fn names_are_shown() {
+    let site = Site::start(&[]);
+    let mut holder = site.daemon.talk();
+    assert_eq!(holder.ask("name", "_", "web1 4711 \u{1b}[31mbackup"), "ok");
+    holder.take("k", "0 600");
+    let mut waiter = site.daemon.talk();
+    assert_eq!(waiter.ask("name", "_", &"x".repeat(250)), "ok");
+    waiter.say(b"l\nk\n600\n");
+    site.daemon.until_stats("\"waiters\":1");
+    let long = site.daemon.talk().ask("stats", "long", "_");
+    assert!(long.contains("\"owner\":\"web1 4711 \\u001b[31mbackup\""), "{long}");
+    assert!(!site.daemon.stats().contains("owner\":"));
+    let holders = site.holders();
+    assert_eq!(holders["keys"][0]["holders"][0]["name"], "web1 4711 \u{1b}[31mbackup");
+    assert_eq!(holders["keys"][0]["queue"][0]["name"], "x".repeat(200));
+}
+
+/// Clients take all the descriptors there are: the HTTP side still answers.
+#[test]
+fn health_is_told_when_no_descriptor_is_left() {
+    let port = crate::site::free_port();
+    let script = format!("ulimit -n 300; exec {} --port 0 --http-port {port}", crate::dflockd());
+    let mut command = std::process::Command::new("/bin/sh");
+    command.env_clear().args(["-c", &script]);
+    let daemon = crate::daemon::Daemon::run(&mut command);
+    daemon.logged("HTTP listening");
+    let site = Site { daemon, http: ([127, 0, 0, 1], port).into() };
+    let mut clients: Vec<_> = (0..400).map(|_| site.daemon.talk()).collect();
+    site.daemon.logged("no descriptors left");
+    assert_eq!(clients[0].ask("ping", "_", "_"), "ok");
+    for path in ["/health", "/ready", "/metrics"] {
+        assert_eq!(site.get(path).status, 200);
+    }
+    // Those outside come in when others go.
+    let mut last = clients.pop().unwrap();
+    drop(clients);
+    assert_eq!(last.ask("ping", "_", "_"), "ok");
+}
