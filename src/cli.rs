@@ -89,6 +89,10 @@ struct Options {
     #[arg(long)]
     anyone: bool,
 
+    /// Let members of this group (name or number) release anybody's lock by FORCE, as root may
+    #[arg(long, value_name = "GROUP", value_parser = group)]
+    force_group: Option<u32>,
+
     /// Log this and what is graver
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: Severity,
@@ -158,6 +162,7 @@ impl Options {
             banner_version: Version::original(),
             trust_pid: false,
             anyone: false,
+            force_group: None,
             log_level: Severity::Info,
             log_facility: Facility::Daemon,
         }
@@ -207,6 +212,7 @@ impl Options {
             rule: if self.trust_pid { Rule::Any } else { Rule::Own },
             access: if self.anyone { Access::Anyone } else { Access::OfDevice },
             dev_dir: PathBuf::from(DEV_DIR),
+            force_group: self.force_group,
         }
     }
 
@@ -267,9 +273,37 @@ fn facility(name: &str) -> Result<Facility, String> {
     journal::facility(name).ok_or_else(|| "no such syslog facility".to_owned())
 }
 
+/// Of `/etc/group` and no other source: name services are code of others, and may take any time.
+fn group(name: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let groups = std::fs::read_to_string("/etc/group").map_err(|error| error.to_string())?;
+    group_in(&groups, name).ok_or_else(|| "no such group in /etc/group".to_owned())
+}
+
+/// Source: group(5), `name:password:number:members`.
+fn group_in(groups: &str, name: &str) -> Option<u32> {
+    let fields = groups.lines().map(|line| line.split(':'));
+    fields.into_iter().find_map(|mut fields| {
+        let is_it = fields.next() == Some(name);
+        fields.nth(1).filter(|_| is_it)?.parse().ok()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_are_found_by_name() {
+        let groups = "root:x:0:\nadm:x:4:alice\nbroken\nbad:x:y:\n";
+        assert_eq!(group_in(groups, "adm"), Some(4));
+        assert_eq!(group_in(groups, "bad"), None);
+        assert_eq!(group_in(groups, "broken"), None);
+        assert_eq!(group_in(groups, "ad"), None);
+        assert_eq!(group("20"), Ok(20));
+    }
 
     #[test]
     fn saying_nothing_is_parsed_as_nothing_said() {

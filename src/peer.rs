@@ -33,6 +33,8 @@ pub struct Peer {
     place: Place,
     uid: Option<u32>,
     numbers: Numbers,
+    /// The process that connected, where the kernel tells.
+    process: Option<Pid>,
 }
 
 /// Somebody who may not speak to the service.
@@ -105,6 +107,8 @@ pub enum Refusal {
     NamespaceUnknown,
     /// The process may not open the device.
     DeviceClosed,
+    /// The peer may not release what is others'.
+    NoForce,
     /// The process exists, but nobody says whose it is (`hidepid` in proc(5)).
     Hidden,
     /// The process exists, but nobody says who the peer is.
@@ -144,13 +148,14 @@ impl Peer {
 
     fn starter() -> Self {
         let uid = Some(nix::unistd::getuid().as_raw());
-        Self { place: Place::Starter, uid, numbers: Numbers::Ours }
+        Self { place: Place::Starter, uid, numbers: Numbers::Ours, process: None }
     }
 
     fn unix(stream: BorrowedFd<'_>) -> Self {
         let credentials = socket::getsockopt(&stream, sockopt::PeerCredentials).ok();
         let numbers = credentials.map_or(Numbers::Unknown, |peer| namespace::of(peer.pid()));
-        Self { place: Place::UnixSocket, uid: credentials.map(|peer| peer.uid()), numbers }
+        let process = credentials.and_then(|peer| Pid::new(i64::from(peer.pid())));
+        Self { place: Place::UnixSocket, uid: credentials.map(|peer| peer.uid()), numbers, process }
     }
 
     fn tcp(
@@ -166,13 +171,29 @@ impl Peer {
         // The peer's socket has the same two ends, the other way round.
         let uid = inquiry.uid_of(&Connection { near: far, far: near });
         // TCP does not tell in which pid namespace the other end is.
-        Ok(Self { place: Place::Loopback(far), uid, numbers: Numbers::Ours })
+        Ok(Self { place: Place::Loopback(far), uid, numbers: Numbers::Ours, process: None })
     }
 
     /// The user at the other end, where the kernel tells.
     #[must_use]
     pub fn uid(&self) -> Option<u32> {
         self.uid
+    }
+
+    /// Whether it is root.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.uid == Some(0)
+    }
+
+    /// Whether it is in a group, by its effective one or any other. Only a Unix socket tells which
+    /// process the peer is.
+    #[must_use]
+    pub fn is_in(&self, group: u32) -> bool {
+        match (self.process, self.uid) {
+            (Some(process), Some(uid)) => permission::is_in(process, uid, group),
+            (_, _) => false,
+        }
     }
 
     /// Whether it is at the other end of a TCP connection.
@@ -278,6 +299,9 @@ impl fmt::Display for Refusal {
             ),
             Self::NamespaceUnknown => {
                 f.write_str("nobody tells in which pid namespace the peer is")
+            }
+            Self::NoForce => {
+                f.write_str("only root, and members of --force-group on a Unix socket")
             }
             Self::DeviceClosed => f.write_str("it may not open the device"),
             Self::Hidden => f.write_str("it is hidden from us: is /proc mounted with hidepid?"),

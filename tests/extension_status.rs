@@ -261,6 +261,7 @@ fn help() {
         " UNLOCK device pid",
         " WAIT device pid seconds",
         " PASS device from-pid to-pid",
+        " FORCE device pid",
         " STAT [device]",
         " HELP",
         " NOOP",

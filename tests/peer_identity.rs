@@ -248,6 +248,37 @@ fn who_may_not_open_a_device_may_not_lock_it(
     assert_eq!(answer(&sandbox, user, &format!("lock ttyS99 {}", holder.pid())), "200");
 }
 
+/// Root takes anybody's lock by force, and members of the group do; the log says from whom.
+#[test]
+fn force_is_for_root_and_the_group() {
+    let sandbox = layout().enter();
+    let syslog = Syslog::open(&sandbox);
+    let _daemon = daemon(&sandbox, &["--force-group", "alice", "--log-level", "warning"]);
+    let bobs = sleeper(&sandbox, User::Bob);
+    let lock = || {
+        let line = format!("lock ttyS1 {}", bobs.pid());
+        assert_eq!(answer(&sandbox, User::Bob, &line), "200");
+    };
+    let force = format!("force ttyS1 {}", bobs.pid());
+    lock();
+    assert_eq!(answer(&sandbox, User::Bob, &force), "550");
+    assert_eq!(answer(&sandbox, User::Uucp, &force), "550");
+    for (user, said) in [(User::Alice, "uid 1000"), (User::Root, "uid 0")] {
+        assert_eq!(answer(&sandbox, user, &force), "200");
+        let line = syslog.line();
+        let taken = format!("took ttyS1 from pid {} of uid 1001 by force", bobs.pid());
+        assert!(line.starts_with(said) && line.ends_with(&taken), "{line}");
+        assert_eq!(answer(&sandbox, user, &force), "450");
+        lock();
+    }
+    // On TCP nobody tells which process it is.
+    let ends = connect(&sandbox, "127.0.0.1", User::Alice);
+    let mut talk = Talk::start(&sandbox, User::Root, &["--force-group", "alice"], ends);
+    assert!(talk.line().starts_with("220 "));
+    assert_eq!(talk.ask(&force), "550");
+    assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
+}
+
 /// Whoever waited for a process that has ended does not get the lock for the next one that has
 /// its number.
 #[test]

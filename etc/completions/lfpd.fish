@@ -7,6 +7,7 @@ complete -c lfpd -l listen -d 'Listen on `127.0.0.1:PORT`, `[::1]:PORT` or `unix
 complete -c lfpd -l max-connections -d 'When listening: so many connections in all' -r
 complete -c lfpd -l max-per-user -d 'When listening: so many connections of one user' -r
 complete -c lfpd -l banner-version -d 'What the greeting calls the version' -r
+complete -c lfpd -l force-group -d 'Let members of this group (name or number) release anybody\'s lock by FORCE, as root may' -r
 complete -c lfpd -l log-level -d 'Log this and what is graver' -r -f -a "error\t''
 warning\t''
 notice\t''

@@ -24,6 +24,7 @@ _lfpd() {
 '--max-connections=[When listening\: so many connections in all]:N:_default' \
 '--max-per-user=[When listening\: so many connections of one user]:N:_default' \
 '--banner-version=[What the greeting calls the version]:TEXT:_default' \
+'--force-group=[Let members of this group (name or number) release anybody'\''s lock by FORCE, as root may]:GROUP:_default' \
 '--log-level=[Log this and what is graver]:LEVEL:(error warning notice info debug)' \
 '--log-facility=[Log under this syslog facility\: daemon, uucp, local0 ...]:NAME:_default' \
 '--trust-pid[Let any client name any process, as the original server did]' \

@@ -62,6 +62,11 @@ pub(super) fn may_open(pid: Pid, device: &Path) -> bool {
     credentials.user == 0 || node.permits(&credentials, &acl(device))
 }
 
+/// Whether a process of this user is in a group; nobody's who has ended.
+pub(super) fn is_in(pid: Pid, user: u32, group: u32) -> bool {
+    credentials(pid).is_some_and(|process| process.user == user && process.groups.contains(&group))
+}
+
 fn is_device(metadata: &Metadata) -> bool {
     metadata.file_type().is_char_device()
 }

@@ -6,7 +6,7 @@
 //! (550); the device name not allowed (550). Whose pid it is comes after that, and is not asked
 //! here.
 //!
-//! NOOP, HELP, STAT, WAIT and PASS are additions to the protocol, in the manner of RFC 959; `status`
+//! NOOP, HELP, STAT, WAIT, PASS and FORCE are additions to the protocol, in the manner of RFC 959; `status`
 //! says what STAT answers. RFC 959 has a PASS of its own, with a password: whatever is not a
 //! device and two numbers is that one.
 
@@ -27,6 +27,8 @@ pub enum Command {
     Wait(Request, u32),
     /// Hand the device from one process to another.
     Pass(Pass),
+    /// Release the device, whosever the process is.
+    Force(Request),
     /// Who holds this device, or any.
     Status(Option<DeviceName>),
     /// Which commands there are.
@@ -81,6 +83,7 @@ const COMMANDS: &[Row] = &[
     Row { verb: "UNLOCK", arguments: Arguments::DeviceAndPid(Command::Unlock) },
     Row { verb: WAIT, arguments: Arguments::DevicePidAndSeconds(Command::Wait) },
     Row { verb: "PASS", arguments: Arguments::DeviceAndTwoPids(Command::Pass) },
+    Row { verb: "FORCE", arguments: Arguments::DeviceAndPid(Command::Force) },
     Row { verb: "STAT", arguments: Arguments::MaybeDevice(Command::Status) },
     Row { verb: "HELP", arguments: Arguments::None(|| Command::Help) },
     Row { verb: "NOOP", arguments: Arguments::None(|| Command::Noop) },

@@ -16,7 +16,7 @@ use ttylock::lock::{Outcome, Pass, Request};
 /// 1. The first step is the greeting, before any byte has arrived; or, for a peer who may not
 ///    speak ([`Session::refuse`]), the refusal.
 /// 2. A question ([`Step::MayName`], [`Step::Lock`], [`Step::Unlock`], [`Step::Wait`],
-///    [`Step::Pass`], [`Step::Survey`]) is answered with [`Session::vouch`], [`Session::answer`] or
+///    [`Step::Pass`], [`Step::Force`], [`Step::Survey`]) is answered with [`Session::vouch`], [`Session::answer`] or
 ///    [`Session::report`] before the next step. An answer nobody asked for is ignored; a question
 ///    left open is asked again.
 /// 3. A [`Step::Send`] that fails changes nothing: go on, for what has arrived is still obeyed.
@@ -47,6 +47,8 @@ pub enum Step {
     Wait(Request, u32),
     /// Hand the lock over, then [`Session::answer`].
     Pass(Pass),
+    /// Release the lock by force, then [`Session::answer`].
+    Force(Request),
     /// Look who holds this device, or any, then [`Session::report`].
     Survey(Option<DeviceName>),
     /// The client is a web browser: tell the log, then [`Session::dismiss`].
@@ -87,6 +89,8 @@ pub enum Demand {
     Wait(Request, u32),
     /// Hand it over.
     Pass(Pass),
+    /// Release it, whosever the process is.
+    Force(Request),
 }
 
 impl Demand {
@@ -94,7 +98,10 @@ impl Demand {
     #[must_use]
     pub fn device(&self) -> &DeviceName {
         match self {
-            Self::Lock(request) | Self::Unlock(request) | Self::Wait(request, _) => &request.device,
+            Self::Lock(request)
+            | Self::Unlock(request)
+            | Self::Wait(request, _)
+            | Self::Force(request) => &request.device,
             Self::Pass(pass) => &pass.device,
         }
     }
@@ -107,6 +114,7 @@ impl From<Demand> for Step {
             Demand::Unlock(request) => Self::Unlock(request),
             Demand::Wait(request, seconds) => Self::Wait(request, seconds),
             Demand::Pass(pass) => Self::Pass(pass),
+            Demand::Force(request) => Self::Force(request),
         }
     }
 }
@@ -191,7 +199,8 @@ impl Session {
         }
     }
 
-    /// Answers [`Step::Lock`], [`Step::Unlock`], [`Step::Wait`] and [`Step::Pass`].
+    /// Answers [`Step::Lock`], [`Step::Unlock`], [`Step::Wait`], [`Step::Pass`] and
+    /// [`Step::Force`].
     pub fn answer(&mut self, outcome: Outcome) {
         if matches!(self.state, State::Working(_)) {
             let reply = match outcome {
@@ -231,6 +240,7 @@ fn judge(line: &Line, waiting: Waiting) -> State {
         Ok(Command::Unlock(request)) => State::Vouching(Demand::Unlock(request)),
         Ok(Command::Wait(request, seconds)) => State::Vouching(Demand::Wait(request, seconds)),
         Ok(Command::Pass(pass)) => State::Vouching(Demand::Pass(pass)),
+        Ok(Command::Force(request)) => State::Vouching(Demand::Force(request)),
         Ok(Command::Status(device)) => State::Surveying(device),
         Ok(Command::Help) => State::Saying(Reply::Help(waiting), Afterwards::Listen),
         Ok(Command::Noop) => State::Saying(Reply::Okay, Afterwards::Listen),

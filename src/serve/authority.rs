@@ -19,6 +19,8 @@ pub struct Authority {
     pub access: Access,
     /// Where device nodes are.
     pub dev_dir: PathBuf,
+    /// Whose members may release anybody's locks, besides root.
+    pub force_group: Option<u32>,
 }
 
 /// Why a demand is refused: for which process.
@@ -36,6 +38,13 @@ impl Authority {
                 let pid = self.meant(peer, pid)?;
                 self.named(peer, pid, Purpose::Release)?;
                 Ok(Demand::Unlock(Request { device, pid }))
+            }
+            Demand::Force(Request { device, pid }) => {
+                let pid = self.meant(peer, pid)?;
+                if !peer.is_root() && !self.force_group.is_some_and(|group| peer.is_in(group)) {
+                    return Err((pid, Refusal::NoForce));
+                }
+                Ok(Demand::Force(Request { device, pid }))
             }
             Demand::Pass(Pass { device, from, to }) => {
                 let from = self.meant(peer, from)?;

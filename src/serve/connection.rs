@@ -293,8 +293,12 @@ mod tests {
             };
             let journal = Journal::new(Destination::Syslog(Facility::Daemon), Severity::Error);
             let table = Table::new(places);
-            let authority =
-                Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir: path("dev") };
+            let authority = Authority {
+                rule: Rule::Own,
+                access: Access::OfDevice,
+                dev_dir: path("dev"),
+                force_group: None,
+            };
             let mut service = Service::new(Version::original(), authority, table, journal);
             let (client, stream) = UnixStream::pair().unwrap();
             client.set_nonblocking(true).unwrap();

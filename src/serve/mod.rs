@@ -233,6 +233,12 @@ impl Service {
                         return Need::Retry(pause);
                     }
                 }
+                Step::Force(request) => {
+                    let answer = self.force(client, &request);
+                    if let Err(pause) = client.take(answer) {
+                        return Need::Retry(pause);
+                    }
+                }
                 Step::Pass(pass) => {
                     let request = Request { device: pass.device.clone(), pid: pass.to };
                     if client.is_retrying() && !self.is_still_granted(&client.peer, &request) {
@@ -348,6 +354,21 @@ impl Service {
             }
         }
         Ok(outcome)
+    }
+
+    /// The log says who took what from whom.
+    fn force(&mut self, client: &Client, request: &Request) -> Result<Outcome, Contended> {
+        let owner = pidlockfile::process::owner(request.pid);
+        let outcome = self.unlock(&client.peer, request, client.backoff.contention());
+        if let (Ok(Outcome::Done), Ok(peer)) = (&outcome, &client.peer) {
+            let from = owner.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
+            let (device, pid) = (request.device.as_str(), request.pid);
+            self.tell(
+                Severity::Warning,
+                format_args!("{peer}: took {device} from pid {pid}{from} by force"),
+            );
+        }
+        outcome
     }
 
     /// Looks who holds a device, or any: the answer to [`Need::Survey`]. It takes a while, as

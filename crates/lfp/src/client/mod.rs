@@ -161,6 +161,18 @@ impl Client {
         outcome(&self.ask(&format!("PASS {} {from} {to}", device.as_str()))?)
     }
 
+    /// Releases a device for a process of anybody's: for root, and on a Unix socket for members of
+    /// the group that the service was told (`--force-group`). Who held it is named, so that it is
+    /// never taken from somebody else who came in between; tell him before, the service does not.
+    /// [`Outcome::Busy`]: that process does not hold it; [`Outcome::Denied`]: the caller may not.
+    /// An extension.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the service has no FORCE; and as [`Client::ask`].
+    pub fn force(&mut self, device: &DeviceName, holder: Pid) -> Result<Outcome, Error> {
+        outcome(&self.ask(&format!("FORCE {} {holder}", device.as_str()))?)
+    }
+
     /// LOCK that waits its turn, for as many whole seconds at most. [`Outcome::Busy`]: the time
     /// is up. An extension.
     ///
