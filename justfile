@@ -7,7 +7,7 @@ format:
     cargo fmt --all --check
 
 lint:
-    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy --workspace --all-targets --features file-semaphore/cli,file-semaphore/async --locked -- -D warnings
 
 # The tests that need no root and no other programs.
 quick:

@@ -1,5 +1,8 @@
 //! File-based semaphores for programs and shell scripts, that never let two in.
 //!
+//! Needs Linux (`/proc`, inotify, `renameat2`), Rust 1.85 and a directory that all users of the lock
+//! may write to. Nothing else: no daemon, no rights, and one crate besides its own (`nix`).
+//!
 //! A semaphore is a path. While it is held there is a small text file, which says who holds it,
 //! since when and what for; the format is that of the `file-based-semaphore` tools, so programs
 //! and scripts in other languages take part. Over a plain lock file this crate adds what those
@@ -11,7 +14,13 @@
 //!   free a lock that is held nor keep one that is not.
 //! * A stale lock is broken by identity: however many try at once, only the very file that was
 //!   judged goes, never a fresh one.
-//! * A waiter wakes within milliseconds of a release.
+//! * A waiter wakes within milliseconds of a release, and waiters take turns: first come, first
+//!   served.
+//!
+//! What to begin with: [`Semaphore::try_acquire`] and [`Semaphore::acquire`]; a timeout for one
+//! call, a wait that another thread ends, or sharing: [`Semaphore::request`]; several at once:
+//! [`Semaphore::try_acquire_many`]; as a future: the feature `async`. The programs `sema` and
+//! `semats` are behind the feature `cli`.
 //!
 //! ```
 //! use file_semaphore::{Config, Semaphore, Slots};
@@ -40,10 +49,14 @@
 struct Readme;
 
 mod cleaning;
+/// The programs. No part of the library's API: it may change at any time.
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
 mod config;
 mod error;
+#[cfg(feature = "async")]
+mod future;
 mod guard;
 mod judge;
 pub mod limits;
@@ -59,6 +72,8 @@ mod sys;
 pub use cleaning::{Listed, Swept, clean_all, list};
 pub use config::{Config, Slots};
 pub use error::Error;
+#[cfg(feature = "async")]
+pub use future::Acquiring;
 pub use guard::{Guard, Releaser};
 pub use judge::HeldStatus;
 pub use path::PathProblem;

@@ -1,6 +1,6 @@
 //! Replays the fuzzer's corpus, whole, cut at every place and with every bit flipped.
 
-#[path = "../fuzz/checks.rs"]
+#[path = "corpus/checks.rs"]
 mod checks;
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 #[cfg(test)]
 fn corpus() -> Vec<Vec<u8>> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/record");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/record");
     let files = fs::read_dir(directory).unwrap_or_else(|error| panic!("the corpus: {error}"));
     files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect()
 }

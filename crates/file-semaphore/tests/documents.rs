@@ -39,6 +39,16 @@ fn sema_1_has_every_option_and_no_other() {
     assert_eq!(options(&document("man/sema.1")), options(&help));
 }
 
+#[rstest]
+#[case::bash("bash")]
+#[case::zsh("zsh")]
+#[case::fish("fish")]
+fn the_completions_to_install_are_the_programs_own(#[case] shell: &str) {
+    let own = Scratch::new().sema(&["completions", shell]).out;
+    let again = format!("sema completions {shell} >etc/completions/sema.{shell}");
+    assert!(own == document(&format!("etc/completions/sema.{shell}")), "make it anew: {again}");
+}
+
 #[test]
 fn semats_1_has_every_option_and_no_other() {
     let help = Scratch::new().semats(&["--help"]).out;

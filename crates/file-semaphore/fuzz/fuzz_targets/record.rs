@@ -1,7 +1,7 @@
-//! Any bytes as a lock file: see `checks.rs`.
+//! Any bytes as a lock file: see `tests/corpus/checks.rs`.
 #![no_main]
 
-#[path = "../checks.rs"]
+#[path = "../../tests/corpus/checks.rs"]
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::record(data));

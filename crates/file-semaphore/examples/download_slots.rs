@@ -1,0 +1,19 @@
+//! At most three downloads at a time, on the whole machine, whoever starts them.
+//!
+//! `cargo run --example download_slots /run/lock/downloads URL...`
+
+use std::time::Duration;
+
+use file_semaphore::{Config, Semaphore, Slots};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut words = std::env::args().skip(1);
+    let path = words.next().ok_or("the path of the lock")?;
+    let slots = Slots::new(3).ok_or("1 to 1024")?;
+    let downloads = Semaphore::with_config(path, Config { slots, ..Config::default() })?;
+    for url in words {
+        let held = downloads.request().tag(&url).timeout(Duration::from_secs(60)).acquire()?;
+        println!("slot {}: {url}", held.slot());
+    }
+    Ok(())
+}

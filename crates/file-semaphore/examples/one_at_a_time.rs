@@ -1,0 +1,22 @@
+//! One instance at a time: says who is at it, or works.
+//!
+//! `cargo run --example one_at_a_time /run/lock/report`
+
+use file_semaphore::{Error, Semaphore};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).ok_or("the path of the lock")?;
+    let report = Semaphore::open(path)?;
+    match report.try_acquire(Some("report")) {
+        Ok(held) => {
+            println!("working as process {}", held.info().pid());
+            // Dropping it releases too; this tells whether it was ours to the end.
+            held.release()?;
+        }
+        Err(Error::AlreadyLocked { holder: Some(info), .. }) => {
+            println!("process {} is at it since {}", info.pid(), info.timestamp());
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
