@@ -64,6 +64,11 @@ pub(crate) fn is_denied(errno: Errno) -> bool {
     matches!(errno, Errno::ACCESS | Errno::PERM | Errno::ROFS)
 }
 
+/// Whether a call that has failed so may be given another result at all.
+pub(crate) fn may_change(errno: Errno) -> bool {
+    is_denied(errno) || matches!(errno, Errno::NOENT | Errno::EXIST)
+}
+
 /// open(2) has failed.
 pub(crate) fn open(name: Name<'_>, flags: OFlags, mode: Mode, errno: Errno) -> Instead<OwnedFd> {
     let path = absolute(name)?;
@@ -121,9 +126,6 @@ fn swallow(flags: OFlags) -> Result<OwnedFd, Errno> {
 
 /// link(2) or rename(2) has failed.
 pub(crate) fn name(old: Name<'_>, new: Name<'_>, verb: Verb, errno: Errno) -> Instead<()> {
-    if !(is_denied(errno) || matches!(errno, Errno::NOENT | Errno::EXIST)) {
-        return None;
-    }
     let (old, new) = (absolute(old)?, absolute(new)?);
     let (Place::Lock(lock), Place::Temporary(file)) = (place(&new), place(&old)) else {
         return None;

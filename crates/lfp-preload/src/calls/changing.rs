@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use libc::{AT_SYMLINK_NOFOLLOW, gid_t, mode_t, timespec, timeval, uid_t, utimbuf};
 
-use super::{calls, failure, name, settle};
+use super::{calls, failed, failure, settle};
 use crate::files;
 use crate::real::{self, HERE};
 
@@ -68,7 +68,7 @@ unsafe fn changed(
     }
     let errno = failure();
     // SAFETY: the caller's promise.
-    let Some(name) = (unsafe { name(dir, path) }) else { return settle(None, errno) };
+    let Some(name) = (unsafe { failed(dir, path, errno) }) else { return settle(None, errno) };
     let temporary = || {
         let (directory, file) = files::elsewhere(name, errno)?;
         (at(directory.as_raw_fd(), file.as_ptr().cast()) == 0).then_some(Ok(()))

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use libc::{AT_SYMLINK_NOFOLLOW, F_OK, W_OK};
 
-use super::{calls, failure, looked, name, settle};
+use super::{calls, failed, failure, looked, settle};
 use crate::files::{self, Asks};
 use crate::real::{self, HERE};
 
@@ -119,7 +119,7 @@ unsafe fn told(
     }
     let errno = failure();
     // SAFETY: the caller's promise.
-    let found = unsafe { name(dir, path) }.and_then(|name| files::elsewhere(name, errno));
+    let found = unsafe { failed(dir, path, errno) }.and_then(|name| files::elsewhere(name, errno));
     let Some((directory, file)) = found else { return settle(None, errno) };
     let result = at(directory.as_raw_fd(), file.as_ptr().cast());
     let errno = if result == 0 { errno } else { failure() };
@@ -138,7 +138,7 @@ unsafe fn allowed(dir: c_int, path: *const c_char, mode: c_int, call: impl Fn() 
     let errno = failure();
     let asks = if mode & W_OK != 0 { Asks::ToWrite } else { Asks::Other };
     // SAFETY: the caller's promise.
-    let instead = unsafe { name(dir, path) }.and_then(|name| {
+    let instead = unsafe { failed(dir, path, errno) }.and_then(|name| {
         let temporary = || files::elsewhere(name, errno).map(|_| Ok(()));
         files::access(name, asks, errno).or_else(|| temporary().filter(|_| mode >= F_OK))
     });

@@ -19,7 +19,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use rustix::io::Errno;
 
-use crate::files::{Instead, Look, Name, look, may_be_lock};
+use crate::files::{Instead, Look, Name, look, may_be_lock, may_change};
 use crate::mode;
 use crate::real;
 
@@ -55,6 +55,20 @@ unsafe fn name<'a>(dir: c_int, path: *const c_char) -> Option<Name<'a>> {
     }
     // SAFETY: not null, and the caller's promise.
     Some(Name { dir, path: unsafe { CStr::from_ptr(path) } })
+}
+
+/// A path of a call that has failed, if the error is one that may be ours to change. It is also one
+/// that the kernel gives only when it has read the path: a bad pointer is EFAULT, and is not read
+/// by us.
+///
+/// # Safety
+/// As [`name`].
+unsafe fn failed<'a>(dir: c_int, path: *const c_char, errno: Errno) -> Option<Name<'a>> {
+    if !may_change(errno) {
+        return None;
+    }
+    // SAFETY: the caller's promise, and the kernel has read it.
+    unsafe { name(dir, path) }
 }
 
 /// The errno that the real call has left.

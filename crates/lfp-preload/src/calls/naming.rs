@@ -2,8 +2,11 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use super::{calls, failure, name, settle};
-use crate::files::{self, Verb};
+use libc::F_OK;
+use rustix::io::Errno;
+
+use super::{calls, failed, failure, settle};
+use crate::files::{self, Verb, may_change};
 use crate::real::{self, HERE};
 
 calls! {
@@ -75,8 +78,14 @@ unsafe fn named(
         return result;
     }
     let errno = failure();
+    // The kernel may have missed the old name before it has read the new one.
+    // SAFETY: it judges the pointer now.
+    let is_bad = may_change(errno) && unsafe { real::access(new.1, F_OK) } != 0;
+    if is_bad && failure() == Errno::FAULT {
+        return settle(None, errno);
+    }
     // SAFETY: the caller's promise.
-    let (old, new) = unsafe { (name(old.0, old.1), name(new.0, new.1)) };
+    let (old, new) = unsafe { (failed(old.0, old.1, errno), failed(new.0, new.1, errno)) };
     let instead = old.zip(new).and_then(|(old, new)| files::name(old, new, verb, errno));
     settle(instead.map(|it| it.map(|()| 0)), errno)
 }
@@ -89,7 +98,7 @@ unsafe fn removed(dir: c_int, path: *const c_char, result: c_int) -> c_int {
     }
     let errno = failure();
     // SAFETY: the caller's promise.
-    let name = unsafe { name(dir, path) };
+    let name = unsafe { failed(dir, path, errno) };
     let instead = name.and_then(|name| files::remove(name, errno));
     settle(instead.map(|it| it.map(|()| 0)), errno)
 }

@@ -13,7 +13,7 @@ use std::os::fd::IntoRawFd;
 use libc::{O_ACCMODE, O_CREAT, O_PATH, O_TMPFILE, O_TRUNC, O_WRONLY, S_IFCHR, S_IFMT, mode_t};
 use rustix::fs::{Mode, OFlags};
 
-use super::{calls, failure, looked, name, settle};
+use super::{calls, failed, failure, looked, settle};
 use crate::files;
 use crate::mode;
 use crate::ports::{self, Opening};
@@ -133,7 +133,7 @@ unsafe fn opened(
         ports::failed(&port);
     }
     // SAFETY: the caller's promise.
-    let instead = unsafe { name(dir, path) }.and_then(|name| {
+    let instead = unsafe { failed(dir, path, errno) }.and_then(|name| {
         let flags = open_flags(flags);
         files::open(name, flags, Mode::from_bits_truncate(mode), errno)
     });
@@ -172,7 +172,7 @@ unsafe fn made(template: *mut c_char, flags: c_int, call: impl Fn() -> c_int) ->
         return fd;
     }
     let errno = failure();
-    if template.is_null() {
+    if template.is_null() || !files::is_denied(errno) {
         return fd;
     }
     // SAFETY: not null, so a C string.

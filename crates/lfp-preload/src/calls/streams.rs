@@ -8,7 +8,7 @@ use libc::FILE;
 use rustix::fs::{Mode, OFlags};
 
 use super::opening::announce;
-use super::{calls, failure, looked, name, settle};
+use super::{calls, failed, failure, looked, settle};
 use crate::files;
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
@@ -62,7 +62,7 @@ unsafe fn streamed(
         ports::failed(&port);
     }
     // SAFETY: the caller's promise.
-    let name = unsafe { name(HERE, path) };
+    let name = unsafe { failed(HERE, path, errno) };
     let instead =
         name.and_then(|name| files::open(name, flags, Mode::from_bits_truncate(0o666), errno));
     let opened = match instead {

@@ -1,0 +1,55 @@
+//! A machine with a closed lock directory, the service, and the library.
+
+#![allow(dead_code, clippy::allow_attributes, reason = "each test program uses its own part")]
+
+use std::path::Path;
+
+use testbed::{Command, LIMIT, Process, Sandbox, User, until};
+
+pub(crate) const PORT: &str = "/dev/ttyW0";
+pub(crate) const LOCK: &str = "/run/lock/LCK..ttyW0";
+pub(crate) const LIBRARY: &str = "/run/test/liblfp_preload.so";
+const SOCKET: &str = "/run/lfpd/lfpd.sock";
+
+pub(crate) struct Ground {
+    pub(crate) sandbox: Sandbox,
+}
+
+impl Ground {
+    pub(crate) fn new() -> Self {
+        let etc = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../etc/tmpfiles.d/lfpd.conf");
+        let sandbox = Sandbox::layout()
+            .port("ttyW0")
+            .lock_dir("0755", "root:root")
+            .bring("lfpd", testbed::program("lfpd", "lfpd", &[]))
+            .bring("liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))
+            .bring("tmpfiles.conf", etc)
+            .enter();
+        let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
+        let end = end.run();
+        assert_eq!(end.code(), 0, "{end}");
+        Self { sandbox }
+    }
+
+    pub(crate) fn serve(&self) -> Process<'_> {
+        let listen = format!("unix:{SOCKET}");
+        let command = self.sandbox.command("/run/test/lfpd").args(["--listen", &listen]);
+        let daemon = command.user(User::Lfpd).spawn();
+        let listens = until(LIMIT, || self.sandbox.path(SOCKET).exists().then_some(()));
+        assert!(listens.is_some(), "{}", daemon.output());
+        daemon
+    }
+
+    pub(crate) fn python(&self, script: &str, user: User) -> Command<'_> {
+        self.preloaded(&["/usr/bin/python3", "-c", script]).user(user)
+    }
+
+    pub(crate) fn shell(&self, script: &str, user: User) -> Command<'_> {
+        self.preloaded(&["sh", "-c", script]).user(user)
+    }
+
+    /// A command with the library; what leads into the sandbox is to do without.
+    pub(crate) fn preloaded(&self, words: &[&str]) -> Command<'_> {
+        self.sandbox.command("env").arg(format!("LD_PRELOAD={LIBRARY}")).args(words)
+    }
+}
