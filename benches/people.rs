@@ -1,0 +1,125 @@
+//! What people feel: one LOCK of a service that is at rest; `lfp run` beside `flock(1)`, and
+//! `lfp who` beside `fuser(1)`, each as a process that is started and waited for, in turns.
+//!
+//! `cargo bench --bench people`. Needs root (a machine of its own) and `.ci/install`.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a measurement that cannot be taken stops"
+)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use testbed::{LIMIT, Sandbox, User, until};
+
+/// Each is done so often; the middle one counts.
+const ROUNDS: usize = 101;
+
+const PORT: &str = "/dev/ttyW0";
+
+fn main() {
+    let sandbox = Sandbox::layout()
+        .port("ttyW0")
+        .lock_dir("0755", "lfpd:lfpd")
+        .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
+        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
+        .enter();
+    let made = sandbox.command("install").args(["-d", "-o", "lfpd", "/run/lfpd"]).run();
+    assert_eq!(made.code(), 0, "{made}");
+    let words = ["--listen", "unix:/run/lfpd/lfpd.sock"];
+    let _service = sandbox.command("/run/test/lfpd").args(words).user(User::Lfpd).spawn();
+    let path = sandbox.path("/run/lfpd/lfpd.sock");
+    let connect = || UnixStream::connect(&path).ok();
+    let stream = until(LIMIT, connect).expect("a service");
+
+    println!("a lone LOCK: {:.0} µs", micros(middle(lone_locks(stream))));
+    compare(
+        &sandbox,
+        ("lfp run", &format!("/run/test/lfp run {PORT} -- true")),
+        ("flock", "flock -n /tmp/lock true"),
+    );
+    compare(
+        &sandbox,
+        ("lfp who", &format!("/run/test/lfp who {PORT} >/dev/null")),
+        ("fuser", &format!("fuser {PORT} >/dev/null 2>&1 || true")),
+    );
+}
+
+/// One connection; the time of each LOCK from the request to the reply.
+fn lone_locks(stream: UnixStream) -> Vec<Duration> {
+    let mut lines = BufReader::new(stream);
+    let mut greeting = String::new();
+    lines.read_line(&mut greeting).expect("a greeting");
+    assert!(greeting.starts_with("220"), "{greeting}");
+    let pid = std::process::id();
+    let mut spent = Vec::new();
+    for _ in 0..ROUNDS {
+        // What is put off after an answer is done by now.
+        std::thread::sleep(Duration::from_millis(20));
+        let began = Instant::now();
+        ask(&mut lines, &format!("LOCK {PORT} {pid}"));
+        spent.push(began.elapsed());
+        ask(&mut lines, &format!("UNLOCK {PORT} {pid}"));
+    }
+    spent
+}
+
+fn ask(lines: &mut BufReader<UnixStream>, line: &str) {
+    lines.get_mut().write_all(format!("{line}\r\n").as_bytes()).expect("a listener");
+    let mut reply = String::new();
+    lines.read_line(&mut reply).expect("a reply");
+    assert!(reply.starts_with("200"), "{line}: {reply}");
+}
+
+/// Both in turns, by a shell that is there already: what a command line costs.
+fn compare(sandbox: &Sandbox, ours: (&str, &str), theirs: (&str, &str)) {
+    let script = "while read -r line; do eval \"$line\"; echo \"done $?\"; done";
+    let mut shell = Shell::start(sandbox, script);
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        a.push(shell.time(ours.1));
+        b.push(shell.time(theirs.1));
+    }
+    let (a, b) = (micros(middle(a)), micros(middle(b)));
+    println!("{}: {a:.0} µs, {}: {b:.0} µs, ratio {:.2}", ours.0, theirs.0, a / b);
+}
+
+struct Shell<'a> {
+    process: testbed::Process<'a>,
+    told: usize,
+}
+
+impl<'a> Shell<'a> {
+    fn start(sandbox: &'a Sandbox, script: &str) -> Self {
+        let process = sandbox.command("sh").args(["-c", script]).spawn();
+        Self { process, told: 0 }
+    }
+
+    fn time(&mut self, line: &str) -> Duration {
+        let began = Instant::now();
+        self.process.type_in(&format!("{line}\n"));
+        let told = loop {
+            let output = self.process.output();
+            if output[self.told..].ends_with('\n') {
+                break output;
+            }
+            std::thread::yield_now();
+        };
+        let spent = began.elapsed();
+        assert!(told[self.told..].starts_with("done 0"), "{line}: {told}");
+        self.told = told.len();
+        spent
+    }
+}
+
+fn middle(mut spent: Vec<Duration>) -> Duration {
+    spent.sort();
+    spent[spent.len() / 2]
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
