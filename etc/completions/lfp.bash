@@ -19,6 +19,9 @@ _lfp() {
             lfp,adopt)
                 cmd="lfp__subcmd__adopt"
                 ;;
+            lfp,ask)
+                cmd="lfp__subcmd__ask"
+                ;;
             lfp,clean)
                 cmd="lfp__subcmd__clean"
                 ;;
@@ -54,6 +57,9 @@ _lfp() {
                 ;;
             lfp__subcmd__help,adopt)
                 cmd="lfp__subcmd__help__subcmd__adopt"
+                ;;
+            lfp__subcmd__help,ask)
+                cmd="lfp__subcmd__help__subcmd__ask"
                 ;;
             lfp__subcmd__help,clean)
                 cmd="lfp__subcmd__help__subcmd__clean"
@@ -95,7 +101,7 @@ _lfp() {
 
     case "${cmd}" in
         lfp)
-            opts="-h -V --server --direct --json --help --version lock unlock pass wait who list run shim adopt clean completions help"
+            opts="-h -V --server --direct --json --help --version lock unlock ask pass wait who list run shim adopt clean completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -119,6 +125,36 @@ _lfp() {
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__ask)
+            opts="-E -h --timeout --conflict-exit-code --server --direct --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --conflict-exit-code)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -167,7 +203,7 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__help)
-            opts="lock unlock pass wait who list run shim adopt clean completions help"
+            opts="lock unlock ask pass wait who list run shim adopt clean completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -181,6 +217,20 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__help__subcmd__adopt)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        lfp__subcmd__help__subcmd__ask)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -431,7 +481,7 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__run)
-            opts="-a -E -h --also --timeout --no-fork --shim --no-shim --ports --conflict-exit-code --server --direct --json --help"
+            opts="-a -E -h --also --timeout --yield-on --no-fork --shim --no-shim --ports --conflict-exit-code --server --direct --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -446,6 +496,10 @@ _lfp() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --yield-on)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -491,7 +545,7 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__unlock)
-            opts="-E -h --pid --conflict-exit-code --server --direct --json --help"
+            opts="-E -h --pid --conflict-exit-code --force --signal --grace --server --direct --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -506,6 +560,14 @@ _lfp() {
                     return 0
                     ;;
                 -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --signal)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --grace)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -31,6 +31,7 @@ complete -c lfp -n "__fish_lfp_needs_command" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_needs_command" -s V -l version -d 'Print version'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "lock" -d 'Take a device for a process, or say who has it'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "unlock" -d 'Release a device for a process'
+complete -c lfp -n "__fish_lfp_needs_command" -f -a "ask" -d 'Tell who has a device under `lfp run --yield-on` that it is wanted'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "pass" -d 'Hand a device from one process to another, without a gap'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "wait" -d 'Take a device for a process as soon as it is free'
 complete -c lfp -n "__fish_lfp_needs_command" -f -a "who" -d 'Say who holds these devices, and how'
@@ -49,10 +50,19 @@ complete -c lfp -n "__fish_lfp_using_subcommand lock" -l json -d 'Print JSON ins
 complete -c lfp -n "__fish_lfp_using_subcommand lock" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l pid -d 'The process whose lock it is [default: the shell, or whoever called lfp]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand unlock" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
+complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l signal -d 'Tell the holder before, by this signal' -r
+complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l grace -d 'Wait so many seconds for the holder to release it' -r
 complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l force -d 'Release it for whoever has it: for root, and the group that the service was told'
 complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand unlock" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand unlock" -s h -l help -d 'Print help'
+complete -c lfp -n "__fish_lfp_using_subcommand ask" -l timeout -d 'Wait so many seconds for the holder to release it' -r
+complete -c lfp -n "__fish_lfp_using_subcommand ask" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
+complete -c lfp -n "__fish_lfp_using_subcommand ask" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand ask" -l direct -d 'Ask no service; use the lock files themselves'
+complete -c lfp -n "__fish_lfp_using_subcommand ask" -l json -d 'Print JSON instead of text for people'
+complete -c lfp -n "__fish_lfp_using_subcommand ask" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_using_subcommand pass" -l pid -d 'The process whose lock it is [default: the shell, or whoever called lfp]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand pass" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
 complete -c lfp -n "__fish_lfp_using_subcommand pass" -l to -d 'The process that is to have it' -r
@@ -81,6 +91,7 @@ complete -c lfp -n "__fish_lfp_using_subcommand list" -l json -d 'Print JSON ins
 complete -c lfp -n "__fish_lfp_using_subcommand list" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -s a -l also -d 'Hold this device as well: all of them, or none' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l timeout -d 'Wait for the device, for so many seconds [default: do not wait]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand run" -l yield-on -d 'Send the command this signal when somebody waits for the device' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l no-fork -d 'Become the command instead of waiting for its end, for those who mind the process number'
@@ -110,15 +121,16 @@ complete -c lfp -n "__fish_lfp_using_subcommand completions" -l server -d 'Ask t
 complete -c lfp -n "__fish_lfp_using_subcommand completions" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand completions" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "lock" -d 'Take a device for a process, or say who has it'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "unlock" -d 'Release a device for a process'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "pass" -d 'Hand a device from one process to another, without a gap'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "wait" -d 'Take a device for a process as soon as it is free'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "who" -d 'Say who holds these devices, and how'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "list" -d 'Say who holds what on this machine'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "run" -d 'Hold a device while a command runs'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "shim" -d 'Run a command that locks through the service by itself'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "adopt" -d 'Have a program start that way whoever types its name'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "clean" -d 'Remove the locks of processes that are gone'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "completions" -d 'Print the completions of a shell'
-complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock pass wait who list run shim adopt clean completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "lock" -d 'Take a device for a process, or say who has it'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "unlock" -d 'Release a device for a process'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "ask" -d 'Tell who has a device under `lfp run --yield-on` that it is wanted'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "pass" -d 'Hand a device from one process to another, without a gap'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "wait" -d 'Take a device for a process as soon as it is free'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "who" -d 'Say who holds these devices, and how'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "list" -d 'Say who holds what on this machine'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "run" -d 'Hold a device while a command runs'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "shim" -d 'Run a command that locks through the service by itself'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "adopt" -d 'Have a program start that way whoever types its name'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "clean" -d 'Remove the locks of processes that are gone'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "completions" -d 'Print the completions of a shell'
+complete -c lfp -n "__fish_lfp_using_subcommand help; and not __fish_seen_subcommand_from lock unlock ask pass wait who list run shim adopt clean completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -49,6 +49,22 @@ _arguments "${_arguments_options[@]}" : \
 '--pid=[The process whose lock it is \[default\: the shell, or whoever called lfp\]]:PID:_default' \
 '-E+[The exit code that says that somebody else has the device]:CODE:_default' \
 '--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'--signal=[Tell the holder before, by this signal]:SIGNAL:_default' \
+'--grace=[Wait so many seconds for the holder to release it]:SECS:_default' \
+'(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'--force[Release it for whoever has it\: for root, and the group that the service was told]' \
+'--direct[Ask no service; use the lock files themselves]' \
+'--json[Print JSON instead of text for people]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':device -- /dev/NAME or NAME:_default' \
+&& ret=0
+;;
+(ask)
+_arguments "${_arguments_options[@]}" : \
+'--timeout=[Wait so many seconds for the holder to release it]:SECS:_default' \
+'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
@@ -117,6 +133,7 @@ _arguments "${_arguments_options[@]}" : \
 '*-a+[Hold this device as well\: all of them, or none]:DEVICE:_default' \
 '*--also=[Hold this device as well\: all of them, or none]:DEVICE:_default' \
 '--timeout=[Wait for the device, for so many seconds \[default\: do not wait\]]:SECS:_default' \
+'(--no-fork)--yield-on=[Send the command this signal when somebody waits for the device]:SIGNAL:_default' \
 '-E+[The exit code that says that somebody else has the device]:CODE:_default' \
 '--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
@@ -195,6 +212,10 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 && ret=0
 ;;
+(ask)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
 (pass)
 _arguments "${_arguments_options[@]}" : \
 && ret=0
@@ -249,6 +270,7 @@ _lfp_commands() {
     local commands; commands=(
 'lock:Take a device for a process, or say who has it' \
 'unlock:Release a device for a process' \
+'ask:Tell who has a device under \`lfp run --yield-on\` that it is wanted' \
 'pass:Hand a device from one process to another, without a gap' \
 'wait:Take a device for a process as soon as it is free' \
 'who:Say who holds these devices, and how' \
@@ -267,6 +289,11 @@ _lfp__subcmd__adopt_commands() {
     local commands; commands=()
     _describe -t commands 'lfp adopt commands' commands "$@"
 }
+(( $+functions[_lfp__subcmd__ask_commands] )) ||
+_lfp__subcmd__ask_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp ask commands' commands "$@"
+}
 (( $+functions[_lfp__subcmd__clean_commands] )) ||
 _lfp__subcmd__clean_commands() {
     local commands; commands=()
@@ -282,6 +309,7 @@ _lfp__subcmd__help_commands() {
     local commands; commands=(
 'lock:Take a device for a process, or say who has it' \
 'unlock:Release a device for a process' \
+'ask:Tell who has a device under \`lfp run --yield-on\` that it is wanted' \
 'pass:Hand a device from one process to another, without a gap' \
 'wait:Take a device for a process as soon as it is free' \
 'who:Say who holds these devices, and how' \
@@ -299,6 +327,11 @@ _lfp__subcmd__help_commands() {
 _lfp__subcmd__help__subcmd__adopt_commands() {
     local commands; commands=()
     _describe -t commands 'lfp help adopt commands' commands "$@"
+}
+(( $+functions[_lfp__subcmd__help__subcmd__ask_commands] )) ||
+_lfp__subcmd__help__subcmd__ask_commands() {
+    local commands; commands=()
+    _describe -t commands 'lfp help ask commands' commands "$@"
 }
 (( $+functions[_lfp__subcmd__help__subcmd__clean_commands] )) ||
 _lfp__subcmd__help__subcmd__clean_commands() {

@@ -176,7 +176,7 @@ print('fine')",
 #[case::done(&["--direct", "lock", PORT], "\"outcome\":\"done\",\"device\":\"/dev/ttyW0\",\"pid\":")]
 #[case::nothing_to_unlock(&["--direct", "unlock", PORT], "{\"outcome\":\"not-held\",\"device\":\"/dev/ttyW0\",")]
 #[case::unreachable(&["--server", "/none", "lock", PORT], "{\"outcome\":\"unreachable\",")]
-#[case::free(&["--direct", "who", PORT], "{\"device\":\"/dev/ttyW0\",\"names\":[],\"exists\":true,\"held\":false,\"holders\":[]}")]
+#[case::free(&["--direct", "who", PORT], "{\"device\":\"/dev/ttyW0\",\"names\":[],\"exists\":true,\"held\":false,\"holders\":[],\"waiters\":[]}")]
 #[case::clean(&["clean"], "{\"removed\":[],\"left\":[],\"records\":0,\"cut_off\":false}")]
 #[case::no_such_device(&["who", "ttyW9"], "{\"device\":\"/dev/ttyW9\",\"names\":[],\"exists\":false,")]
 #[case::usage(&["lock"], "{\"outcome\":\"usage\",\"device\":null,\"message\":\"error: ")]

@@ -309,3 +309,71 @@ fn the_librarys_example_holds_a_port() {
     assert_eq!(holding.wait(LIMIT).code(), 0);
     bench.assert_free();
 }
+
+/// Those in the line are shown, in text and in JSON.
+#[test]
+fn who_waits_is_shown() {
+    let bench = Bench::closed();
+    let _service = bench.listen(User::Lfpd);
+    let holder = bench.holder(User::Alice);
+    let words = ["run", "--timeout", LONG, PORT, "--", "true"];
+    let waiting = bench.lfp(User::Bob, &words).spawn();
+    let waiter = bench.waiting_child(&waiting).to_string();
+    let shown = |words: &[&str], text: &str| {
+        bench.wait_for("the line", || bench.lfp(User::Alice, words).run().said(text));
+    };
+    shown(&["who", PORT], &format!("\n  waiting: pid {waiter} of bob\n"));
+    shown(&["list"], &format!("\n  waiting: pid {waiter} of bob\n"));
+    let json = format!("\"waiters\":[{{\"pid\":{waiter},\"uid\":1001,\"user\":\"bob\"}}]");
+    shown(&["--json", "who", PORT], &json);
+    holder.kill();
+    assert_eq!(waiting.wait(LIMIT).code(), 0);
+}
+
+/// Root takes a port from whoever has it: told first, with time to let go, or not.
+#[rstest]
+#[case::directly(&["--direct"])]
+#[case::through_the_service(&[])]
+fn a_lock_is_taken_away(#[case] route: &[&str]) {
+    let bench = Bench::open();
+    let _service = bench.listen(User::Lfpd);
+    let line =
+        "trap 'echo told' USR1; /run/test/lfp lock ttyW0; echo ready; while :; do sleep 0.1; done";
+    let mut holder = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
+    holder.expect("ready");
+    let force = [route, &["unlock", "--force", PORT]].concat();
+    let others = bench.lfp(User::Bob, &force).run();
+    assert_eq!(others.code(), 77, "{others}");
+    assert_eq!(bench.locked_by(), Some(holder.pid()));
+    let words = [&force[..], &["--signal", "usr1", "--grace", "0.3"]].concat();
+    let end = bench.lfp(User::Root, &words).run();
+    assert_eq!(end.code(), 0, "{end}");
+    holder.expect("told");
+    bench.assert_free();
+    let end = bench.lfp(User::Root, &force).run();
+    assert_eq!(end.code(), 1, "{end}");
+    assert!(end.said("not locked"), "{end}");
+}
+
+/// A long job gives way when somebody wants the port.
+#[rstest]
+#[case::asked(&["ask", PORT])]
+#[case::waited_for(&["run", "--timeout", "20", PORT, "--", "true"])]
+fn a_command_yields(#[case] wanting: &[&str]) {
+    let bench = Bench::closed();
+    let _service = bench.listen(User::Lfpd);
+    let script = "trap 'echo yielding; exit 3' TERM; echo ready; while :; do sleep 0.1; done";
+    let words = ["run", "--yield-on", "TERM", PORT, "--", "sh", "-c", script];
+    let mut job = bench.lfp(User::Alice, &words).spawn();
+    job.expect("ready");
+    let end = bench.lfp(User::Bob, wanting).run();
+    assert_eq!(end.code(), 0, "{end}");
+    let end = job.wait(LIMIT);
+    assert!(end.code() == 3 && end.said("yielding"), "{end}");
+    bench.assert_free();
+    // Nobody yields, and nothing is taken.
+    let holder = bench.holder(User::Alice);
+    let end = bench.lfp(User::Bob, &["ask", "--timeout", "0.2", PORT]).run();
+    assert_eq!(end.code(), 1, "{end}");
+    holder.kill();
+}

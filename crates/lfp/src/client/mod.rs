@@ -23,6 +23,7 @@ use pidlockfile::Pid;
 
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
 pub use reply::REPLY_LIMIT;
+pub use status::Waiter;
 #[cfg(feature = "cli")]
 pub(crate) use usual::chosen_by_root;
 
@@ -168,7 +169,7 @@ impl Client {
     /// An extension.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the service has no FORCE; and as [`Client::ask`].
+    /// [`Error::Unsupported`] where the service has no FORCE; and as [`Client::lock`].
     pub fn force(&mut self, device: &DeviceName, holder: Pid) -> Result<Outcome, Error> {
         outcome(&self.ask(&format!("FORCE {} {holder}", device.as_str()))?)
     }
@@ -209,12 +210,28 @@ impl Client {
     /// [`Error::Unsupported`] where the service has no STAT; [`Error::NotLfp`] when the answer
     /// makes no sense; and as [`Client::lock`].
     pub fn status(&mut self, device: Option<&DeviceName>) -> Result<Vec<Holder>, Error> {
+        Ok(self.holders_and_waiters(device)?.0)
+    }
+
+    /// Who waits for a device, or for every device, in no order. An extension.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn waiters(&mut self, device: Option<&DeviceName>) -> Result<Vec<Waiter>, Error> {
+        Ok(self.holders_and_waiters(device)?.1)
+    }
+
+    pub(crate) fn holders_and_waiters(
+        &mut self,
+        device: Option<&DeviceName>,
+    ) -> Result<(Vec<Holder>, Vec<Waiter>), Error> {
         let reply = match device {
             Some(device) => self.ask(&format!("STAT {}", device.as_str()))?,
             None => self.ask("STAT")?,
         };
+        let both = || Some((status::holders(&reply)?, status::waiters(&reply)?));
         match reply.code {
-            211..=213 => status::holders(&reply).ok_or(Error::NotLfp),
+            211..=213 => both().ok_or(Error::NotLfp),
             code => Err(refusal(code)),
         }
     }

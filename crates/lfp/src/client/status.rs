@@ -18,6 +18,35 @@ pub(super) fn holders(reply: &Reply) -> Option<Vec<Holder>> {
     Some(holders?.into_iter().flatten().collect())
 }
 
+/// Somebody who waits for a device: as long as he does, nobody else's LOCK gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// The real device, as a name below `/dev`.
+    pub device: String,
+    /// The process that is to hold it.
+    pub pid: Pid,
+    /// Who asked, as a uid, where the service knows.
+    pub user: Option<u32>,
+}
+
+/// The waiters of a reply; `None` when a line cannot be understood.
+pub(super) fn waiters(reply: &Reply) -> Option<Vec<Waiter>> {
+    let between = reply.lines.len().saturating_sub(2);
+    let lines = reply.lines.iter().skip(1).take(between);
+    let waiters: Option<Vec<_>> = lines.map(|line| Words::of(line).map(waiter)).collect();
+    Some(waiters?.into_iter().flatten().collect())
+}
+
+fn waiter(words: Words) -> Option<Waiter> {
+    words.value("scheme").filter(|scheme| *scheme == "waiting")?;
+    Some(Waiter {
+        device: words.value("device")?.to_owned(),
+        pid: Pid::parse(words.value("pid")?.as_bytes()).ok()?,
+        user: words.value("uid").and_then(|uid| uid.parse().ok()),
+    })
+}
+
 fn holder(words: Words) -> Option<Holder> {
     let file = || PathBuf::from(words.value("file").unwrap_or_default());
     let scheme = match words.value("scheme")? {
@@ -120,6 +149,19 @@ mod tests {
         let line = " device=\"ttyUSB0\" scheme=uucp standing=alive pid=1234 uid=1000 \
                     since=1763700000 file=\"LCK..ttyUSB0\" user=\"alice\" command=\"minicom\"";
         assert_eq!(holders(&reply(&[line])), Some(vec![full()]));
+    }
+
+    #[test]
+    fn those_who_wait_are_no_holders() {
+        let lines = [
+            " device=\"ttyS0\" scheme=open standing=alive pid=7",
+            " device=\"ttyS0\" scheme=waiting standing=alive pid=8 uid=1000",
+        ];
+        let reply = reply(&lines);
+        assert_eq!(holders(&reply).unwrap().len(), 1);
+        let pid = Pid::new(8).unwrap();
+        let expected = Waiter { device: "ttyS0".to_owned(), pid, user: Some(1000) };
+        assert_eq!(waiters(&reply), Some(vec![expected]));
     }
 
     #[rstest]

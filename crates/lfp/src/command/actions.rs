@@ -169,14 +169,14 @@ pub(super) fn surprises(request: &Request) -> Vec<String> {
     remarks
 }
 
-fn still_open(request: &Request) -> Vec<String> {
+pub(super) fn still_open(request: &Request) -> Vec<String> {
     let device = request.device.as_str();
     let opener = |row: &Row| format!("/dev/{device}: unlocked, but still open in {}", row.who());
     openers_at_all(&request.device).iter().map(opener).collect()
 }
 
 /// Silent but for JSON and remarks: no news is good news.
-fn done(request: &Request, remarks: Vec<String>, output: &Output) -> u8 {
+pub(super) fn done(request: &Request, remarks: Vec<String>, output: &Output) -> u8 {
     let pid = u64::try_from(request.pid.as_raw()).unwrap_or(0);
     for remark in &remarks {
         output.remark(remark);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 
 use super::outcome::exit;
@@ -71,7 +72,9 @@ pub(super) enum Action {
     /// Take a device for a process, or say who has it
     Lock(Asked),
     /// Release a device for a process
-    Unlock(Asked),
+    Unlock(Release),
+    /// Tell who has a device under `lfp run --yield-on` that it is wanted
+    Ask(AskedFor),
     /// Hand a device from one process to another, without a gap
     Pass(Handed),
     /// Take a device for a process as soon as it is free
@@ -102,6 +105,51 @@ pub(super) struct Asked {
     /// The process whose lock it is [default: the shell, or whoever called lfp]
     #[arg(long, value_name = "PID", value_parser = pid)]
     pub(super) pid: Option<Pid>,
+
+    #[command(flatten)]
+    busy: BusyCode,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Release {
+    #[command(flatten)]
+    pub(super) asked: Asked,
+
+    /// Release it for whoever has it: for root, and the group that the service was told
+    #[arg(long)]
+    force: bool,
+
+    /// Tell the holder before, by this signal
+    #[arg(long, value_name = "SIGNAL", value_parser = signal, requires = "force")]
+    pub(super) signal: Option<Signal>,
+
+    /// Wait so many seconds for the holder to release it
+    #[arg(long, value_name = "SECS", value_parser = seconds, requires = "force")]
+    pub(super) grace: Option<Duration>,
+}
+
+/// Whose lock is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    Ours,
+    Anybodys,
+}
+
+impl Release {
+    pub(super) fn whose(&self) -> Whose {
+        if self.force { Whose::Anybodys } else { Whose::Ours }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(super) struct AskedFor {
+    /// /dev/NAME or NAME
+    #[arg(value_name = "DEVICE", value_parser = device)]
+    pub(super) device: DeviceName,
+
+    /// Wait so many seconds for the holder to release it
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5")]
+    pub(super) timeout: Duration,
 
     #[command(flatten)]
     busy: BusyCode,
@@ -185,6 +233,10 @@ pub(super) struct Run {
     /// Wait for the device, for so many seconds [default: do not wait]
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(super) timeout: Option<Duration>,
+
+    /// Send the command this signal when somebody waits for the device
+    #[arg(long, value_name = "SIGNAL", value_parser = signal, conflicts_with = "no_fork")]
+    pub(super) yield_on: Option<Signal>,
 
     /// Become the command instead of waiting for its end, for those who mind the process number
     #[arg(long)]
@@ -302,7 +354,9 @@ pub fn command() -> clap::Command {
 impl Action {
     pub(super) fn code_for_busy(&self) -> u8 {
         match self {
-            Self::Lock(asked) | Self::Unlock(asked) => asked.busy.code,
+            Self::Lock(asked) => asked.busy.code,
+            Self::Unlock(asked) => asked.asked.busy.code,
+            Self::Ask(asked) => asked.busy.code,
             Self::Pass(asked) => asked.asked.busy.code,
             Self::Wait(asked) => asked.asked.busy.code,
             Self::Run(asked) => asked.busy.code,
@@ -373,6 +427,14 @@ fn program(text: &str) -> Result<String, &'static str> {
 
 fn pid(text: &str) -> Result<Pid, &'static str> {
     Pid::parse(text.as_bytes()).map_err(|_| "needs a process number, 1 or more")
+}
+
+/// `TERM`, `SIGTERM` or a number, in any case.
+fn signal(text: &str) -> Result<Signal, &'static str> {
+    let name = text.to_ascii_uppercase();
+    let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
+    let number = || Signal::try_from(text.parse::<i32>().ok()?).ok();
+    name.parse().ok().or_else(number).ok_or("needs a signal, such as TERM, SIGUSR1 or 10")
 }
 
 /// Decimal digits with at most one point among or before them; no sign, no exponent.
@@ -448,6 +510,8 @@ mod tests {
     #[case::outside(&["lfp", "who", "/etc/passwd"])]
     #[case::climbs(&["lfp", "lock", "../ttyS0"])]
     #[case::two_devices(&["lfp", "lock", "ttyS0", "ttyS1"])]
+    #[case::signal_of_nothing(&["lfp", "unlock", "--signal", "TERM", "ttyS0"])]
+    #[case::no_signal(&["lfp", "unlock", "--force", "--signal", "NONE", "ttyS0"])]
     #[case::pid_zero(&["lfp", "lock", "ttyS0", "--pid", "0"])]
     #[case::pid_plus(&["lfp", "lock", "ttyS0", "--pid", "+5"])]
     #[case::no_command(&["lfp", "run", "ttyS0"])]

@@ -167,6 +167,18 @@ impl Broker {
         }
     }
 
+    /// Releases the lock of another user's process, for those who may.
+    pub(super) fn force(&mut self, request: &Request) -> Result<Outcome, Trouble> {
+        self.ask(|client| client.force(&request.device, request.pid), |files| files.unlock(request))
+    }
+
+    /// Whether somebody stands in the service's line for a device.
+    pub(super) fn is_waited_for(&mut self, device: &DeviceName) -> bool {
+        let Self::Service(service) = self else { return false };
+        let waiters = service.ask(|client| client.waiters(Some(device)));
+        waiters.is_ok_and(|waiters| !waiters.is_empty())
+    }
+
     /// Hands a lock over. Why it was not permitted is told for the receiver.
     pub(super) fn pass(&mut self, pass: &Pass) -> Result<Outcome, Trouble> {
         self.ask(

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::output::printable;
+use crate::client::Waiter;
 use ttylock::device::links::Links;
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::{Trail, follow};
@@ -35,6 +36,8 @@ pub(super) struct Device {
     pub(super) presence: Presence,
     /// Who holds it, the living first. Each is named as the device is.
     pub(super) holders: Vec<Holder>,
+    /// Who waits in the service's line for it.
+    pub(super) waiters: Vec<Waiter>,
 }
 
 /// What the names of devices are looked up in.
@@ -135,7 +138,8 @@ impl<'a> Names<'a> {
 
 impl Device {
     fn absent(name: String) -> Self {
-        Self { name, others: Vec::new(), presence: Presence::Absent, holders: Vec::new() }
+        let (others, holders, waiters) = (Vec::new(), Vec::new(), Vec::new());
+        Self { name, others, presence: Presence::Absent, holders, waiters }
     }
 
     fn add(&mut self, mut holder: Holder) {

@@ -110,18 +110,26 @@ impl Picture {
             Question::All => (serial_names(&places.dev_dir), vec![report::look(None, route)?]),
         };
         let service = sights.iter().map(|sight| sight.service).max().unwrap_or(Service::NotThere);
-        let mut holders: Vec<Holder> = Vec::new();
+        let (mut holders, mut waiters) = (Vec::new(), Vec::new());
         for (index, sight) in sights.into_iter().enumerate() {
             let device = match question {
                 Question::Named(devices) => devices.get(index),
                 Question::Held | Question::All => None,
             };
+            waiters.extend(sight.waiters);
             holders.extend(sight.holders.into_iter().map(|holder| match device {
                 Some(device) => Holder { device: device.as_str().to_owned(), ..holder },
                 None => holder,
             }));
         }
-        Ok(Self { devices: names.group(&asked, holders), service })
+        let mut devices = names.group(&asked, holders);
+        for waiter in waiters {
+            let device = devices.iter_mut().find(|it| printable(&it.name) == waiter.device);
+            if let Some(device) = device.filter(|device| !device.waiters.contains(&waiter)) {
+                device.waiters.push(waiter);
+            }
+        }
+        Ok(Self { devices, service })
     }
 
     fn text(&self, question: Question<'_>, colour: Colour) -> String {

@@ -21,6 +21,7 @@ mod run;
 mod shim;
 mod spelling;
 mod table;
+mod taking;
 mod waiting;
 
 use std::ffi::OsString;
@@ -30,7 +31,7 @@ use clap::Parser;
 
 pub use arguments::command;
 
-use arguments::{Action, Format, Options};
+use arguments::{Action, Format, Options, Whose};
 use outcome::{Failure, Kind, exit};
 use output::Output;
 
@@ -74,7 +75,11 @@ fn act(options: Options) -> u8 {
     let busy = action.code_for_busy();
     let outcome = match action {
         Action::Lock(asked) => actions::lock(&asked, &route, &output),
-        Action::Unlock(asked) => actions::unlock(&asked, &route, &output),
+        Action::Unlock(asked) => match asked.whose() {
+            Whose::Ours => actions::unlock(&asked.asked, &route, &output),
+            Whose::Anybodys => taking::force(&asked, &route, &output),
+        },
+        Action::Ask(asked) => taking::ask(&asked, &route, &output),
         Action::Pass(asked) => actions::pass(&asked, &route, &output),
         Action::Wait(asked) => actions::wait(&asked, &route, &output),
         Action::Who(asked) => looking::who(&asked, &route, &output),

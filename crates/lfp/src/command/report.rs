@@ -16,7 +16,7 @@ use super::outcome::{Failure, Kind};
 use super::output::printable;
 use super::remedy::remedy;
 use super::table::{Cell, Colour, Style, aligned};
-use crate::client::{Client, Error};
+use crate::client::{Client, Error, Waiter};
 use ttylock::device::name::DeviceName;
 use ttylock::lock::table::Table;
 use ttylock::lock::who::{self, Holder, Scheme, Standing};
@@ -48,6 +48,8 @@ pub(super) struct Row {
 pub(super) struct Sight {
     /// Holders, the living first.
     pub(super) holders: Vec<Holder>,
+    /// Who waits in the service's lines.
+    pub(super) waiters: Vec<Waiter>,
     /// Whether a service told us what it sees.
     pub(super) service: Service,
 }
@@ -64,6 +66,12 @@ pub(super) enum Service {
 /// How long is waited for what a service can add to what we see.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+impl Sight {
+    fn nothing(service: Service) -> Self {
+        Self { holders: Vec::new(), waiters: Vec::new(), service }
+    }
+}
+
 /// Looks at one device, or at all.
 ///
 /// # Errors
@@ -74,10 +82,10 @@ pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, 
         Some(device) => table.holders(device),
         None => table.all_holders(),
     };
-    let (service, more) = ask_service(device, route)?;
+    let Sight { holders: more, waiters, service } = ask_service(device, route)?;
     merge(&mut holders, more);
     holders.sort_by_key(|holder| holder.standing != Standing::Alive);
-    Ok(Sight { holders, service })
+    Ok(Sight { holders, waiters, service })
 }
 
 /// Those who keep a device busy, for complaints: the living, or else the stale lock files that
@@ -121,28 +129,27 @@ pub(super) fn openers_at_all(device: &DeviceName) -> Vec<Row> {
 }
 
 /// What the service says; nothing where there is none, or one that has no STAT.
-fn ask_service(
-    device: Option<&DeviceName>,
-    route: &Route,
-) -> Result<(Service, Vec<Holder>), Failure> {
+fn ask_service(device: Option<&DeviceName>, route: &Route) -> Result<Sight, Failure> {
     let Broker::Service(mut service) = Broker::within(route, PATIENCE) else {
-        return Ok((Service::NotThere, Vec::new()));
+        return Ok(Sight::nothing(Service::NotThere));
     };
-    let question = |client: &mut Client| match client.status(device) {
+    let question = |client: &mut Client| match client.holders_and_waiters(device) {
         Err(Error::Unsupported | Error::Refused) => Ok(None),
         answer => answer.map(Some),
     };
     match (service.ask(question), route) {
-        (Ok(Some(holders)), _) => Ok((Service::Asked, holders)),
+        (Ok(Some((holders, waiters))), _) => {
+            Ok(Sight { holders, waiters, service: Service::Asked })
+        }
         (Err(trouble), Route::Server(_)) => {
             Err(Failure { device: None, kind: Kind::Unreachable(trouble.reasons()) })
         }
         (Err(Trouble::Silent(_)), Route::Usual | Route::Direct) => {
-            Ok((Service::Silent, Vec::new()))
+            Ok(Sight::nothing(Service::Silent))
         }
         (Ok(None), _)
         | (Err(Trouble::Unreachable(_) | Trouble::Nobody(_)), Route::Usual | Route::Direct) => {
-            Ok((Service::NotThere, Vec::new()))
+            Ok(Sight::nothing(Service::NotThere))
         }
     }
 }
@@ -181,13 +188,7 @@ fn file_name(holder: &Holder) -> Option<&OsStr> {
 pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
     let now = SystemTime::now();
     let mut names: HashMap<u32, Option<String>> = HashMap::new();
-    let mut name = |uid: u32| {
-        let look_up = || {
-            let user = users::get_user_by_uid(uid)?;
-            Some(printable(&user.name().to_string_lossy()))
-        };
-        names.entry(uid).or_insert_with(look_up).clone()
-    };
+    let mut name = |uid: u32| names.entry(uid).or_insert_with(|| user_name(uid)).clone();
     holders
         .iter()
         .map(|holder| Row {
@@ -214,6 +215,11 @@ impl Row {
     /// Whether it is a lock of this process, which is alive.
     pub(super) fn is_lock_of(&self, pid: Pid) -> bool {
         self.pid == Some(pid) && self.standing == Standing::Alive && self.blocks()
+    }
+
+    /// The process, if it is alive and has a lock.
+    pub(super) fn living_holder(&self) -> Option<Pid> {
+        self.pid.filter(|_| self.standing == Standing::Alive && self.blocks())
     }
 
     /// Whether it keeps others from their lock: an open port does not.
@@ -308,7 +314,37 @@ pub(super) fn device_in_json(device: &Device) -> Value {
         ("exists", Value::Bool(device.presence == Presence::There)),
         ("held", Value::Bool(held)),
         ("holders", Value::List(rows(&device.holders).iter().map(Row::to_json).collect())),
+        ("waiters", Value::List(device.waiters.iter().map(waiter_in_json).collect())),
     ])
+}
+
+fn waiter_in_json(waiter: &Waiter) -> Value {
+    let number = |number: u64| Value::Number(number);
+    let user = waiter.user.and_then(user_name);
+    Value::Object(vec![
+        ("pid", number(u64::try_from(waiter.pid.as_raw()).unwrap_or(0))),
+        ("uid", waiter.user.map_or(Value::Null, |uid| number(uid.into()))),
+        ("user", user.as_deref().map_or(Value::Null, Value::from)),
+    ])
+}
+
+fn user_name(uid: u32) -> Option<String> {
+    let user = users::get_user_by_uid(uid)?;
+    Some(printable(&user.name().to_string_lossy()))
+}
+
+/// `  waiting: pid 4711 of alice, pid 4712 of bob`
+fn waiting(waiters: &[Waiter]) -> String {
+    if waiters.is_empty() {
+        return String::new();
+    }
+    let one = |waiter: &Waiter| {
+        let of = waiter.user.map(|uid| user_name(uid).unwrap_or_else(|| uid.to_string()));
+        let of = of.map_or_else(String::new, |user| format!(" of {user}"));
+        format!("pid {}{of}", waiter.pid)
+    };
+    let all: Vec<String> = waiters.iter().map(one).collect();
+    format!("  waiting: {}\n", all.join(", "))
 }
 
 /// The devices as a table for people, below each its other names. One holder of one device is one
@@ -320,7 +356,8 @@ pub(super) fn table(devices: &[&Device], colour: Colour) -> String {
     for device in devices {
         let rows = rows(&device.holders);
         let shown = of_each_holder(&rows);
-        others.push((shown.len().max(1), other_names(&device.others)));
+        let below = other_names(&device.others) + &waiting(&device.waiters);
+        others.push((shown.len().max(1), below));
         if shown.is_empty() {
             lines.push(free_line(&device.name));
         }
@@ -437,7 +474,13 @@ mod tests {
 
     fn device(others: &[&str], holders: Vec<Holder>) -> Device {
         let others = others.iter().map(ToString::to_string).collect();
-        Device { name: "ttyS0".to_owned(), others, presence: Presence::There, holders }
+        Device {
+            name: "ttyS0".to_owned(),
+            others,
+            presence: Presence::There,
+            holders,
+            waiters: Vec::new(),
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::outcome::{Failure, Kind, exit};
 use super::output::{Output, warn};
 use super::report::in_the_way;
 use super::shim;
+use super::taking::Yielding;
 use super::waiting;
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::follow;
@@ -55,7 +56,14 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     }
     broker.hang_up();
     let running = standby.go(&additions.pairs());
-    running.attend(&signals);
+    match asked.yield_on {
+        None => running.attend(&signals),
+        Some(signal) => {
+            let mut yielding = Yielding::new(&requests, signal);
+            let work = || yielding.look(&mut broker);
+            running.attend_and(&signals, Some(Yielding::FIRST), work);
+        }
+    }
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's.
     for request in requests.iter().rev() {

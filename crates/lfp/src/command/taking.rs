@@ -1,0 +1,126 @@
+//! What is done to those who have a device: `lfp ask`, `lfp unlock --force`, and, for those who
+//! are asked, `lfp run --yield-on`. Nobody loses a lock that he took in between: each holder is
+//! named.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use pidlockfile::Pid;
+
+use super::actions::{busy, denied, done, still_open, unreachable};
+use super::arguments::{AskedFor, Release, Route};
+use super::broker::Broker;
+use super::outcome::{Failure, Kind};
+use super::output::Output;
+use super::report::{Row, in_the_way};
+use super::waiting::{Waited, wait};
+use ttylock::device::name::DeviceName;
+use ttylock::lock::{Outcome, Request};
+
+/// How often is looked whether a holder has let go.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// How often a wrapper asks whether somebody waits for what its command has.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Releases the lock of whoever has it.
+pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let device = &asked.asked.device;
+    let mut broker = Broker::new(route);
+    let Some(holder) = asked.asked.pid.or_else(|| holder(&mut broker, device)) else {
+        let request = Request { device: device.clone(), pid: Pid::this() };
+        return Err(busy(&mut broker, &request, Kind::NotHeld));
+    };
+    let request = Request { device: device.clone(), pid: holder };
+    let mut remarks = Vec::new();
+    if let Some(Err(errno)) = asked.signal.map(|signal| kill(raw(holder), signal)) {
+        remarks.push(format!("pid {holder} could not be told: {}", errno.desc()));
+    }
+    if asked.grace.is_some_and(|grace| lets_go(&request, grace)) {
+        return Ok(done(&request, remarks, output));
+    }
+    match broker.force(&request) {
+        Ok(Outcome::Done) => {
+            remarks.extend(still_open(&request));
+            Ok(done(&request, remarks, output))
+        }
+        Ok(Outcome::Busy) => Err(busy(&mut broker, &request, Kind::NotHeld)),
+        Ok(Outcome::Denied) => Err(denied(&broker, &request)),
+        Err(trouble) => Err(unreachable(&request, trouble)),
+    }
+}
+
+/// The living process that has a lock of the device, as we see it, or else as the service does.
+fn holder(broker: &mut Broker, device: &DeviceName) -> Option<Pid> {
+    let seen = in_the_way(device).iter().find_map(Row::living_holder);
+    seen.or_else(|| {
+        super::report::living(broker.holders(device)).iter().find_map(Row::living_holder)
+    })
+}
+
+/// Whether the holder has let go within that time.
+fn lets_go(request: &Request, grace: Duration) -> bool {
+    let deadline = Instant::now().checked_add(grace);
+    loop {
+        if !in_the_way(&request.device).iter().any(|row| row.is_lock_of(request.pid)) {
+            return true;
+        }
+        if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
+            return false;
+        }
+        wrapcmd::pause(None, Some(LOOK_AGAIN));
+    }
+}
+
+fn raw(pid: Pid) -> nix::unistd::Pid {
+    nix::unistd::Pid::from_raw(pid.as_raw())
+}
+
+/// Stands in line for a moment, so that the holder's wrapper sees that somebody waits. What is got
+/// is given back: whoever asks does not take.
+pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8, Failure> {
+    let request = Request { device: asked.device.clone(), pid: Pid::this() };
+    let mut broker = Broker::new(route);
+    let deadline = Instant::now().checked_add(asked.timeout);
+    match wait(&mut broker, &request, deadline, None) {
+        Waited::Taken => {
+            let _ = broker.unlock(&request);
+            Ok(done(&request, Vec::new(), output))
+        }
+        Waited::TimedOut(_) => Err(busy(&mut broker, &request, Kind::Busy)),
+        Waited::Denied => Err(denied(&broker, &request)),
+        Waited::Interrupted(signal) => {
+            Err(Failure::about(request.device.as_str(), Kind::Interrupted(signal)))
+        }
+        Waited::Trouble(trouble) => Err(unreachable(&request, trouble)),
+    }
+}
+
+/// Tells a command by a signal that somebody waits for one of its devices: once for each time that
+/// a line forms.
+pub(super) struct Yielding<'a> {
+    requests: &'a [Request],
+    signal: Signal,
+    told: bool,
+}
+
+impl<'a> Yielding<'a> {
+    /// When it is to be asked for the first time.
+    pub(super) const FIRST: Duration = ASK_AGAIN;
+
+    pub(super) fn new(requests: &'a [Request], signal: Signal) -> Self {
+        Self { requests, signal, told: false }
+    }
+
+    /// Looks, and tells; when to look again.
+    pub(super) fn look(&mut self, broker: &mut Broker) -> Duration {
+        let waiting = self.requests.iter().find(|request| broker.is_waited_for(&request.device));
+        if let (Some(request), false) = (waiting, self.told) {
+            // The command has not been waited for, so its number is still its own.
+            let _ = kill(raw(request.pid), self.signal);
+        }
+        self.told = waiting.is_some();
+        broker.hang_up();
+        ASK_AGAIN
+    }
+}
