@@ -642,7 +642,7 @@ fn shells_complete(#[case] begun: &str, #[case] in_zsh: &str, #[case] in_fish: &
     let scratch = Scratch::new();
     let made = scratch.sh("sema completions zsh >_sema; sema completions fish >sema.fish");
     assert_eq!(made.code(), 0, "{made:?}");
-    let complete = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/complete.zsh");
+    let complete = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/complete.zsh");
     let mut zsh = scratch.command("zsh");
     let zsh = scratch::finish(zsh.args(["-f", complete]).arg(scratch.path()).arg(begun));
     assert_eq!(zsh.out, format!("{in_zsh}\n"), "{zsh:?}");
