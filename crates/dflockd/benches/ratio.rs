@@ -3,7 +3,8 @@
 //! Both servers run all the time and are loaded in turn, round by round, so that whatever else the
 //! machine does hits both alike. The figure of a row is the median of its rounds. Arguments:
 //! `rounds=N` (5), `seconds=S` of load per server and round (1); `peer=floor` measures the floor
-//! against itself, which shows how much of a ratio is noise.
+//! against itself, which shows how much of a ratio is noise; `peer=state` and `peer=sync` measure
+//! the server with `--state-dir`, without and with `--state-sync`, in the directory the build uses.
 
 mod floor;
 #[path = "server/mod.rs"]
@@ -28,8 +29,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rounds = argument("rounds", 5);
     let length = Duration::from_millis(argument("seconds", 1) * 1000);
     let floor = floor::start()?;
-    let itself = std::env::args().any(|word| word == "peer=floor");
-    let dflockd = if itself { floor::start()? } else { Server::dflockd()? };
+    let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let directory = state.path().to_str().ok_or("a path that is text")?;
+    let kept = ("DFLOCKD_STATE_DIR", directory);
+    let peer = std::env::args().find_map(|word| Some(word.strip_prefix("peer=")?.to_owned()));
+    let dflockd = match peer.as_deref() {
+        Some("floor") => floor::start()?,
+        Some("state") => Server::dflockd_with(&[kept])?,
+        Some("sync") => Server::dflockd_with(&[kept, ("DFLOCKD_STATE_SYNC", "true")])?,
+        Some(_) | None => Server::dflockd()?,
+    };
     println!("median of {rounds} rounds of {length:?} each; goals in brackets");
     println!(
         "{:>6} {:>12} {:>12} {:>9} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9}",

@@ -19,6 +19,7 @@ const FILES: &str = "\
 /usr/share/doc/dflockd/README.md
 /usr/share/doc/dflockd/changelog.Debian.gz
 /usr/share/doc/dflockd/copyright
+/usr/share/doc/dflockd/examples/dflockd@.service
 /usr/share/fish/vendor_completions.d/dflock.fish
 /usr/share/man/man1/dflock.1.gz
 /usr/share/man/man8/dflockd.8.gz

@@ -17,6 +17,11 @@ pub(crate) struct Server {
 impl Server {
     /// The lock server, with room for every benchmark.
     pub(crate) fn dflockd() -> io::Result<Self> {
+        Self::dflockd_with(&[])
+    }
+
+    /// The same, with these variables in its environment.
+    pub(crate) fn dflockd_with(settings: &[(&str, &str)]) -> io::Result<Self> {
         let program = option_env!("CARGO_BIN_EXE_dflockd")
             .ok_or_else(|| io::Error::other("built without the dflockd program"))?;
         let port = free_port()?;
@@ -25,6 +30,7 @@ impl Server {
             .env("DFLOCKD_PORT", port.to_string())
             .env("DFLOCKD_MAX_LOCKS", "4000000")
             .env("DFLOCKD_READ_TIMEOUT_S", "3600")
+            .envs(settings.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;

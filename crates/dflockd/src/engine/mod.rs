@@ -12,6 +12,8 @@
 //! It never reads a clock, a socket or a random source: `now` and the [`Mint`] are given.
 //! The same calls give the same answers. Time must not run backwards between calls.
 
+#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
+mod acquiring;
 mod counters;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod keys;

@@ -1,11 +1,53 @@
-//! Whose a hold is: what becomes of it when connections renew it, go, or stay away.
+//! Holds by their tokens, and whose a hold is: what becomes of it when connections renew it, go, or stay away.
 
-use super::request::AutoRelease;
+use super::request::{Answer, AutoRelease, Refusal};
 use super::slab::Id;
 use super::state::{Conn, Engine, Holder};
-use super::terms::{Key, Mint, Moment, Seconds};
+use super::terms::{Key, Mint, Moment, Seconds, Token, Ttl};
 
 impl<M: Mint> Engine<M> {
+    /// The hold a token proves at `now`; one whose lease is over is evicted instead.
+    fn live_holder(
+        &mut self,
+        now: Moment,
+        key: Key<'_>,
+        token: Option<Token>,
+    ) -> Option<Id<Holder>> {
+        let key = self.keys.find(key)?;
+        let holder = self.find_holder(key, token?)?;
+        if self.holders[holder].expires <= now {
+            self.expire(now, holder);
+            return None;
+        }
+        Some(holder)
+    }
+
+    pub(super) fn release(&mut self, now: Moment, key: Key<'_>, token: Option<Token>) -> Answer {
+        let Some(holder) = self.live_holder(now, key, token) else {
+            return Answer::Refused(Refusal::NotHeld);
+        };
+        self.forget_record(now, self.holders[holder].record);
+        self.free(now, holder);
+        Answer::Released
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        now: Moment,
+        conn: Id<Conn>,
+        key: Key<'_>,
+        token: Option<Token>,
+        ttl: Option<Ttl>,
+    ) -> Answer {
+        let ttl = ttl.unwrap_or(self.caps.default_ttl);
+        let Some(holder) = self.live_holder(now, key, token) else {
+            return Answer::Refused(Refusal::NotHeld);
+        };
+        self.note_renewer(holder, conn);
+        self.restart_lease(now, holder, ttl);
+        Answer::Renewed(ttl)
+    }
+
     /// A connection has shown the token of a hold. See [`Holder`].
     pub(super) fn note_renewer(&mut self, id: Id<Holder>, conn: Id<Conn>) {
         let holder = &self.holders[id];

@@ -5,7 +5,7 @@ use super::keys::{KeyEntry, Keys};
 use super::recorded::{Noted, Space};
 use super::request::{Answer, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict};
 use super::slab::{Id, Link, Linked, List, Slab, linked};
-use super::terms::{Key, Limit, Mint, Moment, Seconds, Token, Ttl};
+use super::terms::{Mint, Moment, Seconds, Token, Ttl};
 use super::waiting::{Began, Record, Records, Waiter};
 use super::wheel::{TimerId, Wheel};
 use hashbrown::HashTable;
@@ -269,108 +269,6 @@ impl<M: Mint> Engine<M> {
         self.keys.census()
     }
 
-    fn acquire(
-        &mut self,
-        now: Moment,
-        conn: Id<Conn>,
-        key: Key<'_>,
-        limit: Limit,
-        timeout: Seconds,
-        ttl: Option<Ttl>,
-    ) -> Verdict {
-        let ttl = ttl.unwrap_or(self.caps.default_ttl);
-        let id = match self.enter(now, key, limit) {
-            Ok(id) => id,
-            Err(refusal) => return Verdict::Now(Answer::Refused(refusal)),
-        };
-        if self.has_room(now, id) {
-            if let Err(refusal) = self.may_grant(conn, 1) {
-                return Verdict::Now(Answer::Refused(refusal));
-            }
-            self.counters.waits.record(0);
-            let grant = self.grant(now, id, conn, ttl, Id::NIL);
-            self.tell(self.newest(id));
-            return Verdict::Now(Answer::Granted(grant));
-        }
-        if self.queue_is_full(id) {
-            return Verdict::Now(Answer::Refused(Refusal::MaxWaiters));
-        }
-        if timeout == Seconds::ZERO {
-            return Verdict::Now(Answer::TimedOut);
-        }
-        if !self.may_have(conn, 1) {
-            return Verdict::Now(Answer::Refused(Refusal::MaxWaiters));
-        }
-        let waiter = self.append_waiter(now, id, conn, ttl, Id::NIL);
-        self.block(now, conn, waiter, timeout);
-        Verdict::Later
-    }
-
-    /// Finds or makes the key, in the order of checks the protocol fixes: draining, limit, cap.
-    pub(super) fn enter(
-        &mut self,
-        now: Moment,
-        key: Key<'_>,
-        limit: Limit,
-    ) -> Result<Id<KeyEntry>, Refusal> {
-        if self.draining {
-            return Err(Refusal::Draining);
-        }
-        if let Some(id) = self.keys.find(key) {
-            if self.keys[id].limit != limit.count() {
-                if !self.keys[id].is_forgettable() {
-                    return Err(Refusal::LimitMismatch);
-                }
-                self.keys.change_limit(id, limit);
-            }
-            self.evict_due(now, id);
-            return Ok(id);
-        }
-        if self.keys.len() >= self.caps.max_locks && !self.keys.forget_one() {
-            return Err(Refusal::MaxLocks);
-        }
-        Ok(self.keys.create(now, key, limit))
-    }
-
-    /// A free slot, nobody ahead, and nothing against granting it now.
-    pub(super) fn has_room(&self, now: Moment, id: Id<KeyEntry>) -> bool {
-        self.keys[id].has_room() && now >= self.closed_until
-    }
-
-    /// Whether a connection may get a slot that is free, and its record besides.
-    pub(super) fn may_grant(&self, conn: Id<Conn>, entries: usize) -> Result<(), Refusal> {
-        match self.space {
-            Space::Full => Err(Refusal::NoSpace),
-            Space::Free if !self.may_have(conn, entries) => Err(Refusal::MaxLocks),
-            Space::Free => Ok(()),
-        }
-    }
-
-    /// The hold of a key that was granted last.
-    pub(super) fn newest(&self, key: Id<KeyEntry>) -> Id<Holder> {
-        self.keys[key].holders.first().unwrap_or(Id::NIL)
-    }
-
-    /// Whether the caps leave room for so many more slots, places or records of a connection.
-    pub(super) fn may_have(&self, conn: Id<Conn>, more: usize) -> bool {
-        let all = self.holders.len() + self.waiters.len() + self.records.len();
-        let own = self.conns[conn].entries as usize;
-        all + more <= self.caps.max_entries && own + more <= self.caps.max_entries_per_connection
-    }
-
-    pub(super) fn queue_is_full(&self, id: Id<KeyEntry>) -> bool {
-        self.caps.max_waiters > 0 && self.keys[id].waiters as usize >= self.caps.max_waiters
-    }
-
-    /// A lock's lease may be over a moment before its timer rings.
-    fn evict_due(&mut self, now: Moment, id: Id<KeyEntry>) {
-        if let Some(first) = self.keys[id].holders.first() {
-            if self.holders[first].expires <= now {
-                self.expire(now, first);
-            }
-        }
-    }
-
     /// Gives a slot of `key` out. The caller has seen that there is one.
     pub(super) fn grant(
         &mut self,
@@ -419,7 +317,7 @@ impl<M: Mint> Engine<M> {
         self.fences.insert_unique(hash(id), id, |&other| hash(other));
     }
 
-    fn find_holder(&self, key: Id<KeyEntry>, token: Token) -> Option<Id<Holder>> {
+    pub(super) fn find_holder(&self, key: Id<KeyEntry>, token: Token) -> Option<Id<Holder>> {
         let found = if self.keys[key].limit > 1 {
             let fence = token.fence();
             self.fences.find(spread(fence), |&id| self.holders[id].token.fence() == fence).copied()
@@ -427,48 +325,6 @@ impl<M: Mint> Engine<M> {
             self.keys[key].holders.first()
         };
         found.filter(|&id| self.holders[id].token == token && self.holders[id].key == key)
-    }
-
-    /// The hold a token proves at `now`; one whose lease is over is evicted instead.
-    fn live_holder(
-        &mut self,
-        now: Moment,
-        key: Key<'_>,
-        token: Option<Token>,
-    ) -> Option<Id<Holder>> {
-        let key = self.keys.find(key)?;
-        let holder = self.find_holder(key, token?)?;
-        if self.holders[holder].expires <= now {
-            self.expire(now, holder);
-            return None;
-        }
-        Some(holder)
-    }
-
-    fn release(&mut self, now: Moment, key: Key<'_>, token: Option<Token>) -> Answer {
-        let Some(holder) = self.live_holder(now, key, token) else {
-            return Answer::Refused(Refusal::NotHeld);
-        };
-        self.forget_record(now, self.holders[holder].record);
-        self.free(now, holder);
-        Answer::Released
-    }
-
-    fn renew(
-        &mut self,
-        now: Moment,
-        conn: Id<Conn>,
-        key: Key<'_>,
-        token: Option<Token>,
-        ttl: Option<Ttl>,
-    ) -> Answer {
-        let ttl = ttl.unwrap_or(self.caps.default_ttl);
-        let Some(holder) = self.live_holder(now, key, token) else {
-            return Answer::Refused(Refusal::NotHeld);
-        };
-        self.note_renewer(holder, conn);
-        self.restart_lease(now, holder, ttl);
-        Answer::Renewed(ttl)
     }
 
     pub(super) fn restart_lease(&mut self, now: Moment, id: Id<Holder>, ttl: Ttl) -> Grant {

@@ -5,6 +5,7 @@
 //! belong to the thread. It decides nothing about locks.
 
 mod frames;
+mod waiting;
 
 use super::access::Scope;
 use super::core::Shared;
@@ -376,29 +377,6 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), Gone>> {
-        let now = self.shared.now();
-        let answer = {
-            let mut core = self.shared.core();
-            let answer = core.take_answer(self.id, now);
-            if answer.is_some() {
-                self.rests_on = core.noted();
-                core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
-            }
-            answer
-        };
-        let Some(answer) = answer else {
-            ready!(self.watch(cx, scratch));
-            self.shared.core().tallies.gone_while_waiting += 1;
-            return Poll::Ready(Err(Gone));
-        };
-        self.phase = Phase::Serving;
-        self.scanned = self.input.is_empty();
-        self.progressed = true;
-        self.answer(&answer, &mut scratch.output);
-        Poll::Ready(self.send(&mut scratch.output))
-    }
-
     /// Tells an answer. One that says the store is away is the last, and gives nothing back.
     fn answer(&mut self, answer: &Answer, output: &mut Vec<u8>) {
         wire::push_answer(output, answer);
@@ -406,32 +384,6 @@ impl Connection {
             self.auto = AutoRelease::Off;
             self.phase = Phase::Leaving;
         }
-    }
-
-    /// Ready when the peer of a waiting connection is gone, also behind requests it sent ahead.
-    fn watch(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<()> {
-        while !self.ended && !self.end_ahead {
-            let room = READ_AHEAD_BYTES.saturating_sub(self.input.len());
-            if room == 0 {
-                match ready!(self.transport.poll_end(cx)) {
-                    Ok(()) => self.end_ahead = true,
-                    Err(_) => return Poll::Ready(()),
-                }
-                continue;
-            }
-            let buffer = scratch.input.get_mut(..room.min(READ_BYTES)).unwrap_or_default();
-            match ready!(self.transport.poll_receive(cx, buffer)) {
-                Ok(0) => self.ended = true,
-                Ok(count) => {
-                    self.input.extend_from_slice(scratch.input.get(..count).unwrap_or_default());
-                }
-                Err(_) => return Poll::Ready(()),
-            }
-        }
-        if !std::mem::replace(&mut self.probed, true) {
-            self.transport.probe();
-        }
-        self.transport.poll_gone(cx)
     }
 }
 
@@ -477,43 +429,4 @@ impl Future for Connection {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::poll_fn;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use tokio::io::AsyncReadExt as _;
-
-    /// Whoever has more to do than a turn does not go on before bytes for others are noticed.
-    #[test]
-    fn a_long_task_lets_the_kernels_news_in() {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        let runtime = builder.event_interval(256).enable_io().build().unwrap();
-        runtime.block_on(async {
-            let (mut near, far) = tokio::net::UnixStream::pair().unwrap();
-            let turns = Arc::new(AtomicUsize::new(0));
-            let counter = Arc::clone(&turns);
-            let long = tokio::spawn(async move {
-                while counter.fetch_add(1, Ordering::Relaxed) < 10_000 {
-                    let mut yielded = false;
-                    poll_fn(|cx| {
-                        if std::mem::replace(&mut yielded, true) {
-                            return Poll::Ready(());
-                        }
-                        yield_turn(cx);
-                        Poll::Pending
-                    })
-                    .await;
-                }
-            });
-            let waiting = tokio::spawn(async move {
-                near.read_u8().await.unwrap();
-                turns.load(Ordering::Relaxed)
-            });
-            tokio::task::yield_now().await;
-            far.try_write(b"x").unwrap();
-            let seen = waiting.await.unwrap();
-            assert!(seen < 10, "{seen}");
-            long.abort();
-        });
-    }
-}
+mod tests;

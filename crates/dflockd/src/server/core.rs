@@ -1,25 +1,26 @@
 //! What all connections share: the engine, one seat per connection, and one wheel of their
 //! deadlines. Everything here happens under one lock that nobody holds across a system call.
 
-use super::access::{Access, AuthToken};
+mod keeping;
+mod people;
+mod shared;
+
+use super::access::Access;
 use super::settings::Settings;
-use super::state::{Doubt, Health, Keeper, Saving};
+use super::state::{Doubt, Health, Keeper};
 use super::store::{Event, Store};
 use super::tls::Tls;
 use crate::engine::wheel::{TimerId, Wheel};
 use crate::engine::{
-    Answer, AutoRelease, ConnId, Effect, Key, KeyLine, Moment, Progress, Refusal, Request, Seconds,
-    Verdict,
+    Answer, AutoRelease, ConnId, Effect, KeyLine, Moment, Progress, Refusal, Request, Verdict,
 };
 use crate::wire::{Fault, StatsCursor, push_stats};
 use std::collections::HashMap;
-use std::fs::File;
-use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::Notify;
 
 /// Keys or holds one turn may work off before others get theirs.
@@ -27,10 +28,6 @@ pub(super) const BUDGET: usize = 1024;
 
 /// Bytes of a `stats` body made in one turn.
 pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;
-/// Between two answers to wrong secrets: a hundred a second, for all who try together.
-const PENALTY_STEP_MICROS: u64 = 10_000;
-/// Nobody waits longer for such an answer.
-const PENALTY_MOST_MICROS: u64 = 20_000_000;
 /// Places of the table looked at for it in one turn.
 const STATS_PLACES: u32 = 2048;
 
@@ -130,96 +127,6 @@ pub(super) enum TurnedAway {
     AddressFull,
 }
 
-/// Gives the store what was recorded, and lets it grant nothing for as long as is asked for.
-fn open_store(store: &mut Store, settings: &Settings) -> Option<Keeper> {
-    let now = Moment::default();
-    let engine = store.engine()?;
-    if settings.startup_grace > Seconds::ZERO {
-        engine.close(now.after(settings.startup_grace));
-    }
-    let default_lease = settings.caps.default_ttl.span();
-    Keeper::start(settings.state.as_ref()?, engine, now, default_lease)
-}
-
-impl Shared {
-    pub(super) fn new(settings: Settings) -> Self {
-        let start = Instant::now();
-        let mut store = Store::new(&settings);
-        let keeper = open_store(&mut store, &settings);
-        let core = Core {
-            store,
-            keeper,
-            woken: Vec::new(),
-            seats: Vec::new(),
-            timers: Wheel::new(),
-            armed: Moment::NEVER,
-            driver: None,
-            connections: 0,
-            addresses: HashMap::new(),
-            last_serial: 0,
-            last_penalty: Moment::default(),
-            draining: false,
-            tallies: Tallies::default(),
-        };
-        let open = (Arc::new(settings.access.clone()), settings.tls.clone());
-        Self {
-            open: Mutex::new(open),
-            settings,
-            start,
-            core: Mutex::new(core),
-            kicked: AtomicBool::new(false),
-            changed: Notify::new(),
-        }
-    }
-
-    pub(super) fn now(&self) -> Moment {
-        let micros = self.start.elapsed().as_micros();
-        Moment::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
-    }
-
-    pub(super) fn instant(&self, moment: Moment) -> Option<Instant> {
-        self.start.checked_add(Duration::from_micros(moment.micros()))
-    }
-
-    pub(super) fn set_open(&self, access: Access, tls: Option<Tls>) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        *open = (Arc::new(access), tls);
-    }
-
-    pub(super) fn access(&self) -> Arc<Access> {
-        Arc::clone(&self.open.lock().unwrap_or_else(PoisonError::into_inner).0)
-    }
-
-    pub(super) fn tls(&self) -> Option<Tls> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
-    }
-
-    /// Makes every connection end now.
-    pub(super) fn kick(&self) {
-        self.kicked.store(true, Ordering::Relaxed);
-        self.core().wake_all();
-    }
-
-    /// As many connections as the system's limits allow are there.
-    pub(super) fn is_full(&self) -> bool {
-        let most = self.settings.max_descriptors;
-        most > 0 && self.core().connections() >= most
-    }
-
-    pub(super) fn is_kicked(&self) -> bool {
-        self.kicked.load(Ordering::Relaxed)
-    }
-
-    /// Told when draining begins and when the last connection has left.
-    pub(super) const fn changed(&self) -> &Notify {
-        &self.changed
-    }
-
-    pub(super) fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Core {
     /// Seats a new connection, if the caps allow.
     pub(super) fn admit(
@@ -311,50 +218,6 @@ impl Core {
 
     pub(super) fn is_late(&mut self, id: ConnId, now: Moment) -> bool {
         self.seat(id).is_some_and(|seat| seat.kicked || seat.deadline <= now)
-    }
-
-    pub(super) fn is_kicked(&mut self, id: ConnId) -> bool {
-        self.seat(id).is_some_and(|seat| seat.kicked)
-    }
-
-    /// Ends a connection at its next rest.
-    pub(super) fn kick(&mut self, serial: u64) -> bool {
-        let seat = self.seats.iter_mut().flatten().find(|seat| seat.serial == serial);
-        let Some(seat) = seat else { return false };
-        seat.kicked = true;
-        if let Some(waker) = &seat.waker {
-            waker.wake_by_ref();
-        }
-        true
-    }
-
-    /// Takes away all holds of a key.
-    pub(super) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Option<usize> {
-        let count = self.store.force_release(now, key);
-        self.deliver(now);
-        self.rearm();
-        count
-    }
-
-    /// When somebody who shows a wrong secret now is answered: not at once, and one after another,
-    /// however many try at a time.
-    pub(super) fn penalty(&mut self, now: Moment) -> Moment {
-        let after_last = self.last_penalty.after_micros(PENALTY_STEP_MICROS);
-        let most = now.after_micros(PENALTY_MOST_MICROS);
-        let due = now.after_micros(AuthToken::COOL_DOWN_MICROS).max(after_last).min(most);
-        self.last_penalty = due;
-        due
-    }
-
-    /// What a connection says of itself, for people.
-    pub(super) fn set_name(&mut self, id: ConnId, name: Arc<str>) {
-        if let Some(seat) = self.seat(id) {
-            seat.name = Some(name);
-        }
-    }
-
-    pub(super) fn name(&self, id: ConnId) -> Option<Arc<str>> {
-        self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)?.name.clone()
     }
 
     /// The answer to a wait, once. A grant whose lease ended on the way is none.
@@ -483,75 +346,6 @@ impl Core {
         } else if seat.deadline < Moment::NEVER {
             seat.timer = self.timers.insert(seat.deadline, id);
             seat.rings = seat.deadline;
-        }
-    }
-
-    /// Holds outlive this process.
-    pub(super) const fn has_record(&self) -> bool {
-        self.keeper.is_some()
-    }
-
-    /// What the last answer rests on: changes of holds so far; 0 when nobody records them.
-    pub(super) fn noted(&self) -> u64 {
-        self.keeper.as_ref().map_or(0, Keeper::noted)
-    }
-
-    /// Whether an answer that rests on so many changes may leave; the connection is woken then.
-    pub(super) fn saving(&mut self, id: ConnId, noted: u64) -> Saving {
-        self.keeper.as_mut().map_or(Saving::Saved, |keeper| keeper.saving(id, noted))
-    }
-
-    /// Writes what was noted; true when there is more to do in the next turn.
-    pub(super) fn flush(&mut self, now: Moment, flusher: &Waker) -> bool {
-        let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) else {
-            return false;
-        };
-        keeper.register(flusher);
-        keeper.flush(engine, now, &mut self.woken);
-        let more = keeper.has_work() && keeper.health() != Health::Broken;
-        self.wake_woken();
-        self.rearm();
-        more
-    }
-
-    fn wake_woken(&mut self) {
-        let mut woken = std::mem::take(&mut self.woken);
-        woken.drain(..).for_each(|id| self.wake(id));
-        self.woken = woken;
-    }
-
-    /// A file to be synced now, and how many changes are safe then.
-    pub(super) fn begin_sync(&mut self) -> Option<(Arc<File>, u64)> {
-        self.keeper.as_mut()?.begin_sync()
-    }
-
-    pub(super) fn end_sync(&mut self, upto: u64, result: io::Result<()>, now: Moment) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.end_sync(upto, result, now, &mut self.woken);
-        }
-        self.wake_woken();
-    }
-
-    /// The last connection has left.
-    pub(super) fn close(&mut self, now: Moment) {
-        if let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) {
-            keeper.close(engine, now);
-        }
-    }
-
-    /// Why clients should better be sent elsewhere.
-    pub(super) fn readiness(&mut self, now: Moment) -> Readiness {
-        let closed = self.store.engine().map_or(0, |e| e.closed_until().micros_since(now));
-        let health = self.keeper.as_ref().map(Keeper::health);
-        match (self.draining, health) {
-            (true, _) => Readiness::Draining,
-            (false, _) if !self.store.is_available() => Readiness::Unavailable,
-            (false, Some(health @ (Health::Full | Health::Broken))) => Readiness::State(health),
-            (false, _) if closed > 0 => {
-                let doubt = self.keeper.as_ref().and_then(Keeper::doubt);
-                Readiness::Closed { doubt, left_micros: closed }
-            }
-            (false, _) => Readiness::Ready,
         }
     }
 

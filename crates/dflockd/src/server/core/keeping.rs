@@ -1,0 +1,81 @@
+//! The record of holds, as far as connections have to do with it: what an answer rests on, and
+//! whether that is saved.
+
+use super::{Core, Readiness};
+use crate::engine::{ConnId, Moment};
+use crate::server::state::{Health, Keeper, Saving};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+
+impl Core {
+    /// Holds outlive this process.
+    pub(in crate::server) const fn has_record(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// What the last answer rests on: changes of holds so far; 0 when nobody records them.
+    pub(in crate::server) fn noted(&self) -> u64 {
+        self.keeper.as_ref().map_or(0, Keeper::noted)
+    }
+
+    /// Whether an answer that rests on so many changes may leave; the connection is woken then.
+    pub(in crate::server) fn saving(&mut self, id: ConnId, noted: u64) -> Saving {
+        self.keeper.as_mut().map_or(Saving::Saved, |keeper| keeper.saving(id, noted))
+    }
+
+    /// Writes what was noted; true when there is more to do in the next turn.
+    pub(in crate::server) fn flush(&mut self, now: Moment, flusher: &Waker) -> bool {
+        let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) else {
+            return false;
+        };
+        keeper.register(flusher);
+        keeper.flush(engine, now, &mut self.woken);
+        let more = keeper.has_work() && keeper.health() != Health::Broken;
+        self.wake_woken();
+        self.rearm();
+        more
+    }
+
+    fn wake_woken(&mut self) {
+        let mut woken = std::mem::take(&mut self.woken);
+        woken.drain(..).for_each(|id| self.wake(id));
+        self.woken = woken;
+    }
+
+    /// A file to be synced now, and how many changes are safe then.
+    pub(in crate::server) fn begin_sync(&mut self) -> Option<(Arc<File>, u64)> {
+        self.keeper.as_mut()?.begin_sync()
+    }
+
+    pub(in crate::server) fn end_sync(&mut self, upto: u64, result: io::Result<()>, now: Moment) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.end_sync(upto, result, now, &mut self.woken);
+        }
+        self.wake_woken();
+    }
+
+    /// The last connection has left.
+    pub(in crate::server) fn close(&mut self, now: Moment) {
+        if let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) {
+            keeper.close(engine, now);
+        }
+    }
+
+    /// Why clients should better be sent elsewhere.
+    pub(in crate::server) fn readiness(&mut self, now: Moment) -> Readiness {
+        let closed = self.store.engine().map_or(0, |e| e.closed_until().micros_since(now));
+        let health = self.keeper.as_ref().map(Keeper::health);
+        match (self.draining, health) {
+            (true, _) => Readiness::Draining,
+            (false, _) if !self.store.is_available() => Readiness::Unavailable,
+            (false, Some(health @ (Health::Full | Health::Broken))) => Readiness::State(health),
+            (false, _) if closed > 0 => {
+                let doubt = self.keeper.as_ref().and_then(Keeper::doubt);
+                Readiness::Closed { doubt, left_micros: closed }
+            }
+            (false, _) => Readiness::Ready,
+        }
+    }
+}

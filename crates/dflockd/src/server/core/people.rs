@@ -1,0 +1,58 @@
+//! What concerns people rather than locks: names of connections, what administrators do to them,
+//! and how long those wait who guess secrets.
+
+use super::Core;
+use crate::engine::{ConnId, Key, Moment};
+use crate::server::access::AuthToken;
+use std::sync::Arc;
+
+/// Between two answers to wrong secrets: a hundred a second, for all who try together.
+const PENALTY_STEP_MICROS: u64 = 10_000;
+/// Nobody waits longer for such an answer.
+const PENALTY_MOST_MICROS: u64 = 20_000_000;
+
+impl Core {
+    pub(in crate::server) fn is_kicked(&mut self, id: ConnId) -> bool {
+        self.seat(id).is_some_and(|seat| seat.kicked)
+    }
+
+    /// Ends a connection at its next rest.
+    pub(in crate::server) fn kick(&mut self, serial: u64) -> bool {
+        let seat = self.seats.iter_mut().flatten().find(|seat| seat.serial == serial);
+        let Some(seat) = seat else { return false };
+        seat.kicked = true;
+        if let Some(waker) = &seat.waker {
+            waker.wake_by_ref();
+        }
+        true
+    }
+
+    /// Takes away all holds of a key.
+    pub(in crate::server) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Option<usize> {
+        let count = self.store.force_release(now, key);
+        self.deliver(now);
+        self.rearm();
+        count
+    }
+
+    /// When somebody who shows a wrong secret now is answered: not at once, and one after another,
+    /// however many try at a time.
+    pub(in crate::server) fn penalty(&mut self, now: Moment) -> Moment {
+        let after_last = self.last_penalty.after_micros(PENALTY_STEP_MICROS);
+        let most = now.after_micros(PENALTY_MOST_MICROS);
+        let due = now.after_micros(AuthToken::COOL_DOWN_MICROS).max(after_last).min(most);
+        self.last_penalty = due;
+        due
+    }
+
+    /// What a connection says of itself, for people.
+    pub(in crate::server) fn set_name(&mut self, id: ConnId, name: Arc<str>) {
+        if let Some(seat) = self.seat(id) {
+            seat.name = Some(name);
+        }
+    }
+
+    pub(in crate::server) fn name(&self, id: ConnId) -> Option<Arc<str>> {
+        self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)?.name.clone()
+    }
+}

@@ -1,0 +1,106 @@
+//! What all tasks of one server share, beside the core itself: the clock, the secrets, the end.
+
+use super::Tallies;
+use super::{Core, Shared};
+use crate::engine::wheel::Wheel;
+use crate::engine::{Moment, Seconds};
+use crate::server::access::Access;
+use crate::server::settings::Settings;
+use crate::server::state::Keeper;
+use crate::server::store::Store;
+use crate::server::tls::Tls;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Gives the store what was recorded, and lets it grant nothing for as long as is asked for.
+fn open_store(store: &mut Store, settings: &Settings) -> Option<Keeper> {
+    let now = Moment::default();
+    let engine = store.engine()?;
+    if settings.startup_grace > Seconds::ZERO {
+        engine.close(now.after(settings.startup_grace));
+    }
+    let default_lease = settings.caps.default_ttl.span();
+    Keeper::start(settings.state.as_ref()?, engine, now, default_lease)
+}
+
+impl Shared {
+    pub(in crate::server) fn new(settings: Settings) -> Self {
+        let start = Instant::now();
+        let mut store = Store::new(&settings);
+        let keeper = open_store(&mut store, &settings);
+        let core = Core {
+            store,
+            keeper,
+            woken: Vec::new(),
+            seats: Vec::new(),
+            timers: Wheel::new(),
+            armed: Moment::NEVER,
+            driver: None,
+            connections: 0,
+            addresses: HashMap::new(),
+            last_serial: 0,
+            last_penalty: Moment::default(),
+            draining: false,
+            tallies: Tallies::default(),
+        };
+        let open = (Arc::new(settings.access.clone()), settings.tls.clone());
+        Self {
+            open: Mutex::new(open),
+            settings,
+            start,
+            core: Mutex::new(core),
+            kicked: AtomicBool::new(false),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(in crate::server) fn now(&self) -> Moment {
+        let micros = self.start.elapsed().as_micros();
+        Moment::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    pub(in crate::server) fn instant(&self, moment: Moment) -> Option<Instant> {
+        self.start.checked_add(Duration::from_micros(moment.micros()))
+    }
+
+    pub(in crate::server) fn set_open(&self, access: Access, tls: Option<Tls>) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        *open = (Arc::new(access), tls);
+    }
+
+    pub(in crate::server) fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.open.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    pub(in crate::server) fn tls(&self) -> Option<Tls> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// Makes every connection end now.
+    pub(in crate::server) fn kick(&self) {
+        self.kicked.store(true, Ordering::Relaxed);
+        self.core().wake_all();
+    }
+
+    /// As many connections as the system's limits allow are there.
+    pub(in crate::server) fn is_full(&self) -> bool {
+        let most = self.settings.max_descriptors;
+        most > 0 && self.core().connections() >= most
+    }
+
+    pub(in crate::server) fn is_kicked(&self) -> bool {
+        self.kicked.load(Ordering::Relaxed)
+    }
+
+    /// Told when draining begins and when the last connection has left.
+    pub(in crate::server) const fn changed(&self) -> &Notify {
+        &self.changed
+    }
+
+    pub(in crate::server) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
