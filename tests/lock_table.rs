@@ -815,77 +815,10 @@ fn holders_are_shown_under_every_scheme() {
     assert!(all.iter().all(|h| ["ttyS0", "modem"].contains(&h.device.as_str())), "{all:?}");
 }
 
-/// A machine on which one service has seen all there is to be seen, and noted it.
-fn machine_that_was_seen() -> (Machine, Places) {
-    let machine = Machine::new();
-    let search_dirs = vec![machine.path("other"), machine.path("gone/below")];
-    let places = Places { search_dirs, ..places_of(&machine) };
-    let mut note = String::new();
-    let complete = until(LIMIT, || {
-        Table::new(places.clone()).prepare();
-        note = fs::read_link(machine.path("state/seen")).unwrap_or_default().display().to_string();
-        // Nothing is noted of a directory that has changed within the last seconds.
-        let words = ["lockless ", "absent ", "dev ", "modem"];
-        words.iter().all(|word| note.contains(word)).then_some(())
-    });
-    assert!(complete.is_some(), "{note}");
-    (machine, places)
-}
-
-/// What a service of one session does.
-fn lock_after_a_look(places: &Places, device: &str) -> Outcome {
-    let mut table = Table::new(places.clone());
-    table.prepare();
-    table.lock(&request(device, own())).outcome
-}
-
-#[rstest]
-#[case::a_lock_in_a_directory_that_had_none("other", "LCK..ttyS1")]
-#[case::a_lock_in_a_directory_that_was_missing("gone/below", "LCK..ttyS1")]
-#[case::a_lock_under_a_name_that_was_no_link("lock", "LCK..new")]
-fn what_an_earlier_service_has_seen_hides_nothing_new(#[case] dir: &str, #[case] name: &str) {
-    let (machine, places) = machine_that_was_seen();
-    fs::create_dir_all(machine.path(dir)).unwrap();
-    fs::write(machine.path(dir).join(name), decimal(own())).unwrap();
-    if name == "LCK..new" {
-        symlink("ttyS1", machine.path("dev/new")).unwrap();
-    }
-    assert_eq!(lock_after_a_look(&places, "ttyS1"), Outcome::Busy);
-}
-
-#[test]
-fn what_an_earlier_service_has_seen_is_used() {
-    let (machine, places) = machine_that_was_seen();
-    let note = fs::read_link(machine.path("state/seen")).unwrap();
-    assert_eq!(lock_after_a_look(&places, "modem"), Outcome::Done);
-    assert_eq!(machine.names(), ["LCK..modem", "LCK..ttyS0"]);
-    // Nothing was new, so nothing was noted.
-    assert_eq!(fs::read_link(machine.path("state/seen")).unwrap(), note);
-}
-
-#[rstest]
-#[case::words("locks are for the weak")]
-#[case::another_directory("lockless 1:2:3:4\nabsent 1:2:3:4\t/\t/tmp\ndev 1:2:3:4\n")]
-fn a_planted_note_hides_nothing(#[case] note: &str) {
-    let machine = Machine::new();
-    symlink(note, machine.path("state/seen")).unwrap();
-    let holder = Holder::new();
-    fs::write(machine.path("other/LCK..ttyS1"), decimal(holder.pid())).unwrap();
-    let mut table = machine.table();
-    table.prepare();
-    assert_eq!(table.lock(&request("ttyS1", own())).outcome, Outcome::Busy);
-    assert_eq!(table.lock(&request("modem", own())).outcome, Outcome::Done);
-    assert_eq!(machine.names(), ["LCK..modem", "LCK..ttyS0"]);
-}
-
 #[test]
 fn a_lock_that_is_soon_released_leaves_no_record() {
     let machine = Machine::new();
-    let records = || {
-        let mut names = listing(&machine.path("state"));
-        names.retain(|name| name != "seen");
-        names
-    };
+    let records = || listing(&machine.path("state"));
     let mut table = machine.table();
     for settled in [false, true] {
         assert_eq!(table.lock(&request("modem", own())).outcome, Outcome::Done);
@@ -1002,7 +935,8 @@ fn a_daemon_that_comes_after_keeps_room_for_devices() {
 #[case::where_locks_are_written("lock")]
 #[case::where_locks_are_searched("other")]
 fn records_are_kept_out_of_lock_directories(#[case] state_dir: &str) {
-    let (_machine, mut places) = machine_that_was_seen();
+    let machine = Machine::new();
+    let mut places = places_of(&machine);
     let state_dir = places.dev_dir.with_file_name(state_dir);
     places.state_dir.clone_from(&state_dir);
     let mut table = Table::new(places);
@@ -1071,34 +1005,4 @@ fn a_link_to_the_records_does_not_turn_them_off() {
     assert_eq!(answer.outcome, Outcome::Done);
     assert!(answer.events.iter().all(|event| event.weight == Weight::Info), "{answer:?}");
     assert_eq!(listing(&machine.path("state")), ["LCK..ttyS1"]);
-}
-
-/// A note could say that there is nothing to be seen where there is; only our own is read.
-#[rstest]
-#[case::ours(0, 0o755, true)]
-#[case::another_users(65534, 0o755, false)]
-#[case::a_groups(0, 0o775, false)]
-fn only_our_own_note_is_believed(#[case] owner: u32, #[case] mode: u32, #[case] believed: bool) {
-    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
-    let (machine, places) = machine_that_was_seen();
-    let note = fs::read_link(machine.path("state/seen")).unwrap();
-    let lie = note.to_str().unwrap().replace("link modem", "link mouse");
-    fs::remove_file(machine.path("state/seen")).unwrap();
-    symlink(lie, machine.path("state/seen")).unwrap();
-    fs::set_permissions(machine.path("state"), Permissions::from_mode(mode)).unwrap();
-    std::os::unix::fs::chown(machine.path("state"), Some(owner), None).unwrap();
-    assert_eq!(lock_after_a_look(&places, "ttyS0"), Outcome::Done);
-    assert_eq!(machine.names().contains(&"LCK..modem".to_owned()), !believed);
-}
-
-/// Those who only look leave nothing.
-#[test]
-fn looking_leaves_no_note() {
-    let (machine, places) = machine_that_was_seen();
-    fs::remove_file(machine.path("state/seen")).unwrap();
-    let mut table = Table::new(places);
-    table.holders(&DeviceName::parse(b"modem").unwrap());
-    table.all_holders();
-    drop(table);
-    assert_eq!(listing(&machine.path("state")), [""; 0]);
 }

@@ -165,6 +165,9 @@ fn numbers_are_ours() -> bool {
 /// More than the longest `/proc/PID/stat`: 52 numbers and a name of 64 bytes at most.
 const STAT_BYTES: usize = 2048;
 
+/// The line of the user is among the first of `/proc/PID/status`.
+const STATUS_BYTES: usize = 1024;
+
 /// More than a boot id with its newline.
 const BOOT_ID_BYTES: usize = 64;
 
@@ -208,7 +211,11 @@ pub fn owner(pid: Pid) -> Option<u32> {
         return None;
     }
     match std::fs::metadata(format!("/proc/{pid}")).ok()?.uid() {
-        0 => real_uid_in(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?),
+        0 => {
+            let mut buffer = [0; STATUS_BYTES];
+            let status = read_once(&format!("/proc/{pid}/status"), &mut buffer)?;
+            real_uid_in(&String::from_utf8_lossy(status))
+        }
         uid => Some(uid),
     }
 }

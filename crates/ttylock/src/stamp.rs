@@ -1,7 +1,6 @@
 //! Which directory it was, and in which state: what was seen in it holds as long as both are the
 //! same. Opens and reads nothing.
 
-use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::stat::FileStat;
@@ -37,24 +36,6 @@ impl Stamp {
         let age = changed.and_then(|changed| now.duration_since(changed).ok());
         age.is_some_and(|age| age >= SETTLED)
     }
-
-    /// Reads what [`Display`](fmt::Display) writes.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split(':');
-        let device = numbers.next()?.parse().ok()?;
-        let inode = numbers.next()?.parse().ok()?;
-        let seconds = numbers.next()?.parse().ok()?;
-        let nanoseconds = numbers.next()?.parse().ok().filter(|number| *number < 1_000_000_000)?;
-        numbers.next().is_none().then_some(Self { device, inode, seconds, nanoseconds })
-    }
-}
-
-impl fmt::Display for Stamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, inode, seconds, nanoseconds } = self;
-        write!(f, "{device}:{inode}:{seconds}:{nanoseconds}")
-    }
 }
 
 #[cfg(test)]
@@ -64,21 +45,6 @@ mod tests {
     use super::*;
 
     const STAMP: Stamp = Stamp { device: 5, inode: 6, seconds: 1000, nanoseconds: 7 };
-
-    #[test]
-    fn it_survives_being_written() {
-        assert_eq!(Stamp::parse(&STAMP.to_string()), Some(STAMP));
-    }
-
-    #[rstest]
-    #[case::empty("")]
-    #[case::short("5:6:1000")]
-    #[case::long("5:6:1000:7:8")]
-    #[case::negative("5:6:-1000:7")]
-    #[case::two_seconds_of_nanoseconds("5:6:1000:2000000000")]
-    fn other_text_is_none(#[case] text: &str) {
-        assert_eq!(Stamp::parse(text), None);
-    }
 
     #[rstest]
     #[case::just_before(Duration::new(1002, 100_000_006), false)]

@@ -27,30 +27,18 @@ pub struct Links {
 }
 
 /// The links of a directory in one state of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Which directory, in which state.
-    pub stamp: Stamp,
-    /// All its links.
-    pub links: Vec<Link>,
+#[derive(Debug)]
+struct Known {
+    stamp: Stamp,
+    links: Vec<Link>,
+    /// Whether there is anything by the name of udev's directory.
+    has_serial: bool,
 }
 
 /// The name of a link, and what it says.
-pub type Link = (String, String);
+type Link = (String, String);
 
 impl Links {
-    /// What is known of the directory's links, for another service to [`Links::believe`].
-    #[must_use]
-    pub fn known(&self) -> Option<&Known> {
-        self.known.as_ref()
-    }
-
-    /// Takes over what another service has read. It counts for the same directory in the same
-    /// state only.
-    pub fn believe(&mut self, known: Known) {
-        self.known.get_or_insert(known);
-    }
-
     /// The names of all links that lead to the real node at the end of the trail, in one hop or
     /// several, relative to `dev_dir`.
     pub fn to(&mut self, dev_dir: &Path, trail: &Trail, now: SystemTime) -> Vec<String> {
@@ -70,6 +58,12 @@ impl Links {
         found
     }
 
+    /// Whether udev may have made links, as far as the directory is known.
+    #[must_use]
+    pub fn may_be_made_by_udev(&self) -> bool {
+        self.known.as_ref().is_none_or(|known| known.has_serial)
+    }
+
     /// Reads the links again if the directory has changed since, or just before, the last time.
     pub fn refresh(&mut self, dev_dir: &Path, now: SystemTime) {
         if let (Some(known), Ok(stat)) = (&self.known, stat(dev_dir)) {
@@ -83,7 +77,9 @@ impl Links {
         // Before the reading, so that what changes meanwhile is noticed the next time.
         let stamp = fstat(&dir).ok().and_then(|stat| Stamp::of(&stat));
         let mut links = Vec::new();
+        let mut has_serial = false;
         for entry in dir.iter().flatten() {
+            has_serial |= entry.file_name().to_bytes() == b"serial";
             if entry.file_type() != Some(Type::Symlink) || links.len() == LINKS {
                 continue;
             }
@@ -94,7 +90,7 @@ impl Links {
         }
         // One that has not settled is read again the next time.
         match stamp.filter(|stamp| stamp.is_settled(now)) {
-            Some(stamp) => self.known = Some(Known { stamp, links }),
+            Some(stamp) => self.known = Some(Known { stamp, links, has_serial }),
             None => self.unsettled = links,
         }
     }

@@ -57,6 +57,11 @@ fn fhs(path: &str) -> String {
 }
 
 impl Forms {
+    /// Every name under which some program may hold the device.
+    pub fn all(&self) -> impl Iterator<Item = &Name> {
+        self.written.iter().chain(&self.searched)
+    }
+
     /// The names come in the order of their weight: what does not fit is left out, and searched.
     fn write(&mut self, name: Name) {
         if self.written.contains(&name) {

@@ -11,7 +11,6 @@ mod kernel_list;
 mod open;
 pub mod places;
 pub mod record;
-pub mod seen;
 pub mod state;
 pub mod table;
 mod watched;

@@ -1,10 +1,9 @@
 //! The lock directories: the one that is written and all those that are searched, opened once.
 //!
-//! A directory that has several names is searched once. One in which nothing looks like a lock
-//! file is not searched again until it changes, so that a machine with every known directory
-//! costs no more than one with two.
+//! A directory that has several names is searched once. Names that were not in it are not asked for
+//! again until it changes.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -12,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, fstat, lstat, stat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{Mode, fstat, fstatat, stat};
 use pidlockfile::{Directory, Identity, Name};
 
 use crate::limits::{LOCKS_FOR_INVENTED, NAMES_OF_A_LOCK};
@@ -22,9 +21,8 @@ use crate::stamp::Stamp;
 /// The beginnings of every lock file name that is ever looked for.
 const LOCK_BEGINNINGS: [&str; 3] = ["LCK.", "LK.", "lk.."];
 
-/// A directory of more bytes or files than this is not read through; it is asked for each name.
-const SMALL: i64 = 4096;
-const FEW: usize = 128;
+/// Names that are remembered to be missing.
+const LACKING: usize = 256;
 
 /// As many entries of a directory are read through, and as many locks found in it, when all are
 /// asked for: anybody may fill `/tmp`.
@@ -46,65 +44,6 @@ pub struct Open {
     pub own: Place,
     /// Where other programs may have left locks.
     pub others: Vec<Place>,
-    absent: Vec<Absence>,
-}
-
-/// Directories that are missing as long as the nearest one above them stays as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Absence {
-    /// The nearest directory above that exists.
-    pub ancestor: String,
-    /// The state of that one when it was looked at.
-    pub stamp: Stamp,
-    /// The directories.
-    pub paths: Vec<String>,
-}
-
-impl Absence {
-    fn holds(&self) -> bool {
-        stamp_of(Path::new(&self.ancestor)) == Some(self.stamp)
-    }
-
-    /// As text: paths compare part by part, and there are many of these in each session.
-    fn names(&self, path: &Path) -> bool {
-        path.to_str().is_some_and(|path| self.paths.iter().any(|known| known == path))
-    }
-
-    /// Adds a directory that was found missing. Whatever was made since has changed the ancestor
-    /// by now; so it is looked at again, behind the ancestor.
-    ///
-    /// Nothing can be noted behind a directory that has just changed; such are `restless`.
-    fn note(
-        absences: &mut Vec<Self>,
-        restless: &mut Vec<PathBuf>,
-        path: &Path,
-        now: SystemTime,
-    ) -> Option<()> {
-        if restless.iter().any(|above| path.parent() == Some(above)) {
-            return None;
-        }
-        let ancestors = path.ancestors().skip(1);
-        let (ancestor, stamp) =
-            ancestors.into_iter().find_map(|above| Some((above, stamp_of(above)?)))?;
-        if !stamp.is_settled(now) {
-            restless.push(ancestor.to_owned());
-            return None;
-        }
-        let first = path.ancestors().find(|below| below.parent() == Some(ancestor))?;
-        if lstat(first) != Err(Errno::ENOENT) {
-            return None;
-        }
-        let (ancestor, path) = (ancestor.to_str()?, path.to_str()?.to_owned());
-        match absences.iter_mut().find(|known| known.ancestor == ancestor && known.stamp == stamp) {
-            Some(known) => known.paths.push(path),
-            None => absences.push(Self { ancestor: ancestor.to_owned(), stamp, paths: vec![path] }),
-        }
-        Some(())
-    }
-}
-
-fn stamp_of(directory: &Path) -> Option<Stamp> {
-    Stamp::of(&stat(directory).ok()?)
 }
 
 /// One open lock directory.
@@ -114,41 +53,33 @@ pub struct Place {
     pub directory: Directory,
     /// The name it was opened by, for the journal and for people.
     pub path: PathBuf,
-    looked: Option<Look>,
+    /// What need not be asked again while the directory stays as it is.
+    lacking: RefCell<Option<Lacking>>,
     /// For so many more invented names there is room without another count.
     room: Cell<usize>,
     /// The same for anybody's.
     room_for_all: Cell<usize>,
 }
 
-/// What was seen in a directory that had settled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+/// Names that were not there, in a directory whose state would be another one by now if they were.
+#[derive(Debug)]
+struct Lacking {
     stamp: Stamp,
-    is_lockless: bool,
+    names: Vec<Name>,
 }
 
 impl Open {
     /// Opens the directory to write, and of the others all that exist.
     ///
-    /// `seen` tells which were missing when another service looked.
-    ///
     /// # Errors
     /// When the directory to write cannot be opened. The others are optional.
-    pub fn all(
-        own: &Path,
-        others: &[PathBuf],
-        seen: &[Absence],
-    ) -> Result<Self, pidlockfile::Error> {
+    pub fn all(own: &Path, others: &[PathBuf]) -> Result<Self, pidlockfile::Error> {
         let own = Place::open(own)?;
         let mut known: Vec<Identity> = vec![own.directory.identity()];
         let mut places = Vec::new();
-        let missing: Vec<&Absence> = seen.iter().filter(|absence| absence.holds()).collect();
-        let mut absent: Vec<Absence> = missing.iter().copied().cloned().collect();
-        let now = SystemTime::now();
-        let mut restless = Vec::new();
+        let mut missing: Vec<&Path> = Vec::new();
         for path in others {
-            if missing.iter().any(|absence| absence.names(path)) {
+            if missing.iter().any(|above| path.starts_with(above)) {
                 continue;
             }
             match Place::open_to_search(path, &own) {
@@ -157,60 +88,63 @@ impl Open {
                     known.push(place.directory.identity());
                     places.push(place);
                 }
-                Err(ErrorKind::NotFound) => {
-                    Absence::note(&mut absent, &mut restless, path, now);
-                }
-                Err(_) => {}
+                // Many have the same directory above them.
+                Err(Closed::NothingAbove) => missing.extend(path.parent()),
+                Err(Closed::Missing | Closed::NotForUs) => {}
             }
         }
-        Ok(Self { own, others: places, absent })
+        Ok(Self { own, others: places })
     }
+}
 
-    /// The directories that are missing, as far as others need not look for them again.
-    #[must_use]
-    pub fn absent(&self) -> &[Absence] {
-        &self.absent
-    }
+/// Why a directory is not searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closed {
+    /// Not even the directory above it is there.
+    NothingAbove,
+    Missing,
+    /// It may not be opened, or others have a say in it.
+    NotForUs,
+}
 
-    /// The directories to be searched that are known to hold no locks, each in its state then.
-    pub fn lockless(&self) -> impl Iterator<Item = Stamp> {
-        let looks = self.others.iter().filter_map(|place| place.looked);
-        looks.filter(|look| look.is_lockless).map(|look| look.stamp)
+impl Closed {
+    fn by(kind: ErrorKind) -> Self {
+        if kind == ErrorKind::NotFound { Self::Missing } else { Self::NotForUs }
     }
 }
 
 impl Place {
     fn open(path: &Path) -> Result<Self, pidlockfile::Error> {
-        let directory = Directory::open(path)?;
-        Ok(Self {
-            directory,
-            path: path.to_owned(),
-            looked: None,
-            room: Cell::new(0),
-            room_for_all: Cell::new(0),
-        })
+        Ok(Self::of(Directory::open(path)?, path))
     }
 
     /// Opens a directory that is only searched, if nobody else than root, we and whoever owns the
     /// lock directory has a say in it: a file system in user space may never answer.
-    fn open_to_search(path: &Path, own: &Self) -> Result<Self, ErrorKind> {
+    fn open_to_search(path: &Path, own: &Self) -> Result<Self, Closed> {
         let trusted = [0, nix::unistd::geteuid().as_raw(), own.directory.owner()];
-        let kind = |errno: Errno| std::io::Error::from(errno).kind();
+        let closed = |errno: Errno| Closed::by(std::io::Error::from(errno).kind());
         let above = path.parent().unwrap_or(Path::new("/"));
-        let seen = stat(above).map_err(kind)?;
+        let nothing = |errno| {
+            if errno == Errno::ENOENT { Closed::NothingAbove } else { Closed::NotForUs }
+        };
+        let seen = stat(above).map_err(nothing)?;
         let directory = if seen.st_mode & 0o002 == 0 && trusted.contains(&seen.st_uid) {
-            Directory::open(path).map_err(|error| error.kind())?
+            Directory::open(path).map_err(|error| Closed::by(error.kind()))?
         } else {
-            let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
-            let above = Directory::open(above).map_err(|error| error.kind())?;
-            Directory::from_handle(open_below(&above, name).map_err(kind)?)
-                .map_err(|error| error.kind())?
+            let name = path.file_name().ok_or(Closed::NotForUs)?;
+            let above = Directory::open(above).map_err(|error| Closed::by(error.kind()))?;
+            let handle = open_below(&above, name).map_err(closed)?;
+            Directory::from_handle(handle).map_err(|error| Closed::by(error.kind()))?
         };
         if !trusted.contains(&directory.owner()) {
-            return Err(ErrorKind::PermissionDenied);
+            return Err(Closed::NotForUs);
         }
-        let (looked, room, room_for_all) = (None, Cell::new(0), Cell::new(0));
-        Ok(Self { directory, path: path.to_owned(), looked, room, room_for_all })
+        Ok(Self::of(directory, path))
+    }
+
+    fn of(directory: Directory, path: &Path) -> Self {
+        let (room, room_for_all) = (Cell::new(0), Cell::new(0));
+        Self { directory, path: path.to_owned(), lacking: RefCell::default(), room, room_for_all }
     }
 
     /// Whether everybody may put files there, as into `/tmp`.
@@ -225,29 +159,33 @@ impl Place {
         self.path.join(file.as_str()).display().to_string()
     }
 
-    /// Whether it surely holds no lock file at all, so that no name needs to be looked for.
-    ///
-    /// `seen` are such directories that another service has seen.
-    pub fn is_lockless(&mut self, seen: &[Stamp], now: SystemTime) -> bool {
-        let Ok(stat) = fstat(&self.directory) else { return false };
-        let Some(stamp) = Stamp::of(&stat) else { return false };
-        if let Some(look) = self.looked.filter(|look| look.stamp == stamp) {
-            return look.is_lockless;
+    /// Which of the names there are. Each is asked for: a directory like `/tmp` may be large.
+    pub(super) fn those_present<'n>(
+        &self,
+        names: impl Iterator<Item = &'n Name>,
+        now: SystemTime,
+    ) -> Vec<&'n Name> {
+        let stamp = fstat(&self.directory).ok().and_then(|stat| Stamp::of(&stat));
+        let known = self.lacking.borrow_mut().take().filter(|known| Some(known.stamp) == stamp);
+        let lacks = |name: &Name| known.as_ref().is_some_and(|known| known.names.contains(name));
+        let (present, absent): (Vec<_>, Vec<_>) =
+            names.partition(|name| !lacks(name) && self.may_hold(name));
+        // Before the asking, so that what changes meanwhile is noticed the next time.
+        if let Some(stamp) = stamp.filter(|stamp| stamp.is_settled(now)) {
+            let mut names = known.map(|known| known.names).unwrap_or_default();
+            let fresh: Vec<Name> =
+                absent.into_iter().filter(|name| !names.contains(name)).cloned().collect();
+            names.truncate(LACKING.saturating_sub(fresh.len()));
+            names.extend(fresh);
+            self.lacking.replace(Some(Lacking { stamp, names }));
         }
-        let settled = stamp.is_settled(now);
-        let is_lockless =
-            seen.contains(&stamp) || (settled && stat.st_size <= SMALL && self.holds_no_lock());
-        self.looked = settled.then_some(Look { stamp, is_lockless });
-        is_lockless
+        present
     }
 
-    fn holds_no_lock(&self) -> bool {
-        let Some(mut listing) = self.listing() else { return false };
-        let mut seen = 0;
-        listing.iter().all(|entry| {
-            seen += 1;
-            seen <= FEW && entry.is_ok_and(|entry| !looks_like_a_lock(entry.file_name().to_bytes()))
-        })
+    /// What cannot be told counts as there.
+    fn may_hold(&self, name: &Name) -> bool {
+        let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
+        fstatat(&self.directory, name.as_str(), flags) != Err(Errno::ENOENT)
     }
 
     /// Whether so many locks are in it that there is no room for invented names.
@@ -329,6 +267,7 @@ fn looks_like_a_lock(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::time::Duration;
 
     use super::*;
     use crate::stamp::SETTLED;
@@ -346,28 +285,58 @@ mod tests {
         let other = root.path().join("other");
         std::fs::create_dir(&other).unwrap();
         let gone = root.path().join("gone");
-        let open = Open::all(&own, &[alias, other.clone(), gone, other.clone()], &[]).unwrap();
+        let open = Open::all(&own, &[alias, other.clone(), gone, other.clone()]).unwrap();
         let paths: Vec<_> = open.others.iter().map(|place| place.path.clone()).collect();
         assert_eq!(paths, [other]);
     }
 
+    fn names(texts: &[&str]) -> Vec<Name> {
+        texts.iter().filter_map(|text| Name::new(*text)).collect()
+    }
+
+    /// How many names the directory is asked for: what is not, is missing as far as we know.
+    fn present(place: &Place, texts: &[&str], now: SystemTime) -> Vec<String> {
+        let names = names(texts);
+        let found = place.those_present(names.iter(), now);
+        found.into_iter().map(|name| name.as_str().to_owned()).collect()
+    }
+
     #[test]
-    fn an_empty_directory_is_lockless_until_it_changes() {
+    fn a_name_that_was_missing_is_missing_until_the_directory_changes() {
         let root = tempfile::tempdir().unwrap();
-        let mut place = Place::open(root.path()).unwrap();
-        assert!(place.is_lockless(&[], later()));
-        assert!(place.is_lockless(&[], later()));
-        std::fs::write(root.path().join("LCK..ttyS0"), "x").unwrap();
-        assert!(!place.is_lockless(&[], later()));
+        let place = Place::open(root.path()).unwrap();
+        let both = ["LCK..ttyS0", "LK.ttyS0"];
+        assert_eq!(present(&place, &both, later()), [""; 0]);
+        assert_eq!(place.lacking.borrow().as_ref().map(|known| known.names.len()), Some(2));
+        assert_eq!(present(&place, &["LCK..ttyS1"], later()), [""; 0]);
+        assert_eq!(place.lacking.borrow().as_ref().map(|known| known.names.len()), Some(3));
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        // File systems keep time in steps.
+        while present(&place, &both, later()).is_empty() {
+            assert!(std::time::Instant::now() < deadline);
+            let _ = std::fs::remove_file(root.path().join("LCK..ttyS0"));
+            std::fs::write(root.path().join("LCK..ttyS0"), "x").unwrap();
+        }
+        assert_eq!(present(&place, &both, later()), ["LCK..ttyS0"]);
     }
 
     #[test]
     fn a_directory_that_changed_just_now_may_change_again() {
         let root = tempfile::tempdir().unwrap();
-        let mut place = Place::open(root.path()).unwrap();
+        let place = Place::open(root.path()).unwrap();
         std::fs::write(root.path().join("x"), "x").unwrap();
-        assert!(!place.is_lockless(&[], SystemTime::now()));
-        assert!(place.is_lockless(&[], later()));
+        assert_eq!(present(&place, &["LCK..ttyS0"], SystemTime::now()), [""; 0]);
+        assert!(place.lacking.borrow().is_none());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let root = tempfile::tempdir().unwrap();
+        let place = Place::open(root.path()).unwrap();
+        for number in 0..2 * LACKING {
+            present(&place, &[format!("LCK..x{number}").as_str()], later());
+        }
+        assert_eq!(place.lacking.borrow().as_ref().map(|known| known.names.len()), Some(LACKING));
     }
 
     #[test]
@@ -406,15 +375,5 @@ mod tests {
         assert!(!Place::open(root.path()).unwrap().is_crowded());
         std::fs::write(root.path().join("x"), "").unwrap();
         assert!(Place::open(root.path()).unwrap().is_crowded());
-    }
-
-    #[test]
-    fn a_full_directory_is_asked_for_each_name() {
-        let root = tempfile::tempdir().unwrap();
-        for number in 0..=FEW {
-            std::fs::write(root.path().join(format!("x{number}")), "").unwrap();
-        }
-        let mut place = Place::open(root.path()).unwrap();
-        assert!(!place.is_lockless(&[], later()));
     }
 }

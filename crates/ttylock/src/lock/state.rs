@@ -18,11 +18,6 @@ use nix::unistd::UnlinkatFlags;
 use pidlockfile::process::{Liveness, Witness, liveness};
 use pidlockfile::{Identity, Name, Pid, process};
 
-use super::seen::Seen;
-
-/// The name of the note about what was seen: no lock file is called like this.
-const SEEN: &str = "seen";
-
 /// A record is written so late at most, however slow the machine is.
 const LATEST: Duration = Duration::from_secs(60);
 
@@ -32,8 +27,6 @@ pub struct State {
     handle: Option<OwnedFd>,
     identity: Option<Identity>,
     everybodys: bool,
-    /// Only we, or root, put anything there.
-    ours: bool,
     here: Option<Here>,
     /// The process that was looked at last: a client that locks and unlocks all day is the same
     /// all day.
@@ -119,25 +112,13 @@ impl State {
             stat.is_some_and(|stat| Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_IWOTH));
         let handle = handle.filter(|_| !everybodys);
         let identity = stat.map(|stat| Identity { device: stat.st_dev, inode: stat.st_ino });
-        let ours = stat.is_some_and(|stat| {
-            let owners = [0, nix::unistd::geteuid().as_raw()];
-            owners.contains(&stat.st_uid)
-                && !Mode::from_bits_truncate(stat.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
-        });
-        Self { handle, identity, everybodys, ours, ..Self::none() }
+        Self { handle, identity, everybodys, ..Self::none() }
     }
 
     /// No state directory.
     #[must_use]
     pub fn none() -> Self {
-        Self {
-            handle: None,
-            identity: None,
-            everybodys: false,
-            ours: false,
-            here: None,
-            witness: None,
-        }
+        Self { handle: None, identity: None, everybodys: false, here: None, witness: None }
     }
 
     /// Which directory it is.
@@ -164,29 +145,12 @@ impl State {
     /// Whether it is there still, when the lock is.
     #[must_use]
     pub fn is_there(&self, claimant: &Claimant) -> bool {
-        let seen = self.witness.as_ref().filter(|seen| seen.pid() == claimant.pid);
         // Of what was not seen before nothing can be told.
-        claimant.start.is_none() || seen.is_none_or(Witness::exists)
-    }
-
-    /// What an earlier service has seen. Unlike a record, it fits no file to the letter; so it is
-    /// believed only where nobody but us and root can have written it.
-    #[must_use]
-    pub fn seen(&self) -> Seen {
-        if !self.ours {
-            return Seen::default();
+        let Some(start) = claimant.start else { return true };
+        match self.witness.as_ref().filter(|seen| seen.pid() == claimant.pid) {
+            Some(seen) => seen.start() == start && seen.exists(),
+            None => process::start_time(claimant.pid) == Some(start),
         }
-        let read = |handle| nix::fcntl::readlinkat(handle, SEEN).ok();
-        let text = self.handle.as_ref().and_then(read);
-        text.and_then(|text| text.to_str().map(Seen::from_text)).unwrap_or_default()
-    }
-
-    /// Notes it for the next service. Where this fails, that has to look for itself.
-    pub fn note(&self, seen: &Seen) {
-        let handle = self.handle.as_ref().filter(|_| self.ours);
-        let (Some(handle), Some(text)) = (handle, seen.to_text()) else { return };
-        let _ = nix::unistd::unlinkat(handle, SEEN, UnlinkatFlags::NoRemoveDir);
-        let _ = nix::unistd::symlinkat(text.as_str(), handle, SEEN);
     }
 
     /// Remembers a lock under the name of each of its files: when its holder started, and all
@@ -312,8 +276,9 @@ impl State {
         let Some(memory) = self.memory_of(name, pid, file, written) else {
             return Remembered::Nothing;
         };
+        let start = self.claimant(pid).start;
         match here(&mut self.here) {
-            Some(here) => compare(&memory, here, process::start_time(pid)),
+            Some(here) => compare(&memory, here, start),
             None => Remembered::Nothing,
         }
     }

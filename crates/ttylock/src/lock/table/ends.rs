@@ -5,9 +5,11 @@ use std::time::SystemTime;
 use pidlockfile::process::{Liveness, liveness};
 use pidlockfile::{Name, Pid};
 
-use super::{Busy, Place, Table, Verdict};
+use super::Table;
+use super::judge::{Busy, Verdict};
 use crate::limits::WATCHED_LOCKS;
 use crate::lock::Event;
+use crate::lock::places::Place;
 use crate::lock::watched::Watched;
 
 impl Table {
@@ -60,7 +62,6 @@ impl Table {
         if let (false, Ok(open)) = (names.is_empty(), self.open()) {
             // In the reverse order of taking: whoever meets the first name still finds it held.
             names.iter().rev().for_each(|name| self.remove_dead(&open.own, name));
-            self.open = Some(open);
         }
         std::mem::take(&mut self.journal)
     }

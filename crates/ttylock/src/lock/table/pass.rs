@@ -3,9 +3,11 @@
 use pidlockfile::process::{Liveness, liveness};
 use pidlockfile::{Breaking, Claim, Durability, Found, Judged, Name, Published};
 
-use super::{ATTEMPTS, Busy, LOCK_MODE, Place, Stop, TEMPORARY, Table, room};
+use super::judge::Busy;
+use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table, room};
 use crate::lock::backoff::Contention;
 use crate::lock::form::Forms;
+use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::state::Remembered;
 use crate::lock::{Answer, Contended, Outcome, Pass, Request, Weight};
@@ -48,7 +50,6 @@ impl Table {
         let room = room(Some(&trail));
         let open = self.open()?;
         let passed = self.pass_written(&open.own, &forms.written, pass, room, contention);
-        self.open = Some(open);
         let (names, published): (Vec<Name>, Vec<Published>) = passed?.into_iter().unzip();
         forms.written = names;
         self.watched.forget(&forms.written, *from);

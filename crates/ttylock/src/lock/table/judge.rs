@@ -1,0 +1,210 @@
+//! What a lock file that was found means for the one who asks, and what becomes of a stale one.
+
+use std::time::Duration;
+use std::time::SystemTime;
+
+use pidlockfile::Found;
+use pidlockfile::Judged;
+use pidlockfile::Name;
+use pidlockfile::Obstacle;
+use pidlockfile::Pid;
+use pidlockfile::Removal;
+use pidlockfile::process;
+use pidlockfile::process::Liveness;
+use pidlockfile::process::liveness;
+
+use super::Stop;
+use super::Table;
+use crate::lock::Weight;
+use crate::lock::places::Place;
+use crate::lock::record;
+use crate::lock::record::READ_LIMIT;
+use crate::lock::state::Remembered;
+
+/// A lock file without a readable pid is busy until it is this old: somebody is about to write
+/// it (FreeBSD's `uu_lock`, efax, and everybody who creates the file first and fills it then).
+const WRITER_GRACE: Duration = Duration::from_secs(30);
+
+/// All users without a number in our user namespace have this one, so it tells nobody's file from
+/// another's. Source: `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
+const UNMAPPED_UID: u32 = 65_534;
+
+/// What a lock file means for the one who asks.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Free,
+    Busy(Busy),
+    Stale(Judged, Stale),
+}
+
+/// Why a lock stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Busy {
+    Held(Pid),
+    BeingWritten,
+    Obstacle(Obstacle),
+    Unknown,
+}
+
+/// Why a lock is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stale {
+    Gone(Pid),
+    Reused(Pid),
+    Unreadable,
+}
+
+impl Table {
+    /// Reads a lock file and decides what it means.
+    pub(super) fn judge(&mut self, place: &Place, name: &Name, now: SystemTime) -> Verdict {
+        match place.directory.read(name, READ_LIMIT) {
+            Ok(Found::Nothing) => Verdict::Free,
+            Ok(Found::Obstacle(obstacle)) => Verdict::Busy(Busy::Obstacle(obstacle)),
+            Ok(Found::File(judged)) => self.sentence(judged, now, name),
+            Err(error) => {
+                self.say(Weight::Warning, format!("in {}: {error}", place.path.display()));
+                Verdict::Busy(Busy::Unknown)
+            }
+        }
+    }
+
+    pub(super) fn sentence(&mut self, judged: Judged, now: SystemTime, name: &Name) -> Verdict {
+        let Ok(record) = record::parse(judged.content()) else {
+            let young = match now.duration_since(judged.modified()) {
+                Ok(age) => age < WRITER_GRACE,
+                Err(_) => true,
+            };
+            return if young {
+                Verdict::Busy(Busy::BeingWritten)
+            } else {
+                Verdict::Stale(judged, Stale::Unreadable)
+            };
+        };
+        let pid = record.pid;
+        let (identity, written) = (judged.identity(), judged.modified());
+        let remembered = self.state().recall(name, pid, identity, written);
+        match (liveness(pid), remembered) {
+            (_, Remembered::Elsewhere) => Verdict::Busy(Busy::Held(pid)),
+            (Liveness::Gone, _) => Verdict::Stale(judged, Stale::Gone(pid)),
+            (Liveness::Alive, Remembered::Reused) => Verdict::Stale(judged, Stale::Reused(pid)),
+            (Liveness::Alive, Remembered::Same | Remembered::Nothing) => {
+                Verdict::Busy(Busy::Held(pid))
+            }
+        }
+    }
+
+    /// Whether the lock was taken in another pid namespace, where its number means another process.
+    pub(super) fn is_elsewhere(&mut self, name: &Name, pid: Pid, judged: &Judged) -> bool {
+        let (file, written) = (judged.identity(), judged.modified());
+        self.state().recall(name, pid, file, written) == Remembered::Elsewhere
+    }
+
+    /// Whether something in a directory that is only searched, and open to everybody (`/tmp`, where
+    /// Qt programs leave locks), is more than a claim: a lock of root's, or of the process that it
+    /// names. Otherwise anybody could block any port for ever without a process of his own.
+    pub(super) fn may_be_a_lock(&mut self, place: &Place, name: &Name) -> bool {
+        let owner = match place.directory.read(name, READ_LIMIT) {
+            Ok(Found::Nothing) => return false,
+            Ok(Found::File(judged)) => {
+                let pid = record::parse(judged.content()).ok().map(|record| record.pid);
+                let gone = pid.is_some_and(|pid| liveness(pid) == Liveness::Gone);
+                if gone
+                    || judged.owner() == 0
+                    || (judged.owner() != UNMAPPED_UID
+                        && pid.and_then(process::owner) == Some(judged.owner()))
+                {
+                    return true;
+                }
+                format!("uid {}", judged.owner())
+            }
+            Ok(Found::Obstacle(obstacle)) => Busy::Obstacle(obstacle).to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.say(Weight::Notice, format!("stepped over {}, no lock: {owner}", place.name(name)));
+        false
+    }
+
+    /// Removes a stale lock whose place we do not take. What may not be removed counts as removed;
+    /// `None` while another process is at it.
+    pub(super) fn remove(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        judged: Judged,
+        stale: Stale,
+    ) -> Option<Removal> {
+        let file = judged.identity();
+        match place.directory.try_release(name, judged) {
+            Ok(Some(Removal::Removed)) => {
+                self.state().forget_lock(name, file);
+                self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
+                Some(Removal::Removed)
+            }
+            Ok(other) => other,
+            Err(error) => {
+                let text = format!("stepped over {}: {stale}; {error}", place.name(name));
+                self.say(Weight::Warning, text);
+                Some(Removal::Removed)
+            }
+        }
+    }
+
+    pub(super) fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
+        if let Busy::Held(pid) = busy {
+            self.blocker = Some(pid);
+        }
+        self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
+        Stop::Busy
+    }
+
+    pub(super) fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {
+        self.say(Weight::Warning, format!("no lock can be written: {error}"));
+        Stop::Denied
+    }
+
+    pub(super) fn cannot_break(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        stale: Stale,
+        error: &pidlockfile::Error,
+    ) -> Stop {
+        let file = place.name(name);
+        let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
+        self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
+        Stop::Busy
+    }
+}
+
+impl std::fmt::Display for Busy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Held(pid) => write!(f, "is held by pid {pid}"),
+            Self::BeingWritten => f.write_str("has no pid yet"),
+            Self::Obstacle(Obstacle::Link) => f.write_str("is a symbolic link"),
+            Self::Obstacle(Obstacle::Directory) => f.write_str("is a directory"),
+            Self::Obstacle(Obstacle::Special) => f.write_str("is a fifo, socket or device"),
+            Self::Obstacle(Obstacle::Unreadable) => f.write_str("may not be read"),
+            Self::Unknown => f.write_str("is being changed by others"),
+        }
+    }
+}
+
+impl Stale {
+    pub(super) fn is_of_the_dead(self) -> bool {
+        match self {
+            Self::Gone(_) | Self::Reused(_) => true,
+            Self::Unreadable => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Stale {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gone(pid) => write!(f, "pid {pid} is gone"),
+            Self::Reused(pid) => write!(f, "pid {pid} is another process by now"),
+            Self::Unreadable => f.write_str("it has held no pid for 30 seconds"),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Reasons to refuse a lock that no lock file shows: `flock(2)` on the port, and too many locks.
+
+use pidlockfile::Pid;
+use pidlockfile::process;
+
+use super::Stop;
+use super::Table;
+use crate::device::node::Node;
+use crate::device::node::Trail;
+use crate::limits::LOCK_FILES_OF_A_USER;
+use crate::limits::NAMES_OF_A_LOCK;
+use crate::lock::Weight;
+use crate::lock::flock;
+use crate::lock::flock::Sight;
+use crate::lock::open;
+use crate::lock::open::Openness;
+use crate::lock::places::Place;
+
+/// As many records are read to tell how many are one user's.
+const RECORDS_COUNTED: usize = 4096;
+
+impl Table {
+    /// A device that is not there may be locked, as one that was unplugged is unlocked; but not
+    /// without end, for anybody can invent names.
+    pub(super) fn refuse_invented(&mut self, trail: &Trail, own: &Place) -> Result<(), Stop> {
+        if trail.is_device() || !own.is_crowded() {
+            return Ok(());
+        }
+        let (device, dir) = (trail.real(), own.path.display());
+        let text = format!("refused {device}: there is no such device, and {dir} is full of locks");
+        self.say(Weight::Notice, text);
+        Err(Stop::Denied)
+    }
+
+    /// One user must not fill the lock directory: it may hold no more than a thousand files.
+    pub(super) fn refuse_one_too_many(&mut self, own: &Place, pid: Pid) -> Result<(), Stop> {
+        if own.has_room_for_all(LOCK_FILES_OF_A_USER.saturating_sub(NAMES_OF_A_LOCK)) {
+            return Ok(());
+        }
+        let uid = process::owner(pid);
+        if uid == Some(0) {
+            return Ok(());
+        }
+        self.record();
+        if self.state().count_of(uid, RECORDS_COUNTED) < LOCK_FILES_OF_A_USER {
+            return Ok(());
+        }
+        let who =
+            uid.map_or_else(|| "processes that are gone".to_owned(), |uid| format!("uid {uid}"));
+        let text = format!("refused pid {pid}: {who} has {LOCK_FILES_OF_A_USER} lock files");
+        self.say(Weight::Notice, text);
+        Err(Stop::Denied)
+    }
+
+    /// Programs that lock the open port leave no file; the kernel's list shows them.
+    pub(super) fn refuse_flock(&mut self, trail: &Trail, asking: Pid) -> Result<(), Stop> {
+        let Some(node) = trail.node else { return Ok(()) };
+        match self.flocks.holders(&node) {
+            Ok(Sight { holders, whole }) => {
+                // A program of one session would say it in each.
+                if self.kept.is_wanted() {
+                    let others = || (!flock::sees_all()).then(|| "of other pid namespaces".into());
+                    self.say_unseen(others);
+                }
+                let own = flock::Holder::Process(asking);
+                match holders.into_iter().find(|holder| *holder != own) {
+                    Some(holder) => Err(self.busy_by_flock(trail.real(), holder)),
+                    None if whole => Ok(()),
+                    None => self.refuse_open(trail.real(), &node, asking),
+                }
+            }
+            Err(error) => {
+                self.say_unseen(|| Some(format!("in /proc/locks: {error}")));
+                Ok(())
+            }
+        }
+    }
+
+    /// The kernel has too many locks to tell all of them, or they change too fast: whoever has the
+    /// port open may have locked it as well.
+    pub(super) fn refuse_open(
+        &mut self,
+        device: &str,
+        node: &Node,
+        asking: Pid,
+    ) -> Result<(), Stop> {
+        let who = match open::openness(node, asking) {
+            Openness::Closed => return Ok(()),
+            Openness::Open(pid) => {
+                self.blocker = Some(pid);
+                format!("pid {pid} has it open")
+            }
+            Openness::Untold => "it cannot be told who has it open".to_owned(),
+        };
+        let text = format!("{device} is busy: too many kernel locks to see all, and {who}");
+        self.say(Weight::Warning, text);
+        Err(Stop::Busy)
+    }
+
+    pub(super) fn busy_by_flock(&mut self, device: &str, holder: flock::Holder) -> Stop {
+        let by = match holder {
+            flock::Holder::Process(pid) => {
+                self.blocker = Some(pid);
+                format!("pid {pid}")
+            }
+            flock::Holder::Unseen => "a process that cannot be seen".to_owned(),
+        };
+        self.say(Weight::Info, format!("{device} is busy: flock held by {by}"));
+        Stop::Busy
+    }
+
+    /// What cannot be seen is said once, not guessed.
+    pub(super) fn say_unseen(&mut self, which: impl FnOnce() -> Option<String>) {
+        if std::mem::replace(&mut self.said_unseen, true) {
+            return;
+        }
+        if let Some(which) = which() {
+            self.say(Weight::Warning, format!("flock holders cannot be seen {which}"));
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Releasing every lock file of a device that is the asker's, or nobody's any more.
+
+use std::time::SystemTime;
+
+use pidlockfile::Found;
+use pidlockfile::Name;
+use pidlockfile::Pid;
+use pidlockfile::Removal;
+use pidlockfile::Withdrawal;
+use pidlockfile::process::Liveness;
+use pidlockfile::process::liveness;
+
+use super::ATTEMPTS;
+use super::Stop;
+use super::TEMPORARY;
+use super::Table;
+use super::judge::Verdict;
+use crate::lock::Outcome;
+use crate::lock::Request;
+use crate::lock::Weight;
+use crate::lock::backoff::Contention;
+use crate::lock::form::Forms;
+use crate::lock::places::Open;
+use crate::lock::places::Place;
+use crate::lock::record;
+use crate::lock::record::READ_LIMIT;
+
+/// What became of the files of a device when it was unlocked.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    removed: usize,
+    own: usize,
+    busy: usize,
+    failed: usize,
+    /// Stale, and somebody else is at it.
+    contended: usize,
+    /// Those in our own directory that are still there: the records are about these.
+    standing: Vec<Name>,
+}
+
+impl Table {
+    pub(super) fn try_unlock(
+        &mut self,
+        request: &Request,
+        contention: Contention,
+    ) -> Result<Outcome, Stop> {
+        let (trail, mut forms) = self.names(request)?;
+        let open = self.open()?;
+        let written = self.names_written(&forms, request.pid);
+        let mut tally = self.release_written(&open.own, &written, request.pid);
+        for name in written {
+            forms.write_too(name);
+        }
+        if tally.own == 0 || tally.stood() != (0, 0, 0) {
+            tally = tally.and(self.release_all(&open, &forms, request.pid));
+        }
+        if tally.removed > 0 {
+            let vacant: Vec<Name> =
+                forms.written.into_iter().filter(|name| !tally.standing.contains(name)).collect();
+            self.watched.forget(&vacant, request.pid);
+            self.forget(&vacant);
+        }
+        let (device, pid) = (trail.real(), request.pid);
+        if tally.own == 0 && tally.contended > 0 && contention == Contention::ComesBack {
+            return Err(Stop::Contended);
+        }
+        let stands = tally.busy.saturating_add(tally.contended) > 0;
+        Ok(if tally.own > 0 || (tally.removed > 0 && !stands) {
+            self.say(Weight::Info, format!("unlocked {device} for pid {pid}"));
+            Outcome::Done
+        } else if tally.failed > 0 {
+            Outcome::Denied
+        } else {
+            self.say(Weight::Info, format!("{device} is not pid {pid}'s to unlock"));
+            Outcome::Busy
+        })
+    }
+
+    /// Under which names this pid's lock of the device was written.
+    pub(super) fn names_written(&mut self, forms: &Forms, pid: Pid) -> Vec<Name> {
+        let Some(name) = forms.written.first() else { return Vec::new() };
+        let lock =
+            self.unrecorded.iter().rfind(|lock| lock.claimant.pid == pid && lock.is_named(name));
+        match lock {
+            Some(lock) => lock.files.iter().map(|file| file.name.clone()).collect(),
+            None => self.state().names(name, pid),
+        }
+    }
+
+    pub(super) fn forget(&mut self, names: &[Name]) {
+        let locks = std::mem::take(&mut self.unrecorded);
+        let (gone, unrecorded): (Vec<_>, Vec<_>) =
+            locks.into_iter().partition(|lock| names.iter().any(|name| lock.is_named(name)));
+        self.unrecorded = unrecorded;
+        for name in names.iter().filter(|name| !gone.iter().any(|lock| lock.is_named(name))) {
+            self.state().forget(name);
+        }
+    }
+
+    /// What was written for this process, as we know: where that goes, nothing else is looked for.
+    fn release_written(&mut self, own: &Place, written: &[Name], pid: Pid) -> Tally {
+        let now = SystemTime::now();
+        let mut tally = Tally::default();
+        for name in written.iter().rev() {
+            if !self.withdraw(own, name, pid, &mut tally) {
+                self.release(own, name, pid, now, &mut tally);
+            }
+        }
+        tally
+    }
+
+    pub(super) fn release_all(&mut self, open: &Open, forms: &Forms, pid: Pid) -> Tally {
+        let now = SystemTime::now();
+        let mut tally = Tally::default();
+        self.kept.let_go(&forms.written, None);
+        // In the reverse order of taking: whoever meets the first name still finds it held.
+        for name in forms.written.iter().chain(&forms.searched).rev() {
+            if !self.withdraw(&open.own, name, pid, &mut tally) {
+                let stood = tally.stood();
+                self.release(&open.own, name, pid, now, &mut tally);
+                if stood != tally.stood() {
+                    tally.standing.push(name.clone());
+                }
+            }
+        }
+        for place in &open.others {
+            for name in place.those_present(forms.all(), now) {
+                self.release(place, name, pid, now, &mut tally);
+            }
+        }
+        tally
+    }
+
+    /// Removes a lock that was kept open: what it says, and that it is ours, need not be asked
+    /// again. Where that does not work, it is let go of, to be released like any other.
+    pub(super) fn withdraw(
+        &mut self,
+        own: &Place,
+        name: &Name,
+        pid: Pid,
+        tally: &mut Tally,
+    ) -> bool {
+        let Some(published) = self.kept.take(name, pid) else { return false };
+        let spent = published.file.try_clone();
+        let removed = matches!(
+            own.directory.withdraw(name, published),
+            Ok(Withdrawal::Done(Removal::Removed))
+        );
+        // One that is still there must not keep our `flock(2)`: it is released in another way.
+        if removed {
+            self.put_off_closing(spent);
+        }
+        tally.removed += usize::from(removed);
+        tally.own += usize::from(removed);
+        removed
+    }
+
+    pub(super) fn release(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        pid: Pid,
+        now: SystemTime,
+        tally: &mut Tally,
+    ) {
+        let mut is_contended = false;
+        for _ in 0..ATTEMPTS {
+            let found = place.directory.read(name, READ_LIMIT);
+            let Ok(Found::File(judged)) = found else {
+                tally.busy += usize::from(!matches!(found, Ok(Found::Nothing)));
+                return;
+            };
+            let held_by = record::parse(judged.content()).ok().map(|record| record.pid);
+            let own = held_by == Some(pid);
+            if own && self.is_elsewhere(name, pid, &judged) {
+                tally.busy += 1;
+                return;
+            }
+            let judged = if own {
+                judged
+            } else {
+                match self.sentence(judged, now, name) {
+                    Verdict::Free => return,
+                    Verdict::Busy(_) => {
+                        tally.busy += 1;
+                        return;
+                    }
+                    Verdict::Stale(judged, _) => judged,
+                }
+            };
+            // A living owner lets go whoever holds the file by flock: nobody breaks his lock, so
+            // there is nobody to wait for. A dead one's lock may be just being broken, however
+            // long that takes on a busy machine, and then it is the breaker's.
+            let living = own && liveness(pid) == Liveness::Alive;
+            let spent = judged.try_clone();
+            let removal = if living && is_contended {
+                place.directory.release(name, judged, TEMPORARY).map(Some)
+            } else {
+                place.directory.try_release(name, judged)
+            };
+            if matches!(removal, Ok(Some(Removal::Removed))) {
+                tally.removed += 1;
+                tally.own += usize::from(own);
+                self.put_off_closing(spent);
+                return;
+            }
+            // With the descriptor goes the `flock(2)`, if there is one.
+            drop(spent);
+            match removal {
+                Ok(Some(Removal::Removed | Removal::Changed)) => {}
+                Ok(None) if living => is_contended = true,
+                Ok(None) => {
+                    tally.contended += 1;
+                    return;
+                }
+                Err(error) => {
+                    self.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
+                    tally.failed += 1;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Tally {
+    /// What was removed before counts; what stood was looked at again.
+    fn and(self, later: Self) -> Self {
+        let removed = self.removed.saturating_add(later.removed);
+        Self { removed, own: self.own.saturating_add(later.own), ..later }
+    }
+
+    pub(super) fn stood(&self) -> (usize, usize, usize) {
+        (self.busy, self.failed, self.contended)
+    }
+}

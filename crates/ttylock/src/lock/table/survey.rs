@@ -1,0 +1,95 @@
+//! Who holds a device, or any device, under every scheme. Changes nothing.
+
+use std::time::SystemTime;
+
+use pidlockfile::Found;
+use pidlockfile::Name;
+use pidlockfile::process;
+
+use super::Table;
+use super::judge::Busy;
+use super::judge::Verdict;
+use crate::device::name::DeviceName;
+use crate::device::node::follow;
+use crate::lock::form::forms;
+use crate::lock::places::Place;
+use crate::lock::record;
+use crate::lock::record::READ_LIMIT;
+use crate::lock::who;
+use crate::lock::who::Holder;
+use crate::lock::who::Scheme;
+use crate::lock::who::Standing;
+
+impl Table {
+    /// Who holds a device, or held it, under any scheme that can be seen without opening it.
+    /// Nothing is changed. A name that leads nowhere has no holders.
+    pub fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
+        let Ok(mut trail) = follow(&self.places.dev_dir, device) else { return Vec::new() };
+        self.add_links(&mut trail);
+        let mut holders = Vec::new();
+        if let (Ok(forms), Ok(open)) = (forms(self.places.system, &trail), self.open()) {
+            let now = SystemTime::now();
+            let names = || forms.written.iter().chain(&forms.searched);
+            for place in std::iter::once(&open.own).chain(&open.others) {
+                let found = names().filter_map(|name| self.holder(place, name, trail.real(), now));
+                holders.extend(found.collect::<Vec<_>>());
+            }
+        }
+        self.journal.clear();
+        holders.extend(who::without_lock_files(&trail));
+        holders
+    }
+
+    /// Who holds any device, or held it: every lock file in every directory, and every serial
+    /// device that is locked by flock or open.
+    pub fn all_holders(&mut self) -> Vec<Holder> {
+        let devices = who::serial_devices(&self.places.dev_dir);
+        let mut holders = Vec::new();
+        if let Ok(open) = self.open() {
+            let now = SystemTime::now();
+            for place in std::iter::once(&open.own).chain(&open.others) {
+                for name in place.lock_names() {
+                    let Some(device) = who::device_of(name.as_str(), &devices) else { continue };
+                    holders.extend(self.holder(place, &name, &device, now));
+                }
+            }
+        }
+        self.journal.clear();
+        holders.extend(who::all_without_lock_files(&devices));
+        holders.sort_by(|a, b| (&a.device, &a.scheme).cmp(&(&b.device, &b.scheme)));
+        holders
+    }
+
+    pub(super) fn holder(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        device: &str,
+        now: SystemTime,
+    ) -> Option<Holder> {
+        let scheme = Scheme::of_file(place.path.join(name.as_str()));
+        let mut holder = Holder::unknown(device, scheme);
+        let judged = match place.directory.read(name, READ_LIMIT).ok()? {
+            Found::Nothing => return None,
+            Found::Obstacle(_) => return Some(holder),
+            Found::File(judged) => judged,
+        };
+        let record = record::parse(judged.content()).ok();
+        let (file, written) = (judged.identity(), judged.modified());
+        holder.pid = record.as_ref().map(|record| record.pid);
+        holder.since = Some(written);
+        holder.owner = Some(judged.owner());
+        holder.standing = match self.sentence(judged, now, name) {
+            Verdict::Busy(Busy::Held(_)) => Standing::Alive,
+            Verdict::Stale(..) => Standing::Stale,
+            Verdict::Busy(_) | Verdict::Free => Standing::Unknown,
+        };
+        // Whoever has the number of one that is gone is not the holder.
+        let living = holder.pid.filter(|_| holder.standing == Standing::Alive);
+        let noted = holder.pid.and_then(|pid| self.state().user(name, pid, file, written));
+        holder.user = noted.or_else(|| living.and_then(process::owner));
+        let note = record.map(|record| record.note).filter(|note| !note.is_empty());
+        holder.command = living.and_then(who::command).or(note);
+        Some(holder)
+    }
+}

@@ -1,0 +1,225 @@
+//! Taking every lock file of a device, or none.
+
+use std::time::SystemTime;
+
+use pidlockfile::Breaking;
+use pidlockfile::Claim;
+use pidlockfile::Durability;
+use pidlockfile::Found;
+use pidlockfile::Name;
+use pidlockfile::Publication;
+use pidlockfile::Published;
+use pidlockfile::Removal;
+use pidlockfile::process::Liveness;
+
+use super::ATTEMPTS;
+use super::LOCK_MODE;
+use super::Stop;
+use super::TEMPORARY;
+use super::Table;
+use super::Unrecorded;
+use super::judge::Busy;
+use super::judge::Verdict;
+use super::room;
+use crate::lock::Request;
+use crate::lock::Weight;
+use crate::lock::backoff::Contention;
+use crate::lock::form::Forms;
+use crate::lock::places::Open;
+use crate::lock::places::Place;
+use crate::lock::record;
+use crate::lock::record::READ_LIMIT;
+use crate::lock::state::Claimant;
+use crate::lock::state::Written;
+
+/// What a directory is for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Written,
+    Searched,
+}
+
+impl Table {
+    pub(super) fn try_lock(
+        &mut self,
+        request: &Request,
+        contention: Contention,
+    ) -> Result<(), Stop> {
+        self.blocker = None;
+        let claimant = self.state().claimant(request.pid);
+        let (trail, forms) = self.names(request)?;
+        self.kept.let_go(&forms.written, None);
+        let open = self.open()?;
+        let taken = self
+            .refuse_invented(&trail, &open.own)
+            .and_then(|()| self.refuse_one_too_many(&open.own, request.pid))
+            .and_then(|()| self.refuse_flock(&trail, request.pid))
+            .and_then(|()| self.clear_searched(&open, &forms, contention))
+            .and_then(|()| self.take_written(&open.own, &forms, request, contention))
+            .and_then(|published| self.keep_if_there(&open.own, &forms, &claimant, published));
+        let published = taken?;
+        self.remember_later(&forms, claimant, &published);
+        let room = room(Some(&trail));
+        for (name, published) in forms.written.iter().zip(published) {
+            if claimant.then == Liveness::Alive {
+                self.watched.add(name, request.pid);
+            }
+            self.kept.keep(name, request.pid, published, room);
+        }
+        self.say(Weight::Info, format!("locked {} for pid {}", trail.real(), request.pid));
+        Ok(())
+    }
+
+    /// Whoever has ended while the lock was taken has none: the number may be somebody else's.
+    pub(super) fn keep_if_there(
+        &mut self,
+        own: &Place,
+        forms: &Forms,
+        claimant: &Claimant,
+        published: Vec<Published>,
+    ) -> Result<Vec<Published>, Stop> {
+        if self.state().is_there(claimant) {
+            return Ok(published);
+        }
+        self.give_back(own, forms, &published);
+        self.say(Weight::Info, format!("pid {} ended while its lock was taken", claimant.pid));
+        Err(Stop::Busy)
+    }
+
+    /// Looks at every name that is not going to be written. What is found dead is removed; if it
+    /// may not be removed, it is stepped over where it stands.
+    pub(super) fn clear_searched(
+        &mut self,
+        open: &Open,
+        forms: &Forms,
+        contention: Contention,
+    ) -> Result<(), Stop> {
+        let now = SystemTime::now();
+        for name in &forms.searched {
+            self.clear(&open.own, name, now, (Role::Written, contention))?;
+        }
+        for place in &open.others {
+            for name in place.those_present(forms.all(), now) {
+                if !place.is_open_to_all() || self.may_be_a_lock(place, name) {
+                    self.clear(place, name, now, (Role::Searched, contention))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn clear(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        now: SystemTime,
+        (role, contention): (Role, Contention),
+    ) -> Result<(), Stop> {
+        for _ in 0..ATTEMPTS {
+            match self.judge(place, name, now) {
+                Verdict::Free => return Ok(()),
+                Verdict::Busy(busy) => return Err(self.busy(place, name, busy)),
+                Verdict::Stale(judged, stale) => match self.remove(place, name, judged, stale) {
+                    Some(Removal::Removed) => return Ok(()),
+                    Some(Removal::Changed) => {}
+                    // Where locks are only searched, and anybody may make a stale one and hold it.
+                    None if role == Role::Searched && place.is_open_to_all() => return Ok(()),
+                    None => match contention {
+                        Contention::ComesBack => return Err(Stop::Contended),
+                        Contention::Decides => break,
+                    },
+                },
+            }
+        }
+        Err(self.busy(place, name, Busy::Unknown))
+    }
+
+    /// Takes every written name in order; on the first conflict gives back what it has.
+    pub(super) fn take_written(
+        &mut self,
+        own: &Place,
+        forms: &Forms,
+        request: &Request,
+        contention: Contention,
+    ) -> Result<Vec<Published>, Stop> {
+        let content = record::write(self.places.system.content, request.pid);
+        let claim = Claim {
+            content: &content,
+            mode: LOCK_MODE,
+            prefix: TEMPORARY,
+            durability: Durability::Memory,
+        };
+        let mut taken: Vec<Published> = Vec::with_capacity(forms.written.len());
+        for name in &forms.written {
+            match self.take(own, name, &claim, contention) {
+                Ok(published) => taken.push(published),
+                Err(stop) => {
+                    self.give_back(own, forms, &taken);
+                    return Err(stop);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    pub(super) fn take(
+        &mut self,
+        own: &Place,
+        name: &Name,
+        claim: &Claim<'_>,
+        contention: Contention,
+    ) -> Result<Published, Stop> {
+        for _ in 0..ATTEMPTS {
+            match own.directory.publish(name, claim) {
+                Ok(Publication::Published(published)) => return Ok(published),
+                Ok(Publication::AlreadyThere) => {}
+                Err(error) => return Err(self.cannot_write(&error)),
+            }
+            let (judged, stale) = match self.judge(own, name, SystemTime::now()) {
+                Verdict::Free => continue,
+                Verdict::Busy(busy) => return Err(self.busy(own, name, busy)),
+                Verdict::Stale(judged, stale) => (judged, stale),
+            };
+            match own.directory.replace(name, judged, claim) {
+                Ok(Breaking::Replaced(published)) => {
+                    self.say(Weight::Notice, format!("broke {}: {stale}", own.name(name)));
+                    return Ok(published);
+                }
+                Ok(Breaking::Changed) => {}
+                Ok(Breaking::Contended) => match contention {
+                    Contention::ComesBack => return Err(Stop::Contended),
+                    Contention::Decides => break,
+                },
+                Err(error) => return Err(self.cannot_break(own, name, stale, &error)),
+            }
+        }
+        Err(self.busy(own, name, Busy::Unknown))
+    }
+
+    pub(super) fn give_back(&mut self, own: &Place, forms: &Forms, taken: &[Published]) {
+        for (name, published) in forms.written.iter().zip(taken).rev() {
+            let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { continue };
+            if judged.identity() != published.identity {
+                continue;
+            }
+            if let Err(error) = own.directory.release(name, judged, TEMPORARY) {
+                self.say(Weight::Warning, format!("left {} behind: {error}", own.name(name)));
+            }
+        }
+    }
+
+    /// Without a record the lock is good; only a reused pid would go unnoticed, and names that
+    /// nothing leads to any more would stay when it is released. So it can wait.
+    pub(super) fn remember_later(
+        &mut self,
+        forms: &Forms,
+        claimant: Claimant,
+        published: &[Published],
+    ) {
+        let files = forms.written.iter().zip(published).map(|(name, published)| {
+            let Published { identity, modified, .. } = published;
+            Written { name: name.clone(), file: *identity, at: *modified }
+        });
+        self.unrecorded.push(Unrecorded { claimant, files: files.collect() });
+    }
+}
