@@ -9,6 +9,7 @@ use testbed::{Command, LIMIT, Process, Sandbox, User, until};
 pub(crate) const PORT: &str = "/dev/ttyW0";
 pub(crate) const LOCK: &str = "/run/lock/LCK..ttyW0";
 pub(crate) const LIBRARY: &str = "/run/test/liblfp_preload.so";
+pub(crate) const LFP: &str = "/run/test/bin/lfp";
 const SOCKET: &str = "/run/lfpd/lfpd.sock";
 
 pub(crate) struct Ground {
@@ -23,6 +24,8 @@ impl Ground {
             .lock_dir("0755", "root:root")
             .bring("lfpd", testbed::program("lfpd", "lfpd", &[]))
             .bring("liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))
+            .bring("bin/lfp", testbed::program("lfp", "lfp", &["cli"]))
+            .bring("lib/lfp/liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))
             .bring("tmpfiles.conf", etc)
             .enter();
         let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
