@@ -73,17 +73,21 @@ fn an_answer_is_an_outcome(#[case] answer: &'static str, #[case] expected: Resul
 }
 
 #[test]
-fn the_listener_of_a_unix_socket_is_known() {
+fn the_far_end_is_known() {
     let script = service(GREETING, &[]);
     let client = Client::connect(&script.address, PATIENCE).unwrap();
     assert_eq!(client.listener().unwrap(), Some(nix::unistd::geteuid().as_raw()));
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(tcp.local_addr().unwrap());
     let greets = thread::spawn(move || {
-        tcp.accept().unwrap().0.write_all(GREETING.as_bytes()).unwrap();
+        let (mut stream, _) = tcp.accept().unwrap();
+        stream.write_all(GREETING.as_bytes()).unwrap();
+        stream
     });
-    assert_eq!(Client::connect(&address, PATIENCE).unwrap().listener().unwrap(), None);
-    greets.join().unwrap();
+    let client = Client::connect(&address, PATIENCE).unwrap();
+    let far_end = greets.join().unwrap();
+    assert_eq!(client.listener().unwrap(), Some(nix::unistd::geteuid().as_raw()));
+    drop(far_end);
 }
 
 #[test]
