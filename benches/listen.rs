@@ -9,6 +9,8 @@
 //!   known directory present (goal: within 1.2);
 //! * how long an honest session takes beside 5,000 connections that say nothing, dribble, or send
 //!   a line without end (goal: the 99th percentile within 100 ms);
+//! * how long NOOP, and LOCK of a free port, take an honest client beside attackers who do everything
+//!   that has ever held up others, at once (goal: the 99th percentiles within 20 and 60 ms);
 //! * how soon a waiter has a device that became free.
 //!
 //! `cargo bench --bench listen`. Needs root (a machine of its own) and `.ci/install`.
@@ -43,12 +45,13 @@ fn main() {
         return serve_bare(&what);
     }
     let only = std::env::args().nth(1).filter(|word| !word.starts_with('-'));
-    let parts: [(&str, fn()); 6] = [
+    let parts: [(&str, fn()); 7] = [
         ("sessions", sessions),
         ("connections", connections),
         ("pairs", pairs),
         ("memory", memory),
         ("flood", flood),
+        ("attacks", attacks),
         ("wakes", wakes),
     ];
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
@@ -413,6 +416,121 @@ fn report(name: &str, mut times: Vec<Duration>) {
         at(50),
         at(99)
     );
+}
+
+/// Everything at once: `flock(2)` held on stale locks that many ask for and wait for; deep links;
+/// 100,000 kernel locks; a waiter with a name of his own; invented names; claims in a directory
+/// that is open to all; STAT without end; web pages. The attackers are of another user.
+fn attacks() {
+    const ROUNDS: usize = 500;
+    let claims = tempfile::Builder::new().tempdir_in("/tmp").expect("a directory");
+    let everybodys = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    std::fs::set_permissions(claims.path(), everybodys).expect("its mode");
+    let daemon = Daemon::start(&[claims.path().to_owned()]);
+    let pid = std::process::id();
+    let mut honest = connect(daemon.port);
+    expect(&mut honest, b"220 ");
+    measure_honest("alone", &mut honest, pid, ROUNDS);
+    let links = tempfile::Builder::new().tempdir_in("/dev/shm").expect("/dev/shm");
+    let deep = deep_links(links.path());
+    let held: Vec<_> = (0..20).map(|number| contended(&daemon, claims.path(), number)).collect();
+    let mut kernel_locks = many_kernel_locks(links.path());
+    let script = "exec 2>/dev/null; \
+        talk() { exec 3<>/dev/tcp/127.0.0.1/$PORT || exit; cat <&3 >/dev/null & \
+            while :; do printf \"$1\" >&3 || exit; done; }; \
+        for i in 1 2 3 4; do talk \"$STALE\" & done; for i in 1 2; do talk \"$LINKS\" & done; \
+        for i in 1 2; do talk \"$INVENTED\" & done; for i in 1 2 3; do talk 'stat\\n' & done; \
+        for i in $(seq 50); do (exec 3<>/dev/tcp/127.0.0.1/$PORT; \
+            printf \"wait ttyS$((i % 20)) $$ 600\\n\" >&3; exec cat <&3 >/dev/null) & done; \
+        (exec 3<>/dev/tcp/127.0.0.1/$PORT; printf \"wait $LINK $$ 600\\n\" >&3; cat <&3 >/dev/null) & \
+        while :; do (exec 3<>/dev/tcp/127.0.0.1/$PORT; printf 'GET / HTTP/1.1\\r\\n' >&3; \
+            cat <&3 >/dev/null); done";
+    let stale: String = (0..20).map(|number| format!("lock ttyS{number} {pid}\\n")).collect();
+    let own: String = deep.iter().map(|link| format!("lock {link} 99999999\\n")).collect();
+    let invented: String = (0..50).map(|number| format!("lock x{number} 99999999\\n")).collect();
+    let mut attackers = Command::new("setpriv")
+        .args(["--reuid=1000", "--regid=1000", "--clear-groups", "setsid", "bash", "-c", script])
+        .env("PORT", daemon.port.to_string())
+        .env("STALE", stale)
+        .env("LINKS", own)
+        .env("INVENTED", invented)
+        .env("LINK", &deep[0])
+        .spawn()
+        .expect("setpriv (package util-linux)");
+    std::thread::sleep(Duration::from_secs(2));
+    measure_honest("attacked (goals: p99 20 and 60 ms)", &mut honest, pid, ROUNDS);
+    let group = i32::try_from(attackers.id()).expect("a pid");
+    let group = nix::unistd::Pid::from_raw(group);
+    let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
+    let _ = attackers.wait();
+    let _ = kernel_locks.kill();
+    let _ = kernel_locks.wait();
+    drop(held);
+}
+
+fn measure_honest(when: &str, stream: &mut TcpStream, pid: u32, rounds: usize) {
+    let mut ask = |line: String, code: &[u8; 4]| {
+        let begin = Instant::now();
+        stream.write_all(line.as_bytes()).expect("a server that reads");
+        expect(stream, code);
+        let time = begin.elapsed();
+        std::thread::sleep(Duration::from_millis(2));
+        time
+    };
+    let noops = (0..rounds).map(|_| ask("noop\n".to_owned(), b"200 ")).collect();
+    report(&format!("NOOP {when}"), noops);
+    let locks = (0..rounds).map(|_| {
+        let time = ask(format!("lock ttyHonest {pid}\n"), b"200 ");
+        ask(format!("unlock ttyHonest {pid}\n"), b"200 ");
+        time
+    });
+    report(&format!("LOCK {when}"), locks.collect());
+}
+
+/// Links of links of links to a device, and the names under which they can be asked for.
+fn deep_links(below: &Path) -> Vec<String> {
+    let mut target = "/dev/null".to_owned();
+    let mut names = Vec::new();
+    for number in 0..40 {
+        let link = below.join(format!("link{number}"));
+        std::os::unix::fs::symlink(&target, &link).expect("a link");
+        target =
+            format!("{}/./././.", below.display()) + &"/.".repeat(900) + &format!("/link{number}");
+        names.push(link.strip_prefix("/dev").expect("below /dev").display().to_string());
+    }
+    names
+}
+
+/// A stale lock, and a claim to it, with `flock(2)` held on both.
+fn contended(daemon: &Daemon, claims: &Path, number: usize) -> Vec<std::fs::File> {
+    let name = format!("LCK..ttyS{number}");
+    let paths = [daemon.root.path().join("lock").join(&name), claims.join(&name)];
+    let held = paths.map(|path| {
+        std::fs::write(&path, "  99999999\n").expect("a stale lock");
+        let file = std::fs::File::open(&path).expect("it");
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("flock");
+        file
+    });
+    held.into()
+}
+
+/// A process with 100,000 locks in the kernel's list.
+fn many_kernel_locks(below: &Path) -> Child {
+    // The kernel goes through all locks of a file for each new one, so they are on many files.
+    let script = "import fcntl, sys, time\n\
+        files = [open(sys.argv[1] + str(i), 'w') for i in range(100)]\n\
+        for f in files:\n \
+            for i in range(1000): fcntl.lockf(f, fcntl.LOCK_EX, 1, 2 * i)\n\
+        print('held', flush=True); time.sleep(1000)";
+    let mut child = Command::new("python3")
+        .args(["-c", script])
+        .arg(below.join("ranges"))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let mut said = [0; 5];
+    child.stdout.take().expect("its output").read_exact(&mut said).expect("all of them");
+    child
 }
 
 fn wakes() {

@@ -18,9 +18,10 @@ use crate::limits::{
 };
 use crate::peer::{Access, Rule};
 use crate::protocol::reply::Version;
-use crate::serve::address::{self, Address, Listener};
+use crate::serve::address::Address;
 use crate::serve::authority::Authority;
 use crate::serve::listen::{self, Settings, Stay};
+use crate::serve::listener::{self, Listener};
 use crate::serve::{Service, stdio};
 use ttylock::device::os::{self, System};
 use ttylock::lock::table::{Places, Table};
@@ -181,8 +182,8 @@ impl Options {
             limit_per_user: limit(self.max_per_user),
             stay: Stay::Forever,
         };
-        let mut listeners = address::from_systemd();
-        if let Some(listener) = address::from_inetd() {
+        let mut listeners = listener::from_systemd();
+        if let Some(listener) = listener::from_inetd() {
             stdio::let_go_of_input();
             listeners.push(listener);
             settings.stay = Stay::WhileNeeded;
@@ -192,7 +193,7 @@ impl Options {
         let served = match opened {
             Ok(()) if listeners.is_empty() => {
                 stdio::serve(&mut service, descriptors, idle_timeout);
-                service.settle();
+                service.flush();
                 // The kernel closes everything at once, and faster.
                 std::mem::forget(service);
                 return ExitCode::SUCCESS;
@@ -251,7 +252,7 @@ impl ValueEnum for Severity {
 
 fn open(addresses: &[Address], listeners: &mut Vec<Listener>) -> Result<(), String> {
     for address in addresses {
-        let listener = address.listen();
+        let listener = Listener::at(address);
         listeners.push(listener.map_err(|error| format!("cannot listen on {address}: {error}"))?);
     }
     Ok(())

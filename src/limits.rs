@@ -52,7 +52,7 @@ pub const PROC_NET_BYTES: u64 = 64 << 20;
 
 /// How long what no client need wait for is put off, while there may be more to do for clients:
 /// closing files, records in the state directory, the journal.
-pub const SETTLE_AFTER: Duration = Duration::from_millis(10);
+pub const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
 /// How often a session of one client opens the lock directories anew: others may be there by now.
 pub const SESSION_REOPEN_EVERY: Duration = Duration::from_secs(1);
@@ -103,11 +103,15 @@ pub const TURN_BYTES: usize = 1024;
 /// Commands a daemon does for one of its connections in one turn.
 pub const TURN_COMMANDS: usize = 8;
 
+/// After so long no further command is begun in that turn.
+pub const TURN_TIME: Duration = Duration::from_millis(2);
+
 /// With so many connections that have something to say at once, those that say most come last.
 pub const CROWDED: usize = 64;
 
-/// How long a daemon serves those who say most before it looks for others.
-pub const SLICE: Duration = Duration::from_millis(2);
+/// How long a daemon serves those who say most, those who come back and those who wait, each,
+/// before it looks for others.
+pub const BUDGET: Duration = Duration::from_millis(2);
 
 /// How long a connection within an endless line is left alone when it is crowded.
 pub const SKIPPING_PAUSE: Duration = Duration::from_millis(100);
@@ -135,4 +139,4 @@ pub const SWEEP_EVERY: Duration = Duration::from_millis(250);
 pub const REOPEN_EVERY: Duration = Duration::from_secs(30);
 
 /// The answers to STAT take at most one part in so many of a daemon's time.
-pub const SURVEY_SHARE: u32 = 4;
+pub const STATUS_SHARE: u32 = 4;

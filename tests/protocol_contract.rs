@@ -70,7 +70,7 @@ fn converse(session: &mut Session, model: &mut Model, packets: &[&[u8]]) -> (Vec
             Step::Unlock(r) => session.answer(model.unlock(r.device.as_str(), r.pid.as_raw())),
             // The extensions have tests of their own.
             Step::Wait(..) | Step::Pass(_) | Step::Force(_) => session.answer(Outcome::Busy),
-            Step::Survey(_) => session.report(None),
+            Step::Status(_) => session.report(None),
             Step::Http => session.dismiss(),
         }
     }

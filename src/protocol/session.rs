@@ -16,7 +16,7 @@ use ttylock::lock::{Outcome, Pass, Request};
 /// 1. The first step is the greeting, before any byte has arrived; or, for a peer who may not
 ///    speak ([`Session::refuse`]), the refusal.
 /// 2. A question ([`Step::MayName`], [`Step::Lock`], [`Step::Unlock`], [`Step::Wait`],
-///    [`Step::Pass`], [`Step::Force`], [`Step::Survey`]) is answered with [`Session::vouch`], [`Session::answer`] or
+///    [`Step::Pass`], [`Step::Force`], [`Step::Status`]) is answered with [`Session::vouch`], [`Session::answer`] or
 ///    [`Session::report`] before the next step. An answer nobody asked for is ignored; a question
 ///    left open is asked again.
 /// 3. A [`Step::Send`] that fails changes nothing: go on, for what has arrived is still obeyed.
@@ -50,7 +50,7 @@ pub enum Step {
     /// Release the lock by force, then [`Session::answer`].
     Force(Request),
     /// Look who holds this device, or any, then [`Session::report`].
-    Survey(Option<DeviceName>),
+    Status(Option<DeviceName>),
     /// The client is a web browser: tell the log, then [`Session::dismiss`].
     Http,
     /// Bring more bytes.
@@ -66,7 +66,7 @@ enum State {
     Listening,
     Vouching(Demand),
     Working(Demand),
-    Surveying(Option<DeviceName>),
+    Asking(Option<DeviceName>),
     /// What arrived is not for us, and nothing of it is looked at any more.
     Http,
     Closed,
@@ -181,7 +181,7 @@ impl Session {
             }
             State::Vouching(demand) => Step::MayName(demand.clone()),
             State::Working(demand) => Step::from(demand.clone()),
-            State::Surveying(device) => Step::Survey(device.clone()),
+            State::Asking(device) => Step::Status(device.clone()),
             State::Http => Step::Http,
             State::Listening => Step::Receive,
             State::Closed => Step::Close,
@@ -212,9 +212,9 @@ impl Session {
         }
     }
 
-    /// Answers [`Step::Survey`]; `None` when the device is none that may be asked about.
+    /// Answers [`Step::Status`]; `None` when the device is none that may be asked about.
     pub fn report(&mut self, report: Option<Report>) {
-        if matches!(self.state, State::Surveying(_)) {
+        if matches!(self.state, State::Asking(_)) {
             let reply = report.map_or(Reply::Denied, Reply::Status);
             self.state = State::Saying(reply, Afterwards::Listen);
         }
@@ -241,7 +241,7 @@ fn judge(line: &Line, waiting: Waiting) -> State {
         Ok(Command::Wait(request, seconds)) => State::Vouching(Demand::Wait(request, seconds)),
         Ok(Command::Pass(pass)) => State::Vouching(Demand::Pass(pass)),
         Ok(Command::Force(request)) => State::Vouching(Demand::Force(request)),
-        Ok(Command::Status(device)) => State::Surveying(device),
+        Ok(Command::Status(device)) => State::Asking(device),
         Ok(Command::Help) => State::Saying(Reply::Help(waiting), Afterwards::Listen),
         Ok(Command::Noop) => State::Saying(Reply::Okay, Afterwards::Listen),
         Ok(Command::Quit) => State::Saying(Reply::Goodbye, Afterwards::Close),

@@ -8,9 +8,9 @@ use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{self, MsgFlags, Shutdown, sockopt};
 
-use super::crowd::Token;
+use super::admission::Token;
 use super::{Client, Need, Service};
-use crate::limits::{LINE_TIME, TURN_COMMANDS};
+use crate::limits::{LINE_TIME, TURN_COMMANDS, TURN_TIME};
 use ttylock::device::name::DeviceName;
 
 /// One connection.
@@ -42,7 +42,7 @@ pub(super) enum Phase {
     /// In the line for a device.
     Waiting,
     /// In the line of those who ask who holds what.
-    Surveying,
+    Asking,
     /// Its request is tried again a moment later.
     Retrying,
 }
@@ -93,12 +93,12 @@ impl Connection {
     pub(super) fn greet(&mut self, service: &mut Service) -> Turn {
         match service.attend(&mut self.client, &mut &[][..]) {
             Need::Send(line) => self.say(line.as_bytes()),
-            Need::Receive | Need::Close | Need::Patience | Need::Survey(_) | Need::Retry(_) => {}
+            Need::Receive | Need::Close | Need::Wait | Need::Status(_) | Need::Retry(_) => {}
         }
         match service.attend(&mut self.client, &mut &[][..]) {
             Need::Close => Turn::Over,
             _ if !self.output.is_empty() => Turn::Blocked,
-            Need::Send(_) | Need::Receive | Need::Patience | Need::Survey(_) | Need::Retry(_) => {
+            Need::Send(_) | Need::Receive | Need::Wait | Need::Status(_) | Need::Retry(_) => {
                 Turn::Quiet
             }
         }
@@ -142,16 +142,17 @@ impl Connection {
         commands: &mut usize,
         now: Instant,
     ) -> Option<Turn> {
+        let began = Instant::now();
         loop {
             match service.attend(&mut self.client, input) {
                 Need::Receive => return None,
-                Need::Patience => {
+                Need::Wait => {
                     // Who stands in a line has said what he wants, and is not to lose his place
                     // to those who have not.
                     self.spoke = true;
                     return Some(Turn::Waits);
                 }
-                Need::Survey(device) => return Some(Turn::Asks(device)),
+                Need::Status(device) => return Some(Turn::Asks(device)),
                 Need::Retry(pause) => {
                     self.spoke = true;
                     return Some(Turn::Retries(pause));
@@ -165,7 +166,7 @@ impl Connection {
                     if !self.output.is_empty() {
                         return Some(Turn::Blocked);
                     }
-                    if *commands >= TURN_COMMANDS {
+                    if *commands >= TURN_COMMANDS || began.elapsed() >= TURN_TIME {
                         return Some(Turn::More);
                     }
                 }
@@ -221,7 +222,7 @@ impl Connection {
     /// When its time is over, if it goes on as it does.
     pub(super) fn deadline(&self, idle_timeout: Duration) -> Option<Instant> {
         match self.phase {
-            Phase::Waiting | Phase::Surveying | Phase::Retrying => None,
+            Phase::Waiting | Phase::Asking | Phase::Retrying => None,
             Phase::Sending(since) => since.checked_add(idle_timeout),
             Phase::Open => {
                 let idle = self.served.checked_add(idle_timeout);

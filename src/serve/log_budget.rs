@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::crowd::User;
+use super::admission::User;
 use crate::limits::{LOG_LINES, LOG_USERS, LOG_WINDOW};
 
 /// What has been logged of whom.

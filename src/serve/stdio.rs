@@ -15,7 +15,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, umask};
 
 use super::{Client, Need, Service};
 use crate::journal::StandardError;
-use crate::limits::{READ_BYTES, SESSION_REOPEN_EVERY, SETTLE_AFTER};
+use crate::limits::{FLUSH_AFTER, READ_BYTES, SESSION_REOPEN_EVERY};
 
 /// The three descriptors, made safe.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +138,7 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
         line: Line::Up,
         idle_timeout,
         deadline: deadline_after(idle_timeout),
-        settle_by: None,
+        flush_by: None,
         opened: Instant::now(),
     };
     let mut buffer = [0; READ_BYTES];
@@ -148,9 +148,9 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
         match service.attend(&mut client, &mut arrived) {
             Need::Send(line) => connection.send(service, line.as_bytes()),
             Need::Close => return,
-            Need::Survey(device) => service.survey(&mut client, device.as_ref()),
+            Need::Status(device) => service.report(&mut client, device.as_ref()),
             // With one client there is nobody to wait among, and WAIT is not offered.
-            Need::Patience => return,
+            Need::Wait => return,
             Need::Retry(pause) => std::thread::sleep(pause),
             Need::Receive => {
                 if !std::mem::replace(&mut prepared, true) {
@@ -173,7 +173,7 @@ struct Connection {
     /// so that single bytes do not keep a session.
     deadline: Option<Instant>,
     /// When what no client waits for must be done, whatever else there is to do.
-    settle_by: Option<Instant>,
+    flush_by: Option<Instant>,
     /// When the lock directories were opened.
     opened: Instant,
 }
@@ -188,12 +188,12 @@ impl Connection {
     ) -> Option<&'b [u8]> {
         loop {
             let mut waited = Wait::TooLong;
-            if service.is_unsettled() {
-                self.settle_by = self.settle_by.or_else(|| deadline_after(SETTLE_AFTER));
-                waited = wait(input(), PollFlags::POLLIN, self.settle_by);
+            if service.has_deferred_work() {
+                self.flush_by = self.flush_by.or_else(|| deadline_after(FLUSH_AFTER));
+                waited = wait(input(), PollFlags::POLLIN, self.flush_by);
             }
             if waited == Wait::TooLong {
-                self.settle(service);
+                self.flush(service);
                 waited = wait(input(), PollFlags::POLLIN, self.deadline);
             }
             if waited == Wait::TooLong {
@@ -213,10 +213,10 @@ impl Connection {
         }
     }
 
-    fn settle(&mut self, service: &mut Service) {
-        self.settle_by = None;
-        if service.is_unsettled() {
-            service.settle();
+    fn flush(&mut self, service: &mut Service) {
+        self.flush_by = None;
+        if service.has_deferred_work() {
+            service.flush();
         }
     }
 
@@ -233,14 +233,14 @@ impl Connection {
         let deadline = deadline_after(self.idle_timeout);
         if self.output == Kind::Other {
             // This write may wait.
-            self.settle(service);
+            self.flush(service);
         }
         while !rest.is_empty() {
             match self.write(rest) {
                 Ok(length) => rest = rest.get(length..).unwrap_or_default(),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
-                    self.settle(service);
+                    self.flush(service);
                     if wait(output(), PollFlags::POLLOUT, deadline) == Wait::TooLong {
                         return Line::Down;
                     }

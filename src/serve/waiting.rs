@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 
-use super::crowd::User;
-use super::waking::Change;
+use super::admission::User;
+use super::watches::Change;
 use crate::protocol::queue::{Attempt, Queue, WaiterId};
 use ttylock::lock::table::Names;
 use ttylock::lock::{Outcome, Request};

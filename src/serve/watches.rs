@@ -10,9 +10,80 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use pidlockfile::{Directory, Pid};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+/// What a daemon is told of, and whether it has to look for ends that nobody tells.
+#[derive(Debug)]
+pub(super) struct Watches {
+    ends: Ends,
+    changes: Option<Changes>,
+    polls_for_ends: bool,
+}
+
+impl Watches {
+    /// The ends of so many processes at a time.
+    pub(super) fn of_up_to(limit: usize) -> Self {
+        Self { ends: Ends::of_up_to(limit), changes: None, polls_for_ends: false }
+    }
+
+    /// Asks to be told of the end of a process, by an event with this number. Where there is no
+    /// room, those that are not wanted any more make some.
+    pub(super) fn watch_end(
+        &mut self,
+        pid: Pid,
+        epoll: &Epoll,
+        number: u64,
+        wanted: impl Fn(Pid) -> bool,
+    ) -> Watch {
+        if self.ends.is_full() {
+            self.ends.retain(wanted);
+        }
+        self.ends.watch(pid, epoll, number)
+    }
+
+    pub(super) fn end_was_told(&mut self, pid: Pid) {
+        self.ends.forget(pid);
+    }
+
+    /// Somebody's end will not be told.
+    pub(super) fn poll_for_ends(&mut self) {
+        self.polls_for_ends = true;
+    }
+
+    pub(super) fn stop_polling(&mut self) {
+        self.polls_for_ends = false;
+    }
+
+    pub(super) fn polls_for_ends(&self) -> bool {
+        self.polls_for_ends
+    }
+
+    /// Watches these directories from now on. False where not even one can be watched.
+    pub(super) fn watch_directories(
+        &mut self,
+        directories: &[&Directory],
+        epoll: &Epoll,
+        number: u64,
+    ) -> bool {
+        self.changes = Changes::watch(directories, epoll, number).ok();
+        self.changes.is_some()
+    }
+
+    pub(super) fn watches_directories(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    pub(super) fn forget_directories(&mut self) {
+        self.changes = None;
+    }
+
+    /// What has changed in the directories.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        self.changes.as_ref().map(Changes::take).unwrap_or_default()
+    }
+}
+
 /// Processes whose end shows as events of an epoll instance.
 #[derive(Debug)]
-pub(super) struct Ends {
+struct Ends {
     limit: usize,
     watched: HashMap<Pid, OwnedFd>,
 }
@@ -31,12 +102,12 @@ pub(super) enum Watch {
 impl Ends {
     /// Of so many processes at a time.
     #[must_use]
-    pub(super) fn of_up_to(limit: usize) -> Self {
+    fn of_up_to(limit: usize) -> Self {
         Self { limit, watched: HashMap::new() }
     }
 
     /// Asks to be told of the end of a process, by an event with this number.
-    pub(super) fn watch(&mut self, pid: Pid, epoll: &Epoll, number: u64) -> Watch {
+    fn watch(&mut self, pid: Pid, epoll: &Epoll, number: u64) -> Watch {
         if self.watched.contains_key(&pid) {
             return Watch::Set;
         }
@@ -61,25 +132,25 @@ impl Ends {
     }
 
     /// The end was told.
-    pub(super) fn forget(&mut self, pid: Pid) {
+    fn forget(&mut self, pid: Pid) {
         self.watched.remove(&pid);
     }
 
     /// Makes room: only these are of interest still.
-    pub(super) fn retain(&mut self, wanted: impl Fn(Pid) -> bool) {
+    fn retain(&mut self, wanted: impl Fn(Pid) -> bool) {
         self.watched.retain(|pid, _| wanted(*pid));
     }
 
     /// Whether there is no room for another.
     #[must_use]
-    pub(super) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.watched.len() >= self.limit
     }
 }
 
 /// Names that went from the watched directories.
 #[derive(Debug)]
-pub(super) struct Changes {
+struct Changes {
     inotify: Inotify,
 }
 
@@ -97,11 +168,7 @@ impl Changes {
     ///
     /// # Errors
     /// The system's, when not even one can be watched.
-    pub(super) fn watch(
-        directories: &[&Directory],
-        epoll: &Epoll,
-        number: u64,
-    ) -> Result<Self, Errno> {
+    fn watch(directories: &[&Directory], epoll: &Epoll, number: u64) -> Result<Self, Errno> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let mask = AddWatchFlags::IN_DELETE
             | AddWatchFlags::IN_MOVED_FROM
@@ -122,7 +189,7 @@ impl Changes {
 
     /// What has changed, as much as fits into one reading.
     #[must_use]
-    pub(super) fn take(&self) -> Vec<Change> {
+    fn take(&self) -> Vec<Change> {
         let events = self.inotify.read_events().unwrap_or_default();
         let change = |event: nix::sys::inotify::InotifyEvent| match event.name {
             Some(name) => name.into_string().ok().map(Change::Name),

@@ -18,7 +18,7 @@ pub type Token = u64;
 
 /// All connections, by user.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct Admissions {
     limit: usize,
     limit_per_user: usize,
     count: usize,
@@ -34,7 +34,7 @@ struct Group {
 
 /// What is to become of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum Decision {
     /// There is room.
     Welcome,
     /// There is room when this one goes.
@@ -43,10 +43,10 @@ pub enum Admission {
     TurnedAway,
 }
 
-impl Crowd {
+impl Admissions {
     /// Nobody yet; at most so many in all, and so many of one user.
     #[must_use]
-    pub fn new(limit: usize, limit_per_user: usize) -> Self {
+    pub fn up_to(limit: usize, limit_per_user: usize) -> Self {
         Self { limit, limit_per_user, count: 0, groups: HashMap::new() }
     }
 
@@ -69,18 +69,18 @@ impl Crowd {
 
     /// Whether one more of this user may come in.
     #[must_use]
-    pub fn judge(&self, user: User) -> Admission {
+    pub fn judge(&self, user: User) -> Decision {
         let own = self.groups.get(&user);
         let own_count = own.map_or(0, |group| group.count);
         let price = |group: Option<&Group>| {
             let oldest = group.and_then(|group| group.silent.first());
-            oldest.map_or(Admission::TurnedAway, |token| Admission::Instead(*token))
+            oldest.map_or(Decision::TurnedAway, |token| Decision::Instead(*token))
         };
         if own_count >= self.limit_per_user {
             return price(own);
         }
         if self.count < self.limit {
-            return Admission::Welcome;
+            return Decision::Welcome;
         }
         let largest = self.groups.values().max_by_key(|group| group.count);
         match largest {
@@ -131,8 +131,8 @@ mod tests {
     const ALICE: User = Some(1000);
     const BOB: User = Some(1001);
 
-    fn filled(limit: usize, per_user: usize, users: &[User]) -> Crowd {
-        let mut crowd = Crowd::new(limit, per_user);
+    fn filled(limit: usize, per_user: usize, users: &[User]) -> Admissions {
+        let mut crowd = Admissions::up_to(limit, per_user);
         for (token, user) in users.iter().enumerate() {
             crowd.enter(*user, token as Token);
         }
@@ -141,34 +141,34 @@ mod tests {
 
     #[test]
     fn there_is_room_below_the_limits() {
-        assert_eq!(filled(3, 2, &[]).judge(ALICE), Admission::Welcome);
-        assert_eq!(filled(3, 2, &[ALICE, BOB]).judge(ALICE), Admission::Welcome);
+        assert_eq!(filled(3, 2, &[]).judge(ALICE), Decision::Welcome);
+        assert_eq!(filled(3, 2, &[ALICE, BOB]).judge(ALICE), Decision::Welcome);
     }
 
     #[test]
     fn at_a_users_limit_his_own_oldest_silent_one_goes() {
         let mut crowd = filled(10, 3, &[ALICE, BOB, ALICE, ALICE]);
-        assert_eq!(crowd.judge(ALICE), Admission::Instead(0));
+        assert_eq!(crowd.judge(ALICE), Decision::Instead(0));
         crowd.spoke(ALICE, 0);
-        assert_eq!(crowd.judge(ALICE), Admission::Instead(2));
+        assert_eq!(crowd.judge(ALICE), Decision::Instead(2));
         crowd.spoke(ALICE, 2);
         crowd.spoke(ALICE, 3);
-        assert_eq!(crowd.judge(ALICE), Admission::TurnedAway);
-        assert_eq!(crowd.judge(BOB), Admission::Welcome);
+        assert_eq!(crowd.judge(ALICE), Decision::TurnedAway);
+        assert_eq!(crowd.judge(BOB), Decision::Welcome);
         crowd.leave(ALICE, 0);
-        assert_eq!(crowd.judge(ALICE), Admission::Welcome);
+        assert_eq!(crowd.judge(ALICE), Decision::Welcome);
     }
 
     #[test]
     fn at_the_limit_of_all_the_largest_user_pays() {
         let mut crowd = filled(4, 4, &[BOB, ALICE, ALICE, ALICE]);
-        assert_eq!(crowd.judge(BOB), Admission::Instead(1));
-        assert_eq!(crowd.judge(None), Admission::Instead(1));
-        assert_eq!(crowd.judge(ALICE), Admission::Instead(1));
+        assert_eq!(crowd.judge(BOB), Decision::Instead(1));
+        assert_eq!(crowd.judge(None), Decision::Instead(1));
+        assert_eq!(crowd.judge(ALICE), Decision::Instead(1));
         for token in 1..=3 {
             crowd.spoke(ALICE, token);
         }
-        assert_eq!(crowd.judge(BOB), Admission::TurnedAway);
+        assert_eq!(crowd.judge(BOB), Decision::TurnedAway);
     }
 
     #[test]
@@ -176,13 +176,13 @@ mod tests {
         let mut crowd = filled(4, 4, &[ALICE, ALICE, BOB, BOB]);
         crowd.spoke(BOB, 2);
         crowd.spoke(BOB, 3);
-        assert_eq!(crowd.judge(ALICE), Admission::Instead(0));
-        assert_eq!(crowd.judge(BOB), Admission::TurnedAway);
+        assert_eq!(crowd.judge(ALICE), Decision::Instead(0));
+        assert_eq!(crowd.judge(BOB), Decision::TurnedAway);
     }
 
     #[test]
     fn the_unknown_are_one_user() {
-        assert_eq!(filled(9, 2, &[None, None]).judge(None), Admission::Instead(0));
+        assert_eq!(filled(9, 2, &[None, None]).judge(None), Decision::Instead(0));
     }
 
     #[test]

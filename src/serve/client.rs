@@ -1,0 +1,97 @@
+//! One client of the service: its session, who it is, and how far its request has come.
+
+use std::time::{Duration, Instant};
+
+use ttylock::device::name::DeviceName;
+use ttylock::lock::backoff::Backoff;
+use ttylock::lock::{Contended, Outcome};
+
+use super::admission::User;
+use crate::peer::{Peer, Stranger};
+use crate::protocol::queue::WaiterId;
+use crate::protocol::session::Session;
+
+/// One client: its session, and who it is.
+#[derive(Debug)]
+pub struct Client {
+    pub(super) session: Session,
+    pub(super) peer: Result<Peer, Stranger>,
+    pub(super) id: WaiterId,
+    /// The attempts of the request that is being answered.
+    pub(super) backoff: Backoff,
+    /// When that was first asked.
+    pub(super) asked: Option<Instant>,
+}
+
+/// What a connection is to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Send these bytes, in one write.
+    Send(String),
+    /// Bring more bytes.
+    Receive,
+    /// Wait: the client waits for a device, and `Service::attempt`,
+    /// `Service::expire` or `Service::cancel` will answer it.
+    Wait,
+    /// Call [`super::Service::report`] when there is time for it.
+    Status(Option<DeviceName>),
+    /// Ask again after this time: another process is breaking a lock of the device.
+    Retry(Duration),
+    /// Close the connection.
+    Close,
+}
+
+impl Client {
+    /// The user at the other end, where the kernel tells.
+    pub(super) fn user(&self) -> User {
+        self.peer.as_ref().ok().and_then(Peer::uid)
+    }
+
+    /// Takes the answer to its request, or says when to ask again.
+    pub(super) fn take(&mut self, answer: Result<Outcome, Contended>) -> Result<(), Duration> {
+        match answer {
+            Ok(outcome) => {
+                self.answer(outcome);
+                Ok(())
+            }
+            Err(_) => Err(self.backoff.pause()),
+        }
+    }
+
+    pub(super) fn answer(&mut self, outcome: Outcome) {
+        self.backoff = Backoff::default();
+        self.asked = None;
+        self.session.answer(outcome);
+    }
+
+    pub(super) fn is_retrying(&self) -> bool {
+        self.backoff != Backoff::default()
+    }
+
+    /// The next attempt of its request is the last.
+    pub(super) fn retry_no_more(&mut self) {
+        self.backoff = Backoff::used_up();
+    }
+
+    pub(super) fn is_on_tcp(&self) -> bool {
+        self.peer.as_ref().is_ok_and(Peer::is_on_tcp)
+    }
+
+    pub(super) fn is_within_a_line(&self) -> bool {
+        self.session.is_within_a_line()
+    }
+
+    pub(super) fn is_skipping(&self) -> bool {
+        self.session.is_skipping()
+    }
+
+    /// The answer to a WAIT whose time is over.
+    pub(super) fn give_up(&mut self) {
+        self.session.answer(Outcome::Busy);
+    }
+
+    /// The service ends the session: the next [`Need`] says so, and then it closes.
+    pub fn dismiss(&mut self) {
+        self.session.dismiss();
+    }
+}

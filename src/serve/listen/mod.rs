@@ -1,0 +1,239 @@
+//! Many connections in one process and one thread: who is served when, and for how long.
+//!
+//! No thread and no process per connection, and nothing in memory that a restart would lose: locks
+//! are files. Every piece of work is bounded (one reading, a few commands, a few new connections),
+//! so that one client never keeps another waiting for long; and when many have much to say, those
+//! who say most come last. Only the answer to STAT takes longer than a moment: there is one at a
+//! time, and they take at most a part of the daemon's time.
+
+mod arrivals;
+mod sweep;
+mod turns;
+mod waiters;
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use pidlockfile::Pid;
+
+use super::clients::Clients;
+use super::descriptors::{Shares, descriptors};
+use super::listener::Listener;
+use super::notify::Notify;
+use super::service::Service;
+use super::status_queries::StatusQueries;
+use super::watches::Watches;
+use crate::journal::Severity;
+use crate::limits::CROWDED;
+
+/// How a daemon behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long a connection may ask nothing.
+    pub idle_timeout: Duration,
+    /// Connections in all. Fewer when the system does not give enough descriptors.
+    pub limit: usize,
+    /// Connections of one user.
+    pub limit_per_user: usize,
+    /// When the daemon ends by itself.
+    pub stay: Stay,
+}
+
+/// When a daemon ends without being told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// Never.
+    Forever,
+    /// When it has had nothing to do for the idle time: whoever started it listens on, and starts
+    /// another (inetd `wait`).
+    WhileNeeded,
+}
+
+/// Events that are not about a connection have the highest bit; the rest tells which.
+const SPECIAL: u64 = 1 << 63;
+const SIGNALS: u64 = SPECIAL;
+const CHANGES: u64 = SPECIAL | 1 << 62;
+const LISTENERS: u64 = SPECIAL | 1 << 61;
+const PROCESSES: u64 = SPECIAL | 1 << 60;
+const NUMBER: u64 = (1 << 60) - 1;
+
+/// Events taken at once.
+const EVENTS: usize = 256;
+
+struct Daemon<'s> {
+    service: &'s mut Service,
+    settings: Settings,
+    epoll: Epoll,
+    signals: SignalFd,
+    listeners: Vec<Listener>,
+    notify: Notify,
+    clients: Clients,
+    queries: StatusQueries,
+    watches: Watches,
+    accept_after: Option<Instant>,
+    next_sweep: Option<Instant>,
+    flush_by: Option<Instant>,
+    reopened: Instant,
+    quiet_since: Instant,
+    turned_away: u64,
+    told_turned_away: Option<Instant>,
+    ending: bool,
+}
+
+/// Serves until a signal says otherwise.
+///
+/// # Errors
+/// The system's, when it does not give what a daemon needs to begin.
+pub fn serve(
+    service: &mut Service,
+    listeners: Vec<Listener>,
+    settings: Settings,
+) -> io::Result<()> {
+    Daemon::new(service, listeners, settings)?.run()
+}
+
+impl<'s> Daemon<'s> {
+    fn new(
+        service: &'s mut Service,
+        listeners: Vec<Listener>,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let handled = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+        handled.thread_block()?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let signals = SignalFd::with_flags(&handled, flags)?;
+        epoll.add(&signals, EpollEvent::new(EpollFlags::EPOLLIN, SIGNALS))?;
+        for (number, listener) in (0_u64..).zip(&listeners) {
+            listener.never_wait()?;
+            epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENERS | number))?;
+        }
+        let shares = Shares::of(descriptors(settings.limit), settings.limit);
+        if shares.connections < settings.limit {
+            service.note(
+                Severity::Warning,
+                format_args!("room for {} connections only", shares.connections),
+            );
+        }
+        service.keep_open(shares.kept);
+        let now = Instant::now();
+        let mut daemon = Self {
+            service,
+            settings,
+            epoll,
+            signals,
+            listeners,
+            notify: Notify::from_env(now),
+            clients: Clients::up_to(shares.connections, settings.limit_per_user),
+            queries: StatusQueries::none(now),
+            watches: Watches::of_up_to(shares.watched),
+            accept_after: None,
+            next_sweep: None,
+            flush_by: None,
+            reopened: now,
+            quiet_since: now,
+            turned_away: 0,
+            told_turned_away: None,
+            ending: false,
+        };
+        daemon.watch_holders();
+        daemon.notify.ready();
+        Ok(daemon)
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        loop {
+            let timeout = self.timeout();
+            let count = match self.epoll.wait(&mut events, timeout) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                Err(errno) => return Err(errno.into()),
+            };
+            let now = Instant::now();
+            let is_crowded = count.saturating_add(self.clients.unserved()) >= CROWDED;
+            for event in events.iter().take(count) {
+                self.happened(event.data(), event.events(), is_crowded, now);
+            }
+            self.notify.alive(now);
+            self.serve_backlog(is_crowded, now);
+            self.retry(now);
+            self.try_waiters();
+            self.answer_query();
+            self.sweep(now);
+            self.flush(now);
+            if self.ending || self.is_no_longer_needed(now) {
+                self.drain();
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long there is nothing to do if nothing happens.
+    fn timeout(&self) -> EpollTimeout {
+        if self.clients.backlog() > 0 {
+            return EpollTimeout::ZERO;
+        }
+        let end = match self.settings.stay {
+            Stay::WhileNeeded if self.clients.is_empty() => {
+                self.quiet_since.checked_add(self.settings.idle_timeout)
+            }
+            Stay::WhileNeeded | Stay::Forever => None,
+        };
+        let moments = [
+            self.clients.next_moment(),
+            self.queries.next_moment(),
+            end,
+            self.accept_after,
+            self.next_sweep,
+            self.flush_by,
+            self.notify.next_moment(),
+            self.service.next_look(),
+        ];
+        let Some(moment) = moments.into_iter().flatten().min() else { return EpollTimeout::NONE };
+        let left = moment.saturating_duration_since(Instant::now());
+        // Rounded up, lest the last part of a millisecond be spent in turning round.
+        let up = left.saturating_add(Duration::from_micros(999));
+        let up = Duration::from_millis(u64::try_from(up.as_millis()).unwrap_or(u64::MAX));
+        EpollTimeout::try_from(up).unwrap_or(EpollTimeout::MAX)
+    }
+
+    fn happened(&mut self, number: u64, flags: EpollFlags, is_crowded: bool, now: Instant) {
+        if number & SPECIAL == 0 {
+            self.ready(number, flags, is_crowded, now);
+        } else if number == SIGNALS {
+            self.signalled();
+        } else if number == CHANGES {
+            let changes = self.watches.changes();
+            changes.iter().for_each(|change| self.service.changed(change));
+        } else if number & LISTENERS == LISTENERS {
+            self.accept(usize::try_from(number & NUMBER).unwrap_or(usize::MAX), now);
+        } else if let Some(pid) = i64::try_from(number & NUMBER).ok().and_then(Pid::new) {
+            self.watches.end_was_told(pid);
+            self.service.process_gone(pid);
+            if self.service.has_locks_of(pid) {
+                // Its parent has not taken note yet, and nobody tells when it does.
+                self.look_for_the_gone();
+            }
+        }
+    }
+
+    fn signalled(&mut self) {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
+            if Signal::try_from(number) == Ok(Signal::SIGHUP) {
+                self.service.reopen();
+                self.service.note(
+                    Severity::Notice,
+                    format_args!("SIGHUP: the lock directories are opened anew"),
+                );
+            } else {
+                self.ending = true;
+            }
+        }
+    }
+}

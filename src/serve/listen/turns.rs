@@ -1,0 +1,172 @@
+//! What each connection does when it has something to do, and what becomes of it then.
+
+use std::time::Instant;
+
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+
+use super::super::admission::Token;
+use super::super::connection::{Connection, Phase, Turn, close};
+use super::Daemon;
+use crate::limits::{ATTEMPTED, BUDGET, SKIPPING_PAUSE, TURN_BYTES};
+
+impl Daemon<'_> {
+    pub(super) fn ready(
+        &mut self,
+        token: Token,
+        flags: EpollFlags,
+        is_crowded: bool,
+        now: Instant,
+    ) {
+        let Some(connection) = self.clients.find(token) else { return };
+        match connection.phase {
+            Phase::Asking | Phase::Retrying => return,
+            Phase::Waiting => {
+                let gone = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+                if !flags.intersects(gone) {
+                    return;
+                }
+                self.service.cancel(&mut connection.client);
+                connection.phase = Phase::Open;
+            }
+            Phase::Open | Phase::Sending(_) => {}
+        }
+        self.turn(token, is_crowded, now);
+    }
+
+    pub(super) fn turn(&mut self, token: Token, is_crowded: bool, now: Instant) {
+        let Some(connection) = self.clients.find(token) else { return };
+        let was_silent = !connection.spoke;
+        let mut buffer = [0; TURN_BYTES];
+        let turn = connection.turn(self.service, &mut buffer, now);
+        if was_silent && connection.spoke {
+            let user = connection.client.user();
+            self.clients.spoke(user, token);
+        }
+        self.after(token, turn, is_crowded, now);
+        self.watch_holders();
+    }
+
+    /// What a connection does after a turn.
+    pub(super) fn after(&mut self, token: Token, turn: Turn, is_crowded: bool, now: Instant) {
+        let Some(connection) = self.clients.find(token) else { return };
+        let is_skipping = connection.client.is_skipping();
+        match &turn {
+            Turn::Blocked if !matches!(connection.phase, Phase::Sending(_)) => {
+                connection.phase = Phase::Sending(now);
+            }
+            Turn::Waits => connection.phase = Phase::Waiting,
+            Turn::Retries(_) => connection.phase = Phase::Retrying,
+            Turn::Asks(_) => connection.phase = Phase::Asking,
+            Turn::Blocked | Turn::Quiet | Turn::Hungry | Turn::More | Turn::Over => {}
+        }
+        let deadline = connection.deadline(self.settings.idle_timeout);
+        self.next_sweep = self.next_sweep.into_iter().chain(deadline).min();
+        let reading = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
+        let interest = match turn {
+            Turn::Over => return self.close(token),
+            Turn::Quiet => Some(reading),
+            Turn::Hungry if !is_crowded => Some(reading),
+            Turn::Hungry if is_skipping => {
+                self.clients.skip_until(now.checked_add(SKIPPING_PAUSE).unwrap_or(now), token);
+                None
+            }
+            Turn::Hungry | Turn::More => {
+                self.clients.put_off(token);
+                None
+            }
+            Turn::Blocked => Some(EpollFlags::EPOLLOUT),
+            Turn::Waits => Some(EpollFlags::EPOLLRDHUP),
+            Turn::Retries(pause) => {
+                self.clients.retry_at(now.checked_add(pause).unwrap_or(now), token);
+                None
+            }
+            Turn::Asks(device) => {
+                self.queries.push(token, device);
+                None
+            }
+        };
+        if !self.listen_to(token, interest) {
+            self.close(token);
+        }
+    }
+
+    /// Tells epoll what is of interest. Those of no interest are taken out of it, for it always
+    /// tells of hang-ups, again and again.
+    pub(super) fn listen_to(&mut self, token: Token, interest: Option<EpollFlags>) -> bool {
+        let Some(connection) = self.clients.find(token) else { return true };
+        let known = std::mem::replace(&mut connection.interest, interest);
+        let outcome = match (known, interest) {
+            (None, None) => return true,
+            (Some(before), Some(after)) if before == after => return true,
+            (Some(_), Some(flags)) => {
+                self.epoll.modify(&connection.stream, &mut EpollEvent::new(flags, token))
+            }
+            (None, Some(flags)) => {
+                self.epoll.add(&connection.stream, EpollEvent::new(flags, token))
+            }
+            (Some(_), None) => self.epoll.delete(&connection.stream),
+        };
+        outcome.is_ok()
+    }
+
+    pub(super) fn close(&mut self, token: Token) {
+        if let Some(connection) = self.leave(token) {
+            close(&connection.stream);
+        }
+    }
+
+    pub(super) fn end(&mut self, token: Token) {
+        if let Some(connection) = self.leave(token) {
+            connection.end(&self.service.farewell());
+        }
+    }
+
+    pub(super) fn leave(&mut self, token: Token) -> Option<Connection> {
+        let connection = self.clients.leave(token)?;
+        self.service.forget(&connection.client);
+        if self.clients.is_empty() {
+            self.quiet_since = Instant::now();
+        }
+        Some(connection)
+    }
+
+    /// The requests that were contended, those of the earliest moment first, some in each round.
+    pub(super) fn retry(&mut self, now: Instant) {
+        let began = Instant::now();
+        for _ in 0..ATTEMPTED {
+            let Some(token) = self.clients.due_retry(now) else { return };
+            self.turn(token, false, now);
+            if began.elapsed() >= BUDGET {
+                return;
+            }
+        }
+    }
+
+    /// A piece of work for those who have much to say.
+    pub(super) fn serve_backlog(&mut self, is_crowded: bool, now: Instant) {
+        self.clients.end_skipping(now);
+        // Those that come back to the backlog in this round have their turn in the next one.
+        let began = Instant::now();
+        for _ in 0..self.clients.backlog() {
+            if began.elapsed() >= BUDGET {
+                return;
+            }
+            let Some(token) = self.clients.next_in_backlog() else { return };
+            self.turn(token, is_crowded, now);
+        }
+    }
+
+    /// One answer to STAT, if it is time for one.
+    pub(super) fn answer_query(&mut self) {
+        let began = Instant::now();
+        while let Some((token, device)) = self.queries.due(began) {
+            let Some(connection) = self.clients.find(token) else { continue };
+            self.service.report(&mut connection.client, device.as_ref());
+            connection.phase = Phase::Open;
+            let ended = Instant::now();
+            self.queries.answered(began, ended);
+            self.turn(token, false, ended);
+            return;
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Listening sockets: opened by a daemon, or handed over by systemd or inetd.
+//!
+//! Never takes a Unix socket away from a daemon that lives.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{
+    self, AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, sockopt,
+};
+use nix::sys::stat::{Mode, umask};
+
+use crate::limits::LISTEN_BACKLOG;
+
+use super::address::Address;
+
+/// An open listening socket.
+#[derive(Debug)]
+pub struct Listener {
+    /// How connections come.
+    pub door: Door,
+    /// Whose it is.
+    pub origin: Origin,
+}
+
+/// A listening socket of either kind.
+#[derive(Debug)]
+pub enum Door {
+    /// TCP.
+    Tcp(TcpListener),
+    /// Unix.
+    Unix(UnixListener),
+}
+
+/// Where a listening socket comes from.
+#[derive(Debug)]
+pub enum Origin {
+    /// Opened here; a Unix socket with its file, which goes when the daemon ends in order.
+    Ours(Option<SocketFile>),
+    /// Handed over by a super-server, which goes on listening when the daemon has ended.
+    HandedOver,
+}
+
+/// The name of a Unix socket: which file it is, so that no other is ever removed.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+fn listen_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket::socket(family, SockType::Stream, flags, None)?;
+    socket::setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    match address {
+        SocketAddr::V4(address) => {
+            socket::bind(socket.as_raw_fd(), &SockaddrIn::from(*address))?;
+        }
+        SocketAddr::V6(address) => {
+            socket::setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
+            socket::bind(socket.as_raw_fd(), &SockaddrIn6::from(*address))?;
+        }
+    }
+    socket::listen(&socket, backlog()?)?;
+    Ok(socket)
+}
+
+/// What cannot be connected to is left over from a daemon that was killed, and gives way. Two that
+/// start at once exclude each other by `flock(2)` on the directory.
+fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let directory = std::fs::File::open(parent)?;
+    let _ours = Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+        Ok(file) if !file.file_type().is_socket() => {
+            let text = "there is something that is no socket";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+        Ok(_) => match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+            }
+            Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+            // A full backlog is a sign of life too.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::ErrorKind::AddrInUse.into());
+            }
+            Err(error) => return Err(error),
+        },
+    }
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let address = socket::UnixAddr::new(path)?;
+    // The mode at creation: there is no moment with another one.
+    let usual = umask(Mode::S_IXUSR | Mode::S_IXGRP | Mode::S_IXOTH);
+    let bound = socket::bind(socket.as_raw_fd(), &address);
+    umask(usual);
+    bound?;
+    let file = std::fs::symlink_metadata(path)?;
+    socket::listen(&socket, backlog()?)?;
+    let file = SocketFile { path: path.to_owned(), device: file.dev(), inode: file.ino() };
+    Ok((socket, file))
+}
+
+fn backlog() -> io::Result<Backlog> {
+    Ok(Backlog::new(LISTEN_BACKLOG)?)
+}
+
+impl SocketFile {
+    /// Removes the socket's name, if it is still this socket's.
+    pub fn remove(&self) {
+        let seen = std::fs::symlink_metadata(&self.path);
+        if seen.is_ok_and(|seen| (seen.dev(), seen.ino()) == (self.device, self.inode)) {
+            // What stays is found to be left over by the next one.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Listener {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// The system's, or [`io::ErrorKind::AddrInUse`] when somebody listens there already.
+    pub fn at(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Loopback(address) => {
+                let door = Door::Tcp(listen_tcp(address)?.into());
+                Ok(Self { door, origin: Origin::Ours(None) })
+            }
+            Address::Unix(path) => {
+                let (socket, file) = listen_unix(path)?;
+                let door = Door::Unix(socket.into());
+                Ok(Self { door, origin: Origin::Ours(Some(file)) })
+            }
+        }
+    }
+
+    /// Takes a listening stream socket that was handed over; gives back what is none.
+    ///
+    /// # Errors
+    /// The descriptor itself, when it is no listening TCP or Unix stream socket.
+    pub fn handed_over(socket: OwnedFd) -> Result<Self, OwnedFd> {
+        if !is_listening(socket.as_fd()) {
+            return Err(socket);
+        }
+        let family = socket::getsockname::<socket::SockaddrStorage>(socket.as_raw_fd());
+        let family = family.ok().and_then(|address| socket::SockaddrLike::family(&address));
+        let door = match family {
+            Some(AddressFamily::Unix) => Door::Unix(socket.into()),
+            Some(AddressFamily::Inet | AddressFamily::Inet6) => Door::Tcp(socket.into()),
+            _ => return Err(socket),
+        };
+        Ok(Self { door, origin: Origin::HandedOver })
+    }
+
+    /// The next connection, without waiting.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::WouldBlock`] when there is none.
+    pub fn accept(&self) -> io::Result<OwnedFd> {
+        match &self.door {
+            Door::Tcp(listener) => listener.accept().map(|(stream, _)| stream.into()),
+            Door::Unix(listener) => listener.accept().map(|(stream, _)| stream.into()),
+        }
+    }
+
+    /// Makes [`Listener::accept`] never wait.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn never_wait(&self) -> io::Result<()> {
+        match &self.door {
+            Door::Tcp(listener) => listener.set_nonblocking(true),
+            Door::Unix(listener) => listener.set_nonblocking(true),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.door {
+            Door::Tcp(listener) => listener.as_fd(),
+            Door::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// Whether a descriptor is a stream socket on which connections arrive.
+#[must_use]
+pub fn is_listening(socket: BorrowedFd<'_>) -> bool {
+    let stream = socket::getsockopt(&socket, sockopt::SockType) == Ok(SockType::Stream);
+    stream && socket::getsockopt(&socket, sockopt::AcceptConn) == Ok(true)
+}
+
+/// Every listening socket that systemd handed over (sd_listen_fds(3)). A connection that it
+/// handed over (`Accept=yes`) is none; it is on descriptor 0 as well.
+#[must_use]
+pub fn from_systemd() -> Vec<Listener> {
+    let mut handed = listenfd::ListenFd::from_env();
+    let count = handed.len().min(HANDED_OVER);
+    (0..count)
+        .filter_map(|place| {
+            let tcp = handed.take_tcp_listener(place).ok().flatten().map(OwnedFd::from);
+            let unix = || handed.take_unix_listener(place).ok().flatten().map(OwnedFd::from);
+            tcp.or_else(unix)
+        })
+        .filter_map(|socket| Listener::handed_over(socket).ok())
+        .collect()
+}
+
+/// As many sockets as are taken from systemd.
+const HANDED_OVER: usize = 64;
+
+/// The listening socket that inetd handed over as descriptor 0 (`wait`), if it is one.
+#[must_use]
+pub fn from_inetd() -> Option<Listener> {
+    let input = io::stdin();
+    if !is_listening(input.as_fd()) {
+        return None;
+    }
+    Listener::handed_over(input.as_fd().try_clone_to_owned().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    fn connects(path: &Path) -> bool {
+        UnixStream::connect(path).is_ok()
+    }
+
+    #[test]
+    fn a_unix_socket_is_open_to_all_and_goes_with_its_daemon() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("socket");
+        let listener = Listener::at(&Address::Unix(path.clone())).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
+        assert!(connects(&path));
+        let Origin::Ours(Some(file)) = &listener.origin else { panic!("a file") };
+        file.remove();
+        assert!(!path.exists());
+        // What has the name now is another's.
+        std::fs::write(&path, "x").unwrap();
+        file.remove();
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_socket_that_was_left_over_gives_way_and_a_living_one_does_not() {
+        let root = tempfile::tempdir().unwrap();
+        let address = Address::Unix(root.path().join("socket"));
+        drop(Listener::at(&address).unwrap());
+        let living = Listener::at(&address).unwrap();
+        assert_eq!(Listener::at(&address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(living);
+        assert!(Listener::at(&address).is_ok());
+    }
+
+    #[rstest]
+    #[case::file(|path: &Path| std::fs::write(path, "precious").unwrap())]
+    #[case::link(|path: &Path| std::os::unix::fs::symlink("/nowhere", path).unwrap())]
+    #[case::directory(|path: &Path| std::fs::create_dir(path).unwrap())]
+    fn what_is_no_socket_stays(#[case] plant: fn(&Path)) {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("socket");
+        plant(&path);
+        let refused = Listener::at(&Address::Unix(path.clone()));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(std::fs::symlink_metadata(&path).is_ok());
+    }
+
+    #[test]
+    fn a_tcp_port_is_taken_once() {
+        let first = Listener::at(&Address::Loopback("127.0.0.1:0".parse().unwrap())).unwrap();
+        let Door::Tcp(door) = &first.door else { panic!("TCP") };
+        let again = Listener::at(&Address::Loopback(door.local_addr().unwrap()));
+        assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+}

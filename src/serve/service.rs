@@ -1,0 +1,399 @@
+//! Joins a session with those who answer its questions: the peer, the lock table, the line of those
+//! who wait, the log. Reads and writes no connection.
+
+mod daemon;
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use pidlockfile::Pid;
+use ttylock::device::name::DeviceName;
+use ttylock::limits::PUT_OFF;
+use ttylock::lock::backoff::{Backoff, Contention};
+use ttylock::lock::table::Table;
+use ttylock::lock::{Answer, Contended, Outcome, Request};
+
+use super::admission::User;
+use super::authority::{Authority, Refused};
+use super::client::{Client, Need};
+use super::log_budget::{LogBudget, Verdict};
+use super::quota::Quota;
+use super::waiting::Waiting;
+use crate::journal::{Journal, Severity};
+use crate::limits::FILES_PER_USER;
+use crate::peer::{Inquiry, Peer, Stranger};
+use crate::protocol::queue::WaiterId;
+use crate::protocol::reply::{Identity, Reply, Version};
+use crate::protocol::session::{Demand, Session, Step};
+use crate::protocol::status::{Report, Scope, Waiter};
+
+/// What all clients of one process share.
+#[derive(Debug)]
+pub struct Service {
+    identity: Identity,
+    authority: Authority,
+    table: Table,
+    journal: Journal,
+    /// What the journal is still to be told.
+    untold: Vec<(Severity, String)>,
+    inquiry: Inquiry,
+    waiting: Waiting,
+    log_budget: LogBudget,
+    quota: Quota,
+}
+
+impl Service {
+    /// A service under this host's name.
+    #[must_use]
+    pub fn new(version: Version, authority: Authority, table: Table, journal: Journal) -> Self {
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let identity = Identity::new(host.as_encoded_bytes(), version);
+        let (inquiry, waiting) = (Inquiry::default(), Waiting::default());
+        Self {
+            identity,
+            authority,
+            table,
+            journal,
+            untold: Vec::new(),
+            inquiry,
+            waiting,
+            log_budget: LogBudget::default(),
+            quota: Quota::default(),
+        }
+    }
+
+    /// Does beforehand what most requests need, while a client reads its greeting.
+    pub fn prepare(&mut self) {
+        self.table.prepare();
+    }
+
+    /// Whether there is anything to [`Service::flush`].
+    #[must_use]
+    pub fn has_deferred_work(&self) -> bool {
+        self.deferred() > 0
+    }
+
+    fn deferred(&self) -> usize {
+        self.untold.len().saturating_add(self.table.put_off())
+    }
+
+    /// However much is asked, so much is put off and no more.
+    fn flush_if_much(&mut self) {
+        if self.deferred() >= PUT_OFF {
+            self.flush();
+        }
+    }
+
+    /// Opens all directories anew at the next request.
+    pub fn reopen(&mut self) {
+        self.table.reopen();
+    }
+
+    /// Does what no client need wait for: records and the journal. To be called when there is
+    /// nothing else to do, or [`crate::limits::FLUSH_AFTER`] after it became necessary.
+    pub fn flush(&mut self) {
+        let events = self.table.settle();
+        self.untold.extend(events.into_iter().map(|event| (event.weight.into(), event.text)));
+        for (severity, line) in std::mem::take(&mut self.untold) {
+            self.journal.record(severity, &line);
+        }
+    }
+
+    fn tell(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
+        if self.journal.wants(severity) {
+            self.untold.push((severity, line.to_string()));
+        }
+    }
+
+    /// The same for what a user has caused, who cannot bury what others do.
+    fn tell_of(&mut self, user: User, severity: Severity, line: fmt::Arguments<'_>) {
+        if !self.journal.wants(severity) {
+            return;
+        }
+        if let Verdict::Log(left_out) = self.log_budget.spend(user, Instant::now()) {
+            if left_out > 0 {
+                let uid =
+                    user.map_or_else(|| "nobody knows whom".to_owned(), |u| format!("uid {u}"));
+                let line = format!("{left_out} lines about {uid} were left out");
+                self.untold.push((Severity::Warning, line));
+            }
+            self.untold.push((severity, line.to_string()));
+        }
+    }
+
+    /// Looks at a new connection, before anything is said on it.
+    pub fn welcome(&mut self, stream: BorrowedFd<'_>) -> Client {
+        self.admit(stream, WaiterId(0))
+    }
+
+    /// The same for one of many, each with a number of its own.
+    pub(super) fn welcome_to_wait(&mut self, stream: BorrowedFd<'_>, id: WaiterId) -> Client {
+        let client = self.admit(stream, id);
+        Client { session: client.session.offering_to_wait(), ..client }
+    }
+
+    fn admit(&mut self, stream: BorrowedFd<'_>, id: WaiterId) -> Client {
+        let peer = Peer::told_by(&mut self.inquiry, stream);
+        let session = match &peer {
+            Ok(_) => Session::admit(self.identity.clone()),
+            Err(stranger) => {
+                self.tell_of(
+                    None,
+                    Severity::Warning,
+                    format_args!("connection refused: {stranger}"),
+                );
+                Session::refuse(self.identity.clone())
+            }
+        };
+        Client { session, peer, id, backoff: Backoff::default(), asked: None }
+    }
+
+    /// Tells the journal why nothing can be served.
+    pub fn complain(&mut self, complaint: &str) {
+        self.flush();
+        self.journal.record(Severity::Error, &complaint);
+    }
+
+    /// What is said to those there is no room or time for.
+    pub(super) fn farewell(&self) -> String {
+        Reply::Closing.encode(&self.identity)
+    }
+
+    /// Goes on with a client until its connection has something to do. The bytes that are needed
+    /// are taken off the front of `input`.
+    pub fn attend(&mut self, client: &mut Client, input: &mut &[u8]) -> Need {
+        loop {
+            self.flush_if_much();
+            match client.session.next(input) {
+                Step::Send(line) => return Need::Send(line),
+                Step::Receive => return Need::Receive,
+                Step::Close => return Need::Close,
+                Step::Status(device) => return Need::Status(device),
+                Step::MayName(demand) => {
+                    let granted = self.grant(&client.peer, demand);
+                    client.session.vouch(granted);
+                }
+                Step::Lock(request) => {
+                    if client.is_retrying() && !self.is_still_granted(&client.peer, &request) {
+                        client.answer(Outcome::Denied);
+                        continue;
+                    }
+                    let answer = self.lock(client, &request);
+                    if let Err(pause) = client.take(answer) {
+                        return Need::Retry(pause);
+                    }
+                }
+                Step::Unlock(request) => {
+                    let answer = self.unlock(&client.peer, &request, client.backoff.contention());
+                    if let Err(pause) = client.take(answer) {
+                        return Need::Retry(pause);
+                    }
+                }
+                Step::Force(request) => {
+                    let answer = self.force(client, &request);
+                    if let Err(pause) = client.take(answer) {
+                        return Need::Retry(pause);
+                    }
+                }
+                Step::Pass(pass) => {
+                    let request = Request { device: pass.device.clone(), pid: pass.to };
+                    if client.is_retrying() && !self.is_still_granted(&client.peer, &request) {
+                        client.answer(Outcome::Denied);
+                        continue;
+                    }
+                    let answer = self.table.attempt_pass(&pass, client.backoff.contention());
+                    let answer = self.told(&client.peer, answer);
+                    self.note_holder(client, pass.to, &answer);
+                    if let Err(pause) = client.take(answer) {
+                        return Need::Retry(pause);
+                    }
+                }
+                Step::Http => {
+                    self.tell_of(
+                        client.user(),
+                        Severity::Warning,
+                        format_args!("a web browser speaks to us: the session is ended"),
+                    );
+                    client.session.dismiss();
+                }
+                Step::Wait(request, seconds) => {
+                    let Some(names) = self.table.names_of(&request.device) else {
+                        client.session.answer(Outcome::Denied);
+                        continue;
+                    };
+                    let time = Duration::from_secs(seconds.into());
+                    let user = client.user();
+                    self.waiting.enter(client.id, names, request, user, time, Instant::now());
+                    return Need::Wait;
+                }
+            }
+        }
+    }
+
+    /// Nobody overtakes those who wait and could have the device now: they are tried before.
+    fn lock(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Contended> {
+        let contention = client.backoff.contention();
+        let asked = *client.asked.get_or_insert_with(Instant::now);
+        if !self.those_before_were_tried(request, asked) {
+            if contention == Contention::ComesBack {
+                return Err(Contended::default());
+            }
+            self.tell_of(
+                client.user(),
+                Severity::Info,
+                format_args!("{} is busy: somebody waits for it", request.device.as_str()),
+            );
+            return Ok(Outcome::Busy);
+        }
+        if self.holds_too_many(client) {
+            return Ok(Outcome::Denied);
+        }
+        let answer = self.table.attempt_lock(request, contention);
+        let outcome = self.told(&client.peer, answer);
+        self.note_holder(client, request.pid, &outcome);
+        outcome
+    }
+
+    fn those_before_were_tried(&mut self, request: &Request, asked: Instant) -> bool {
+        if self.waiting.queue.is_empty() {
+            return true;
+        }
+        let Some(names) = self.table.names_of(&request.device) else { return true };
+        let now = Instant::now();
+        let queue = &mut self.waiting.queue;
+        let tried = queue.was_busy_since(&names.real, asked, now);
+        if !tried {
+            queue.wake(&names.real, now);
+        }
+        tried
+    }
+
+    fn holds_too_many(&mut self, client: &Client) -> bool {
+        let table = &self.table;
+        let files = self.quota.files(client.user(), |pid| table.files_of(pid));
+        if files < FILES_PER_USER {
+            return false;
+        }
+        self.tell_of(
+            client.user(),
+            Severity::Notice,
+            format_args!("no lock for a user whose processes have {files} lock files"),
+        );
+        true
+    }
+
+    fn note_holder(&mut self, client: &Client, pid: Pid, outcome: &Result<Outcome, Contended>) {
+        if matches!(outcome, Ok(Outcome::Done)) && self.table.files_of(pid) > 0 {
+            self.quota.note(client.user(), pid);
+        }
+    }
+
+    fn unlock(
+        &mut self,
+        peer: &Result<Peer, Stranger>,
+        request: &Request,
+        contention: Contention,
+    ) -> Result<Outcome, Contended> {
+        let answer = self.table.attempt_unlock(request, contention);
+        let outcome = self.told(peer, answer)?;
+        if outcome == Outcome::Done && !self.waiting.queue.is_empty() {
+            if let Some(names) = self.table.names_of(&request.device) {
+                self.waiting.queue.wake(&names.real, Instant::now());
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// The log says who took what from whom.
+    fn force(&mut self, client: &Client, request: &Request) -> Result<Outcome, Contended> {
+        let owner = pidlockfile::process::owner(request.pid);
+        let outcome = self.unlock(&client.peer, request, client.backoff.contention());
+        if let (Ok(Outcome::Done), Ok(peer)) = (&outcome, &client.peer) {
+            let from = owner.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
+            let (device, pid) = (request.device.as_str(), request.pid);
+            self.tell(
+                Severity::Warning,
+                format_args!("{peer}: took {device} from pid {pid}{from} by force"),
+            );
+        }
+        outcome
+    }
+
+    /// Looks who holds a device, or any: the answer to [`Need::Status`]. It takes a while, as
+    /// every process of the machine is looked at.
+    pub fn report(&mut self, client: &mut Client, device: Option<&DeviceName>) {
+        let (scope, holders) = match device {
+            Some(device) if self.table.names_of(device).is_none() => {
+                client.session.report(None);
+                return;
+            }
+            Some(device) => (Scope::Device, self.table.holders(device)),
+            None => (Scope::All, self.table.all_holders()),
+        };
+        let waiters = self.waiters(device);
+        client.session.report(Some(Report::new(scope, &holders, &waiters)));
+    }
+
+    /// Those who wait for a device, or for any.
+    fn waiters(&mut self, device: Option<&DeviceName>) -> Vec<Waiter> {
+        if self.waiting.queue.is_empty() {
+            return Vec::new();
+        }
+        let real = device.and_then(|device| self.table.names_of(device)).map(|names| names.real);
+        let waiters = self.waiting.queue.waiters(real.as_deref());
+        let waiter = |(device, request, user): (&str, &Request, Option<u32>)| Waiter {
+            device: device.to_owned(),
+            pid: request.pid,
+            user,
+        };
+        waiters.map(waiter).collect()
+    }
+
+    fn grant(&mut self, peer: &Result<Peer, Stranger>, demand: Demand) -> Option<Demand> {
+        let peer = peer.as_ref().ok()?;
+        let device = demand.device().clone();
+        let granted = self.authority.grant(peer, demand);
+        granted.map_err(|refused| self.tell_refused(peer, &device, refused)).ok()
+    }
+
+    fn is_still_granted(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> bool {
+        let Ok(peer) = peer else { return false };
+        let granted = self.authority.still_granted(peer, request);
+        granted.map_err(|refused| self.tell_refused(peer, &request.device, refused)).is_ok()
+    }
+
+    fn tell_refused(&mut self, peer: &Peer, device: &DeviceName, (pid, refusal): Refused) {
+        let device = device.as_str();
+        self.tell_of(
+            peer.uid(),
+            Severity::Notice,
+            format_args!("{peer}: refused to name process {pid} for {device}: {refusal}"),
+        );
+    }
+
+    /// Tells the journal what happened, and returns what the client is told.
+    fn told(
+        &mut self,
+        peer: &Result<Peer, Stranger>,
+        answer: Result<Answer, Contended>,
+    ) -> Result<Outcome, Contended> {
+        let (outcome, events) = match answer {
+            Ok(Answer { outcome, events }) => (Ok(outcome), events),
+            Err(Contended { events }) => (Err(Contended::default()), events),
+        };
+        if let Ok(peer) = peer {
+            for event in events {
+                let weight = event.weight.into();
+                self.tell_of(peer.uid(), weight, format_args!("{peer}: {}", event.text));
+            }
+        }
+        outcome
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

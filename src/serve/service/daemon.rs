@@ -1,0 +1,152 @@
+//! What a daemon asks the service and tells it, besides what its clients say.
+
+use std::fmt;
+use std::time::Instant;
+
+use pidlockfile::{Directory, Pid};
+use ttylock::lock::backoff::Contention;
+use ttylock::lock::{Answer, Outcome};
+
+use super::Service;
+use crate::journal::Severity;
+use crate::protocol::queue::{Attempt, WaiterId};
+use crate::serve::client::Client;
+use crate::serve::watches::Change;
+
+impl Service {
+    /// Tries to take a device for one who waits for it. The client has its answer unless the
+    /// outcome is busy.
+    pub(in crate::serve) fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
+        // A day may have gone by since it was asked.
+        if !self.is_still_granted(&client.peer, &attempt.request) || self.holds_too_many(client) {
+            self.waiting.tried(attempt, Outcome::Denied, None, Instant::now());
+            client.session.answer(Outcome::Denied);
+            return Outcome::Denied;
+        }
+        // The next look is the next attempt.
+        let answer = self.table.attempt_lock(&attempt.request, Contention::Decides);
+        let blocker = self.table.blocker();
+        let outcome = match answer {
+            // Asked again and again, it would fill the journal.
+            Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Outcome::Busy,
+            Ok(answer) => self.told(&client.peer, Ok(answer)).unwrap_or(Outcome::Busy),
+        };
+        self.note_holder(client, attempt.request.pid, &Ok(outcome));
+        self.waiting.tried(attempt, outcome, blocker, Instant::now());
+        if outcome != Outcome::Busy {
+            client.session.answer(outcome);
+        }
+        outcome
+    }
+
+    /// The client no longer waits: busy is its answer.
+    pub(in crate::serve) fn cancel(&mut self, client: &mut Client) {
+        self.waiting.leave(client.id, Instant::now());
+        client.session.answer(Outcome::Busy);
+    }
+
+    /// A client is gone.
+    pub(in crate::serve) fn forget(&mut self, client: &Client) {
+        self.waiting.leave(client.id, Instant::now());
+    }
+
+    /// A process is gone: what it held is for everybody.
+    pub(in crate::serve) fn process_gone(&mut self, pid: Pid) {
+        let events = self.table.gone(pid);
+        for event in events {
+            self.tell(event.weight.into(), format_args!("{}", event.text));
+        }
+        self.waiting.process_gone(pid, Instant::now());
+    }
+
+    /// Whether the end of this process is of interest.
+    pub(in crate::serve) fn minds(&self, pid: Pid) -> bool {
+        self.table.watches(pid) || self.waiting.is_blocked_by(pid)
+    }
+
+    pub(in crate::serve) fn changed(&mut self, change: &Change) {
+        self.waiting.changed(change, Instant::now());
+    }
+
+    /// The same, but that nothing is learned of this device.
+    pub(in crate::serve) fn changed_but_for(
+        &mut self,
+        device: &str,
+        change: &Change,
+        now: Instant,
+    ) {
+        self.waiting.changed_but_for(Some(device), change, now);
+    }
+
+    // What a daemon asks and tells.
+
+    /// Up to so many lock files that are written stay open, and the locks of the dead are removed.
+    pub(in crate::serve) fn keep_open(&mut self, limit: usize) {
+        self.table.keep_open(limit);
+    }
+
+    /// One line in the log, at once.
+    pub(in crate::serve) fn note(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
+        self.journal.record(severity, &line);
+    }
+
+    /// The open lock directories, for those who watch them.
+    pub(in crate::serve) fn directories(&mut self) -> Vec<&Directory> {
+        self.table.directories()
+    }
+
+    /// The holders whose end is of interest since this was last asked.
+    pub(in crate::serve) fn take_new_holders(&mut self) -> Vec<Pid> {
+        self.table.take_newly_watched()
+    }
+
+    /// Whether a lock of this process may be there.
+    pub(in crate::serve) fn has_locks_of(&self, pid: Pid) -> bool {
+        self.table.watches(pid)
+    }
+
+    /// Whether a lock of any process may be there.
+    pub(in crate::serve) fn has_locks(&self) -> bool {
+        self.table.watches_any()
+    }
+
+    /// For those whose end nobody has told.
+    pub(in crate::serve) fn remove_locks_of_the_gone(&mut self) {
+        for pid in self.table.the_gone() {
+            self.process_gone(pid);
+        }
+    }
+
+    pub(in crate::serve) fn anybody_waits(&self) -> bool {
+        !self.waiting.queue.is_empty()
+    }
+
+    /// Whom to try now, as [`crate::protocol::queue::Queue::due`].
+    pub(in crate::serve) fn due(&self, now: Instant) -> Option<Attempt> {
+        self.waiting.queue.due(now)
+    }
+
+    /// Whom to try where that one is busy.
+    pub(in crate::serve) fn next_head(&self, attempt: &Attempt) -> Option<Attempt> {
+        self.waiting.queue.next_head(attempt)
+    }
+
+    /// Those whose time is over.
+    pub(in crate::serve) fn expire(&mut self, now: Instant) -> Vec<WaiterId> {
+        self.waiting.expire(now)
+    }
+
+    pub(in crate::serve) fn forget_waiter(&mut self, waiter: WaiterId, now: Instant) {
+        self.waiting.leave(waiter, now);
+    }
+
+    /// When there is something to do for those who wait.
+    pub(in crate::serve) fn next_look(&self) -> Option<Instant> {
+        self.waiting.queue.next_moment()
+    }
+
+    /// The process that keeps a device from those who wait for it.
+    pub(in crate::serve) fn blocker(&self, device: &str) -> Option<Pid> {
+        self.waiting.blocker(device)
+    }
+}

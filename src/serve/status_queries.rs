@@ -1,0 +1,69 @@
+//! Who has asked STAT and is not answered yet: one at a time, and all of them together take a part
+//! of the daemon's time at most, for every process of the machine is looked at. The clock is an
+//! argument.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use ttylock::device::name::DeviceName;
+
+use super::admission::Token;
+use crate::limits::STATUS_SHARE;
+
+#[derive(Debug)]
+pub(super) struct StatusQueries {
+    queries: VecDeque<(Token, Option<DeviceName>)>,
+    not_before: Instant,
+}
+
+impl StatusQueries {
+    pub(super) fn none(now: Instant) -> Self {
+        Self { queries: VecDeque::new(), not_before: now }
+    }
+
+    pub(super) fn push(&mut self, token: Token, device: Option<DeviceName>) {
+        self.queries.push_back((token, device));
+    }
+
+    /// The next one, if it is time for one.
+    pub(super) fn due(&mut self, now: Instant) -> Option<(Token, Option<DeviceName>)> {
+        if now < self.not_before {
+            return None;
+        }
+        self.queries.pop_front()
+    }
+
+    /// One was answered: the next comes after a pause that is a multiple of what it took.
+    pub(super) fn answered(&mut self, began: Instant, ended: Instant) {
+        let spent = ended.saturating_duration_since(began);
+        let time = spent.saturating_mul(STATUS_SHARE);
+        self.not_before = began.checked_add(time).unwrap_or(ended);
+    }
+
+    pub(super) fn next_moment(&self) -> Option<Instant> {
+        (!self.queries.is_empty()).then_some(self.not_before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_a_part_of_the_time() {
+        let now = Instant::now();
+        let mut queries = StatusQueries::none(now);
+        assert_eq!(queries.next_moment(), None);
+        (1..=2).for_each(|token| queries.push(token, None));
+        assert_eq!(queries.due(now), Some((1, None)));
+        let took = Duration::from_millis(10);
+        queries.answered(now, now + took);
+        let next = now + took * STATUS_SHARE;
+        assert_eq!(queries.next_moment(), Some(next));
+        assert_eq!(queries.due(next - Duration::from_nanos(1)), None);
+        assert_eq!(queries.due(next), Some((2, None)));
+        assert_eq!(queries.next_moment(), None);
+    }
+}
