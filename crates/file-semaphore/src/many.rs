@@ -8,8 +8,9 @@ use crate::guard::Guard;
 use crate::path::PathProblem;
 use crate::record::Holder;
 use crate::request::Sharing;
-use crate::semaphore::{Patience, Semaphore};
+use crate::semaphore::Semaphore;
 use crate::sys::watch::Alarm;
+use crate::waiting::Patience;
 
 impl Semaphore {
     /// Takes all of these semaphores for this process if all are free or stale, or none. The

@@ -1,10 +1,9 @@
 //! The semaphore itself: joins the record, the stale rule and the lock file. It never removes a
 //! file that it did not read and judge a moment ago, and never waits while it holds anything.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pidlockfile::{
     Breaking, Claim, Directory, Found, Name, Obstacle, Pid, Publication, Published, Step,
@@ -14,15 +13,13 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::judge::{HeldStatus, Judge};
-use crate::limits::{
-    LINE_INTERVAL, LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LOOKS, MOST_TURNS_MISSED,
-};
+use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LOOKS};
 use crate::path::{self, PathProblem, Place};
 use crate::record::{Holder, LockInfo, Tag};
 use crate::request::Sharing;
-use crate::sys::line::{Line, Ticket};
 use crate::sys::now_seconds;
-use crate::sys::watch::{Alarm, Instance, Watch, Woken};
+use crate::sys::watch::Instance;
+use crate::waiting::Patience;
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
 /// same path, in whatever language they are written.
@@ -64,7 +61,7 @@ pub(crate) struct Inner {
     pub(crate) judge: Judge,
     own: Mutex<Option<Holder>>,
     /// Of the waits that are over; one that is under way has taken it out.
-    instance: Mutex<Option<Instance>>,
+    pub(crate) instance: Mutex<Option<Instance>>,
 }
 
 /// One slot as it was seen.
@@ -83,20 +80,7 @@ pub enum SlotStatus {
 /// Says who shall be recorded as the holder; asked only when the lock is about to be taken.
 pub(crate) type Claimant<'a> = &'a mut dyn FnMut() -> Result<Holder, Error>;
 
-/// How to wait for a semaphore.
-pub(crate) struct Patience<'a> {
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) alarm: Option<&'a dyn Alarm>,
-}
-
-impl Patience<'_> {
-    /// How much of the time is left; `None` when there is no end.
-    pub(crate) fn left(&self, waited: Duration) -> Option<Duration> {
-        self.timeout.map(|timeout| timeout.saturating_sub(waited))
-    }
-}
-
-enum Attempt {
+pub(crate) enum Attempt {
     Taken(Guard),
     Held(Option<Box<LockInfo>>),
 }
@@ -232,181 +216,11 @@ impl Semaphore {
         Ok(guard)
     }
 
-    /// Takes the lock itself when its turn has come.
-    fn acquire_turn(
+    pub(crate) fn attempt(
         &self,
-        begin: Instant,
         tag: Option<&str>,
         claimant: Claimant<'_>,
-        patience: &Patience<'_>,
-    ) -> Result<Guard, Error> {
-        let line = Line { directory: &self.inner.directory, lock: &self.inner.place.name };
-        let once = patience.timeout == Some(Duration::ZERO);
-        // Past those who wait already goes only who does not want to wait.
-        if once || !line.exists() {
-            match self.attempt(tag, claimant)? {
-                Attempt::Taken(guard) => return Ok(guard),
-                Attempt::Held(holder) if once => {
-                    return Err(Error::Timeout {
-                        path: self.path(),
-                        waited: begin.elapsed(),
-                        holder,
-                    });
-                }
-                Attempt::Held(_) => {}
-            }
-        }
-        let mut ticket = line.join(self.inner.config.mode);
-        if let Some(ticket) = &mut ticket {
-            self.wait_in_line(ticket, begin, patience)?;
-        }
-        // The place in the line is kept until the lock is taken.
-        self.until(begin, patience, || {
-            Ok(match self.attempt(tag, claimant)? {
-                Attempt::Taken(guard) => Ok(guard),
-                Attempt::Held(holder) => Err(holder),
-            })
-        })
-    }
-
-    /// Waits until all who came before have had their turn, or whoever is first lets it pass.
-    fn wait_in_line(
-        &self,
-        ticket: &mut Ticket<'_>,
-        begin: Instant,
-        patience: &Patience<'_>,
-    ) -> Result<(), Error> {
-        let inner = &self.inner;
-        let interval = inner.config.retry_interval.max(LINE_INTERVAL);
-        let mut instance = guarded(&inner.instance).take().or_else(Instance::new);
-        let mut missed = 0;
-        let result = loop {
-            if ticket.is_first() {
-                break Ok(());
-            }
-            let Some(before) = ticket.before().cloned() else { break Ok(()) };
-            let watch = Watch::on_ticket(&inner.directory, &before, instance.take());
-            // It may have gone before the watch began.
-            let turn = ticket.is_first() || ticket.before() != Some(&before);
-            let left = patience.left(begin.elapsed());
-            let mut woken = Ok(Woken::Change);
-            if !turn {
-                let time = left.map_or(interval, |left| left.min(interval));
-                woken = self.sleep(&watch, time, patience.alarm);
-            }
-            instance = watch.stop();
-            match woken {
-                Err(error) => break Err(error),
-                Ok(Woken::Change | Woken::Alarm) => continue,
-                Ok(Woken::Time) => {}
-            }
-            let seen = match self.look() {
-                Ok(seen) => seen,
-                Err(error) => break Err(error),
-            };
-            missed = if seen.is_ok() { missed + 1 } else { 0 };
-            let waited = begin.elapsed();
-            match seen {
-                Ok(()) if missed >= MOST_TURNS_MISSED => break Ok(()),
-                Err(holder) if patience.left(waited) == Some(Duration::ZERO) => {
-                    break Err(Error::Timeout { path: self.path(), waited, holder });
-                }
-                // Free, and no time left to find out whether the first takes it.
-                Ok(()) if patience.left(waited) == Some(Duration::ZERO) => break Ok(()),
-                Ok(()) | Err(_) => {}
-            }
-        };
-        *guarded(&inner.instance) = instance;
-        result
-    }
-
-    pub(crate) fn wait_with(&self, patience: &Patience<'_>) -> Result<(), Error> {
-        self.until(Instant::now(), patience, || self.look_for_readers())
-    }
-
-    /// Whether it could be taken, or else by whom it is held.
-    fn look(&self) -> Result<Result<(), Option<Box<LockInfo>>>, Error> {
-        let mut first = None;
-        for status in self.status()? {
-            match status {
-                SlotStatus::Free => return Ok(Ok(())),
-                SlotStatus::Held(held) if held.stale => return Ok(Ok(())),
-                SlotStatus::Held(held) => {
-                    let info = held.lock_info().cloned().map(Box::new);
-                    first = first.or(info);
-                }
-                SlotStatus::Obstacle => return Err(self.obstacle()),
-            }
-        }
-        Ok(Err(first))
-    }
-
-    /// Whether it could be taken alone.
-    fn look_for_readers(&self) -> Result<Result<(), Option<Box<LockInfo>>>, Error> {
-        let readers = self.readers()?;
-        let living = readers.into_iter().find(|reader| !reader.stale);
-        match living {
-            None => self.look(),
-            Some(reader) => Ok(Err(reader.lock_info().cloned().map(Box::new))),
-        }
-    }
-
-    /// Looks, and while somebody holds on, waits and looks again.
-    fn until<T>(
-        &self,
-        begin: Instant,
-        patience: &Patience<'_>,
-        mut look: impl FnMut() -> Result<Result<T, Option<Box<LockInfo>>>, Error>,
-    ) -> Result<T, Error> {
-        let mut watch = None;
-        let result = loop {
-            let holder = match look() {
-                Ok(Ok(result)) => break Ok(result),
-                Ok(Err(holder)) => holder,
-                Err(error) => break Err(error),
-            };
-            let waited = begin.elapsed();
-            let left = patience.left(waited);
-            if left == Some(Duration::ZERO) {
-                break Err(Error::Timeout { path: self.path(), waited, holder });
-            }
-            // What happened before the watch began is found by one more look.
-            let Some(watch) = &watch else {
-                watch = Some(self.inner.start_watching());
-                continue;
-            };
-            let interval = self.inner.config.retry_interval;
-            let time = left.map_or(interval, |left| left.min(interval));
-            if let Err(error) = self.sleep(watch, time, patience.alarm) {
-                break Err(error);
-            }
-        };
-        if let Some(watch) = watch {
-            *guarded(&self.inner.instance) = watch.stop();
-        }
-        result
-    }
-
-    /// Until the next look, at most so long.
-    fn sleep(
-        &self,
-        watch: &Watch,
-        time: Duration,
-        alarm: Option<&dyn Alarm>,
-    ) -> Result<Woken, Error> {
-        let woken = watch.wait(&self.inner.names, time, alarm);
-        let rung = match woken {
-            Woken::Alarm => alarm.and_then(|alarm| alarm.ring()),
-            Woken::Change => None,
-            Woken::Time => {
-                self.inner.check_place()?;
-                None
-            }
-        };
-        rung.map_or(Ok(woken), Err)
-    }
-
-    fn attempt(&self, tag: Option<&str>, claimant: Claimant<'_>) -> Result<Attempt, Error> {
+    ) -> Result<Attempt, Error> {
         let mut first = None;
         for (index, name) in self.inner.names.iter().enumerate() {
             match self.inner.located(self.inner.attempt_slot(name, tag, claimant))? {
@@ -432,16 +246,11 @@ impl Semaphore {
 }
 
 /// What a mutex of ours guards is whole at any time, also after a panic elsewhere.
-fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inner {
-    fn start_watching(&self) -> Watch {
-        let kept = guarded(&self.instance).take();
-        Watch::on(&self.directory, kept.or_else(Instance::new))
-    }
-
     /// Where a slot's lock file is.
     pub(crate) fn path_of(&self, name: &Name) -> PathBuf {
         self.place.directory.join(name.as_str())
@@ -450,19 +259,6 @@ impl Inner {
     /// Errors of a file in the directory name it whole.
     pub(crate) fn located<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| error.within(&self.place.directory))
-    }
-
-    /// Whether the path still leads to the open directory: who waits in one that was moved away
-    /// would wait for a lock that nobody else means.
-    fn check_place(&self) -> Result<(), Error> {
-        let directory = &self.place.directory;
-        let ours = self.directory.identity();
-        let same = directory
-            .metadata()
-            .is_ok_and(|data| (data.dev(), data.ino()) == (ours.device, ours.inode));
-        let path = || directory.join(self.place.name.as_str());
-        let moved = || Error::InvalidPath { path: path(), problem: PathProblem::Moved };
-        if same { Ok(()) } else { Err(moved()) }
     }
 
     /// This process as a holder. A fork changes the number, so that is checked every time.

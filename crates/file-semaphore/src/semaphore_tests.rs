@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rstest::rstest;
 

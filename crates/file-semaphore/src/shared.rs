@@ -17,8 +17,9 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::judge::HeldStatus;
 use crate::record::LockInfo;
-use crate::semaphore::{Claimant, Patience, Semaphore};
+use crate::semaphore::{Claimant, Semaphore};
 use crate::sys::watch::{Instance, Watch, Woken};
+use crate::waiting::Patience;
 
 /// How often a reader tries to get into a directory that others remove in that moment.
 const TRIES: usize = 64;

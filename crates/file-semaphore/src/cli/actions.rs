@@ -22,9 +22,10 @@ use crate::error::Error;
 use crate::guard::{Guard, Releaser};
 use crate::record::{Holder, LockInfo};
 use crate::request::Sharing;
-use crate::semaphore::{Patience, Semaphore, SlotStatus};
+use crate::semaphore::{Semaphore, SlotStatus};
 use crate::stale::Here;
 use crate::sys::watch::Alarm;
+use crate::waiting::Patience;
 
 /// Does what a command line says, reports, and tells the exit code.
 pub(crate) fn perform(words: Vec<OsString>) -> End {
@@ -67,11 +68,18 @@ fn warn_of_other_slots(lock: &Lock) {
     };
     let other = if count == 1 { beside(1) } else { beside(count.saturating_add(1)) };
     let candidates = [Some(other), (count > 1).then(|| lock.path.clone())];
-    let is_lock = |path: &std::path::PathBuf| {
-        let text = path.is_file().then(|| std::fs::read(path).ok()).flatten();
-        text.is_some_and(|text| LockInfo::parse(&text).is_ok())
+    let is_held = |path: &std::path::PathBuf| {
+        let config = Config { slots: Slots::ONE, ..lock.config() };
+        let seen = path.symlink_metadata().ok().and_then(|_| {
+            Semaphore::with_config(path, config).and_then(|semaphore| semaphore.status()).ok()
+        });
+        let held = |slot: &SlotStatus| match slot {
+            SlotStatus::Held(held) => held.lock_info().is_some() && !held.stale,
+            SlotStatus::Free | SlotStatus::Obstacle => false,
+        };
+        seen.is_some_and(|slots| slots.iter().any(held))
     };
-    if let Some(path) = candidates.into_iter().flatten().find(is_lock) {
+    if let Some(path) = candidates.into_iter().flatten().find(is_held) {
         let held = path.display();
         warn(&lock.path, &format!("warning: {held} is held: does everybody say the same --slots?"));
     }
@@ -149,24 +157,27 @@ fn perform_command(command: Command) -> End {
             complain("sema: --shared and --slots exclude each other\n");
             End::Code(exit::USAGE)
         }
-        Command::Run(words) => match run::run(&words) {
-            Ok(end) => end,
-            Err(failure) => {
-                // Of several locks, the one that is in the way.
-                let named = failure.error.path().filter(|_| !words.with.is_empty());
-                let path = failure.path.as_deref().or(named).unwrap_or(&words.lock.path);
-                let told = report_failure(path, words.lock.output.form(), &failure.error);
-                match words.conflict_exit_code {
-                    Some(code) if told == End::Code(exit::HELD) => End::Code(code),
-                    Some(_) | None => told,
-                }
-            }
-        },
+        Command::Run(words) => run_command(&words),
         Command::Completions(Completions { shell }) => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "sema", &mut text);
             End::Code(written("sema", print(&String::from_utf8_lossy(&text))))
         }
+    }
+}
+
+fn run_command(words: &Run) -> End {
+    let failure = match run::run(words) {
+        Ok(end) => return end,
+        Err(failure) => failure,
+    };
+    // Of several locks, the one that is in the way.
+    let named = failure.error.path().filter(|_| !words.with.is_empty());
+    let path = failure.path.as_deref().or(named).unwrap_or(&words.lock.path);
+    let told = report_failure(path, words.lock.output.form(), &failure.error);
+    match words.conflict_exit_code {
+        Some(code) if told == End::Code(exit::HELD) => End::Code(code),
+        Some(_) | None => told,
     }
 }
 
