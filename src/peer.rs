@@ -105,6 +105,8 @@ pub enum Refusal {
     Elsewhere,
     /// Nobody tells in which pid namespace the peer counts.
     NamespaceUnknown,
+    /// What is there by that name is no serial port: a directory, a disk, a file, the null device.
+    NoPort,
     /// The process may not open the device.
     DeviceClosed,
     /// The peer may not release what is others'.
@@ -260,6 +262,12 @@ pub fn may_open(pid: Pid, device: &Path) -> bool {
     permission::may_open(pid, device)
 }
 
+/// Whether something is there that can be no serial port. What is not there may be plugged in.
+#[must_use]
+pub fn is_no_port(device: &Path) -> bool {
+    permission::is_no_port(device)
+}
+
 /// The user whom the kernel shows for all those that have no number in our user namespace; also
 /// the user `nobody`. Source: `DEFAULT_OVERFLOWUID` in the kernel's `include/linux/highuid.h`.
 pub const OVERFLOW_UID: u32 = 65_534;
@@ -303,6 +311,7 @@ impl fmt::Display for Refusal {
             Self::NoForce => {
                 f.write_str("only root, and members of --force-group on a Unix socket")
             }
+            Self::NoPort => f.write_str("what is there is no serial port"),
             Self::DeviceClosed => f.write_str("it may not open the device"),
             Self::Hidden => f.write_str("it is hidden from us: is /proc mounted with hidepid?"),
             Self::PeerUnknown => f.write_str("nobody tells whose the connection is"),

@@ -79,10 +79,10 @@ fn first_come_first_served() {
 fn two_names_of_one_device_are_one_line() {
     let daemon = Daemon::start(&[]);
     let mut owner = daemon.on_tcp().greeted();
-    assert_eq!(owner.ask(&format!("lock /dev/null {}", own())), DONE);
-    let mut first = waiting(&daemon, "/dev/null", own(), 600);
-    let _second = waiting(&daemon, "null", own(), 600);
-    assert_eq!(owner.ask(&format!("unlock null {}", own())), DONE);
+    assert_eq!(owner.ask(&format!("lock /dev/zero {}", own())), DONE);
+    let mut first = waiting(&daemon, "/dev/zero", own(), 600);
+    let _second = waiting(&daemon, "zero", own(), 600);
+    assert_eq!(owner.ask(&format!("unlock zero {}", own())), DONE);
     assert_eq!(first.line(), DONE);
 }
 
@@ -108,7 +108,7 @@ fn a_lock_does_not_barge_in() {
 fn who_is_kept_from_it_by_a_name_of_his_own_heads_no_line() {
     let daemon = Daemon::start(&[]);
     let links = tempfile::Builder::new().tempdir_in("/dev/shm").expect("/dev/shm");
-    std::os::unix::fs::symlink("/dev/null", links.path().join("mine")).expect("a link");
+    std::os::unix::fs::symlink("/dev/zero", links.path().join("mine")).expect("a link");
     let name = links.path().join("mine");
     let name = name.strip_prefix("/dev").ok().and_then(Path::to_str).expect("a name");
     let mut nobody = Nobody::with(1, &daemon);
@@ -120,9 +120,9 @@ fn who_is_kept_from_it_by_a_name_of_his_own_heads_no_line() {
     }
     nobody.say(&format!("wait {name} 99999999 600"));
     settle(&daemon);
-    assert_eq!(other.ask(&format!("lock null {}", own())), DONE);
-    assert_eq!(other.ask(&format!("unlock null {}", own())), DONE);
-    assert_eq!(other.ask(&format!("wait null {} 60", own())), DONE);
+    assert_eq!(other.ask(&format!("lock zero {}", own())), DONE);
+    assert_eq!(other.ask(&format!("unlock zero {}", own())), DONE);
+    assert_eq!(other.ask(&format!("wait zero {} 60", own())), DONE);
 }
 
 /// As long as somebody waits, it can be seen who.

@@ -67,6 +67,13 @@ pub(super) fn is_in(pid: Pid, user: u32, group: u32) -> bool {
     credentials(pid).is_some_and(|process| process.user == user && process.groups.contains(&group))
 }
 
+/// The null device is number 1:3. Source: null(4).
+pub(super) fn is_no_port(device: &Path) -> bool {
+    const NULL: u64 = 0x103;
+    std::fs::symlink_metadata(device)
+        .is_ok_and(|metadata| !is_device(&metadata) || metadata.rdev() == NULL)
+}
+
 fn is_device(metadata: &Metadata) -> bool {
     metadata.file_type().is_char_device()
 }

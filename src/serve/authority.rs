@@ -67,6 +67,9 @@ impl Authority {
     /// another process's.
     pub(super) fn still_granted(&self, peer: &Peer, request: &Request) -> Result<(), Refused> {
         self.named(peer, request.pid, Purpose::Take)?;
+        if self.is_no_port(&request.device) {
+            return Err((request.pid, Refusal::NoPort));
+        }
         if self.access == Access::OfDevice && !self.may_open(request.pid, &request.device) {
             return Err((request.pid, Refusal::DeviceClosed));
         }
@@ -79,6 +82,11 @@ impl Authority {
 
     fn named(&self, peer: &Peer, pid: Pid, purpose: Purpose) -> Result<(), Refused> {
         peer.may_name(pid, purpose, self.rule).map_err(|refusal| (pid, refusal))
+    }
+
+    fn is_no_port(&self, device: &DeviceName) -> bool {
+        let trail = follow(&self.dev_dir, device);
+        trail.is_ok_and(|trail| peer::is_no_port(&self.dev_dir.join(trail.real())))
     }
 
     /// What leads nowhere is refused where the device is resolved for the lock.

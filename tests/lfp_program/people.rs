@@ -289,9 +289,12 @@ fn a_lock_is_handed_over(#[case] route: &[&str]) {
 fn what_is_no_port(#[case] name: &str, #[case] told: &str) {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "mkdir -p /dev/shm; touch /dev/shm/file").code(), 0);
-    let end = bench.called(User::Root, &["--direct", "lock", name]).run();
-    assert_eq!(end.code(), 77, "{end}");
-    assert!(end.said(&format!("it is {told}, not a serial port")), "{end}");
+    let _service = bench.listen(User::Lfpd);
+    for route in [&["--direct"][..], &[]] {
+        let end = bench.called(User::Root, &[route, &["lock", name]].concat()).run();
+        assert_eq!(end.code(), 77, "{end}");
+        assert!(end.said(&format!("it is {told}, not a serial port")), "{end}");
+    }
 }
 
 /// The example of the library's documentation, as it stands there, with a real service.
