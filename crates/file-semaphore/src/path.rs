@@ -24,7 +24,7 @@ pub enum PathProblem {
     Traversal,
     /// It does not end with a file name, or with one that is no text.
     NoName,
-    /// Its file name is longer than [`LONGEST_NAME`](crate::limits::LONGEST_NAME), or would be with
+    /// Its file name is longer than [`LONGEST_NAME`], or would be with
     /// the number of a slot.
     TooLong,
     /// Its parent directory does not exist.
