@@ -143,6 +143,22 @@ fn draining(#[values("sync", "async")] kind: &str) {
     assert!(daemon.ended().success());
 }
 
+/// The server dies under a holder and comes again: nobody else gets the lock, and its token works.
+#[rstest]
+fn a_restart_keeps_its_lock(#[values("sync", "async")] kind: &str) {
+    let state = tempfile::tempdir().unwrap();
+    let path = state.path().to_str().unwrap();
+    let mut daemon = Daemon::start(&["--state-dir", path]);
+    let mut playing = start(&mut scene(NEWEST, kind, "restart", &[&daemon]));
+    playing.lines(1);
+    daemon.signal(nix::sys::signal::Signal::SIGKILL);
+    daemon.ended();
+    let port = daemon.address.port().to_string();
+    let _again = Daemon::start(&["--state-dir", path, "--port", &port]);
+    playing.type_in(b"go on\n");
+    assert_played(playing);
+}
+
 /// A program that is killed loses its lock, and its place, at once.
 #[rstest]
 fn a_killed_program_holds_nothing(#[values("sync", "async")] kind: &str) {

@@ -260,6 +260,36 @@ async def draining():
     check(await do(holder.release), "what is held may be released while the server ends")
 
 
+async def restart():
+    """The holder's server is killed and started again under it."""
+    import dflockd_client as all_of_it
+
+    host, port = SERVERS[0]
+
+    async def connect():
+        settings = {"ssl_context": None, "connect_timeout_s": 5.0}
+        opened = clients.open_conn(host, port, **settings)
+        return await opened if kind == "async" else opened
+
+    first = await connect()
+    token, _ = await do(clients.acquire, first, "k", 0, 30)
+    await until_waiters(0)
+    mine, rival = await connect(), await connect()
+    try:
+        await do(clients.acquire, rival, "k", 0)
+        raise AssertionError("somebody else got it")
+    except all_of_it.DflockdTimeoutError:
+        pass
+    check(await do(clients.renew, mine, "k", token, 30) == 30)
+    await do(clients.release, mine, "k", token)
+    later, _ = await do(clients.acquire, rival, "k", 5)
+    check(all_of_it.fence_from_token(later) > all_of_it.fence_from_token(token))
+    for connection in (first, mine, rival):
+        closed = connection.close()
+        if closed is not None:
+            await closed
+
+
 async def play():
     # Whoever waits for a lock must not keep its holder from a thread to release it in.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
