@@ -6,6 +6,9 @@
 #[expect(dead_code, reason = "the tests of the server use all of it")]
 mod daemon;
 #[cfg(test)]
+#[path = "../../dflockd/tests/server/port.rs"]
+mod port;
+#[cfg(test)]
 #[path = "client/program.rs"]
 mod program;
 

@@ -6,6 +6,9 @@
 #[path = "server/daemon.rs"]
 mod daemon;
 #[cfg(test)]
+#[path = "server/port.rs"]
+mod port;
+#[cfg(test)]
 #[path = "http/site.rs"]
 mod site;
 

@@ -19,6 +19,10 @@ const FILES: &str = "\
 /usr/share/doc/dflockd/README.md
 /usr/share/doc/dflockd/changelog.Debian.gz
 /usr/share/doc/dflockd/copyright
+/usr/share/doc/dflockd/examples/Dockerfile
+/usr/share/doc/dflockd/examples/compose.yaml
+/usr/share/doc/dflockd/examples/dflockd.json
+/usr/share/doc/dflockd/examples/dflockd.rules.yml
 /usr/share/doc/dflockd/examples/dflockd@.service
 /usr/share/fish/vendor_completions.d/dflock.fish
 /usr/share/man/man1/dflock.1.gz

@@ -277,3 +277,87 @@ fn help_and_version_are_no_failures() {
     let end = run(&mut bare(&["--version"]));
     assert_eq!(end.stdout, format!("dflock {}\n", env!("CARGO_PKG_VERSION")));
 }
+
+/// A server with its HTTP side and an administrator's secret, and where that side listens.
+fn administered(place: &std::path::Path) -> (Daemon, String) {
+    let file = place.join("admin");
+    std::fs::write(&file, "open sesame\n").unwrap();
+    // Of the ports that the system does not give out by itself.
+    let port = crate::port::free_port().to_string();
+    let options = ["--http-port", &port, "--admin-token-file", file.to_str().unwrap()];
+    (Daemon::start(&options), port)
+}
+
+/// Who has the secret takes a lock away, or ends a connection; nobody else does.
+#[test]
+fn administrators() {
+    let dir = tempfile::tempdir().unwrap();
+    let (daemon, port) = administered(dir.path());
+    let file = dir.path().join("admin");
+    let ask = |words: &[&str], secret: Option<&str>| {
+        let mut command = dflock(&daemon, words);
+        command.args(["--http-port", &port]);
+        match secret {
+            None => command.arg("--admin-token-file").arg(&file),
+            Some(secret) => command.env("DFLOCK_ADMIN_TOKEN", secret),
+        };
+        let end = run(&mut command);
+        (end.code, end.stdout, end.stderr)
+    };
+    let mut holder = daemon.talk();
+    let token = holder.take("a/b&c", "0 600");
+    let wrong = ask(&["force-release", "a/b&c"], Some("guess"));
+    assert_eq!((wrong.0, &*wrong.1), (77, ""), "{wrong:?}");
+    assert_eq!(holder.ask("n", "a/b&c", &token), "ok 33");
+    let none = ask(&["force-release", "other"], None);
+    assert_eq!(none, (1, String::new(), "dflock: nobody holds it\n".to_owned()));
+    let done = ask(&["force-release", "a/b&c"], Some("open sesame"));
+    assert_eq!(done, (0, "released: 1\n".to_owned(), String::new()));
+    assert_eq!(holder.ask("n", "a/b&c", &token), "error");
+
+    holder.take("k", "0 600");
+    let stats: serde_json::Value =
+        serde_json::from_str(daemon.stats().strip_prefix("ok ").unwrap()).unwrap();
+    let connection = stats["locks"][0]["owner_conn_id"].to_string();
+    let none = ask(&["kick", "4711"], None);
+    assert_eq!(none, (1, String::new(), "dflock: there is no such connection\n".to_owned()));
+    let done = ask(&["kick", &connection, "--json"], None);
+    assert_eq!(done, (0, "{\"kicked\":true}\n".to_owned(), String::new()));
+    assert!(holder.is_closed());
+    assert_free(&daemon);
+
+    // The lock port is not the HTTP port.
+    let lock_port = daemon.address.port().to_string();
+    let words = ["force-release", "k", "--patience", "1", "--http-port", &lock_port];
+    let mut command = dflock(&daemon, &words);
+    let end = run(command.env("DFLOCK_ADMIN_TOKEN", "open sesame"));
+    assert!(end.code == 76 || end.code == 69, "{end:?}");
+}
+
+/// `dflock run` says who it is, without the arguments of its command.
+#[test]
+fn holders_have_names() {
+    let daemon = Daemon::start(&[]);
+    let words = ["run", "k", "--", "sh", "-c", "echo in; read x; : secret"];
+    let mut command = dflock(&daemon, &words);
+    let mut running = start(command.stdin(Stdio::piped()));
+    running.lines(1);
+    let named = |words: &[&str]| run(&mut dflock(&daemon, words)).stdout;
+    let pid = format!("[{}] sh)", running.pid());
+    let long = named(&["stats", "--long"]);
+    assert!(long.contains(&pid) && !long.contains("secret"), "{long}");
+    assert!(!named(&["stats"]).contains(&pid));
+    let long = named(&["stats", "-l", "--json"]);
+    assert!(long.contains("\"owner\":\""), "{long}");
+    running.end_input();
+    assert_eq!(running.end().code, 0);
+
+    let words = ["run", "k", "--name", "nightly\u{1b}[2J", "--", "cat"];
+    let mut command = dflock(&daemon, &words);
+    let mut running = start(command.stdin(Stdio::piped()));
+    daemon.until_stats("\"key\":\"k\"");
+    let long = named(&["stats", "--long"]);
+    assert!(long.contains("(nightly") && !long.contains('\u{1b}'), "{long}");
+    running.end_input();
+    assert_eq!(running.end().code, 0);
+}

@@ -19,8 +19,10 @@ const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 const ICON: &str = include_str!("page/icon.svg");
-/// What the page is told by the server: whether to ask for the secret first.
+/// What the page is told by the server: whether to ask for the secret first, and whether there is one
+/// for administrators.
 const AUTH_MARK: &str = "data-auth=\"open\"";
+const ADMIN_MARK: &str = "data-admin=\"none\"";
 
 /// What all connections of the HTTP side share.
 pub(super) struct Site {
@@ -94,10 +96,15 @@ impl Site {
     }
 
     fn page(&self) -> Response<ReplyBody> {
-        match self.handle.access().is_open() {
-            true => reply::page(PAGE),
-            false => reply::page(PAGE.replace(AUTH_MARK, "data-auth=\"needed\"")),
+        let access = self.handle.access();
+        let mut page = PAGE.to_owned();
+        if !access.is_open() {
+            page = page.replace(AUTH_MARK, "data-auth=\"needed\"");
         }
+        if !access.admin.is_empty() {
+            page = page.replace(ADMIN_MARK, "data-admin=\"offered\"");
+        }
+        reply::page(page)
     }
 
     async fn holders(&self, query: Option<&str>) -> Response<ReplyBody> {
@@ -198,7 +205,7 @@ mod tests {
     /// The page cannot ask for a secret if the mark is not in it.
     #[test]
     fn the_page_has_its_mark_and_nothing_inline() {
-        assert_eq!(PAGE.matches(AUTH_MARK).count(), 1);
+        assert_eq!((PAGE.matches(AUTH_MARK).count(), PAGE.matches(ADMIN_MARK).count()), (1, 1));
         assert!(!PAGE.contains("style="), "inline style is not allowed by the policy");
         let is_handler = |rest: &str| {
             rest.starts_with(|sign: char| sign.is_ascii_lowercase())

@@ -1,27 +1,14 @@
 //! A `dflockd` with its HTTP side, and a client that sends bytes as they are.
 
 use crate::daemon::{Daemon, PATIENCE, Talker};
+pub(crate) use crate::port::free_port;
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::net::{SocketAddr, TcpStream};
 
 pub(crate) struct Site {
     pub(crate) daemon: Daemon,
     pub(crate) http: SocketAddr,
-}
-
-/// The HTTP port cannot be 0, which means none. So: one below those the system gives out by
-/// itself, and free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = u16::try_from(20_000 + next % 12_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// One answer, whole.

@@ -26,10 +26,10 @@ let timer = 0;
 let asking = null;
 let newsAt = 0;
 let adminSecret = "";
-let administers = false;
+const canAdminister = document.documentElement.dataset.admin === "offered";
 let waiting = [];
-// The greatest rest seen of each lease: as good as its length once it was renewed.
-let lengths = new Map();
+// What was seen last of each lease, and its rest when it was begun or renewed: its length, nearly.
+let leases = new Map();
 
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -82,15 +82,18 @@ function party({ connection, address, connected, name }) {
   return name ? [make("bdi", { class: "name" }, visible(name)), ` ${where}`] : [where];
 }
 
-function lengthOf(key, holder, seen) {
-  const label = `${holder.connection} ${key}`;
-  const length = Math.max(holder.lease_left_s, lengths.get(label) ?? 0);
-  seen.set(label, length);
+// A rest that is not what time has left of the last one tells of a renewal.
+function lengthOf(key, { connection, lease_left_s: left }, seen) {
+  const label = `${connection} ${key}`;
+  const [last, at] = [leases.get(label), Date.now()];
+  const isSame = last && Math.abs(last.left - (at - last.at) / 1000 - left) < 1;
+  const length = isSame ? last.length : left;
+  seen.set(label, { left, at, length });
   return length;
 }
 
 function deeds(key, { connection, connected }) {
-  if (!administers) return [];
+  if (!adminSecret) return [];
   const button = (deed, text) => make("button", { type: "button", class: "small", "data-deed": deed, "data-connection": connection, "data-key": key, "aria-label": `${text} #${connection}` }, text);
   const release = button("release", "Release");
   return [make("span", { class: "deeds" }, ...(connected === false ? [release] : [release, button("kick", "Kick")]))];
@@ -184,9 +187,8 @@ function show(news) {
   put("empty", news.keys_in_use === 0 ? "Nobody holds anything." : "No key in use has this in its name.");
   const most = news.keys.length <= FEW_KEYS ? Infinity : PARTIES;
   const seen = new Map();
-  administers = news.admin === true && adminSecret !== "";
   const bodies = news.keys.sort(ORDERS[id("order").value]).map((entry) => body(entry, most, seen));
-  lengths = seen;
+  leases = seen;
   remember(news.waiters);
   const fresh = make("table", {}, table.tHead.cloneNode(true), ...bodies);
   // White space of the markup would shift the places.
@@ -196,8 +198,8 @@ function show(news) {
   id("empty").hidden = news.keys.length > 0;
   board.hidden = false;
   id("pause").hidden = false;
-  id("unlock").hidden = news.admin !== true;
-  put("unlock", administers ? "Administer no more" : "Administer");
+  id("unlock").hidden = !canAdminister;
+  put("unlock", adminSecret ? "Administer no more" : "Administer");
   delete board.dataset.stale;
   newsAt = Date.now();
   if (paused) sayPaused();
@@ -227,6 +229,7 @@ function askForSecret(why) {
   secret = "";
   board.hidden = true;
   id("pause").hidden = true;
+  id("unlock").hidden = true;
   login.hidden = false;
   put("refused", why);
   say("loading", "Locked");

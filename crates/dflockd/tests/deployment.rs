@@ -1,0 +1,178 @@
+//! What is installed beside the server for others to read: alert rules and a dashboard for its
+//! metrics, a container and a compose file. Each is read by its own program, and names only what
+//! there is.
+
+#[cfg(test)]
+#[expect(dead_code, reason = "the tests of the lock protocol use more of it")]
+#[path = "server/daemon.rs"]
+mod daemon;
+#[cfg(test)]
+#[path = "server/port.rs"]
+mod port;
+#[cfg(test)]
+#[expect(dead_code, reason = "the tests of the HTTP side use more of it")]
+#[path = "http/site.rs"]
+mod site;
+
+/// The program under test.
+#[cfg(test)]
+fn dflockd() -> &'static str {
+    env!("CARGO_BIN_EXE_dflockd")
+}
+
+/// Locks are kept in its memory.
+#[cfg(test)]
+fn store() -> daemon::Store {
+    daemon::Store::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::daemon::Daemon;
+    use crate::site::Site;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+    use std::process::Command;
+    use testbed::{peer, program};
+
+    const ETC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/etc");
+    const RULES: &str = "prometheus/dflockd.rules.yml";
+
+    fn read(file: &str) -> String {
+        fs::read_to_string(format!("{ETC}/{file}")).unwrap()
+    }
+
+    /// Runs a program that must find nothing wrong.
+    fn content(command: &mut Command) {
+        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(output.status.success(), "{command:?}: {said}");
+    }
+
+    fn promtool(words: &[&str]) -> Command {
+        let mut command = Command::new(peer("prometheus", "usr/bin/promtool"));
+        command.args(words).current_dir(format!("{ETC}/prometheus"));
+        command
+    }
+
+    /// The series a text names.
+    fn named(text: &str) -> BTreeSet<String> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = text.split(|c| !is_part(c)).filter(|word| word.starts_with("dflockd_"));
+        words.map(|word| word.strip_suffix("_bucket").unwrap_or(word).to_owned()).collect()
+    }
+
+    /// The series there are.
+    fn shown() -> BTreeSet<String> {
+        let text = Site::start(&[]).get("/metrics").text().to_owned();
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        types.map(|rest| rest.split(' ').next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn prometheus_takes_the_alerts() {
+        content(&mut promtool(&["check", "rules", "dflockd.rules.yml"]));
+        content(&mut promtool(&["test", "rules", "dflockd.rules.test.yml"]));
+        let unknown: Vec<_> = named(&read(RULES)).difference(&shown()).cloned().collect();
+        assert_eq!(unknown, Vec::<String>::new());
+    }
+
+    /// Every question of the dashboard is one that Prometheus understands.
+    #[test]
+    fn the_dashboard_asks_for_what_there_is() {
+        let text = read("grafana/dflockd.json");
+        let board: Value = serde_json::from_str(&text).unwrap();
+        let targets = board["panels"].as_array().unwrap().iter().flat_map(|panel| {
+            panel["targets"].as_array().unwrap().iter().map(|it| it["expr"].as_str().unwrap())
+        });
+        let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();
+        for (number, expression) in targets.enumerate() {
+            let expression =
+                expression.replace("$__rate_interval", "5m").replace("$instance", ".*");
+            let expression = Value::from(expression);
+            rules += &format!("      - record: panel:{number}\n        expr: {expression}\n");
+        }
+        assert!(rules.matches("record").count() > 10, "{rules}");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("rules.yml");
+        fs::write(&file, rules).unwrap();
+        content(promtool(&["check", "rules"]).arg(file));
+        // Other words of ours in it are no series.
+        let unknown: Vec<_> = named(&text).difference(&shown()).cloned().collect();
+        assert_eq!(unknown, Vec::<String>::new());
+    }
+
+    #[test]
+    fn compose_takes_its_file() {
+        let mut compose = Command::new("docker-compose");
+        compose.args(["-f", &format!("{ETC}/container/compose.yaml"), "config", "--quiet"]);
+        content(&mut compose);
+        let other = read("container/compose.yaml").replace("services:", "servants:");
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("compose.yaml"), other).unwrap();
+        let refused = Command::new("docker-compose").arg("config").current_dir(&dir).output();
+        assert!(!refused.unwrap().status.success(), "it takes anything");
+    }
+
+    /// One instruction a line: its word and the rest.
+    fn instructions(text: &str) -> Vec<(&str, &str)> {
+        let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        lines.map(|line| line.split_once(' ').unwrap()).collect()
+    }
+
+    fn words(json: &str) -> Vec<String> {
+        serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}"))
+    }
+
+    /// What the container starts is a server, and its health check finds it.
+    #[test]
+    fn the_container_starts_a_server() {
+        const KNOWN: [&str; 11] = [
+            "FROM",
+            "WORKDIR",
+            "COPY",
+            "RUN",
+            "USER",
+            "VOLUME",
+            "EXPOSE",
+            "HEALTHCHECK",
+            "ENTRYPOINT",
+            "CMD",
+            "ENV",
+        ];
+        let text = read("container/Dockerfile");
+        let all = instructions(&text);
+        assert!(all.iter().all(|(word, _)| KNOWN.contains(word)), "{all:?}");
+        assert_eq!(all[0].0, "FROM");
+        let rest = |wanted: &str| all.iter().find(|(word, _)| *word == wanted).unwrap().1;
+        assert_eq!(words(rest("ENTRYPOINT")), ["dflockd"]);
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("state");
+        let arguments: Vec<String> = words(rest("CMD"))
+            .into_iter()
+            .map(|word| word.replace("/var/lib/dflockd", place.to_str().unwrap()))
+            .collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let daemon = Daemon::start(&arguments);
+        let check = words(rest("HEALTHCHECK").split_once("CMD ").unwrap().1);
+        assert_eq!(check[0], "dflock");
+        let port = daemon.logged("msg=listening").rsplit(':').next().unwrap().to_owned();
+        let mut dflock = Command::new(program("dflock", "dflock", &["cli"]));
+        dflock.args(&check[1..]).env("DFLOCK_SERVERS", format!("127.0.0.1:{port}"));
+        content(&mut dflock);
+        // What is copied from the first stage is what that builds.
+        for (_, copied) in
+            all.iter().filter(|(word, rest)| *word == "COPY" && rest.contains("--from"))
+        {
+            let program =
+                copied.split(' ').nth(1).and_then(|path| path.rsplit('/').next()).unwrap();
+            assert!(rest("RUN").contains(&format!("--package {program}")), "{copied}");
+        }
+        assert!(
+            Path::new(ETC).join("../../../Cargo.lock").exists(),
+            "the context is the workspace"
+        );
+    }
+}
