@@ -308,6 +308,33 @@ fn a_number_that_was_given_out_again_is_not_believed() {
     assert!(sandbox.locks().is_empty());
 }
 
+/// A lock for a number that nobody has yet is not the lock of the process that gets it.
+#[test]
+fn a_number_foreseen_is_nobodys() {
+    const FORESEEN: u32 = 20_000;
+    let sandbox = layout().enter();
+    assert_eq!(sandbox.command("mkdir").arg("/run/lfpd").run().code(), 0);
+    let mut lfp = testbed::Service::run_by(User::Root).start(&sandbox);
+    let other = sleeper(&sandbox, User::Alice);
+    let come = format!(
+        "echo ready; read -r; until [ \"$pid\" = {FORESEEN} ]; do \
+         echo {} >/proc/sys/kernel/ns_last_pid; sleep 1000 & pid=$!; done; echo come; cat",
+        FORESEEN - 1
+    );
+    let mut late = sandbox.command("bash").args(["-c", &come]).spawn();
+    late.expect("ready");
+    assert_eq!(lfp.lock("ttyS1", FORESEEN), 200);
+    // At once: the service writes down whose lock it is some milliseconds after its answer.
+    late.type_in("\n");
+    late.expect("come");
+    let record = sandbox.path("/run/lfpd/LCK..ttyS1");
+    let noted = until(LIMIT, || std::fs::symlink_metadata(&record).ok());
+    assert!(noted.is_some(), "no record");
+    assert_eq!(lfp.lock("ttyS2", FORESEEN), 200, "it lives");
+    assert_eq!(lfp.lock("ttyS2", other.pid()), 450, "and holds what it has locked");
+    assert_eq!(lfp.lock("ttyS1", other.pid()), 200, "but not what was locked before it came");
+}
+
 /// Whoever starts the program on a pipe or terminal is the peer.
 #[rstest]
 fn started_by_hand(#[values(false, true)] on_terminal: bool) {
