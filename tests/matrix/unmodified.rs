@@ -22,8 +22,9 @@ const LFP: &str = "/run/test/bin/lfp";
 const WAYS: [&[&str]; 4] = [
     &[],
     &[LFP, "run", "--no-shim", "{dev}", "--"],
-    &[LFP, "run", "--shim", "{dev}", "--"],
-    &[LFP, "shim", "--ports", "--also", "{dev}", "--"],
+    // A busy machine is no service that hangs.
+    &["env", "LFP_TIMEOUT=30", LFP, "run", "--shim", "{dev}", "--"],
+    &["env", "LFP_TIMEOUT=30", LFP, "shim", "--ports", "--also", "{dev}", "--"],
 ];
 
 /// A lock directory.

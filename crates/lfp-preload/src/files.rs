@@ -17,6 +17,7 @@ use ttylock::device::name::DeviceName;
 use ttylock::lock::Outcome;
 use ttylock::lock::record::{self, READ_LIMIT};
 
+use crate::family;
 use crate::held::Held;
 use crate::mode::run;
 use crate::path::{self, Lock, Place};
@@ -157,7 +158,7 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Instead<Outcome
     let device = device(lock)?;
     let holder = holder(path);
     let own = this();
-    if holder.is_some() && holder == run() {
+    if holder.is_some_and(is_run) {
         if holder == Some(pid) {
             ADOPTED.insert(device.number, number(own));
             return Some(Ok(Outcome::Done));
@@ -194,7 +195,7 @@ fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
     let holder = holder(path)?;
     let own = this();
     let device = device(lock);
-    if run() == Some(holder) {
+    if is_run(holder) {
         if holder != own {
             return Some(Err(Errno::NOENT));
         }
@@ -211,7 +212,7 @@ fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
         None => DeviceName::parse(lock.device).ok()?,
     };
     let mut service = Service::reach()?;
-    let back = run().filter(|run| was_passed && liveness(*run) == Liveness::Alive);
+    let back = run().filter(|run| was_passed && is_run(*run));
     if let Some(run) = back {
         if service.pass(&named, holder, run) == Some(Outcome::Done) {
             return Some(Ok(()));
@@ -246,7 +247,7 @@ pub(crate) fn look(name: Name<'_>) -> Look {
 fn is_hidden(holder: Pid, device: Option<&Device>) -> bool {
     let own = this();
     let device = device.map_or(0, |it| it.number);
-    if run() == Some(holder) {
+    if is_run(holder) {
         return holder != own || !ADOPTED.contains(device, number(own));
     }
     holder == own && ports::has(device)
@@ -362,6 +363,12 @@ fn pid_in(file: &OwnedFd) -> Option<Pid> {
     let mut content = [0; READ_LIMIT];
     let length = pread(file, &mut content, 0).ok()?;
     record::parse(content.get(..length)?).ok().map(|record| record.pid)
+}
+
+/// Whether it is the process that `lfp run` has locked for: this one, or one that this one descends
+/// from. A number that was given to another since is neither.
+fn is_run(process: Pid) -> bool {
+    run() == Some(process) && family::includes(process)
 }
 
 fn this() -> Pid {

@@ -26,7 +26,8 @@ impl Held {
     }
 
     pub(crate) fn contains(&self, device: u64, process: u32) -> bool {
-        self.owner.load(Ordering::Acquire) == process
+        device != 0
+            && self.owner.load(Ordering::Acquire) == process
             && self.devices.iter().any(|it| it.load(Ordering::Acquire) == device)
     }
 
@@ -47,7 +48,8 @@ impl Held {
 
     /// Forgets a device. Whether this process had it.
     pub(crate) fn remove(&self, device: u64, process: u32) -> bool {
-        self.owner.load(Ordering::Acquire) == process
+        device != 0
+            && self.owner.load(Ordering::Acquire) == process
             && self.devices.iter().any(|it| {
                 it.compare_exchange(device, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             })
@@ -77,6 +79,13 @@ mod tests {
         assert!(!held.contains(5, 101) && !held.remove(5, 101));
         held.insert(6, 101);
         assert!(!held.contains(5, 101) && held.contains(6, 101));
+    }
+
+    #[test]
+    fn no_device_is_not_noted() {
+        let held = Held::new();
+        held.insert(5, 100);
+        assert!(!held.contains(0, 100) && !held.remove(0, 100));
     }
 
     #[test]

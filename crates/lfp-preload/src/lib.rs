@@ -21,6 +21,7 @@ compile_error!("the calling convention of variadic functions was checked for the
 
 pub mod calls;
 mod drivers;
+mod family;
 mod files;
 mod held;
 mod mode;

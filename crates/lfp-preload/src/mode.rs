@@ -3,7 +3,8 @@
 //! Programs with more rights than their user (setuid) are asked nothing: their environment is the
 //! user's.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use pidlockfile::Pid;
 
@@ -11,11 +12,18 @@ use crate::real::variable;
 
 static PORTS: AtomicBool = AtomicBool::new(false);
 static RUN: AtomicI32 = AtomicI32::new(0);
+static TIMEOUT: AtomicU64 = AtomicU64::new(1);
+
+/// The longest `LFP_TIMEOUT`, in seconds.
+const TIMEOUT_MAX_SECS: u64 = 60;
 
 /// To be called when the library has been loaded, before any call of the program.
 pub(crate) fn start() {
     if let Some(pid) = variable(c"LFP_RUN_PID").and_then(|text| Pid::parse(&text).ok()) {
         RUN.store(pid.as_raw(), Ordering::Relaxed);
+    }
+    if let Some(seconds) = variable(c"LFP_TIMEOUT").and_then(|text| seconds_in(&text)) {
+        TIMEOUT.store(seconds, Ordering::Relaxed);
     }
     PORTS.store(is_on(variable(c"LFP_PORTS").as_deref()), Ordering::Relaxed);
 }
@@ -23,6 +31,18 @@ pub(crate) fn start() {
 /// `LFP_PORTS` is 1, or 1 with the names of further devices behind it, each after a colon.
 fn is_on(ports: Option<&[u8]>) -> bool {
     ports.is_some_and(|value| value.split(|byte| *byte == b':').next() == Some(b"1"))
+}
+
+/// Whole seconds, from 1 to the longest.
+fn seconds_in(text: &[u8]) -> Option<u64> {
+    let digits = text.iter().all(u8::is_ascii_digit);
+    let number: u64 = std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()?;
+    (1..=TIMEOUT_MAX_SECS).contains(&number).then_some(number)
+}
+
+/// How long a program may be kept waiting by one of its calls.
+pub(crate) fn timeout() -> Duration {
+    Duration::from_secs(TIMEOUT.load(Ordering::Relaxed))
 }
 
 /// Whether ports are locked when they are opened.
@@ -41,6 +61,18 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case::least("1", Some(1))]
+    #[case::most("60", Some(60))]
+    #[case::more("61", None)]
+    #[case::none("0", None)]
+    #[case::sign("+5", None)]
+    #[case::empty("", None)]
+    #[case::long("99999999999999999999999", None)]
+    fn timeouts(#[case] text: &str, #[case] expected: Option<u64>) {
+        assert_eq!(seconds_in(text.as_bytes()), expected);
+    }
 
     #[rstest]
     #[case::unset(None, false)]

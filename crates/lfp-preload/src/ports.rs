@@ -16,6 +16,7 @@ use ttylock::device::name::DeviceName;
 use ttylock::lock::Outcome;
 
 use crate::drivers;
+use crate::family;
 use crate::files;
 use crate::held::Held;
 use crate::real::variable;
@@ -23,9 +24,6 @@ use crate::service::Service;
 
 /// The ports that this process has locked by opening them.
 static TAKEN: Held = Held::new();
-
-/// How far up ancestors are looked for.
-const GENERATIONS: usize = 64;
 
 /// What is to happen around the opening of a port.
 pub(crate) enum Opening {
@@ -61,11 +59,9 @@ pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
         }
         Some(Outcome::Busy) => {
             let holders = service.holders(&name).unwrap_or_default();
-            let family = family(own);
-            let is_family = |holder: &Pid| family.contains(holder);
             // The service may not be able to read the program's own lock file (socat -L).
-            let is_ours = holders.iter().any(is_family)
-                || files::lock_holder(&name).as_ref().is_some_and(is_family);
+            let is_ours = holders.into_iter().any(family::includes)
+                || files::lock_holder(&name).is_some_and(family::includes);
             if is_ours { Opening::Plain } else { Opening::Refused }
         }
         Some(Outcome::Denied) => {
@@ -103,7 +99,12 @@ pub(crate) fn none_taken() -> bool {
 /// The ports of ours among the descriptors that are about to be closed.
 pub(crate) fn leaving(first: RawFd, last: RawFd) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
-    for (fd, number) in open_devices() {
+    let open = if first == last {
+        Vec::from_iter(device_of(first).map(|number| (first, number)))
+    } else {
+        open_devices()
+    };
+    for (fd, number) in open {
         let known = ports.iter().any(|port| port.number == number);
         if (first..=last).contains(&fd) && has(number) && !known {
             ports.extend(named(fd).map(|name| Port { name, number }));
@@ -131,10 +132,15 @@ fn open_devices() -> Vec<(RawFd, u64)> {
     let Ok(entries) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let device = |entry: fs::DirEntry| {
         let fd: RawFd = entry.file_name().to_str()?.parse().ok()?;
-        let found = fs::metadata(entry.path()).ok()?;
-        found.file_type().is_char_device().then(|| (fd, found.rdev()))
+        Some((fd, device_of(fd)?))
     };
     entries.filter_map(|entry| device(entry.ok()?)).collect()
+}
+
+/// The number of the character device that a descriptor is.
+fn device_of(fd: RawFd) -> Option<u64> {
+    let found = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
+    found.file_type().is_char_device().then(|| found.rdev())
 }
 
 fn is_port(number: u64) -> bool {
@@ -180,18 +186,6 @@ fn named(fd: RawFd) -> Option<DeviceName> {
     // As the kernel marks what was unplugged meanwhile.
     let path = link.strip_suffix(b" (deleted)").unwrap_or(&link);
     path.starts_with(b"/dev/").then(|| DeviceName::parse(path).ok())?
-}
-
-/// A process and those it descends from.
-fn family(own: Pid) -> Vec<Pid> {
-    let parent = |child: &Pid| {
-        let stat = fs::read(format!("/proc/{child}/stat")).ok()?;
-        // Behind the name, which may hold anything: the state, then the parent (proc(5)).
-        let rest = stat.rsplit(|byte| *byte == b')').next()?;
-        let parent = rest.split(|byte| *byte == b' ').nth(2)?;
-        Pid::parse(parent).ok()
-    };
-    std::iter::successors(Some(own), parent).take(GENERATIONS).collect()
 }
 
 /// Says once in a process that a port is opened without a lock.

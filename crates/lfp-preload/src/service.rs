@@ -1,20 +1,18 @@
-//! Asks the service. Blocking, within one second in all; a service that does not answer in that
-//! time is not asked again by this process.
+//! Asks the service. Blocking, within one second in all (`LFP_TIMEOUT` says more); a service that
+//! does not answer in that time is not asked again by this process.
 //!
 //! No connection is kept: a program must find no descriptor of ours among its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lfp::client::{Address, Client, Error};
 use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
 use ttylock::lock::Outcome;
 
+use crate::mode::timeout;
 use crate::real::variable;
-
-/// How long a program may be kept waiting by one of its calls.
-const LIMIT: Duration = Duration::from_secs(1);
 
 /// Whether the service has once not answered in time.
 static HANGS: AtomicBool = AtomicBool::new(false);
@@ -32,13 +30,13 @@ impl Service {
         if HANGS.load(Ordering::Relaxed) {
             return None;
         }
-        let deadline = Instant::now().checked_add(LIMIT)?;
+        let deadline = Instant::now().checked_add(timeout())?;
         let client = match variable(c"LFP_SERVER") {
             Some(text) => {
                 let address: Address = std::str::from_utf8(&text).ok()?.parse().ok()?;
-                Client::connect(&address, LIMIT)
+                Client::connect(&address, timeout())
             }
-            None => Client::usual(LIMIT),
+            None => Client::usual(timeout()),
         };
         Some(Self { client: client.inspect_err(remember).ok()?, deadline })
     }

@@ -28,7 +28,12 @@ fn holder(ground: &Ground) -> Option<u32> {
 
 fn run<'a>(ground: &'a Ground, words: &[&str], program: &str) -> Process<'a> {
     let command = ground.sandbox.command(LFP).args(["run", "--shim"]).args(words).arg(PORT);
-    command.args(["--", "sh", "-c", program]).user(User::Alice).env("PROGRAM", PROGRAM).spawn()
+    command
+        .args(["--", "sh", "-c", program])
+        .user(User::Alice)
+        .env("PROGRAM", PROGRAM)
+        .env("LFP_TIMEOUT", "30")
+        .spawn()
 }
 
 fn busy_for_bob(ground: &Ground) -> bool {

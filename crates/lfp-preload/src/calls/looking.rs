@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::AsRawFd;
 
-use libc::{AT_SYMLINK_NOFOLLOW, F_OK, W_OK};
+use libc::{AT_SYMLINK_NOFOLLOW, W_OK};
 
 use super::{calls, failed, failure, looked, settle};
 use crate::files::{self, Asks};
@@ -140,7 +140,7 @@ unsafe fn allowed(dir: c_int, path: *const c_char, mode: c_int, call: impl Fn() 
     // SAFETY: the caller's promise.
     let instead = unsafe { failed(dir, path, errno) }.and_then(|name| {
         let temporary = || files::elsewhere(name, errno).map(|_| Ok(()));
-        files::access(name, asks, errno).or_else(|| temporary().filter(|_| mode >= F_OK))
+        files::access(name, asks, errno).or_else(temporary)
     });
     settle(instead.map(|it| it.map(|()| 0)), errno)
 }

@@ -53,6 +53,8 @@ impl Ground {
 
     /// A command with the library; what leads into the sandbox is to do without.
     pub(crate) fn preloaded(&self, words: &[&str]) -> Command<'_> {
-        self.sandbox.command("env").arg(format!("LD_PRELOAD={LIBRARY}")).args(words)
+        // A busy machine is no service that hangs.
+        let command = self.sandbox.command("env").env("LFP_TIMEOUT", "30");
+        command.arg(format!("LD_PRELOAD={LIBRARY}")).args(words)
     }
 }
