@@ -1006,3 +1006,23 @@ fn a_link_to_the_records_does_not_turn_them_off() {
     assert!(answer.events.iter().all(|event| event.weight == Weight::Info), "{answer:?}");
     assert_eq!(listing(&machine.path("state")), ["LCK..ttyS1"]);
 }
+
+/// What services left that were killed in mid-step goes when a daemon begins.
+#[test]
+fn a_daemon_sweeps_what_the_killed_have_left() {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    assert_eq!(machine.lock("ttyS1", holder.pid()), Outcome::Done);
+    let record = fs::read_link(machine.path("state/LCK..ttyS1")).unwrap();
+    symlink(record, machine.path("state/LCK..gone")).unwrap();
+    let drafts = [(dead(), 0), (dead(), 61), (own(), 61)].map(|(pid, seconds)| {
+        let draft = machine.lock_file(&format!("lfpd.{pid}.{seconds:016x}.tmp"));
+        fs::write(&draft, decimal(pid)).unwrap();
+        age(&draft, seconds);
+        draft
+    });
+    machine.table().keep_open(KEPT_FILES);
+    let left = drafts.map(|draft| draft.exists());
+    assert_eq!(left, [true, false, true], "of the young, the dead and the living");
+    assert_eq!(listing(&machine.path("state")), ["LCK..ttyS1"]);
+}

@@ -5,12 +5,7 @@
 //! This program plays all parts; it has its own `main` so that it can start itself again. It runs
 //! for seconds; `LFPD_TORTURE_SECS` and `LFPD_TORTURE_LOCKS` make it longer.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

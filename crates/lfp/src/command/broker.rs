@@ -1,7 +1,6 @@
 //! Who takes and releases locks for us: a service, or the files themselves. Says nothing to
 //! people.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
@@ -12,7 +11,6 @@ use super::denial::{supposed_reason, wrong_device};
 use super::listener;
 use crate::client::{Address, Client, Error};
 use ttylock::device::name::DeviceName;
-use ttylock::device::os;
 use ttylock::lock::table::{Places, Table};
 use ttylock::lock::who::Holder;
 use ttylock::lock::{Outcome, Pass, Request, Weight};
@@ -99,15 +97,7 @@ pub(super) fn may_write_locks() -> bool {
 
 /// Where everything is on this machine.
 pub(super) fn places() -> Places {
-    let system = os::native();
-    Places {
-        system,
-        dev_dir: PathBuf::from("/dev"),
-        lock_dir: PathBuf::from(system.lock_dir),
-        search_dirs: system.default_search_dirs(),
-        state_dir: PathBuf::from("/run/lfpd"),
-        udev_dir: PathBuf::from("/run/udev/data"),
-    }
+    Places::native()
 }
 
 impl Broker {

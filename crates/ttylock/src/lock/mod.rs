@@ -1,13 +1,13 @@
 //! The locks of one device: which files they are, what they say, and taking and releasing them.
 //!
-//! `form` turns a device into the file names of every convention, `record` reads what lock
+//! `names` turns a device into the file names of every convention, `record` reads what lock
 //! files of every dialect say, `table` is the only place that joins both with the disk.
 
 pub mod backoff;
 pub mod flock;
-pub mod form;
 mod kept;
 mod kernel_list;
+pub mod names;
 mod open;
 pub mod places;
 pub mod record;

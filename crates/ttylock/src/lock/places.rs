@@ -183,7 +183,7 @@ impl Place {
     }
 
     /// What cannot be told counts as there.
-    fn may_hold(&self, name: &Name) -> bool {
+    pub(super) fn may_hold(&self, name: &Name) -> bool {
         let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
         fstatat(&self.directory, name.as_str(), flags) != Err(Errno::ENOENT)
     }

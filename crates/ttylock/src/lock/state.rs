@@ -233,6 +233,12 @@ impl State {
         records.iter().filter(|name| self.memory(name).is_some_and(|it| it.uid == uid)).count()
     }
 
+    /// The lock file that a record is about.
+    #[must_use]
+    pub fn file_of(&self, name: &Name) -> Option<Identity> {
+        self.memory(name).map(|memory| memory.file)
+    }
+
     /// The locks of which there are records, up to a bound.
     #[must_use]
     pub fn names_of_records(&self, most: usize) -> Vec<Name> {

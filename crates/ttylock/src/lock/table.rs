@@ -18,11 +18,11 @@ use pidlockfile::{Identity, Name, Pid};
 use super::backoff::{Backoff, Contention};
 use super::flock::Flocks;
 use super::kept::Kept;
+use super::names;
 use super::places::{Open, Place};
 use super::record;
 use super::state::{Claimant, State, Written};
 use super::watched::Watched;
-use super::who;
 use super::{Answer, Contended, Event, Outcome, Request, Weight};
 use crate::device::links::Links;
 use crate::device::name::DeviceName;
@@ -35,6 +35,9 @@ const LOCK_MODE: u32 = 0o444;
 
 /// The start of temporary names; no program's lock starts like this.
 const TEMPORARY: &str = "lfpd";
+
+/// As many records are looked at when a daemon begins.
+const RECORDS_SWEPT: usize = 10_000;
 
 /// How often a name is tried again when others change it between our look and our step. Each
 /// time means that somebody else got further, so this is a bound on trouble, not on waiting.
@@ -66,6 +69,22 @@ pub struct Places {
     pub state_dir: PathBuf,
     /// Where udev keeps what it knows of devices: `/run/udev/data`, but for tests.
     pub udev_dir: PathBuf,
+}
+
+impl Places {
+    /// Those of this machine, as its programs and the packaged service use them.
+    #[must_use]
+    pub fn native() -> Self {
+        let system = crate::device::os::native();
+        Self {
+            system,
+            dev_dir: PathBuf::from("/dev"),
+            lock_dir: PathBuf::from(system.lock_dir),
+            search_dirs: system.default_search_dirs(),
+            state_dir: PathBuf::from("/run/lfpd"),
+            udev_dir: PathBuf::from("/run/udev/data"),
+        }
+    }
 }
 
 /// The locks of this machine, for one session or for a whole daemon.
@@ -189,12 +208,30 @@ impl Table {
             // It is said when it matters.
             return self.journal.clear();
         };
+        // Drafts of processes that were killed in mid-step.
+        let _ = open.own.directory.sweep(TEMPORARY, SystemTime::now());
+        self.forget_what_is_gone(&open.own);
+        self.flocks = Flocks::of_one_who_lives_long();
         {
             let content = self.places.system.content;
             let dev_dir = &self.places.dev_dir;
             let room = |name: &Name| room(trail_of(dev_dir, name).as_ref());
             self.kept.find(&open.own, LOCK_MODE, |pid| record::write(content, pid), room);
             self.watch_all(&open.own);
+        }
+    }
+
+    /// Records of locks that are there no more were left by services that were killed.
+    fn forget_what_is_gone(&mut self, own: &Place) {
+        for name in self.state().names_of_records(RECORDS_SWEPT) {
+            let file = self.state().file_of(&name);
+            if !own.may_hold(&name) {
+                // Unless it is about another lock by now. What is no record is nobody's.
+                match file {
+                    Some(file) => self.state().forget_lock(&name, file),
+                    None => self.state().forget(&name),
+                }
+            }
         }
     }
 
@@ -350,7 +387,7 @@ fn room(trail: Option<&Trail>) -> usize {
 
 /// Where the device leads that a lock file is named after.
 fn trail_of(dev_dir: &Path, name: &Name) -> Option<Trail> {
-    let device = DeviceName::parse(who::device_of(name.as_str(), &[])?.as_bytes()).ok()?;
+    let device = DeviceName::parse(names::device_of(name.as_str(), &[])?.as_bytes()).ok()?;
     follow(dev_dir, &device).ok()
 }
 

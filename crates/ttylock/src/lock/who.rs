@@ -11,6 +11,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::{Liveness, liveness, owner};
 
 use super::flock::{self, Flocks};
+use super::names;
 use super::open::{Opened, openers};
 use crate::device::name::DeviceName;
 use crate::device::node::{Node, Trail, follow};
@@ -69,7 +70,7 @@ impl Scheme {
     /// The scheme of a lock file, by its name.
     pub(super) fn of_file(path: PathBuf) -> Self {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        if numbers_in(name).is_some() { Self::Svr4(path) } else { Self::Uucp(path) }
+        if names::numbers_in(name).is_some() { Self::Svr4(path) } else { Self::Uucp(path) }
     }
 
     /// One word for tables and protocol: `uucp`, `svr4`, `flock`, `open`.
@@ -228,34 +229,6 @@ pub(super) fn all_without_lock_files(devices: &[(String, Node)]) -> Vec<Holder> 
     holders
 }
 
-/// Which device a lock file is about, by its name alone; numbers are looked up among the devices.
-pub(super) fn device_of(file: &str, devices: &[(String, Node)]) -> Option<String> {
-    if let Some((major, minor)) = numbers_in(file) {
-        let numbers = |node: &Node| node.device.map(|device| (device.major, device.minor));
-        let known = devices.iter().find(|(_, node)| numbers(node) == Some((major, minor)));
-        return Some(known.map_or_else(|| format!("{major}:{minor}"), |(name, _)| name.clone()));
-    }
-    let name = ["LCK..", "lk..", "LK."].iter().find_map(|prefix| file.strip_prefix(prefix))?;
-    let never = ["", ".", "TM."].iter().any(|other| name == *other || name.starts_with("TM."));
-    let own_pid_file = name.strip_prefix('.').is_some_and(|pid| Pid::parse(pid.as_bytes()).is_ok());
-    (!never && !own_pid_file).then(|| name.replace(':', "/"))
-}
-
-/// `LK.005.136.003`, `LCK.136.003` and `LCK.C.136.003`: the device's numbers.
-fn numbers_in(file: &str) -> Option<(u64, u64)> {
-    let number = |text: &str| {
-        let digits = text.len() >= 3 && text.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| text.parse().ok())?
-    };
-    let words: Vec<&str> = file.split('.').collect();
-    match words.as_slice() {
-        ["LK", _, major, minor] | ["LCK", "C", major, minor] | ["LCK", major, minor] => {
-            Some((number(major)?, number(minor)?))
-        }
-        _ => None,
-    }
-}
-
 /// The command line of a process as one line of printable ASCII.
 #[must_use]
 pub fn command(pid: Pid) -> Option<String> {
@@ -278,32 +251,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::device::node::Numbers;
-
-    #[rstest]
-    #[case::fhs("LCK..ttyS0", Some("ttyS0"))]
-    #[case::underscore("LCK..pts_3", Some("pts_3"))]
-    #[case::colon("LCK..pts:3", Some("pts/3"))]
-    #[case::lk("LK.ttyS0", Some("ttyS0"))]
-    #[case::lk_dots("lk..ttyS0", Some("ttyS0"))]
-    #[case::svr4("LK.005.004.064", Some("ttyS0"))]
-    #[case::gensio("LCK.004.064", Some("ttyS0"))]
-    #[case::lockdev("LCK.C.004.064", Some("ttyS0"))]
-    #[case::unknown_number("LCK.188.000", Some("188:0"))]
-    #[case::lockdev_pid_file("LCK...1234", None)]
-    #[case::mgetty_temporary("LCK..TM.a1b2c3", None)]
-    #[case::freebsd_temporary("LCKTMP..12", None)]
-    #[case::kermit_temporary("LTMP.00012", None)]
-    #[case::lockdev_semaphore("LOCKDEV", None)]
-    #[case::ours("lfpd.12.0123456789abcdef.tmp", None)]
-    #[case::nothing("LCK..", None)]
-    fn names_tell_their_device(#[case] file: &str, #[case] device: Option<&str>) {
-        let numbers = Some(Numbers { major: 4, minor: 64 });
-        let file_system = Numbers { major: 0, minor: 5 };
-        let node = Node { file_system, inode: 1, device: numbers };
-        let devices = [("ttyS0".to_owned(), node)];
-        assert_eq!(device_of(file, &devices).as_deref(), device);
-    }
 
     #[rstest]
     #[case("ttyS0", true)]

@@ -6,7 +6,7 @@ use pidlockfile::{Breaking, Claim, Durability, Found, Judged, Name, Published};
 use super::judge::Busy;
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table, room};
 use crate::lock::backoff::Contention;
-use crate::lock::form::Forms;
+use crate::lock::names::Forms;
 use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::state::Remembered;

@@ -19,7 +19,7 @@ use crate::lock::Outcome;
 use crate::lock::Request;
 use crate::lock::Weight;
 use crate::lock::backoff::Contention;
-use crate::lock::form::Forms;
+use crate::lock::names::Forms;
 use crate::lock::places::Open;
 use crate::lock::places::Place;
 use crate::lock::record;

@@ -15,8 +15,8 @@ use crate::device::sysfs;
 use crate::device::udev;
 use crate::lock::Request;
 use crate::lock::Weight;
-use crate::lock::form::Forms;
-use crate::lock::form::forms;
+use crate::lock::names::Forms;
+use crate::lock::names::forms;
 
 /// What can be told of a device before a lock directory is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

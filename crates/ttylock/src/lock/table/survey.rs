@@ -11,7 +11,7 @@ use super::judge::Busy;
 use super::judge::Verdict;
 use crate::device::name::DeviceName;
 use crate::device::node::follow;
-use crate::lock::form::forms;
+use crate::lock::names::{self, forms};
 use crate::lock::places::Place;
 use crate::lock::record;
 use crate::lock::record::READ_LIMIT;
@@ -49,7 +49,7 @@ impl Table {
             let now = SystemTime::now();
             for place in std::iter::once(&open.own).chain(&open.others) {
                 for name in place.lock_names() {
-                    let Some(device) = who::device_of(name.as_str(), &devices) else { continue };
+                    let Some(device) = names::device_of(name.as_str(), &devices) else { continue };
                     holders.extend(self.holder(place, &name, &device, now));
                 }
             }

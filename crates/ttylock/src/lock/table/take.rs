@@ -24,7 +24,7 @@ use super::room;
 use crate::lock::Request;
 use crate::lock::Weight;
 use crate::lock::backoff::Contention;
-use crate::lock::form::Forms;
+use crate::lock::names::Forms;
 use crate::lock::places::Open;
 use crate::lock::places::Place;
 use crate::lock::record;

@@ -1,8 +1,9 @@
-//! A device and the names of its lock files under every convention. Names in, names out.
+//! A device and the names of its lock files under every convention, and the way back: from a lock
+//! file's name to its device. Names in, names out.
 
-use pidlockfile::Name;
+use pidlockfile::{Name, Pid};
 
-use crate::device::node::{Numbers, Trail};
+use crate::device::node::{Node, Numbers, Trail};
 use crate::device::os::{Case, DialIn, NameForm, System};
 use crate::limits::{NAME_BYTES_OF_A_LOCK, NAMES_OF_A_LOCK};
 
@@ -168,12 +169,39 @@ fn svr4(file_system: Numbers, device: Numbers) -> String {
     format!("LK.{:03}.{:03}.{:03}", file_system.major, device.major, device.minor)
 }
 
+/// Which device a lock file is about, by its name alone; numbers are looked up among the devices.
+pub(super) fn device_of(file: &str, devices: &[(String, Node)]) -> Option<String> {
+    if let Some((major, minor)) = numbers_in(file) {
+        let numbers = |node: &Node| node.device.map(|device| (device.major, device.minor));
+        let known = devices.iter().find(|(_, node)| numbers(node) == Some((major, minor)));
+        return Some(known.map_or_else(|| format!("{major}:{minor}"), |(name, _)| name.clone()));
+    }
+    let name = ["LCK..", "lk..", "LK."].iter().find_map(|prefix| file.strip_prefix(prefix))?;
+    let never = ["", ".", "TM."].iter().any(|other| name == *other || name.starts_with("TM."));
+    let own_pid_file = name.strip_prefix('.').is_some_and(|pid| Pid::parse(pid.as_bytes()).is_ok());
+    (!never && !own_pid_file).then(|| name.replace(':', "/"))
+}
+
+/// `LK.005.136.003`, `LCK.136.003` and `LCK.C.136.003`: the device's numbers.
+pub(super) fn numbers_in(file: &str) -> Option<(u64, u64)> {
+    let number = |text: &str| {
+        let digits = text.len() >= 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().ok())?
+    };
+    let words: Vec<&str> = file.split('.').collect();
+    match words.as_slice() {
+        ["LK", _, major, minor] | ["LCK", "C", major, minor] | ["LCK", major, minor] => {
+            Some((number(major)?, number(minor)?))
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::device::node::Node;
     use crate::device::os::by_name;
 
     fn trail(names: &[&str], numbers: Option<(u64, u64, u64)>) -> Trail {
@@ -329,5 +357,55 @@ mod tests {
     fn names_are_bounded(#[case] length: usize, #[case] fits: bool) {
         let name = "x".repeat(length);
         assert_eq!(forms(by_name("linux").unwrap(), &trail(&[&name], None)).is_ok(), fits);
+    }
+
+    #[rstest]
+    #[case::fhs("LCK..ttyS0", Some("ttyS0"))]
+    #[case::underscore("LCK..pts_3", Some("pts_3"))]
+    #[case::colon("LCK..pts:3", Some("pts/3"))]
+    #[case::lk("LK.ttyS0", Some("ttyS0"))]
+    #[case::lk_dots("lk..ttyS0", Some("ttyS0"))]
+    #[case::svr4("LK.005.004.064", Some("ttyS0"))]
+    #[case::gensio("LCK.004.064", Some("ttyS0"))]
+    #[case::lockdev("LCK.C.004.064", Some("ttyS0"))]
+    #[case::unknown_number("LCK.188.000", Some("188:0"))]
+    #[case::lockdev_pid_file("LCK...1234", None)]
+    #[case::mgetty_temporary("LCK..TM.a1b2c3", None)]
+    #[case::freebsd_temporary("LCKTMP..12", None)]
+    #[case::kermit_temporary("LTMP.00012", None)]
+    #[case::lockdev_semaphore("LOCKDEV", None)]
+    #[case::ours("lfpd.12.0123456789abcdef.tmp", None)]
+    #[case::nothing("LCK..", None)]
+    fn names_tell_their_device(#[case] file: &str, #[case] device: Option<&str>) {
+        let numbers = Some(Numbers { major: 4, minor: 64 });
+        let file_system = Numbers { major: 0, minor: 5 };
+        let node = Node { file_system, inode: 1, device: numbers };
+        let devices = [("ttyS0".to_owned(), node)];
+        assert_eq!(device_of(file, &devices).as_deref(), device);
+    }
+
+    /// The way back, for every convention: what is written or searched for a device is known for
+    /// that device's, or for that of a name that says less.
+    #[rstest]
+    fn every_name_leads_back_to_its_device(
+        #[values("ttyS0", "pts/3", "serial/by-id/usb-X")] device: &str,
+    ) {
+        let node = trail(&[device], Some((5, 188, 7))).node.unwrap();
+        let devices = [(device.to_owned(), node)];
+        for system in crate::device::os::SYSTEMS {
+            let mut trail = trail(&[device], Some((5, 188, 7)));
+            trail.is_known_by_number_only = true;
+            let forms = forms(system, &trail).unwrap();
+            for name in forms.written {
+                let back = device_of(name.as_str(), &devices).unwrap();
+                // A base name, and one with other signs for `/`, say less than the device's.
+                let said = [device.to_owned(), base(device).to_owned(), device.replace('/', "_")];
+                let qnx = format!("0.{}", base(device));
+                let known = said.iter().any(|said| back.eq_ignore_ascii_case(said))
+                    || back == qnx
+                    || aliases(system, device).any(|alias| alias == back);
+                assert!(known, "{}: {name} leads to {back}", system.name);
+            }
+        }
     }
 }
