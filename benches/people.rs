@@ -9,8 +9,6 @@
     reason = "a measurement that cannot be taken stops"
 )]
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use testbed::{LIMIT, Sandbox, User, until};
@@ -31,11 +29,12 @@ fn main() {
     assert_eq!(made.code(), 0, "{made}");
     let words = ["--listen", "unix:/run/lfpd/lfpd.sock"];
     let _service = sandbox.command("/run/test/lfpd").args(words).user(User::Lfpd).spawn();
-    let path = sandbox.path("/run/lfpd/lfpd.sock");
-    let connect = || UnixStream::connect(&path).ok();
-    let stream = until(LIMIT, connect).expect("a service");
+    let listens = || sandbox.path("/run/lfpd/lfpd.sock").exists().then_some(());
+    until(LIMIT, listens).expect("a service");
 
-    println!("a lone LOCK: {:.0} µs", micros(middle(lone_locks(stream))));
+    let client = sandbox.command("python3").args(["-c", LONE_LOCKS, PORT]).no_input().run();
+    assert_eq!(client.code(), 0, "{client}");
+    println!("a lone LOCK: {} µs", client.output().trim());
     compare(
         &sandbox,
         ("lfp run", &format!("/run/test/lfp run {PORT} -- true")),
@@ -48,31 +47,26 @@ fn main() {
     );
 }
 
-/// One connection; the time of each LOCK from the request to the reply.
-fn lone_locks(stream: UnixStream) -> Vec<Duration> {
-    let mut lines = BufReader::new(stream);
-    let mut greeting = String::new();
-    lines.read_line(&mut greeting).expect("a greeting");
-    assert!(greeting.starts_with("220"), "{greeting}");
-    let pid = std::process::id();
-    let mut spent = Vec::new();
-    for _ in 0..ROUNDS {
-        // What is put off after an answer is done by now.
-        std::thread::sleep(Duration::from_millis(20));
-        let began = Instant::now();
-        ask(&mut lines, &format!("LOCK {PORT} {pid}"));
-        spent.push(began.elapsed());
-        ask(&mut lines, &format!("UNLOCK {PORT} {pid}"));
-    }
-    spent
-}
-
-fn ask(lines: &mut BufReader<UnixStream>, line: &str) {
-    lines.get_mut().write_all(format!("{line}\r\n").as_bytes()).expect("a listener");
-    let mut reply = String::new();
-    lines.read_line(&mut reply).expect("a reply");
-    assert!(reply.starts_with("200"), "{line}: {reply}");
-}
+/// A client in the machine: the middle time of a LOCK, from the request to the reply, on an open
+/// connection. What is put off after an answer is done when the next one is asked.
+const LONE_LOCKS: &str = r#"
+import os, socket, sys, time
+service = socket.socket(socket.AF_UNIX)
+service.connect("/run/lfpd/lfpd.sock")
+assert service.recv(999).startswith(b"220")
+def ask(verb):
+    began = time.perf_counter()
+    service.sendall(f"{verb} {sys.argv[1]} {os.getpid()}\r\n".encode())
+    reply = service.recv(999)
+    assert reply.startswith(b"200"), reply
+    return time.perf_counter() - began
+spent = []
+for _ in range(101):
+    time.sleep(0.02)
+    spent.append(ask("LOCK"))
+    ask("UNLOCK")
+print(round(sorted(spent)[50] * 1e6))
+"#;
 
 /// Both in turns, by a shell that is there already: what a command line costs.
 fn compare(sandbox: &Sandbox, ours: (&str, &str), theirs: (&str, &str)) {
