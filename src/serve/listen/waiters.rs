@@ -65,7 +65,7 @@ impl Daemon<'_> {
     /// A device that is asked for by another name has several lock files. Those that an attempt
     /// took before it met a conflict, it has given back: that is no news.
     pub(super) fn pass_over_own_changes(&mut self, attempt: &Attempt) {
-        if attempt.request.device.below_dev() == &*attempt.device {
+        if attempt.request.device.below_dev().as_os_str() == &*attempt.device {
             return;
         }
         let now = Instant::now();
