@@ -40,6 +40,9 @@ mod race;
 #[path = "client/reach.rs"]
 mod reach;
 #[cfg(test)]
+#[path = "client/recipes.rs"]
+mod recipes;
+#[cfg(test)]
 #[path = "client/run.rs"]
 mod run;
 #[cfg(test)]
