@@ -10,7 +10,7 @@
 //! engine                        pure: (now, request) → answer and effects; no clock, socket, randomness of its own
 //! http ─▶ server, wire, engine  numbers and a page for people; only reads, through the server's Handle
 //! config                        flags and environment → Config
-//! journal                       log lines on standard error
+//! journal                       log lines on standard error, written by a thread of their own
 //! ```
 //!
 //! The other end of the wire is the crate `dflock`; neither needs the other.
@@ -19,6 +19,9 @@
 //! one that must ask others for every request answers [`engine::Verdict::Later`] and hands what
 //! comes in through [`server::Inlet`]; the one in memory pays neither an allocation nor an await
 //! for the possibility.
+//!
+//! Holds outlive the process by `server::state`: the engine tells what changed, a ledger decides what
+//! is written where, and an answer waits for the one write of its turn.
 //!
 //! What other parts of the crate (HTTP, benchmarks) build on is [`server::Server`] and
 //! [`server::Handle`]: the handle gives the `stats` body, the numbers, the roster of holders and
