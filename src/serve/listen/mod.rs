@@ -146,31 +146,42 @@ impl<'s> Daemon<'s> {
     }
 
     fn run(mut self) -> io::Result<()> {
-        let mut events = [EpollEvent::empty(); EVENTS];
         loop {
             let timeout = self.timeout();
-            let count = match self.epoll.wait(&mut events, timeout) {
-                Ok(count) => count,
-                Err(Errno::EINTR) => 0,
-                Err(errno) => return Err(errno.into()),
-            };
-            let now = Instant::now();
-            let is_crowded = count.saturating_add(self.clients.unserved()) >= CROWDED;
-            for event in events.iter().take(count) {
-                self.happened(event.data(), event.events(), is_crowded, now);
-            }
-            self.notify.alive(now);
-            self.serve_backlog(is_crowded, now);
-            self.retry(now);
-            self.try_waiters();
-            self.answer_query();
-            self.sweep(now);
-            self.flush(now);
+            let (now, is_crowded) = self.take_events(timeout)?;
+            self.work(now, is_crowded);
             if self.ending || self.is_no_longer_needed(now) {
                 self.drain();
                 return Ok(());
             }
         }
+    }
+
+    /// Those who have something to say, each once. True when there are many.
+    fn take_events(&mut self, timeout: EpollTimeout) -> io::Result<(Instant, bool)> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match self.epoll.wait(&mut events, timeout) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
+        let now = Instant::now();
+        let is_crowded = count.saturating_add(self.clients.unserved()) >= CROWDED;
+        for event in events.iter().take(count) {
+            self.happened(event.data(), event.events(), is_crowded, now);
+        }
+        Ok((now, is_crowded))
+    }
+
+    /// What is done besides, each part of it within bounds.
+    fn work(&mut self, now: Instant, is_crowded: bool) {
+        self.notify.alive(now);
+        self.serve_backlog(is_crowded, now);
+        self.retry(now);
+        self.try_waiters();
+        self.answer_query();
+        self.sweep(now);
+        self.flush(now);
     }
 
     /// How long there is nothing to do if nothing happens.
@@ -235,5 +246,90 @@ impl<'s> Daemon<'s> {
                 self.ending = true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use rstest::rstest;
+    use syslog::Facility;
+    use ttylock::device::os::native;
+    use ttylock::lock::table::{Places, Table};
+
+    use super::*;
+    use crate::journal::{Destination, Journal};
+    use crate::peer::{Access, Rule};
+    use crate::protocol::reply::Version;
+    use crate::serve::address::Address;
+    use crate::serve::authority::Authority;
+
+    fn service(root: &std::path::Path) -> Service {
+        let dev_dir = root.join("dev");
+        let places = Places {
+            system: native(),
+            dev_dir: dev_dir.clone(),
+            udev_dir: root.join("udev"),
+            lock_dir: root.join("lock"),
+            search_dirs: Vec::new(),
+            state_dir: root.join("state"),
+        };
+        let authority =
+            Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
+        let journal = Journal::new(Destination::Syslog(Facility::Daemon), Severity::Error);
+        Service::new(Version::original(), authority, Table::new(places), journal)
+    }
+
+    /// How many lines have arrived.
+    fn lines(stream: &mut UnixStream) -> usize {
+        let mut said = [0; 65536];
+        let length = stream.read(&mut said).unwrap_or(0);
+        said[..length].iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    /// Where many have much to say, who says little is served before any of them: they have had
+    /// their turn.
+    #[rstest]
+    #[case::many_commands("noop\n".repeat(4000))]
+    #[case::few_in_each_reading(format!("{}\n", "x".repeat(250)).repeat(80))]
+    #[case::lines_without_end("x".repeat(20_000))]
+    fn those_who_say_most_come_last(#[case] much: String) {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("socket");
+        let listener = Listener::at(&Address::Unix(path.clone())).unwrap();
+        let mut service = service(root.path());
+        let settings = Settings {
+            idle_timeout: Duration::from_secs(300),
+            limit: 200,
+            limit_per_user: 200,
+            stay: Stay::Forever,
+        };
+        let mut daemon = Daemon::new(&mut service, vec![listener], settings).unwrap();
+        let mut clients: Vec<UnixStream> = (0..=CROWDED)
+            .map(|_| {
+                let stream = UnixStream::connect(&path).unwrap();
+                stream.set_nonblocking(true).unwrap();
+                stream
+            })
+            .collect();
+        for _ in 0..4 {
+            daemon.take_events(EpollTimeout::ZERO).unwrap();
+        }
+        let mut honest = clients.pop().unwrap();
+        assert_eq!(lines(&mut honest), 1);
+        clients.iter_mut().for_each(|client| {
+            let _ = client.write(much.as_bytes()).unwrap();
+        });
+        // Each has its first turn.
+        daemon.take_events(EpollTimeout::ZERO).unwrap();
+        clients.iter_mut().for_each(|client| while lines(client) > 0 {});
+        honest.write_all(b"noop\n").unwrap();
+        daemon.take_events(EpollTimeout::ZERO).unwrap();
+        assert_eq!(lines(&mut honest), 1);
+        assert_eq!(clients.iter_mut().map(lines).sum::<usize>(), 0);
+        // And they are not forgotten.
+        assert_eq!(daemon.clients.unserved(), CROWDED);
     }
 }
