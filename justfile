@@ -32,3 +32,7 @@ deny:
 # The conversation of the protocol's memo with a service of its own.
 demo:
     tests/demo
+
+# Thirty histories of locks in etcd under faults; half an hour.
+etcd-long:
+    cargo test -p dflockd --test etcd --locked -- --ignored --nocapture thirty_histories

@@ -26,11 +26,17 @@ mod faults;
 #[path = "server/history.rs"]
 mod history;
 #[cfg(test)]
+#[path = "etcd/model.rs"]
+mod model;
+#[cfg(test)]
 #[path = "server/owner.rs"]
 mod owner;
 #[cfg(test)]
 #[path = "server/protocol.rs"]
 mod protocol;
+#[cfg(test)]
+#[path = "etcd/reach.rs"]
+mod reach;
 
 /// The program under test.
 #[cfg(test)]

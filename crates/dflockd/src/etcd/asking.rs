@@ -1,16 +1,16 @@
 //! `l`, `e`, `w`: a ticket is made, and is a hold at once or waits for its turn.
 
 use super::Inner;
-use super::calls::BUDGET_MICROS;
+use super::calls::{BUDGET_MICROS, PAUSE};
 use super::client::Failure;
 use super::keys::{Party, Stage, Ticket};
 use super::orphans::ANSWER_MICROS;
-use super::state::{End, Line, Mine, Phase, Place, Record};
+use super::rpc::RangeRequest;
+use super::state::{Mine, Phase, Place, Record, State};
 use super::txn::{self, Behind, Changed, Create, Created, Guard, Session};
 use crate::engine::{Answer, ConnId, Grant, Limit, Moment, Refusal, Ttl};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// How often a try for a slot of a pool may be overtaken by others.
 const MOST_TRIES: usize = 32;
@@ -46,10 +46,10 @@ impl Want {
 }
 
 /// A ticket that was made, as its create told.
-struct Made {
-    nonce: u64,
-    create: i64,
-    revision: i64,
+pub(super) struct Made {
+    pub(super) nonce: u64,
+    pub(super) create: i64,
+    pub(super) revision: i64,
     sent: Moment,
 }
 
@@ -70,6 +70,24 @@ impl Inner {
             }
         }
         self.answer(want.id, answer);
+    }
+
+    /// `e` while an earlier one got a hold that nobody fetched yet: a second one, unless that hold
+    /// has ended elsewhere.
+    pub(super) async fn enqueue_again(self: Arc<Self>, want: Want, nonce: u64) {
+        let until = want.asked.after_micros(BUDGET_MICROS);
+        let name = self.names.ticket(&want.key, nonce);
+        let refusal =
+            match self.range(RangeRequest { key: name, ..RangeRequest::default() }, until).await {
+                Ok(found) if found.kvs.is_empty() => {
+                    drop(self.let_go(nonce));
+                    self.note_record(&mut self.state(), &want, 0, Phase::Asked);
+                    return self.acquire(want).await;
+                }
+                Ok(_) => Refusal::AlreadyEnqueued,
+                Err(refusal) => refusal,
+            };
+        self.answer(want.id, Answer::Refused(refusal));
     }
 
     /// A grant, or nothing: a place in the queue, or the end of the patience.
@@ -188,6 +206,7 @@ impl Inner {
                 if inner.state().session != Some(session) || inner.is_closed() {
                     return;
                 }
+                tokio::time::sleep(PAUSE).await;
             }
         });
         let left = Duration::from_micros(until.micros_since(self.now()));
@@ -219,7 +238,7 @@ impl Inner {
         self.again(&want.key, forget, until).await.map(drop)
     }
 
-    fn mine(&self, want: &Want, made: &Made, place: Place) -> Mine {
+    pub(super) fn mine(&self, want: &Want, made: &Made, place: Place) -> Mine {
         let now = self.now();
         let (stage, deadline) = match place {
             Place::Held => (Stage::Held, now.after(want.ttl.span())),
@@ -254,7 +273,7 @@ impl Inner {
         self.tell(made.nonce, made.sent).await
     }
 
-    fn note_record(&self, state: &mut super::state::State, want: &Want, nonce: u64, phase: Phase) {
+    pub(super) fn note_record(&self, state: &mut State, want: &Want, nonce: u64, phase: Phase) {
         if let Some(conn) = state.conn(want.id) {
             conn.records.insert((*want.key).into(), Record { nonce, ttl: want.ttl, phase });
         }
@@ -331,135 +350,5 @@ impl Inner {
                 Err(refusal)
             }
         }
-    }
-
-    /// Registers a waiting ticket here; its turn comes by the mirror of its key.
-    fn stand_in_line(
-        self: &Arc<Self>,
-        want: &Want,
-        made: &Made,
-    ) -> Result<Option<oneshot::Receiver<End>>, Refusal> {
-        let mut state = self.state();
-        let here =
-            state.conn(want.id).is_some_and(|c| c.departure == super::state::Departure::Here);
-        let mut mine = self.mine(want, made, Place::Waiting);
-        if state.draining || !here {
-            self.remove_later(&state, &mine);
-            return Err(Refusal::Draining);
-        }
-        let waiter = match want.patience {
-            Patience::Enqueue => {
-                self.note_record(&mut state, want, made.nonce, Phase::Queued);
-                None
-            }
-            Patience::Try | Patience::Until(_) => {
-                let (wake, waiter) = oneshot::channel();
-                mine.wake = Some(wake);
-                mine.since = want.asked;
-                if let Some(conn) = state.conn(want.id) {
-                    conn.blocked = Some(made.nonce);
-                }
-                Some(waiter)
-            }
-        };
-        let line = Self::line(&mut state, &self.names, &want.key, want.limit.count());
-        line.own.insert(made.create, made.nonce);
-        state.keep(mine);
-        self.take_turns(&mut state, &want.key);
-        Ok(waiter)
-    }
-
-    /// The watched key, which is opened if it is not.
-    fn line<'s>(
-        state: &'s mut super::state::State,
-        names: &super::keys::Names,
-        key: &Arc<[u8]>,
-        limit: u64,
-    ) -> &'s mut Line {
-        if !state.lines.contains_key(key) {
-            let watch = super::watch::open(state, names, key);
-            state.lines.insert(Arc::clone(key), Line::new(watch, limit));
-        }
-        let line = state.lines.entry(Arc::clone(key)).or_insert_with(|| Line::new(0, limit));
-        line.limit = limit;
-        line
-    }
-
-    /// Waits for the turn of a ticket.
-    async fn wait_turn(
-        self: &Arc<Self>,
-        nonce: u64,
-        mut waiter: oneshot::Receiver<End>,
-        end: Moment,
-    ) -> Result<Option<Grant>, Refusal> {
-        let left = Duration::from_micros(end.micros_since(self.now()));
-        let ended = match tokio::time::timeout(left, &mut waiter).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                let withdrawn = self.state().withdraw(nonce);
-                if let Some(mine) = withdrawn {
-                    self.remove_ticket(&mine).await?;
-                    return Ok(None);
-                }
-                // It has its turn: a grant that races the end of the patience wins.
-                waiter.await
-            }
-        };
-        match ended {
-            Ok(End::Granted(sent)) => self.tell(nonce, sent).await.map(Some),
-            Ok(End::Refused(refusal)) => Err(refusal),
-            Err(_) => Err(Refusal::Unavailable),
-        }
-    }
-
-    /// From here on somebody waits for the end of this ticket's wait.
-    fn block(
-        &self,
-        state: &mut super::state::State,
-        nonce: u64,
-    ) -> Option<(Arc<[u8]>, oneshot::Receiver<End>)> {
-        let mine = state.tickets.get_mut(&nonce)?;
-        let (wake, waiter) = oneshot::channel();
-        mine.since = self.now();
-        let key = Arc::clone(&mine.key);
-        mine.wake = Some(wake);
-        Some((key, waiter))
-    }
-
-    /// `w` for a place in the queue.
-    pub(super) async fn wait(self: Arc<Self>, id: ConnId, nonce: u64, end: Moment) {
-        let waiter = {
-            let mut state = self.state();
-            if let Some(conn) = state.conn(id) {
-                conn.blocked = Some(nonce);
-            }
-            self.block(&mut state, nonce)
-        };
-        let answer = match waiter {
-            None => Answer::Refused(Refusal::Unavailable),
-            Some((key, waiter)) => {
-                let result = self.wait_turn(nonce, waiter, end).await;
-                self.state().forget_record(id, &key, nonce);
-                match result {
-                    Ok(Some(grant)) => Answer::Granted(grant),
-                    Ok(None) if self.state().draining => Answer::Refused(Refusal::Draining),
-                    Ok(None) => Answer::TimedOut,
-                    Err(refusal) => Answer::Refused(refusal),
-                }
-            }
-        };
-        self.answer(id, answer);
-    }
-
-    /// `w` for a hold that `e` got: its lease begins anew.
-    pub(super) async fn fetch(self: Arc<Self>, id: ConnId, serial: u64, nonce: u64, ttl: Ttl) {
-        let who = Party { front: self.front, serial };
-        let until = self.now().after_micros(BUDGET_MICROS);
-        let answer = match self.write_lease(nonce, who, ttl, until).await {
-            Ok(grant) => Answer::Granted(grant),
-            Err(Refusal::NotHeld) => Answer::Refused(Refusal::LeaseExpired),
-            Err(refusal) => Answer::Refused(refusal),
-        };
-        self.answer(id, answer);
     }
 }

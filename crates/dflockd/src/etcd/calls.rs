@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 /// How long a request is tried before the client is told that the store is away.
 pub(super) const BUDGET_MICROS: u64 = 6_000_000;
 /// Between two tries.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// Requests with transactions under way at once. More would make each smaller.
 const MOST_UNDER_WAY: usize = 3;
 

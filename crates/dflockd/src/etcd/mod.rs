@@ -12,8 +12,8 @@
 //!
 //! What each file decides: `keys` names and texts, `txn` transactions, `mirror` whose turn it is,
 //! `orphans` which holds are over, `ownership` whose a hold is, `batch` what goes together: pure.
-//! `client`, `calls`, `watch`, `session` talk to etcd; `asking`, `turns`, `holding`, `picture` are
-//! the store's work; `state` is what they share.
+//! `client`, `calls`, `watch`, `session` talk to etcd; `asking`, `waiting`, `turns`, `holding`,
+//! `leaving`, `picture` are the store's work; `state` is what they share.
 
 mod asking;
 mod batch;
@@ -21,6 +21,7 @@ mod calls;
 mod client;
 mod holding;
 mod keys;
+mod leaving;
 mod mirror;
 mod orphans;
 mod ownership;
@@ -31,6 +32,7 @@ mod settings;
 mod state;
 mod turns;
 mod txn;
+mod waiting;
 mod watch;
 
 pub use settings::Settings;
@@ -217,17 +219,15 @@ impl Engine {
                     return Err(Answer::Refused(Refusal::MaxLocks));
                 }
                 let ttl = ttl.unwrap_or(default_ttl);
-                enqueue(conn, &key, ttl)?;
+                let before = enqueue(conn, &key, ttl)?;
                 let patience = Patience::Enqueue;
-                tokio::spawn(inner.acquire(Want {
-                    id,
-                    serial,
-                    key,
-                    limit,
-                    ttl,
-                    patience,
-                    asked: now,
-                }));
+                let want = Want { id, serial, key, limit, ttl, patience, asked: now };
+                tokio::spawn(async move {
+                    match before {
+                        None => inner.acquire(want).await,
+                        Some(nonce) => inner.enqueue_again(want, nonce).await,
+                    }
+                });
             }
             Request::Wait { timeout, .. } => return self.wait(state, now, id, &key, timeout),
             Request::Release { token, .. } => {
@@ -427,16 +427,18 @@ impl Drop for Engine {
     }
 }
 
-/// Notes an `e`, if the connection has none on this key.
-fn enqueue(conn: &mut Conn, key: &[u8], ttl: Ttl) -> Result<(), Answer> {
-    match conn.records.get(key).map(|record| record.phase) {
-        Some(Phase::Asked | Phase::Queued | Phase::Acquired | Phase::Granted) => {
+/// Notes an `e`, if the connection has none on this key. If it has one for a hold, its nonce: the
+/// hold may have been released at another front-end.
+fn enqueue(conn: &mut Conn, key: &[u8], ttl: Ttl) -> Result<Option<u64>, Answer> {
+    match conn.records.get(key).map(|record| (record.phase, record.nonce)) {
+        Some((Phase::Asked | Phase::Queued, _)) => {
             return Err(Answer::Refused(Refusal::AlreadyEnqueued));
         }
-        Some(Phase::Lost | Phase::Forgotten) | None => {}
+        Some((Phase::Acquired | Phase::Granted, nonce)) => return Ok(Some(nonce)),
+        Some((Phase::Lost | Phase::Forgotten, _)) | None => {}
     }
     conn.records.insert(key.into(), Record { nonce: 0, ttl, phase: Phase::Asked });
-    Ok(())
+    Ok(None)
 }
 
 /// Nobody can guess it, as long as the system has any randomness.

@@ -158,7 +158,10 @@ impl Inner {
         let request =
             RangeRequest { key: from, range_end: to, keys_only: true, ..RangeRequest::default() };
         let until = self.now().after_micros(0);
-        let Ok(answer) = self.range(request, until).await else { return };
+        let Ok(answer) = self.range(request, until).await else {
+            // Once more, after the next sign of life.
+            return self.fronts_changed.notify_one();
+        };
         let mut state = self.state();
         let fronts = answer.kvs.iter().filter_map(|kv| self.names.read_front(&kv.key)).collect();
         let before = std::mem::replace(&mut state.fronts, fronts);

@@ -337,3 +337,7 @@ pub(super) fn split(answer: TxnResponse) -> Vec<Option<TxnResponse>> {
     };
     answer.responses.into_iter().map(part).collect()
 }
+
+#[cfg(test)]
+#[path = "txn_tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Every watch begins "from now", which etcd serves at once; a start in the past is served by a loop
 //! that runs ten times a second. What was before is read after the watch stands. When the stream
-//! breaks all begin anew.
+//! breaks, or etcd ends a watch, all begin anew.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
@@ -59,6 +59,7 @@ impl Inner {
                         _ = moves.changed() => break,
                     };
                     match answer {
+                        Ok(Some(answer)) if self.was_ended(&answer) => break,
                         Ok(Some(answer)) => self.hear(answer),
                         Ok(None) | Err(_) => break,
                     }
@@ -91,6 +92,12 @@ impl Inner {
         }
     }
 
+    /// etcd has ended a watch that we did not.
+    fn was_ended(&self, answer: &WatchResponse) -> bool {
+        let id = answer.watch_id;
+        answer.canceled && (id == FRONTS || self.state().watches.contains_key(&id))
+    }
+
     fn hear(self: &Arc<Self>, answer: WatchResponse) {
         if answer.watch_id == FRONTS {
             if answer.created || !answer.events.is_empty() {
@@ -100,10 +107,6 @@ impl Inner {
         }
         let mut state = self.state();
         let Some(key) = state.watches.get(&answer.watch_id).cloned() else { return };
-        if answer.canceled {
-            state.watches.remove(&answer.watch_id);
-            return self.reopen(&mut state, &key);
-        }
         if answer.created {
             drop(state);
             tokio::spawn(Arc::clone(self).read_line(key, answer.watch_id));

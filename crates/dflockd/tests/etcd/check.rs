@@ -95,7 +95,9 @@ impl History {
                 next.sort_unstable();
             }
             Call::Failed => {
-                let ghost = self.lost.iter().any(|from| *from < entry.to);
+                // A lost request, or a hold whose end nobody heard of, may be there yet.
+                let ends = self.dropped.iter().map(|(_, from)| from);
+                let ghost = self.lost.iter().chain(ends).any(|from| *from < entry.to);
                 (held.len() == limit || queued || ghost).then_some(())?;
             }
             Call::GaveUp => {}
@@ -170,6 +172,8 @@ mod tests {
     #[case::not_yet(&[entry(Call::Took(1), 0, 1), entry(Call::Took(2), 2, 3)], &[(1, 4)], &[], false)]
     #[case::busy_without_a_holder(&[entry(Call::Failed, 0, 1)], &[], &[], false)]
     #[case::busy_by_a_lost_request(&[entry(Call::Failed, 2, 3)], &[], &[1], true)]
+    #[case::busy_by_a_hold_that_may_be_gone(
+        &[entry(Call::Took(1), 0, 1), entry(Call::Failed, 3, 4)], &[(1, 2)], &[], true)]
     #[case::refused_though_held(&[entry(Call::Took(1), 0, 1), entry(Call::Refused(1), 2, 3)], &[], &[], false)]
     #[case::released_twice(&[entry(Call::Took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(Call::Released(1), 4, 5)], &[], &[], false)]
     fn histories(

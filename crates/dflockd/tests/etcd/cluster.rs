@@ -83,6 +83,16 @@ impl Cluster {
         }
     }
 
+    /// What etcdctl says.
+    pub(crate) fn control(&mut self, words: &str) -> Vec<String> {
+        let mut lines = vec![self.obey(&format!("ctl {words}"))];
+        while !lines.last().is_some_and(|line| line.starts_with("done ")) {
+            lines.push(self.line());
+        }
+        assert_eq!(lines.pop().as_deref(), Some("done 0"), "{lines:#?}");
+        lines
+    }
+
     /// A service of its own on these members.
     pub(crate) fn store(&self) -> Store {
         Store { environment: environment(&self.endpoints) }

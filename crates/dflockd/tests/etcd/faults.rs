@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 
 const WORKERS: u64 = 16;
 const KEYS: [(&str, usize); 3] = [("a", 1), ("b", 1), ("pool", 2)];
+/// Requests and answers before and after each fault.
+const TICKS: u64 = 300;
 const SENTINELS: usize = 10;
 /// Of a lock whose holder renews it, in seconds; and how often.
-const SENTINEL_LEASE: u64 = 10;
+const SENTINEL_LEASE: u64 = 20;
 const BEAT: Duration = Duration::from_secs(1);
 
 /// A client that bears the end of its server: it asks the next one.
@@ -236,6 +238,16 @@ impl Site {
     }
 }
 
+/// Waits until the workers have had some answers, which may take as long as their patience.
+fn progress(clock: &AtomicU64) {
+    let begun = clock.load(Ordering::Relaxed);
+    let deadline = Instant::now() + 3 * PATIENCE;
+    while clock.load(Ordering::Relaxed) < begun + TICKS {
+        assert!(Instant::now() < deadline, "nobody is served");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// What a run showed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
@@ -264,11 +276,10 @@ fn run(faults: &[Fault], pause: Duration) -> Tally {
                 scope.spawn(move || work(servers, worker, clock, over))
             })
             .collect();
-        let settle = Duration::from_millis(700);
-        std::thread::sleep(settle);
+        progress(&clock);
         for fault in faults {
             site.suffer(*fault, pause);
-            std::thread::sleep(settle);
+            progress(&clock);
         }
         over.store(true, Ordering::Relaxed);
         for worker in workers {

@@ -61,7 +61,7 @@ impl Daemon {
         if let Ok(address) = address.parse() {
             daemon.address = address;
         }
-        if command.get_envs().any(|(name, _)| name == "DFLOCKD_STORE") {
+        if command.get_envs().any(|(name, value)| name == "DFLOCKD_STORE" && value.is_some()) {
             daemon.logged("etcd session");
         }
         daemon

@@ -1,0 +1,325 @@
+//! Locks in etcd by dflockd beside etcd's own, in one run on the same three members: cycles of
+//! acquire and release a second, by workers with a key each and by workers that all want one.
+//!
+//! `cargo bench -p dflockd --bench etcd`. "v3lock" is etcd's lock service over gRPC with one lease
+//! per worker for the whole run, which is the least it can cost; a token of dflockd has a lease of
+//! its own. Everything shares this machine, so only ratios mean something.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a measurement that cannot be made ends"
+)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+
+const ROUND: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 3;
+
+/// Requests and answers of etcd's lock service, and of its leases.
+#[derive(Clone, PartialEq, prost::Message)]
+struct LockRequest {
+    #[prost(bytes, tag = "1")]
+    name: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    lease: i64,
+}
+#[derive(Clone, PartialEq, prost::Message)]
+struct LockResponse {
+    #[prost(bytes, tag = "2")]
+    key: Vec<u8>,
+}
+#[derive(Clone, PartialEq, prost::Message)]
+struct UnlockRequest {
+    #[prost(bytes, tag = "1")]
+    key: Vec<u8>,
+}
+#[derive(Clone, PartialEq, prost::Message)]
+struct UnlockResponse {}
+#[derive(Clone, PartialEq, prost::Message)]
+struct LeaseRequest {
+    #[prost(int64, tag = "1")]
+    ttl: i64,
+}
+#[derive(Clone, PartialEq, prost::Message)]
+struct LeaseResponse {
+    #[prost(int64, tag = "2")]
+    id: i64,
+}
+
+async fn call<Q, A>(channel: &Channel, path: &'static str, request: Q) -> A
+where
+    Q: prost::Message + Send + Sync + 'static,
+    A: prost::Message + Default + Send + Sync + 'static,
+{
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.expect("etcd answers");
+    let codec = tonic_prost::ProstCodec::<Q, A>::default();
+    let path = PathAndQuery::from_static(path);
+    grpc.unary(tonic::Request::new(request), path, codec).await.expect("etcd answers").into_inner()
+}
+
+/// Members, as `etc/etcd-three` starts them; they end with its standard input.
+struct Members(Child, String);
+
+impl Members {
+    fn start() -> Self {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/etc/etcd-three");
+        let mut command = Command::new(script);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let endpoints = line.trim().strip_prefix("endpoints ").expect("etcd: run .ci/install");
+        let endpoints = endpoints.to_owned();
+        Self(child, endpoints)
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+struct Server(Child, SocketAddr);
+
+impl Server {
+    fn start(endpoints: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dflockd"));
+        command.env_clear().stderr(Stdio::piped()).args(["--port", "0", "--store", "etcd"]);
+        let mut child = command.args(["--etcd-endpoints", endpoints]).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let line = lines.by_ref().find(|line| line.contains("msg=listening")).unwrap();
+        let address = line.split("addr=").nth(1).unwrap().trim().parse().unwrap();
+        lines.by_ref().find(|line| line.contains("etcd session")).unwrap();
+        std::thread::spawn(move || lines.for_each(drop));
+        Self(child, address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Cycles a second and the median and 99th percentile of acquiring, in milliseconds.
+#[derive(Clone, Copy)]
+struct Figure(f64, f64, f64);
+
+fn figure(mut waits: Vec<Duration>, begun: Instant) -> Figure {
+    waits.sort_unstable();
+    let part = |share: usize| {
+        waits.get(waits.len() * share / 100).map_or(0.0, |wait| wait.as_secs_f64() * 1000.0)
+    };
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let count = waits.len() as f64;
+    Figure(count / begun.elapsed().as_secs_f64(), part(50), part(99))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Keys {
+    Own,
+    One,
+}
+
+fn key(keys: Keys, worker: usize) -> String {
+    if keys == Keys::Own { format!("own-{worker}") } else { "one".to_owned() }
+}
+
+async fn ours(address: SocketAddr, workers: usize, keys: Keys) -> Figure {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    let begun = Instant::now();
+    let mut tasks = Vec::new();
+    for worker in 0..workers {
+        let key = key(keys, worker);
+        tasks.push(tokio::spawn(async move {
+            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let (mut stream, mut waits) = (BufReader::new(stream), Vec::new());
+            while begun.elapsed() < ROUND {
+                let asked = Instant::now();
+                let mut line = String::new();
+                stream.write_all(format!("l\n{key}\n60\n").as_bytes()).await.unwrap();
+                stream.read_line(&mut line).await.unwrap();
+                let token = line.strip_prefix("ok ").unwrap().split(' ').next().unwrap();
+                waits.push(asked.elapsed());
+                stream.write_all(format!("r\n{key}\n{token}\n").as_bytes()).await.unwrap();
+                let mut line = String::new();
+                stream.read_line(&mut line).await.unwrap();
+                assert_eq!(line, "ok\n");
+            }
+            waits
+        }));
+    }
+    collect(tasks, begun).await
+}
+
+async fn theirs(channel: &Channel, workers: usize, keys: Keys) -> Figure {
+    let mut leases = Vec::new();
+    for _ in 0..workers {
+        let request = LeaseRequest { ttl: 60 };
+        let lease: LeaseResponse = call(channel, "/etcdserverpb.Lease/LeaseGrant", request).await;
+        leases.push(lease.id);
+    }
+    let begun = Instant::now();
+    let mut tasks = Vec::new();
+    for (worker, lease) in leases.into_iter().enumerate() {
+        let (key, channel) = (key(keys, worker), channel.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut waits = Vec::new();
+            while begun.elapsed() < ROUND {
+                let asked = Instant::now();
+                let name = format!("v3/{key}").into_bytes();
+                let held: LockResponse =
+                    call(&channel, "/v3lockpb.Lock/Lock", LockRequest { name, lease }).await;
+                waits.push(asked.elapsed());
+                let request = UnlockRequest { key: held.key };
+                let _: UnlockResponse = call(&channel, "/v3lockpb.Lock/Unlock", request).await;
+            }
+            waits
+        }));
+    }
+    collect(tasks, begun).await
+}
+
+async fn collect(tasks: Vec<tokio::task::JoinHandle<Vec<Duration>>>, begun: Instant) -> Figure {
+    let mut waits = Vec::new();
+    for task in tasks {
+        waits.extend(task.await.unwrap());
+    }
+    figure(waits, begun)
+}
+
+fn median(mut figures: Vec<Figure>) -> Figure {
+    figures.sort_by(|a, b| a.0.total_cmp(&b.0));
+    figures[figures.len() / 2]
+}
+
+/// `etcdctl lock` around a command that does nothing, as scripts use it.
+fn etcdctl(endpoints: &str) -> f64 {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
+    let program = root.join("etcd-client/usr/bin/etcdctl");
+    let begun = Instant::now();
+    const CALLS: u32 = 20;
+    for _ in 0..CALLS {
+        let mut command = Command::new(&program);
+        command.env("ETCDCTL_API", "3").args(["--endpoints", endpoints, "lock", "x", "true"]);
+        assert!(command.stdout(Stdio::null()).status().unwrap().success());
+    }
+    f64::from(CALLS) / begun.elapsed().as_secs_f64()
+}
+
+/// The longest time in which nobody gets anything after SIGKILL of the leader, for both at once.
+fn stall(
+    members: &mut Members,
+    address: SocketAddr,
+    runtime: &tokio::runtime::Runtime,
+) -> [Duration; 2] {
+    let mut answers = BufReader::new(members.0.stdout.take().unwrap());
+    let stdin = members.0.stdin.as_mut().unwrap();
+    let mut obey = |command: &str| {
+        writeln!(stdin, "{command}").unwrap();
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    };
+    let leader = obey("leader");
+    let leader: usize = leader.strip_prefix("leader ").unwrap().parse().unwrap();
+    // etcd's own: puts at a member that lives, by somebody who only tries again.
+    let survivor = members.1.split(',').nth(leader % 3).unwrap().to_owned();
+    let over = Arc::new(AtomicBool::new(false));
+    let longest = |over: Arc<AtomicBool>, mut works: Box<dyn FnMut() -> bool + Send>| {
+        std::thread::spawn(move || {
+            let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+            while !over.load(Ordering::Relaxed) {
+                if works() {
+                    longest = longest.max(last.elapsed());
+                    last = Instant::now();
+                }
+            }
+            longest
+        })
+    };
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
+    let dflockd = longest(
+        Arc::clone(&over),
+        Box::new(move || {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            write!(stream.get_mut(), "l\nstall-{number}\n0\n").unwrap();
+            let mut line = String::new();
+            stream.read_line(&mut line).unwrap();
+            line.starts_with("ok ")
+        }),
+    );
+    let handle = runtime.handle().clone();
+    let channel =
+        runtime.block_on(Endpoint::from_shared(format!("http://{survivor}")).unwrap().connect());
+    let channel = channel.unwrap();
+    let etcd = longest(
+        Arc::clone(&over),
+        Box::new(move || {
+            let one = call::<LeaseRequest, LeaseResponse>;
+            let request = one(&channel, "/etcdserverpb.Lease/LeaseGrant", LeaseRequest { ttl: 60 });
+            handle.block_on(async {
+                let task = tokio::time::timeout(Duration::from_millis(200), request);
+                task.await.is_ok()
+            })
+        }),
+    );
+    std::thread::sleep(Duration::from_secs(1));
+    obey(&format!("kill {leader}"));
+    std::thread::sleep(Duration::from_secs(6));
+    over.store(true, Ordering::Relaxed);
+    [dflockd.join().unwrap(), etcd.join().unwrap()]
+}
+
+fn main() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut members = Members::start();
+    let server = Server::start(&members.1);
+    let first = members.1.split(',').next().unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{first}")).unwrap();
+    let channel = runtime.block_on(endpoint.connect()).unwrap();
+    println!("workers, keys    dflockd: cycles/s (p50/p99 ms)    v3lock                   ratio");
+    for (workers, keys) in
+        [(1, Keys::Own), (10, Keys::Own), (100, Keys::Own), (10, Keys::One), (100, Keys::One)]
+    {
+        let (mut us, mut them) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            us.push(runtime.block_on(ours(server.1, workers, keys)));
+            them.push(runtime.block_on(theirs(&channel, workers, keys)));
+        }
+        let (us, them) = (median(us), median(them));
+        let name = if keys == Keys::Own { "own" } else { "one" };
+        println!(
+            "{workers:>7}, {name}    {:>8.0} ({:.1}/{:.1})    {:>8.0} ({:.1}/{:.1})    {:.2}",
+            us.0,
+            us.1,
+            us.2,
+            them.0,
+            them.1,
+            them.2,
+            us.0 / them.0
+        );
+    }
+    println!("etcdctl lock x true, one after another: {:.0} a second", etcdctl(&members.1));
+    let [dflockd, etcd] = stall(&mut members, server.1, &runtime);
+    println!(
+        "SIGKILL of the leader: nobody served for {:.2} s, etcd itself for {:.2} s",
+        dflockd.as_secs_f64(),
+        etcd.as_secs_f64()
+    );
+}

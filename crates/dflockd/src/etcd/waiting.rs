@@ -1,0 +1,139 @@
+//! Places in queues: a waiting ticket stands in the line of its key until it has its turn, or its
+//! owner's patience ends.
+
+use super::Inner;
+use super::asking::{Made, Patience, Want};
+use super::calls::BUDGET_MICROS;
+use super::keys::{Names, Party};
+use super::state::{Departure, End, Line, Phase, Place, State};
+use crate::engine::{Answer, ConnId, Grant, Moment, Refusal, Ttl};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+impl Inner {
+    /// Registers a waiting ticket here; its turn comes by the mirror of its key.
+    pub(super) fn stand_in_line(
+        self: &Arc<Self>,
+        want: &Want,
+        made: &Made,
+    ) -> Result<Option<oneshot::Receiver<End>>, Refusal> {
+        let mut state = self.state();
+        let here = state.conn(want.id).is_some_and(|c| c.departure == Departure::Here);
+        let mut mine = self.mine(want, made, Place::Waiting);
+        if state.draining || !here {
+            self.remove_later(&state, &mine);
+            return Err(Refusal::Draining);
+        }
+        let waiter = match want.patience {
+            Patience::Enqueue => {
+                self.note_record(&mut state, want, made.nonce, Phase::Queued);
+                None
+            }
+            Patience::Try | Patience::Until(_) => {
+                let (wake, waiter) = oneshot::channel();
+                mine.wake = Some(wake);
+                mine.since = want.asked;
+                if let Some(conn) = state.conn(want.id) {
+                    conn.blocked = Some(made.nonce);
+                }
+                Some(waiter)
+            }
+        };
+        let line = Self::line(&mut state, &self.names, &want.key, want.limit.count());
+        line.own.insert(made.create, made.nonce);
+        state.keep(mine);
+        self.take_turns(&mut state, &want.key);
+        Ok(waiter)
+    }
+
+    /// The watched key, which is opened if it is not.
+    fn line<'s>(state: &'s mut State, names: &Names, key: &Arc<[u8]>, limit: u64) -> &'s mut Line {
+        if !state.lines.contains_key(key) {
+            let watch = super::watch::open(state, names, key);
+            state.lines.insert(Arc::clone(key), Line::new(watch, limit));
+        }
+        let line = state.lines.entry(Arc::clone(key)).or_insert_with(|| Line::new(0, limit));
+        line.limit = limit;
+        line
+    }
+
+    /// Waits for the turn of a ticket.
+    pub(super) async fn wait_turn(
+        self: &Arc<Self>,
+        nonce: u64,
+        mut waiter: oneshot::Receiver<End>,
+        end: Moment,
+    ) -> Result<Option<Grant>, Refusal> {
+        let left = Duration::from_micros(end.micros_since(self.now()));
+        let ended = match tokio::time::timeout(left, &mut waiter).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                let withdrawn = self.state().withdraw(nonce);
+                if let Some(mine) = withdrawn {
+                    self.remove_ticket(&mine).await?;
+                    return Ok(None);
+                }
+                // It has its turn: a grant that races the end of the patience wins.
+                waiter.await
+            }
+        };
+        match ended {
+            Ok(End::Granted(sent)) => self.tell(nonce, sent).await.map(Some),
+            Ok(End::Refused(refusal)) => Err(refusal),
+            Err(_) => Err(Refusal::Unavailable),
+        }
+    }
+
+    /// From here on somebody waits for the end of this ticket's wait.
+    fn block(&self, state: &mut State, nonce: u64) -> Option<(Arc<[u8]>, oneshot::Receiver<End>)> {
+        let mine = state.tickets.get_mut(&nonce)?;
+        let (wake, waiter) = oneshot::channel();
+        mine.since = self.now();
+        let key = Arc::clone(&mine.key);
+        mine.wake = Some(wake);
+        Some((key, waiter))
+    }
+
+    /// `w` for a place in the queue.
+    pub(super) async fn wait(self: Arc<Self>, id: ConnId, nonce: u64, end: Moment) {
+        let waiter = {
+            let mut state = self.state();
+            if let Some(conn) = state.conn(id) {
+                conn.blocked = Some(nonce);
+            }
+            self.block(&mut state, nonce)
+        };
+        let answer = match waiter {
+            None => Answer::Refused(Refusal::Unavailable),
+            Some((key, waiter)) => {
+                let result = self.wait_turn(nonce, waiter, end).await;
+                self.state().forget_record(id, &key, nonce);
+                match result {
+                    Ok(Some(grant)) => Answer::Granted(grant),
+                    Ok(None) if self.state().draining => Answer::Refused(Refusal::Draining),
+                    Ok(None) => Answer::TimedOut,
+                    Err(refusal) => Answer::Refused(refusal),
+                }
+            }
+        };
+        self.answer(id, answer);
+    }
+
+    /// `w` for a hold that `e` got: its lease begins anew.
+    pub(super) async fn fetch(self: Arc<Self>, id: ConnId, serial: u64, nonce: u64, ttl: Ttl) {
+        let who = Party { front: self.front, serial };
+        let until = self.now().after_micros(BUDGET_MICROS);
+        let deadline = self.state().tickets.get(&nonce).map(|mine| mine.deadline);
+        let answer = match self.write_lease(nonce, who, ttl, until).await {
+            Ok(grant) => Answer::Granted(grant),
+            // Released by its token, at another front-end.
+            Err(Refusal::NotHeld) if deadline.is_some_and(|deadline| self.now() < deadline) => {
+                Answer::Refused(Refusal::NotEnqueued)
+            }
+            Err(Refusal::NotHeld) => Answer::Refused(Refusal::LeaseExpired),
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        self.answer(id, answer);
+    }
+}

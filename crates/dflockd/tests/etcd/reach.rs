@@ -1,0 +1,195 @@
+//! What clients see when etcd cannot be reached, has no quorum, wants a user or TLS; and when their
+//! server dies.
+
+use crate::cluster::Cluster;
+use crate::daemon::{Daemon, Store, Talker, program, until};
+use nix::sys::signal::Signal;
+use rstest::rstest;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// A request is tried for 6 seconds; the rest is for a busy machine.
+const BUDGET: Duration = Duration::from_secs(8);
+
+fn start(store: &Store, arguments: &[&str]) -> Daemon {
+    let mut command = program();
+    command.args(["--port", "0", "--http-port", "0"]).args(arguments);
+    Daemon::run(command.envs(store.environment.clone()))
+}
+
+/// The status and body of a page.
+fn http(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// A port that is free now, on an address of our own.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// The answer, and that the connection ends with it, in time.
+fn refused(talker: &mut Talker, command: &str, key: &str, arg: &str) {
+    let begun = Instant::now();
+    assert_eq!(talker.ask(command, key, arg), "error_draining", "{command}");
+    assert!(talker.is_closed(), "{command}");
+    assert!(begun.elapsed() < BUDGET, "{command}: {:?}", begun.elapsed());
+}
+
+#[rstest]
+#[case("l", "10")]
+#[case("e", "")]
+#[case("r", "000000000000000f00000000000000a0")]
+#[case("n", "000000000000000f00000000000000a0 5")]
+#[case("stats", "")]
+fn nobody_there(#[case] command: &str, #[case] arg: &str) {
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let http_port = free_port().to_string();
+    let mut server = program();
+    server.args(["--port", "0", "--http-port", &http_port]);
+    server.args(["--store=etcd", "--etcd-endpoints", &endpoint]);
+    server.env_remove("DFLOCKD_STORE").env_remove("DFLOCKD_ETCD_ENDPOINTS");
+    let daemon = Daemon::run(&mut server);
+    let ready = SocketAddr::from(([127, 0, 0, 1], http_port.parse().unwrap()));
+    assert!(http(ready, "/ready").starts_with("HTTP/1.1 503"));
+    refused(&mut daemon.talk(), command, "k", arg);
+}
+
+/// Without a quorum nothing is granted and nothing is denied; with one all goes on.
+#[test]
+fn no_quorum() {
+    let mut cluster = Cluster::start(&[]);
+    let http_port = free_port().to_string();
+    let daemon = start(&cluster.store(), &["--http-port", &http_port, "--disconnect-grace", "60"]);
+    let ready = SocketAddr::from(([127, 0, 0, 1], http_port.parse().unwrap()));
+    let (mut holder, mut waiter) = (daemon.talk(), daemon.talk());
+    let token = holder.take("k", "0 60");
+    waiter.say(b"l\nk\n60\n");
+    daemon.until_stats("\"waiters\":1");
+    assert!(http(ready, "/ready").starts_with("HTTP/1.1 200"));
+    cluster.stop(1);
+    cluster.stop(2);
+    std::thread::scope(|scope| {
+        for (command, key, arg) in [
+            ("l", "k", "0".to_owned()),
+            ("l", "other", "30".to_owned()),
+            ("sl", "pool", "0 3".to_owned()),
+            ("n", "k", format!("{token} 60")),
+        ] {
+            let mut talker = daemon.talk();
+            scope.spawn(move || refused(&mut talker, command, key, &arg));
+        }
+        scope.spawn(|| {
+            assert_eq!(waiter.line(), "error_draining");
+            assert!(waiter.is_closed());
+        });
+    });
+    until("not ready", || http(ready, "/ready").starts_with("HTTP/1.1 503"));
+    // And at once, from now on.
+    let begun = Instant::now();
+    refused(&mut daemon.talk(), "r", "k", &token);
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert!(http(ready, "/metrics").contains("\ndflockd_etcd_session 0\n"));
+    cluster.go_on(1);
+    cluster.go_on(2);
+    until("ready", || http(ready, "/ready").starts_with("HTTP/1.1 200"));
+    let mut talker = daemon.talk();
+    assert_eq!(talker.ask("l", "k", "0"), "timeout");
+    assert_eq!(talker.ask("n", "k", &format!("{token} 60")), "ok 60");
+    assert_eq!(talker.ask("r", "k", &token), "ok");
+}
+
+/// A client whose server dies renews at the other one, keeps its lock and gives it back there.
+#[test]
+fn a_lock_outlives_its_server() {
+    let cluster = Cluster::start(&[]);
+    let store = cluster.store();
+    let (first, second) = (start(&store, &[]), start(&store, &[]));
+    let (mut old, mut rival) = (first.talk(), second.talk());
+    let token = old.take("k", "0 6");
+    rival.say(b"l\nk\n60 5\n");
+    second.until_stats("\"waiters\":1");
+    first.signal(Signal::SIGKILL);
+    let mut new = second.talk();
+    // Longer than the lease and everything after which the first server counts as dead.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(14) {
+        assert_eq!(new.ask("n", "k", &format!("{token} 6")), "ok 6");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert_eq!(new.ask("r", "k", &token), "ok");
+    let reply = rival.line();
+    assert!(reply.starts_with("ok ") && reply[3..19] > token[..16], "{reply} after {token}");
+}
+
+/// What a dead server's clients held is free when its lease is over, and not before.
+#[test]
+fn a_dead_servers_locks_end() {
+    let cluster = Cluster::start(&[]);
+    let store = cluster.store();
+    let (first, second) = (start(&store, &[]), start(&store, &[]));
+    let (mut old, mut rival) = (first.talk(), second.talk());
+    old.take("k", "0 4");
+    let begun = Instant::now();
+    first.signal(Signal::SIGKILL);
+    let reply = rival.ask("l", "k", "19");
+    assert!(reply.starts_with("ok "), "{reply}");
+    assert!(begun.elapsed() >= Duration::from_secs(4), "{:?}", begun.elapsed());
+    second.logged("lease expired");
+}
+
+/// etcd with users: the right password is needed.
+#[test]
+fn users() {
+    let mut cluster = Cluster::start(&["--auth", "sesame"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("password");
+    std::fs::write(&file, "sesame\n").unwrap();
+    let path = file.to_str().unwrap();
+    let daemon = start(&cluster.store(), &["--etcd-user", "root", "--etcd-password-file", path]);
+    daemon.talk().take("k", "0");
+    assert!(!cluster.control("get --prefix --keys-only test").is_empty());
+    let mut stranger = program();
+    stranger.args(["--port", "0"]).envs(cluster.store().environment);
+    std::fs::write(&file, "simsalabim").unwrap();
+    stranger.args(["--etcd-user", "root", "--etcd-password-file", path]);
+    stranger.arg("--store=etcd").env_remove("DFLOCKD_STORE");
+    let stranger = Daemon::run(&mut stranger);
+    stranger.logged("etcd refuses the user");
+    refused(&mut stranger.talk(), "l", "k", "5");
+}
+
+/// TLS to etcd, and nothing else to one that wants it.
+#[test]
+fn tls() {
+    let pem = |name: &str| format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"));
+    let directory = pem("").trim_end_matches('/').to_owned();
+    let cluster = Cluster::start(&["--tls", &directory]);
+    let daemon = start(&cluster.store(), &["--etcd-ca", &pem("ca.pem")]);
+    daemon.talk().take("k", "0");
+}
+
+#[rstest]
+#[case(&["--store", "redis"], "--store must be memory or etcd")]
+#[case(&["--store=etcd", "--etcd-endpoints", " , "], "--etcd-endpoints must name")]
+#[case(&["--store=etcd", "--etcd-endpoints", "https://a:1"], "https needs --etcd-ca")]
+#[case(&["--store=etcd", "--etcd-endpoints", "not an address"], "etcd")]
+#[case(&["--store=etcd", "--etcd-cert", "c"], "--etcd-cert and --etcd-key")]
+#[case(&["--store=etcd", "--etcd-cert", "c", "--etcd-key", "k"], "--etcd-cert needs --etcd-ca")]
+#[case(&["--store=etcd", "--etcd-ca", "/nowhere"], "/nowhere")]
+#[case(&["--store=etcd", "--etcd-user", "u"], "--etcd-user and --etcd-password-file")]
+#[case(&["--store=etcd", "--etcd-user", "u", "--etcd-password-file", "/nowhere"], "/nowhere")]
+#[case(&["--store=etcd", "--etcd-prefix="], "--etcd-prefix")]
+fn what_cannot_be(#[case] arguments: &[&str], #[case] message: &str) {
+    let mut command = program();
+    command.env_remove("DFLOCKD_STORE").env_remove("DFLOCKD_ETCD_ENDPOINTS");
+    command.env_remove("DFLOCKD_ETCD_PREFIX");
+    let output = command.args(["--port", "0"]).args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("configuration error") && stderr.contains(message), "{stderr}");
+}
