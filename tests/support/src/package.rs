@@ -112,6 +112,18 @@ impl Package {
         Self { files: vec![file] }
     }
 
+    /// Builds the package of this member of the workspace with these options of `cargo deb`.
+    ///
+    /// # Panics
+    /// When it cannot be built.
+    #[must_use]
+    pub fn build_with(name: &str, options: &[&str], scratch: &str) -> Self {
+        let scratch = Path::new(scratch);
+        let file = scratch.join(format!("{name}{}.deb", options.concat()));
+        make(name, options, &file, scratch.parent().expect("the target directory"));
+        Self { files: vec![file] }
+    }
+
     /// Made once more, of the same programs, with files that are younger: its bytes.
     ///
     /// # Panics
