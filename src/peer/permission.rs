@@ -20,6 +20,9 @@ const ACL_ATTRIBUTE: &str = "system.posix_acl_access";
 /// The longest ACL that is read: some five hundred entries. A longer one permits nothing.
 const ACL_BYTES: usize = 4096;
 
+/// As much as `/proc/PID/status` usually has: so it is read at once.
+const USUAL_STATUS_BYTES: usize = 4096;
+
 /// More than the longest `/proc/PID/status`; a process may be in 65,536 groups.
 const STATUS_BYTES: u64 = 1 << 20;
 
@@ -79,7 +82,7 @@ fn is_device(metadata: &Metadata) -> bool {
 }
 
 fn credentials(pid: Pid) -> Option<Credentials> {
-    let mut status = String::new();
+    let mut status = String::with_capacity(USUAL_STATUS_BYTES);
     let file = File::open(format!("/proc/{pid}/status")).ok()?;
     file.take(STATUS_BYTES).read_to_string(&mut status).ok()?;
     credentials_in(&status)

@@ -103,7 +103,9 @@ impl Flocks {
             reads <= READS_ALWAYS || (reads <= READS_MOST && start.elapsed() < TIME_MOST)
         };
         let listing = kernel_list::read(|| File::open(LIST), may_read)?;
-        self.rests_until = (!listing.whole).then(|| Instant::now() + REST);
+        // One that is merely changing may be whole the next time.
+        let too_long = !listing.whole && reads > READS_ALWAYS;
+        self.rests_until = too_long.then(|| Instant::now() + REST);
         if self.good_for > Duration::ZERO {
             // By the time before the reading, so that nothing is older than it seems.
             self.last = Some((start, listing.clone()));

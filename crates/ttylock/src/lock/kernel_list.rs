@@ -31,7 +31,7 @@ const SHORT_BYTES: usize = 3 * PAGE_BYTES / 4;
 const ROOM_BYTES: usize = 4 * PAGE_BYTES;
 
 /// How often a torn list is read again.
-const PASSES: usize = 4;
+const PASSES: usize = 16;
 
 /// What the kernel told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -31,6 +31,8 @@ pub struct State {
     /// The process that was looked at last: a client that locks and unlocks all day is the same
     /// all day.
     witness: Option<Witness>,
+    /// Whose it was when that was first asked.
+    witness_owner: Option<u32>,
 }
 
 /// The process that a lock is taken for, as it was before the lock was there: one that has its
@@ -118,7 +120,14 @@ impl State {
     /// No state directory.
     #[must_use]
     pub fn none() -> Self {
-        Self { handle: None, identity: None, everybodys: false, here: None, witness: None }
+        Self {
+            handle: None,
+            identity: None,
+            everybodys: false,
+            here: None,
+            witness: None,
+            witness_owner: None,
+        }
     }
 
     /// Which directory it is.
@@ -136,7 +145,10 @@ impl State {
     /// Looks at a process before a lock is taken for it.
     pub fn claimant(&mut self, pid: Pid) -> Claimant {
         let known = self.witness.take().filter(|known| known.pid() == pid && known.exists());
-        self.witness = known.or_else(|| Witness::of(pid));
+        self.witness = known.or_else(|| {
+            self.witness_owner = None;
+            Witness::of(pid)
+        });
         let start = self.witness.as_ref().map(Witness::start);
         let then = if start.is_some() { Liveness::Alive } else { liveness(pid) };
         Claimant { pid, then, start }
@@ -167,6 +179,12 @@ impl State {
         files: &[Written],
         stands: impl Fn(&Written) -> bool,
     ) -> Result<(), Errno> {
+        if self.handle.is_none() {
+            return Ok(());
+        }
+        // Whoever has the number by now is not asked.
+        let seen = claimant.start.filter(|_| self.is_there(claimant));
+        let uid = seen.and_then(|_| self.owner(claimant.pid));
         let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here).cloned()) else {
             return Ok(());
         };
@@ -175,8 +193,6 @@ impl State {
             // It lives, and we may not see since when: nothing to tell a later one from it.
             return Ok(());
         }
-        // Whoever has the number by now is not asked.
-        let uid = start.filter(|_| self.is_there(claimant)).and_then(|_| process::owner(pid));
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
         for lock in files {
             let Written { name, file, at } = lock;
@@ -201,6 +217,14 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    fn owner(&mut self, pid: Pid) -> Option<u32> {
+        if self.witness.as_ref().is_none_or(|witness| witness.pid() != pid) {
+            return process::owner(pid);
+        }
+        self.witness_owner = self.witness_owner.or_else(|| process::owner(pid));
+        self.witness_owner
     }
 
     /// Forgets a lock file that is gone, unless the record is about another one.

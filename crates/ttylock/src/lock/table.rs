@@ -373,7 +373,7 @@ impl Table {
         })
     }
 
-    fn put_off_closing(&mut self, spent: std::io::Result<File>) {
+    fn put_off_closing(&mut self, spent: Option<File>) {
         if self.spent.len() < PUT_OFF {
             self.spent.extend(spent);
         }

@@ -141,7 +141,7 @@ impl Table {
         tally: &mut Tally,
     ) -> bool {
         let Some(published) = self.kept.take(name, pid) else { return false };
-        let spent = published.file.try_clone();
+        let spent = published.file.try_clone().ok();
         let removed = matches!(
             own.directory.withdraw(name, published),
             Ok(Withdrawal::Done(Removal::Removed))
@@ -192,7 +192,8 @@ impl Table {
             // there is nobody to wait for. A dead one's lock may be just being broken, however
             // long that takes on a busy machine, and then it is the breaker's.
             let living = own && liveness(pid) == Liveness::Alive;
-            let spent = judged.try_clone();
+            // Only a daemon puts it off.
+            let spent = self.kept.is_wanted().then(|| judged.try_clone()).and_then(Result::ok);
             let removal = if living && is_contended {
                 place.directory.release(name, judged, TEMPORARY).map(Some)
             } else {
