@@ -269,7 +269,10 @@ impl State {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let open = |handle| nix::dir::Dir::openat(handle, ".", flags, Mode::empty()).ok();
         let Some(mut listing) = self.handle.as_ref().and_then(open) else { return Vec::new() };
-        let names = listing.iter().map_while(Result::ok).take(most);
+        // Records are links. Whatever else is here is somebody's: the service's socket, as a rule.
+        let is_record =
+            |entry: &nix::dir::Entry| entry.file_type() == Some(nix::dir::Type::Symlink);
+        let names = listing.iter().map_while(Result::ok).take(most).filter(is_record);
         names.filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new)).collect()
     }
 
