@@ -10,11 +10,12 @@ use crate::config::{Config, Slots};
 use crate::error::Error;
 use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
-use crate::record::{LockInfo, integer};
+use crate::record::LockInfo;
 use crate::semaphore::Semaphore;
 use crate::stale::Place;
 use crate::sys::line::Line;
 use crate::sys::process;
+use crate::temporary::{maker, temporary_of};
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
 /// takes that long.
@@ -158,28 +159,6 @@ pub fn clean_all(directory: impl AsRef<Path>, config: Config) -> Result<Swept, E
         }
     }
     Ok(swept)
-}
-
-/// Who made a temporary file of this lock: `LOCK.PID.RANDOM.tmp`.
-pub(crate) fn maker(name: &str, lock: &str) -> Option<Pid> {
-    made_by(name.strip_prefix(lock)?.strip_prefix('.')?)
-}
-
-/// The part behind the lock's name: `PID.RANDOM.tmp`, as both this crate and the original
-/// TypeScript tool write it.
-fn made_by(rest: &str) -> Option<Pid> {
-    let (pid, random) = rest.strip_suffix(".tmp")?.split_once('.')?;
-    let good =
-        (1..=64).contains(&random.len()) && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let number = integer(pid).filter(|_| good)?;
-    Pid::new(i64::try_from(number).ok()?)
-}
-
-/// The lock to which a temporary file belongs, if it is one.
-fn temporary_of(name: &str) -> Option<&str> {
-    let (rest, random) = name.strip_suffix(".tmp")?.rsplit_once('.')?;
-    let (lock, pid) = rest.rsplit_once('.').filter(|(lock, _)| !lock.is_empty())?;
-    made_by(&format!("{pid}.{random}.tmp")).map(|_| lock)
 }
 
 /// The lock in whose line the last ticket would be called so.

@@ -68,6 +68,7 @@ mod semaphore;
 mod shared;
 mod stale;
 mod sys;
+mod temporary;
 mod waiting;
 
 pub use cleaning::{Listed, Swept, clean_all, list};

@@ -138,7 +138,7 @@ impl<'d> Line<'d> {
     fn name_in(self, ticket: &File) -> Option<Name> {
         let mut text = String::new();
         ticket.take(TICKET_BYTES).read_to_string(&mut text).ok()?;
-        crate::cleaning::maker(&text, self.lock.as_str())?;
+        crate::temporary::maker(&text, self.lock.as_str())?;
         Name::new(text)
     }
 

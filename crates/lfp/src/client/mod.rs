@@ -4,12 +4,12 @@
 //! reply a largest size. Never sends an extension unasked, and never retries by itself.
 
 mod address;
+mod error;
 mod far_end;
 mod reply;
 mod status;
 mod usual;
 
-use std::fmt;
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -22,6 +22,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use pidlockfile::Pid;
 
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
+pub use error::Error;
 pub use reply::REPLY_LIMIT;
 pub use status::Waiter;
 #[cfg(feature = "cli")]
@@ -42,30 +43,6 @@ pub struct Client {
     replies: Assembler,
     patience: Duration,
     greeting: String,
-}
-
-/// Why there is no answer.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Error {
-    /// Nobody listens there, or we may not ask.
-    Unreachable(io::Error),
-    /// The reply did not come in time. Whether the request was obeyed is not known.
-    TimedOut,
-    /// The connection ended before the reply. Whether the request was obeyed is not known.
-    Closed,
-    /// The connection failed. Whether the request was obeyed is not known.
-    Broken(io::Error),
-    /// Whoever is there does not speak the protocol, or says more than [`REPLY_LIMIT`] bytes.
-    NotLfp,
-    /// 550 instead of a greeting: the service does not serve us.
-    Refused,
-    /// 421: the service is shutting down, or serves too many already.
-    Dismissed,
-    /// 202, 500 or 502: the service does not know this command.
-    Unsupported,
-    /// A code that is no answer to what was asked.
-    Unexpected(u16),
 }
 
 #[derive(Debug)]
@@ -405,70 +382,6 @@ impl Stream {
             }
         }
         Ok(())
-    }
-}
-
-impl Error {
-    fn of(error: io::Error) -> Self {
-        let is = |kinds: &[io::ErrorKind]| kinds.contains(&error.kind());
-        if is(&[io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut]) {
-            Self::TimedOut
-        } else if is(&[io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset]) {
-            Self::Closed
-        } else {
-            Self::Broken(error)
-        }
-    }
-
-    /// Whether surely nobody listens there.
-    #[cfg(feature = "cli")]
-    pub(crate) fn is_absence(&self) -> bool {
-        use io::ErrorKind::{ConnectionRefused, NotFound};
-        matches!(self, Self::Unreachable(error) if [NotFound, ConnectionRefused].contains(&error.kind()))
-    }
-
-    /// Whether another try may succeed: the service is being restarted, or busy.
-    #[must_use]
-    pub fn is_passing(&self) -> bool {
-        match self {
-            Self::Unreachable(_) | Self::Closed | Self::Broken(_) | Self::Dismissed => true,
-            Self::TimedOut
-            | Self::NotLfp
-            | Self::Refused
-            | Self::Unsupported
-            | Self::Unexpected(_) => false,
-        }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(error) => write!(f, "no connection: {error}"),
-            Self::TimedOut => f.write_str("no reply in time"),
-            Self::Closed => f.write_str("the connection ended before the reply"),
-            Self::Broken(error) => write!(f, "the connection failed: {error}"),
-            Self::NotLfp => f.write_str("what answers there is no lock file service"),
-            Self::Refused => f.write_str("the service does not serve us"),
-            Self::Dismissed => f.write_str("the service is shutting down or has too many clients"),
-            Self::Unsupported => f.write_str("the service does not know this command"),
-            Self::Unexpected(code) => write!(f, "an unexpected reply, code {code}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreachable(error) | Self::Broken(error) => Some(error),
-            Self::TimedOut
-            | Self::Closed
-            | Self::NotLfp
-            | Self::Refused
-            | Self::Dismissed
-            | Self::Unsupported
-            | Self::Unexpected(_) => None,
-        }
     }
 }
 

@@ -22,6 +22,7 @@ mod shim;
 mod spelling;
 mod table;
 mod taking;
+mod values;
 mod waiting;
 
 use std::ffi::OsString;
