@@ -66,10 +66,10 @@ impl Bench {
         assert_eq!(made.code(), 0, "{made}");
         let words = ["--listen", "unix:/run/lfpd/lfpd.sock"];
         let service = self.sandbox.command("/run/test/lfpd").args(words).user(user).spawn();
-        self.wait_for("the service", || {
-            let server = ["--server", "/run/lfpd/lfpd.sock", "who", port];
-            self.lfp(User::Root, &server).run().code() == 0
-        });
+        let server = ["--server", "/run/lfpd/lfpd.sock", "who", port];
+        let asked = || self.lfp(User::Root, &server).run();
+        let answered = until(LIMIT, || (asked().code() == 0).then_some(()));
+        assert!(answered.is_some(), "{}: {}", service.output(), asked());
         service
     }
 
