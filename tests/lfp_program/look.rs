@@ -280,22 +280,26 @@ fn who_held_a_stale_lock(#[case] start: fn(&Bench, User) -> Process<'_>) {
 fn a_directory_that_came_while_waiting_is_searched() {
     let bench = Bench::open();
     let holder = bench.holder(User::Alice);
-    let waits = ["--direct", "wait", "--timeout", "3", PORT];
+    let waits = ["--direct", "wait", "--timeout", "5", PORT];
     let mut waiting = bench.called(User::Root, &waits).spawn();
-    bench.wait_for("a first look", || {
+    // It keeps the directories of its last attempt open until the next one.
+    let looks_into = |directory: &str| {
         bench.children(waiting.pid()).iter().any(|lfp| {
             let open = std::fs::read_dir(bench.sandbox.path(&format!("/proc/{lfp}/fd")));
             open.into_iter().flatten().flatten().any(|descriptor| {
-                std::fs::read_link(descriptor.path()).is_ok_and(|path| path.ends_with("run/lock"))
+                std::fs::read_link(descriptor.path()).is_ok_and(|path| path.ends_with(directory))
             })
         })
-    });
+    };
+    bench.wait_for("a first look", || looks_into("run/lock"));
     let other = bench.sandbox.command("sleep").arg(LONG).user(User::Alice).spawn();
     let line = format!(
         "mkdir /run/lock/modem; printf '%10d\\n' {} >/run/lock/modem/LCK..ttyW0",
         other.pid()
     );
     assert_eq!(bench.shell(User::Root, &line).code(), 0);
+    // An attempt that was under way knows nothing of it.
+    bench.wait_for("a look into the new one", || looks_into("run/lock/modem"));
     holder.kill();
     let end = until(LIMIT, || waiting.ended()).expect("an end in time");
     assert_eq!(end.code(), 75, "{end}");
