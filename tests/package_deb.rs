@@ -118,16 +118,16 @@ fn its_units_are_good() {
 fn it_works_where_it_is_installed() {
     let (said, code) = package().boot(
         r#"
-        nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
-        nobody touch /run/lock/x 2>/dev/null && echo the directory is open
+        somebody() { setpriv --reuid=1000 --regid=1000 --clear-groups "$@"; }
+        somebody touch /run/lock/x 2>/dev/null && echo the directory is open
         systemctl is-active lfpd-unix.socket
-        nobody lfp run --timeout 5 /dev/ttyS0 -- sh -c 'echo $$; cat /run/lock/LCK..ttyS0'
+        somebody lfp run --timeout 5 /dev/ttyS0 -- sh -c 'echo $$; cat /run/lock/LCK..ttyS0'
         systemctl is-active lfpd-unix.service
         ls /run/lock/*ttyS0* 2>/dev/null && echo a lock is left
-        nobody lfp --json list
-        nobody lfp --server 127.0.0.1:50001 lock /dev/ttyS0 2>/dev/null || echo code $?
+        somebody lfp --json list
+        somebody lfp --server 127.0.0.1:50001 lock /dev/ttyS0 2>/dev/null || echo code $?
         systemctl start lfpd.socket
-        nobody lfp --server 127.0.0.1:50001 run /dev/ttyS0 -- echo over TCP
+        somebody lfp --server 127.0.0.1:50001 run /dev/ttyS0 -- echo over TCP
         stat -c %U /run/lfpd
         systemctl --failed --no-legend
         "#,
@@ -151,7 +151,7 @@ fn it_takes_over_from_crashed_programs_of_others() {
         chmod 1777 /run/lock
         setpriv --reuid=1234 --regid=1234 --clear-groups \
             sh -c 'printf "%10d\n" 4000000 >/run/lock/LCK..ttyS0'
-        setpriv --reuid=65534 --regid=65534 --clear-groups lfp run /dev/ttyS0 -- echo taken over
+        setpriv --reuid=1000 --regid=1000 --clear-groups lfp run /dev/ttyS0 -- echo taken over
         "#,
     );
     assert_eq!(code, Some(0), "{said}");
