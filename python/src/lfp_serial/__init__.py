@@ -11,6 +11,7 @@ With pyserial, after this module has been imported:
 import errno
 import math
 import os
+import pwd
 import re
 import socket
 import stat
@@ -31,6 +32,14 @@ WAIT_MAX_SECS = 86400
 #: The longest line and the most lines of an answer.
 LINE_BYTES = 4096
 LINES = 4096
+
+
+def user_name(uid):
+    """The name of a user whose number the service has told; the number where there is none."""
+    try:
+        return pwd.getpwuid(int(uid)).pw_name
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return uid
 
 
 class Busy(OSError):
@@ -180,12 +189,12 @@ class _Service:
             words = dict(re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)', line))
             if words.get("standing") == "stale":
                 continue
-            text = " ".join(
-                re.sub(r"\\(.)", r"\1", words[key].strip('"'))
-                for key in ("user", "command")
-                if key in words
-            )
-            found.append("pid %s %s" % (words.get("pid", "?"), text))
+            command = re.sub(r"\\(.)", r"\1", words.get("command", "").strip('"'))
+            who = ("pid", words.get("pid", "?"), user_name(words.get("uid")), command)
+            text = " ".join(word for word in who if word)
+            # A device has a lock file under each of its names.
+            if words.get("scheme") != "waiting" and text not in found:
+                found.append(text)
         return found
 
     def _reply(self, patience):
