@@ -48,12 +48,21 @@ fn plant(planted: Planted, at: &Path) {
 #[case(Planted::Directory, Some(Obstacle::Directory))]
 #[case(Planted::Fifo, Some(Obstacle::Special))]
 #[case(Planted::Socket, Some(Obstacle::Special))]
-#[case(Planted::Device, Some(Obstacle::Special))]
 #[case(Planted::File, None)]
 fn a_name_swapped_at_any_moment_is_read_as_one_or_the_other(
     #[case] planted: Planted,
     #[case] obstacle: Option<Obstacle>,
 ) {
+    swap(planted, obstacle);
+}
+
+/// Only root may make one.
+#[test]
+fn needs_root_a_device_swapped_in_at_any_moment_is_no_lock() {
+    swap(Planted::Device, Some(Obstacle::Special));
+}
+
+fn swap(planted: Planted, obstacle: Option<Obstacle>) {
     let mut orders = Orders::new(3);
     let mut answers = [0, 0];
     while let Some(script) = orders.next() {
