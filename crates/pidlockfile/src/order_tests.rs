@@ -399,7 +399,7 @@ fn strict(record: &Record) -> Result<(), &'static str> {
 #[case::with_the_aged_owner(&[Role::Claimer, Role::Owner, Role::Waiter], 1)]
 #[case::two_with_the_aged_owner(&[Role::Claimer, Role::Claimer, Role::Owner], 1)]
 #[case::with_a_shell(&[Role::Claimer, Role::Claimer, Role::Shell], 1)]
-fn among_those_who_keep_the_rules_there_is_one_holder_whose_lock_stays(
+fn long_among_those_who_keep_the_rules_there_is_one_holder_whose_lock_stays(
     #[case] roles: &[Role],
     #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
     #[case] bound: usize,
@@ -409,7 +409,7 @@ fn among_those_who_keep_the_rules_there_is_one_holder_whose_lock_stays(
 }
 
 #[test]
-fn two_breakers_in_every_order_of_three_preemptions() {
+fn long_two_breakers_in_every_order_of_three_preemptions() {
     in_every_order(&[Role::Claimer, Role::Claimer], EVERYTHING, &[], 3, 0, strict);
 }
 
@@ -457,7 +457,7 @@ fn any_one_dying_at_any_call_in_any_order_leaves_one_holder(
 #[rstest]
 #[case::one_breaker(&[Role::OwnerByForce, Role::Claimer])]
 #[case::two_breakers(&[Role::OwnerByForce, Role::Claimer, Role::Claimer])]
-fn a_forced_release_that_dies_at_any_call_leaves_a_lock_to_take(#[case] roles: &[Role]) {
+fn long_a_forced_release_that_dies_at_any_call_leaves_a_lock_to_take(#[case] roles: &[Role]) {
     for at in 0..18 {
         let died = Mutex::new(false);
         in_every_order(roles, EVERYTHING, &[Fault::Die { at }], 1, 20, |record| {
@@ -475,7 +475,10 @@ fn a_forced_release_that_dies_at_any_call_leaves_a_lock_to_take(#[case] roles: &
 #[case::against_a_breaker(&[Role::OwnerByForce, Role::Claimer], 3)]
 #[case::and_a_third(&[Role::OwnerByForce, Role::Claimer, Role::Waiter], 2)]
 #[case::two_at_once(&[Role::OwnerByForce, Role::OwnerByForce, Role::Claimer], 1)]
-fn a_forced_release_lets_nobody_in_beside_a_breaker(#[case] roles: &[Role], #[case] bound: usize) {
+fn long_a_forced_release_lets_nobody_in_beside_a_breaker(
+    #[case] roles: &[Role],
+    #[case] bound: usize,
+) {
     in_every_order(roles, EVERYTHING, &[], bound, LOTS, |record| {
         right(!record.two_holders, "two holders")?;
         right(!record.vacant_though_held, "vacant though held")?;
@@ -488,7 +491,7 @@ fn a_forced_release_lets_nobody_in_beside_a_breaker(#[case] roles: &[Role], #[ca
 #[rstest]
 #[case::two(&[Role::OwnerByForce, Role::OwnerByForce, Role::Keeper, Role::Keeper, Role::Stranger], 1)]
 #[case::three(&[Role::OwnerByForce, Role::OwnerByForce, Role::OwnerByForce, Role::Keeper, Role::Stranger], 1)]
-fn any_number_of_forced_releases_lets_one_in(#[case] roles: &[Role], #[case] bound: usize) {
+fn long_any_number_of_forced_releases_lets_one_in(#[case] roles: &[Role], #[case] bound: usize) {
     in_every_order(roles, EVERYTHING, &[], bound, LOTS, |record| {
         right(!record.two_holders, "two holders")?;
         right(!record.displaced && !record.misplaced, "a holder's lock was moved or removed")?;

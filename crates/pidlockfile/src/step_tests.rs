@@ -321,7 +321,7 @@ fn a_flock_that_asks_for_writing_gets_it(#[case] mode: u32, #[case] same: bool) 
     let judged = judge(&directory).unwrap().unwrap();
     if !same {
         std::fs::remove_file(scratch.path().join("lock")).unwrap();
-        publish(&directory, OLD);
+        directory.publish(&name(), &Claim { mode, ..claim(OLD) }).unwrap();
     }
     let trace = under(Fault::Fail { at: 0, errno: Errno::EBADF }, EVERYTHING, None, || {
         directory.try_release(&name(), judged).unwrap()
