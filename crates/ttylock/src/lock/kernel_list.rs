@@ -9,7 +9,8 @@
 //! that follow one another share lines then. A line that is in both of them, and in each only once,
 //! is the same lock; whatever stood behind it in the first piece stands behind it in the second, so
 //! nothing slid past both. Where all lines look alike (one program holds shared locks on one file),
-//! pieces that agree line by line have *likely* missed nothing, and are believed the second time.
+//! pieces that agree line by line have *likely* missed nothing. A list is believed when it has been read
+//! twice without a gap.
 //! Any other pair is *torn*: it may have hidden something, and the list is read again. What is found
 //! in any piece counts, torn or not.
 //!
@@ -63,15 +64,14 @@ pub(super) fn read<R: Read + Seek>(
         }
     }
     let mut readers = [first, Reader::new(open()?)];
-    let mut likely = 0_usize;
+    let mut good = 0_usize;
     for _ in 0..PASSES {
         match pass(&mut readers, &mut may_read, &mut listing.text)? {
             None => break,
-            Some(Trust::Sure) => likely = LIKELY_PASSES,
-            Some(Trust::Likely) => likely = likely.saturating_add(1),
+            Some(Trust::Sure | Trust::Likely) => good = good.saturating_add(1),
             Some(Trust::Torn) => {}
         }
-        if likely >= LIKELY_PASSES {
+        if good >= GOOD_PASSES {
             listing.whole = true;
             break;
         }
@@ -79,8 +79,9 @@ pub(super) fn read<R: Read + Seek>(
     Ok(listing)
 }
 
-/// So often a list must likely be whole to be believed.
-const LIKELY_PASSES: usize = 2;
+/// So often a list must have been read without a gap to be believed: random changes between the
+/// readings have hidden a lock from one such pass, some once in ten thousand lists.
+const GOOD_PASSES: usize = 2;
 
 /// Whether nothing was missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
