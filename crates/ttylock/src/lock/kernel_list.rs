@@ -68,7 +68,7 @@ pub(super) fn read<R: Read + Seek>(
     for _ in 0..PASSES {
         match pass(&mut readers, &mut may_read, &mut listing.text)? {
             None => break,
-            Some(Trust::Sure | Trust::Likely) => good = good.saturating_add(1),
+            Some(Trust::Joined) => good = good.saturating_add(1),
             Some(Trust::Torn) => {}
         }
         if good >= GOOD_PASSES {
@@ -87,8 +87,7 @@ const GOOD_PASSES: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Trust {
     Torn,
-    Likely,
-    Sure,
+    Joined,
 }
 
 /// Reads the list once; `None` where it may not be read to its end.
@@ -105,7 +104,7 @@ fn pass<R: Read + Seek>(
     told.push_str(&start);
     told.push_str(&last);
     let mut ends = [start, last.clone()];
-    let mut trust = Trust::Sure;
+    let mut trust = Trust::Joined;
     loop {
         let Some(piece) = ahead.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
         if piece.is_empty() {
@@ -193,13 +192,13 @@ fn joint(one: &str, other: &str) -> Trust {
     locks(one).for_each(|(_, lock)| times.entry(lock).or_default().0 += 1);
     locks(other).for_each(|(_, lock)| times.entry(lock).or_default().1 += 1);
     if times.values().any(|found| *found == (1, 1)) {
-        return Trust::Sure;
+        return Trust::Joined;
     }
     let numbered: BTreeMap<&str, &str> = locks(one).collect();
     let mut same = locks(other)
         .filter_map(|(number, lock)| numbered.get(number).map(|known| *known == lock))
         .peekable();
-    if same.peek().is_some() && same.all(|same| same) { Trust::Likely } else { Trust::Torn }
+    if same.peek().is_some() && same.all(|same| same) { Trust::Joined } else { Trust::Torn }
 }
 
 #[cfg(test)]
