@@ -43,7 +43,7 @@ fn busy_for_bob(ground: &Ground) -> bool {
 
 /// The command itself, and a program that a script starts, twice.
 #[rstest]
-#[case::the_command("exec /usr/bin/python3 -c \"$PROGRAM\"; read last", 1)]
+#[case::the_command("exec /usr/bin/python3 -c \"$PROGRAM\"", 1)]
 #[case::of_a_script(
     "/usr/bin/python3 -c \"$PROGRAM\"; /usr/bin/python3 -c \"$PROGRAM\"; read last",
     2
@@ -62,7 +62,9 @@ fn a_program_finds_the_port_its_own(#[case] script: &str, #[case] times: usize) 
         assert!(gone.is_some(), "{}", alice.output());
         assert!(times == 1 || holder(&ground).is_some(), "the port stays the script's");
     }
-    alice.type_in("\n");
+    if times > 1 {
+        alice.type_in("\n");
+    }
     let end = alice.wait(LIMIT);
     assert_eq!(end.code(), 0, "{end}");
     assert_eq!(end.output(), "FREE\nOWN\nGONE\n".repeat(times));
