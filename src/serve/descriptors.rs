@@ -1,6 +1,6 @@
 //! How many descriptors a daemon may have, and how they are shared out.
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use ttylock::limits::KEPT_FILES;
 
 use crate::limits::{OWN_DESCRIPTORS, WATCHED_PROCESSES};
@@ -29,7 +29,7 @@ pub(super) fn descriptors(connections: usize) -> usize {
         .saturating_add(KEPT_FILES)
         .saturating_add(WATCHED_PROCESSES)
         .saturating_add(OWN_DESCRIPTORS);
-    let needed = u64::try_from(needed).unwrap_or(u64::MAX);
+    let needed = rlim_t::try_from(needed).unwrap_or(rlim_t::MAX);
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return OWN_DESCRIPTORS };
     let wanted = needed.max(soft).min(hard);
     let given = match setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) {

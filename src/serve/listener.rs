@@ -68,7 +68,7 @@ fn listen_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
             socket::bind(socket.as_raw_fd(), &SockaddrIn6::from(*address))?;
         }
     }
-    socket::listen(&socket, backlog()?)?;
+    socket::listen(&socket, backlog())?;
     Ok(socket)
 }
 
@@ -106,13 +106,19 @@ fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     umask(usual);
     bound?;
     let file = std::fs::symlink_metadata(path)?;
-    socket::listen(&socket, backlog()?)?;
+    socket::listen(&socket, backlog())?;
     let file = SocketFile { path: path.to_owned(), device: file.dev(), inode: file.ino() };
     Ok((socket, file))
 }
 
-fn backlog() -> io::Result<Backlog> {
-    Ok(Backlog::new(LISTEN_BACKLOG)?)
+/// What is more than the C library's `SOMAXCONN` (128 in musl) can only be had as "what the kernel
+/// allows", which is as much as we want by default.
+fn backlog() -> Backlog {
+    #[cfg(any(target_os = "linux", target_os = "freebsd"))]
+    let most = Backlog::MAXALLOWABLE;
+    #[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+    let most = Backlog::MAXCONN;
+    Backlog::new(LISTEN_BACKLOG).unwrap_or(most)
 }
 
 impl SocketFile {

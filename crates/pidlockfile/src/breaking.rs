@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use crate::directory::{Directory, Publication};
 use crate::draft::{Claim, Draft, Given, PrivateName, Published};
 use crate::error::{Error, Step};
-use crate::found::{Identity, Judged};
+use crate::found::Judged;
 use crate::name::Name;
 use crate::sys::{self, Rename};
 
@@ -196,7 +196,7 @@ impl Directory {
             Err(Errno::ENOENT) => return Ok(Exclusion::Changed),
             Err(errno) => return Err(failed(errno)),
         };
-        if Identity::of(&sys::stat_open(&file).map_err(failed)?) != judged.identity() {
+        if sys::stat_open(&file).map_err(failed)?.identity != judged.identity() {
             return Ok(Exclusion::Changed);
         }
         match sys::lock_inode(&file) {
@@ -402,5 +402,5 @@ impl Directory {
 /// Whether a published file that is not under its name still has another: then a forced release
 /// has moved it aside for a moment and puts it back.
 pub(crate) fn has_a_name(file: &File) -> bool {
-    sys::stat_open(file).is_ok_and(|stat| stat.st_nlink > 0)
+    sys::stat_open(file).is_ok_and(|stat| stat.links > 0)
 }

@@ -11,9 +11,10 @@ use nix::errno::Errno;
 
 use crate::draft::{self, Claim, Draft, Given, Published};
 use crate::error::{Error, Step};
-use crate::found::{Found, Identity, Judged, Obstacle, modified, obstacle};
+use crate::found::{Found, Judged, Obstacle, obstacle};
 use crate::name::Name;
 use crate::process::{Liveness, liveness};
+use crate::status::{Identity, Status};
 use crate::{sys, temporary};
 
 /// A temporary file is swept only when it is older than this, whoever made it: in a container the
@@ -64,8 +65,7 @@ impl Directory {
     }
 
     fn of(handle: OwnedFd) -> Result<Self, Errno> {
-        let stat = nix::sys::stat::fstat(&handle)?;
-        let (identity, mode, owner) = (Identity::of(&stat), stat.st_mode & 0o7777, stat.st_uid);
+        let Status { identity, mode, owner, .. } = Status::of_open(&handle)?;
         Ok(Self { handle, identity, mode, owner })
     }
 
@@ -167,7 +167,7 @@ impl Directory {
         for name in self.names()? {
             let Some(maker) = temporary::maker(name.as_str(), prefix) else { continue };
             let Ok(stat) = sys::inspect(self, name.as_str()) else { continue };
-            let age = now.duration_since(modified(&stat)).unwrap_or_default();
+            let age = now.duration_since(stat.modified).unwrap_or_default();
             let regular = obstacle(&stat).is_none();
             if regular
                 && age >= SWEEP_AGE
@@ -183,7 +183,7 @@ impl Directory {
     /// Which file a name leads to, without following it; `None` when there is none.
     pub(crate) fn identity_of(&self, name: &str) -> Result<Option<Identity>, Errno> {
         match sys::inspect(self, name) {
-            Ok(stat) => Ok(Some(Identity::of(&stat))),
+            Ok(stat) => Ok(Some(stat.identity)),
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(errno),
         }

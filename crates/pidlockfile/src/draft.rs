@@ -4,13 +4,13 @@ use std::fs::File;
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::sys::stat::{FileStat, Mode};
+use nix::sys::stat::Mode;
 
 use crate::directory::Directory;
 use crate::error::{Error, Step};
-use crate::found::{Identity, modified};
 use crate::name::Name;
 use crate::process::Pid;
+use crate::status::{Identity, Status};
 use crate::sys::{self, Rename};
 use crate::temporary;
 
@@ -139,7 +139,7 @@ impl<'d> Draft<'d> {
         let file = sys::create(private.directory, private.as_str(), mode(claim))?;
         private.keep_clean();
         let stat = fill(&file, claim)?;
-        let (identity, modified) = (Identity::of(&stat), modified(&stat));
+        let (identity, modified) = (stat.identity, stat.modified);
         Ok(Self { private, file, identity, modified })
     }
 
@@ -169,7 +169,7 @@ impl<'d> Draft<'d> {
         match sys::link(self.private.directory, self.private.as_str(), name.as_str()) {
             Ok(()) => Ok(Given::Linked),
             Err(errno) if unsupported(errno) => Ok(Given::Unsupported),
-            Err(_) if sys::stat_open(&self.file).is_ok_and(|stat| stat.st_nlink == 2) => {
+            Err(_) if sys::stat_open(&self.file).is_ok_and(|stat| stat.links == 2) => {
                 Ok(Given::Linked)
             }
             Err(Errno::EEXIST) => Ok(Given::Taken),
@@ -196,17 +196,17 @@ impl<'d> Draft<'d> {
             Given::Renamed | Given::Taken | Given::Unsupported => links == 0,
         };
         let lost = seen.is_ok_and(|seen| seen != Some(identity))
-            && sys::stat_open(&file).is_ok_and(|stat| is_nameless(stat.st_nlink));
+            && sys::stat_open(&file).is_ok_and(|stat| is_nameless(stat.links));
         (!lost).then_some(Published { file, identity, modified })
     }
 }
 
 /// Writes a claim into a new file, and tells what the system says of it then.
-fn fill(file: &File, claim: &Claim<'_>) -> Result<FileStat, Errno> {
+fn fill(file: &File, claim: &Claim<'_>) -> Result<Status, Errno> {
     sys::write_all(file, claim.content)?;
     let stat = sys::stat_open(file)?;
     // The umask, or a default ACL, may have taken bits away.
-    if stat.st_mode & 0o777 != mode(claim).bits() {
+    if stat.mode & 0o777 != claim.mode & 0o777 {
         sys::set_mode(file, mode(claim))?;
     }
     match claim.durability {
@@ -235,12 +235,12 @@ pub(crate) fn create_in_place(
     };
     match fill(&file, claim) {
         Ok(stat) => {
-            let (identity, modified) = (Identity::of(&stat), modified(&stat));
+            let (identity, modified) = (stat.identity, stat.modified);
             Ok(Some(Published { file, identity, modified }))
         }
         Err(errno) => {
             // Half a lock must not stay, and another's must not go.
-            let own = sys::stat_open(&file).map(|stat| Identity::of(&stat)).ok();
+            let own = sys::stat_open(&file).map(|stat| stat.identity).ok();
             if own.is_some() && directory.identity_of(name.as_str()).is_ok_and(|seen| seen == own) {
                 let _ = sys::unlink(directory, name.as_str());
             }

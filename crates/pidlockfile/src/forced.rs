@@ -8,7 +8,7 @@ use crate::breaking::{Breaking, Removal, TRIES_TO_GIVE_BACK, has_a_name};
 use crate::directory::Directory;
 use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
 use crate::error::{Error, Step};
-use crate::found::{Judged, modified};
+use crate::found::Judged;
 use crate::name::Name;
 use crate::process::{Liveness, liveness};
 use crate::{sys, temporary};
@@ -73,10 +73,10 @@ impl Directory {
         Ok(listed.iter().filter(|other| *other != own.private.as_str()).any(|other| {
             let Some(maker) = temporary::releaser(other, name.as_str()) else { return false };
             let Ok(stat) = sys::inspect(self, other) else { return false };
-            let age = now.duration_since(modified(&stat)).unwrap_or_default();
+            let age = now.duration_since(stat.modified).unwrap_or_default();
             let at_work = age < LIVING_DRAFT && liveness(maker) == Liveness::Alive;
-            stat.st_mode & STAND_IN != 0
-                && owners.contains(&stat.st_uid)
+            stat.mode & STAND_IN != 0
+                && owners.contains(&stat.owner)
                 // Its maker may have a number of its own in a container.
                 && (at_work || age < ANY_DRAFT)
         }))

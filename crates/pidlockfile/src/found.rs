@@ -2,21 +2,13 @@
 
 use std::fs::File;
 use std::io;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::sys::stat::{FileStat, SFlag};
+use rustix::fs::FileType;
 
+use crate::status::{Identity, Status};
 use crate::sys;
-
-/// Which file it is, whatever its name: device and inode number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
-    /// The number of the device that holds the file.
-    pub device: u64,
-    /// The file's number on it.
-    pub inode: u64,
-}
 
 /// What a name leads to.
 #[derive(Debug)]
@@ -65,12 +57,6 @@ pub(crate) struct Facts {
     size: u64,
 }
 
-impl Identity {
-    pub(crate) fn of(stat: &FileStat) -> Self {
-        Self { device: stat.st_dev, inode: stat.st_ino }
-    }
-}
-
 impl Judged {
     pub(crate) fn of(file: File, limit: usize) -> Result<Found, Errno> {
         let stat = sys::stat_open(&file)?;
@@ -78,24 +64,24 @@ impl Judged {
             return Ok(Found::Obstacle(obstacle));
         }
         let facts = Facts {
-            identity: Identity::of(&stat),
-            content: read_limited(&file, limit, size(&stat))?,
-            mode: stat.st_mode & 0o7777,
+            identity: stat.identity,
+            content: read_limited(&file, limit, stat.size)?,
+            mode: stat.mode,
             limit,
-            modified: modified(&stat),
-            owner: stat.st_uid,
-            size: size(&stat),
+            modified: stat.modified,
+            owner: stat.owner,
+            size: stat.size,
         };
         Ok(Found::File(Self { file, facts }))
     }
 
     /// Whether what a name was just seen to lead to is this very file, saying the same and not
     /// written to since: a lock that its owner touches to stay young is not the one that was old.
-    pub(crate) fn is_still(&self, stat: &FileStat) -> Result<bool, Errno> {
+    pub(crate) fn is_still(&self, stat: &Status) -> Result<bool, Errno> {
         let facts = &self.facts;
-        if Identity::of(stat) != facts.identity
-            || size(stat) != facts.size
-            || modified(stat) != facts.modified
+        if stat.identity != facts.identity
+            || stat.size != facts.size
+            || stat.modified != facts.modified
         {
             return Ok(false);
         }
@@ -160,25 +146,15 @@ fn read_limited(file: &File, limit: usize, size: u64) -> Result<Vec<u8>, Errno> 
 }
 
 /// Why this is no lock file, if it is none.
-pub(crate) fn obstacle(stat: &FileStat) -> Option<Obstacle> {
-    match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
-        SFlag::S_IFREG => None,
-        SFlag::S_IFLNK => Some(Obstacle::Link),
-        SFlag::S_IFDIR => Some(Obstacle::Directory),
-        _ => Some(Obstacle::Special),
+pub(crate) fn obstacle(stat: &Status) -> Option<Obstacle> {
+    match stat.kind {
+        FileType::RegularFile => None,
+        FileType::Symlink => Some(Obstacle::Link),
+        FileType::Directory => Some(Obstacle::Directory),
+        FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => Some(Obstacle::Special),
     }
-}
-
-pub(crate) fn modified(stat: &FileStat) -> SystemTime {
-    let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or_default();
-    match u64::try_from(stat.st_mtime) {
-        Ok(seconds) => SystemTime::UNIX_EPOCH
-            .checked_add(Duration::new(seconds, nanoseconds))
-            .unwrap_or(SystemTime::UNIX_EPOCH),
-        Err(_) => SystemTime::UNIX_EPOCH,
-    }
-}
-
-fn size(stat: &FileStat) -> u64 {
-    u64::try_from(stat.st_size).unwrap_or_default()
 }

@@ -104,6 +104,7 @@ mod forced;
 mod found;
 mod name;
 pub mod process;
+mod status;
 mod sys;
 mod temporary;
 
@@ -129,6 +130,7 @@ pub use breaking::{Breaking, Removal, Withdrawal};
 pub use directory::{Directory, Publication};
 pub use draft::{Claim, Durability, Published};
 pub use error::{Error, Step};
-pub use found::{Found, Identity, Judged, Obstacle};
+pub use found::{Found, Judged, Obstacle};
 pub use name::Name;
 pub use process::Pid;
+pub use status::{Identity, Status};

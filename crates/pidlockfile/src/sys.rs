@@ -11,11 +11,12 @@ use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FlockArg, OFlag};
-use nix::sys::stat::{FileStat, Mode};
+use nix::sys::stat::Mode;
 use nix::unistd::UnlinkatFlags;
 
 #[cfg(test)]
 use crate::faults::call;
+use crate::status::Status;
 
 /// Outside tests a call is just made.
 #[cfg(not(test))]
@@ -34,8 +35,8 @@ fn uninterrupted<T>(mut work: impl FnMut() -> Result<T, Errno>) -> Result<T, Err
     }
 }
 
-pub(crate) fn inspect(dir: impl AsFd, name: &str) -> Result<FileStat, Errno> {
-    call("fstatat", || nix::sys::stat::fstatat(dir.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW))
+pub(crate) fn inspect(dir: impl AsFd, name: &str) -> Result<Status, Errno> {
+    call("fstatat", || Status::of_name(dir, name))
 }
 
 /// Non-blocking: between the look and the opening a fifo may have been planted.
@@ -64,8 +65,8 @@ pub(crate) fn create(dir: impl AsFd, name: &str, mode: Mode) -> Result<File, Err
     })
 }
 
-pub(crate) fn stat_open(file: &File) -> Result<FileStat, Errno> {
-    call("fstat", || nix::sys::stat::fstat(file))
+pub(crate) fn stat_open(file: &File) -> Result<Status, Errno> {
+    call("fstat", || Status::of_open(file))
 }
 
 /// Fills the buffer from the start of the file, but asks no further than `expected` bytes: a
@@ -129,19 +130,23 @@ impl Rename {
     }
 }
 
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(any(target_os = "linux", target_os = "macos"))]
 pub(crate) fn rename_with(dir: impl AsFd, from: &str, to: &str, how: Rename) -> Result<(), Errno> {
-    use nix::fcntl::RenameFlags;
+    use rustix::fs::RenameFlags;
 
     let flags = match how {
-        Rename::NoReplace => RenameFlags::RENAME_NOREPLACE,
-        Rename::Exchange => RenameFlags::RENAME_EXCHANGE,
+        Rename::NoReplace => RenameFlags::NOREPLACE,
+        Rename::Exchange => RenameFlags::EXCHANGE,
     };
-    call(how.call_name(), || nix::fcntl::renameat2(dir.as_fd(), from, dir.as_fd(), to, flags))
+    let dir = dir.as_fd();
+    call(how.call_name(), || {
+        rustix::fs::renameat_with(dir, from, dir, to, flags)
+            .map_err(|error| Errno::from_raw(error.raw_os_error()))
+    })
 }
 
-/// Elsewhere `nix` has no `renameat2`; callers have another way for each use.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+/// Other systems have no such call; callers have another way for each use.
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub(crate) fn rename_with(
     _dir: impl AsFd,
     _from: &str,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::sys::stat::FileStat;
+use pidlockfile::{Identity, Status};
 
 /// A directory that changed less than this before it was looked at may change again without its
 /// time of change moving: file systems keep time in steps of the kernel's clock, a few
@@ -14,25 +14,21 @@ pub const SETTLED: Duration = Duration::from_millis(2100);
 /// change (`st_ctime`, which nobody can set).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    device: u64,
-    inode: u64,
-    seconds: u64,
-    nanoseconds: u32,
+    directory: Identity,
+    changed: Duration,
 }
 
 impl Stamp {
     /// What `stat(2)` has just told of it; `None` for one that changed before 1970.
     #[must_use]
-    pub fn of(stat: &FileStat) -> Option<Self> {
-        let seconds = u64::try_from(stat.st_ctime).ok()?;
-        let nanoseconds = u32::try_from(stat.st_ctime_nsec).ok()?;
-        Some(Self { device: stat.st_dev, inode: stat.st_ino, seconds, nanoseconds })
+    pub fn of(seen: &Status) -> Option<Self> {
+        Some(Self { directory: seen.identity, changed: seen.changed? })
     }
 
     /// Whether it would be another one by now, had the directory changed after it was looked at.
     #[must_use]
     pub fn is_settled(&self, now: SystemTime) -> bool {
-        let changed = UNIX_EPOCH.checked_add(Duration::new(self.seconds, self.nanoseconds));
+        let changed = UNIX_EPOCH.checked_add(self.changed);
         let age = changed.and_then(|changed| now.duration_since(changed).ok());
         age.is_some_and(|age| age >= SETTLED)
     }
@@ -44,7 +40,8 @@ mod tests {
 
     use super::*;
 
-    const STAMP: Stamp = Stamp { device: 5, inode: 6, seconds: 1000, nanoseconds: 7 };
+    const STAMP: Stamp =
+        Stamp { directory: Identity { device: 5, inode: 6 }, changed: Duration::new(1000, 7) };
 
     #[rstest]
     #[case::just_before(Duration::new(1002, 100_000_006), false)]
@@ -57,10 +54,10 @@ mod tests {
     #[test]
     fn every_change_makes_it_another_one() {
         let dir = tempfile::tempdir().unwrap();
-        let stamp = || Stamp::of(&nix::sys::stat::stat(dir.path()).unwrap());
+        let stamp = || Stamp::of(&Status::of_path(dir.path()).unwrap());
         let first = stamp();
         let other = tempfile::tempdir().unwrap();
-        assert_ne!(Stamp::of(&nix::sys::stat::stat(other.path()).unwrap()), first);
+        assert_ne!(Stamp::of(&Status::of_path(other.path()).unwrap()), first);
         let deadline = std::time::Instant::now() + Duration::from_secs(10);
         while stamp() == first {
             assert!(std::time::Instant::now() < deadline, "the clock stands still");

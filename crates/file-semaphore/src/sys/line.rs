@@ -18,10 +18,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, renameat2};
-use nix::sys::stat::{Mode, SFlag, fchmod, fstat, fstatat};
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use pidlockfile::{Directory, Name, Pid};
+use pidlockfile::{Directory, Identity, Name, Pid, Status};
+use rustix::fs::{RenameFlags, renameat_with};
 
 use super::flock;
 
@@ -67,7 +68,7 @@ pub(crate) fn last_name(lock: &Name) -> Option<Name> {
 impl<'d> Line<'d> {
     /// Whether there may be somebody in the line.
     pub(crate) fn exists(self) -> bool {
-        last_name(self.lock).is_some_and(|last| self.inode(&last).is_some())
+        last_name(self.lock).is_some_and(|last| self.identity(&last).is_some())
     }
 
     /// Takes the last place. `None` where there can be no line.
@@ -94,12 +95,12 @@ impl<'d> Line<'d> {
 
     fn put(self, own: &Name, last: &Name) -> Option<Joined> {
         for _ in 0..TRIES {
-            match self.rename(own, last, RenameFlags::RENAME_EXCHANGE) {
+            match self.rename(own, last, RenameFlags::EXCHANGE) {
                 Ok(()) => return Some(Joined::Behind),
                 Err(Errno::ENOENT) => {}
                 Err(_) => return None,
             }
-            match self.rename(own, last, RenameFlags::RENAME_NOREPLACE) {
+            match self.rename(own, last, RenameFlags::NOREPLACE) {
                 Ok(()) => return Some(Joined::First),
                 Err(Errno::EEXIST) => {}
                 Err(_) => return None,
@@ -114,24 +115,23 @@ impl<'d> Line<'d> {
     }
 
     fn rename(self, from: &Name, to: &Name, how: RenameFlags) -> Result<(), Errno> {
-        renameat2(self.directory, from.as_str(), self.directory, to.as_str(), how)
+        renameat_with(self.directory, from.as_str(), self.directory, to.as_str(), how)
+            .map_err(|error| Errno::from_raw(error.raw_os_error()))
     }
 
     fn remove(self, name: &Name) {
         let _ = unlinkat(self.directory, name.as_str(), UnlinkatFlags::NoRemoveDir);
     }
 
-    fn inode(self, name: &Name) -> Option<u64> {
-        let how = AtFlags::AT_SYMLINK_NOFOLLOW;
-        fstatat(self.directory, name.as_str(), how).ok().map(|stat| stat.st_ino)
+    fn identity(self, name: &Name) -> Option<Identity> {
+        Status::of_name(self.directory, name.as_str()).ok().map(|status| status.identity)
     }
 
     /// Opens a ticket; `None` when it is gone, or is none.
     fn open(self, name: Name) -> Option<Before> {
         let flags = OPENING | OFlag::O_RDONLY;
         let file = File::from(openat(self.directory, name.as_str(), flags, Mode::empty()).ok()?);
-        let kind = SFlag::from_bits_truncate(fstat(&file).ok()?.st_mode) & SFlag::S_IFMT;
-        (kind == SFlag::S_IFREG).then_some(Before { name, file })
+        file.metadata().ok()?.is_file().then_some(Before { name, file })
     }
 
     /// Under which name the owner of a ticket has the one before it.
@@ -180,18 +180,18 @@ impl Ticket<'_> {
     /// Leaves no name behind that nobody needs. Who is behind finds out by itself.
     fn tidy(&self) -> Option<()> {
         let last = last_name(self.line.lock)?;
-        let inode = fstat(&self.file).ok()?.st_ino;
-        if self.line.inode(&last)? != inode {
+        let identity = Status::of_open(&self.file).ok()?.identity;
+        if self.line.identity(&last)? != identity {
             return Some(());
         }
         // Nobody is behind. The ticket before becomes the last again, or there is none.
         let (own, how) = match &self.before {
-            Some(before) => (before.name.clone(), RenameFlags::RENAME_EXCHANGE),
-            None => (self.line.fresh()?, RenameFlags::RENAME_NOREPLACE),
+            Some(before) => (before.name.clone(), RenameFlags::EXCHANGE),
+            None => (self.line.fresh()?, RenameFlags::NOREPLACE),
         };
         let (from, to) = if self.before.is_some() { (&own, &last) } else { (&last, &own) };
         self.line.rename(from, to, how).ok()?;
-        if self.line.inode(&own)? == inode {
+        if self.line.identity(&own)? == identity {
             self.line.remove(&own);
         } else {
             // Somebody came in that moment: back.

@@ -9,7 +9,8 @@ use std::time::SystemTime;
 
 use nix::dir::{Dir, Type};
 use nix::fcntl::OFlag;
-use nix::sys::stat::{Mode, fstat, stat};
+use nix::sys::stat::Mode;
+use pidlockfile::Status;
 
 use super::name::DeviceName;
 use super::node::{Trail, follow};
@@ -66,7 +67,7 @@ impl Links {
 
     /// Reads the links again if the directory has changed since, or just before, the last time.
     pub fn refresh(&mut self, dev_dir: &Path, now: SystemTime) {
-        if let (Some(known), Ok(stat)) = (&self.known, stat(dev_dir)) {
+        if let (Some(known), Ok(stat)) = (&self.known, Status::of_path(dev_dir)) {
             if Stamp::of(&stat) == Some(known.stamp) {
                 return;
             }
@@ -75,7 +76,7 @@ impl Links {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let Ok(mut dir) = Dir::open(dev_dir, flags, Mode::empty()) else { return };
         // Before the reading, so that what changes meanwhile is noticed the next time.
-        let stamp = fstat(&dir).ok().and_then(|stat| Stamp::of(&stat));
+        let stamp = Status::of_open(&dir).ok().and_then(|stat| Stamp::of(&stat));
         let mut links = Vec::new();
         let mut has_serial = false;
         for entry in dir.iter().flatten() {

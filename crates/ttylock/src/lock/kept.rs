@@ -11,7 +11,7 @@ use std::fs::File;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use pidlockfile::process::{Liveness, liveness};
-use pidlockfile::{Found, Identity, Name, Pid, Published};
+use pidlockfile::{Found, Identity, Name, Pid, Published, Status};
 use rustix::fs::{FlockOperation, flock};
 
 use super::places::Place;
@@ -119,7 +119,6 @@ impl Kept {
 fn open(place: &Place, name: &Name, identity: Identity) -> Option<File> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = nix::fcntl::openat(&place.directory, name.as_str(), flags, Mode::empty()).ok()?;
-    let stat = nix::sys::stat::fstat(&file).ok()?;
-    let same = (stat.st_dev, stat.st_ino) == (identity.device, identity.inode);
+    let same = Status::of_open(&file).ok()?.identity == identity;
     same.then(|| file.into())
 }

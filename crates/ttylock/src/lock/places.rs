@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, fstat, fstatat, stat};
-use pidlockfile::{Directory, Identity, Name};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::Mode;
+use pidlockfile::{Directory, Identity, Name, Status};
 
 use crate::limits::{LOCKS_FOR_INVENTED, NAMES_OF_A_LOCK};
 use crate::stamp::Stamp;
@@ -31,7 +31,7 @@ const LOCKS_LISTED: usize = LOCKS_FOR_INVENTED;
 
 /// A directory with fewer bytes than this surely has room: a file takes 20 bytes of a directory on
 /// tmpfs, twice its name on btrfs, and one on ZFS.
-const UNCROWDED: i64 = 512;
+const UNCROWDED: u64 = 512;
 
 /// A directory with more files than this, whatever they are, has no room, and is read no further:
 /// anybody may fill one that is open to all, and ask again and again.
@@ -127,8 +127,8 @@ impl Place {
         let nothing = |errno| {
             if errno == Errno::ENOENT { Closed::NothingAbove } else { Closed::NotForUs }
         };
-        let seen = stat(above).map_err(nothing)?;
-        let directory = if seen.st_mode & 0o002 == 0 && trusted.contains(&seen.st_uid) {
+        let seen = Status::of_path(above).map_err(nothing)?;
+        let directory = if seen.mode & 0o002 == 0 && trusted.contains(&seen.owner) {
             Directory::open(path).map_err(|error| Closed::by(error.kind()))?
         } else {
             let name = path.file_name().ok_or(Closed::NotForUs)?;
@@ -165,7 +165,7 @@ impl Place {
         names: impl Iterator<Item = &'n Name>,
         now: SystemTime,
     ) -> Vec<&'n Name> {
-        let stamp = fstat(&self.directory).ok().and_then(|stat| Stamp::of(&stat));
+        let stamp = Status::of_open(&self.directory).ok().and_then(|stat| Stamp::of(&stat));
         let known = self.lacking.borrow_mut().take().filter(|known| Some(known.stamp) == stamp);
         let lacks = |name: &Name| known.as_ref().is_some_and(|known| known.names.contains(name));
         let (present, absent): (Vec<_>, Vec<_>) =
@@ -184,8 +184,7 @@ impl Place {
 
     /// What cannot be told counts as there.
     pub(super) fn may_hold(&self, name: &Name) -> bool {
-        let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
-        fstatat(&self.directory, name.as_str(), flags) != Err(Errno::ENOENT)
+        Status::of_name(&self.directory, name.as_str()) != Err(Errno::ENOENT)
     }
 
     /// Whether so many locks are in it that there is no room for invented names.
@@ -195,7 +194,7 @@ impl Place {
             self.room.set(room);
             return false;
         }
-        let small = fstat(&self.directory).is_ok_and(|stat| stat.st_size < UNCROWDED);
+        let small = Status::of_open(&self.directory).is_ok_and(|stat| stat.size < UNCROWDED);
         let locks = if small { 0 } else { self.count_locks() };
         let room = LOCKS_FOR_INVENTED.saturating_sub(locks);
         self.room.set(room.saturating_sub(1));
@@ -208,7 +207,7 @@ impl Place {
             self.room_for_all.set(room);
             return true;
         }
-        let small = fstat(&self.directory).is_ok_and(|stat| stat.st_size < UNCROWDED / 2);
+        let small = Status::of_open(&self.directory).is_ok_and(|stat| stat.size < UNCROWDED / 2);
         let room = limit.saturating_sub(if small { 0 } else { self.count_locks() });
         self.room_for_all.set(room.saturating_sub(NAMES_OF_A_LOCK));
         room > 0

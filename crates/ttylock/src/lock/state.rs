@@ -13,10 +13,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
-use nix::sys::stat::{Mode, fstat};
+use nix::sys::stat::Mode;
 use nix::unistd::UnlinkatFlags;
 use pidlockfile::process::{Liveness, Witness, liveness};
-use pidlockfile::{Identity, Name, Pid, process};
+use pidlockfile::{Identity, Name, Pid, Status, process};
 
 /// A record is written so late at most, however slow the machine is.
 const LATEST: Duration = Duration::from_secs(60);
@@ -109,11 +109,10 @@ impl State {
     pub fn open(path: &Path) -> Self {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let handle = nix::fcntl::open(path, flags, Mode::empty()).ok();
-        let stat = handle.as_ref().and_then(|handle| fstat(handle).ok());
-        let everybodys =
-            stat.is_some_and(|stat| Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_IWOTH));
+        let stat = handle.as_ref().and_then(|handle| Status::of_open(handle).ok());
+        let everybodys = stat.is_some_and(|stat| stat.mode & 0o002 != 0);
         let handle = handle.filter(|_| !everybodys);
-        let identity = stat.map(|stat| Identity { device: stat.st_dev, inode: stat.st_ino });
+        let identity = stat.map(|stat| stat.identity);
         Self { handle, identity, everybodys, ..Self::none() }
     }
 

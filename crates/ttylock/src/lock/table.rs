@@ -8,12 +8,10 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::fcntl::AtFlags;
-use nix::sys::stat::fstatat;
-use pidlockfile::{Identity, Name, Pid};
+use pidlockfile::{Name, Pid, Status};
 
 use super::backoff::{Backoff, Contention};
 use super::flock::Flocks;
@@ -393,13 +391,8 @@ fn trail_of(dev_dir: &Path, name: &Name) -> Option<Trail> {
 
 /// Whether a lock that was written is there still.
 fn is_there(place: &Place, lock: &Written) -> bool {
-    match fstatat(&place.directory, lock.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
-        Ok(stat) => {
-            let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or_default();
-            let since = u64::try_from(stat.st_mtime).map(|secs| Duration::new(secs, nanoseconds));
-            lock.file == Identity { device: stat.st_dev, inode: stat.st_ino }
-                && since.is_ok_and(|since| UNIX_EPOCH.checked_add(since) == Some(lock.at))
-        }
+    match Status::of_name(&place.directory, lock.name.as_str()) {
+        Ok(seen) => lock.file == seen.identity && lock.at == seen.modified,
         Err(errno) => errno != Errno::ENOENT,
     }
 }
