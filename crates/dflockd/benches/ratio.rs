@@ -5,6 +5,10 @@
 //! `rounds=N` (5), `seconds=S` of load per server and round (1); `peer=floor` measures the floor
 //! against itself, which shows how much of a ratio is noise; `peer=state` and `peer=sync` measure
 //! the server with `--state-dir`, without and with `--state-sync`, in the directory the build uses.
+//! With `peer=sync` a last column has the rate over what the disk allows: each grant and each release
+//! must be on it before its answer, and all connections may share a write, so this is half of the
+//! writes with fdatasync per second times the connections, or the floor's rate where that is less.
+//! `peer=two` compares two servers, as `dflockd@.service` starts them, with one.
 
 mod floor;
 #[path = "server/mod.rs"]
@@ -16,8 +20,10 @@ use floor::FLOOR_WORD;
 use nix::unistd::{SysconfVar, sysconf};
 use server::Server;
 use std::error::Error;
-use std::time::Duration;
-use std::{fs, io};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 const CONNECTIONS: [u32; 4] = [1, 10, 100, 1000];
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -28,11 +34,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let rounds = argument("rounds", 5);
     let length = Duration::from_millis(argument("seconds", 1) * 1000);
+    let peer = std::env::args().find_map(|word| Some(word.strip_prefix("peer=")?.to_owned()));
+    if peer.as_deref() == Some("two") {
+        return two_against_one(rounds, length);
+    }
     let floor = floor::start()?;
     let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let directory = state.path().to_str().ok_or("a path that is text")?;
     let kept = ("DFLOCKD_STATE_DIR", directory);
-    let peer = std::env::args().find_map(|word| Some(word.strip_prefix("peer=")?.to_owned()));
     let dflockd = match peer.as_deref() {
         Some("floor") => floor::start()?,
         Some("state") => Server::dflockd_with(&[kept])?,
@@ -62,8 +71,28 @@ fn main() -> Result<(), Box<dyn Error>> {
             row.add(&base, &ours);
         }
         row.print(connections);
+        if peer.as_deref() == Some("sync") {
+            let allowed = syncs_per_second(state.path())? * f64::from(connections) / 2.0;
+            row.print_of(allowed);
+        }
+        println!();
     }
     Ok(())
+}
+
+/// How many small appends, each followed by fdatasync, this directory takes.
+fn syncs_per_second(directory: &Path) -> io::Result<f64> {
+    let mut file = tempfile::tempfile_in(directory)?;
+    file.set_len(1 << 20)?;
+    file.sync_all()?;
+    let start = Instant::now();
+    let mut count = 0;
+    while start.elapsed() < Duration::from_millis(500) {
+        file.write_all(&[0x55; 64])?;
+        file.sync_data()?;
+        count += 1;
+    }
+    Ok(f64::from(count) / start.elapsed().as_secs_f64())
 }
 
 struct Measured {
@@ -72,13 +101,55 @@ struct Measured {
     p999_us: f64,
 }
 
-fn load(server: &Server, connections: u32, length: Duration) -> Result<Measured, Box<dyn Error>> {
+/// One server loaded by two threads, then two servers loaded by one thread each, in turn.
+fn two_against_one(rounds: u64, length: Duration) -> Result<(), Box<dyn Error>> {
+    let servers = [Server::dflockd()?, Server::dflockd()?];
+    let [first, second] = &servers;
+    println!("{:>6} {:>12} {:>12} {:>9}", "conns", "one/s", "two/s", "rate");
+    for connections in [10, 100, 1000] {
+        let mut columns = [Vec::new(), Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            let one = load_both([first, first], connections, length)?;
+            let two = load_both([first, second], connections, length)?;
+            for (column, figure) in columns.iter_mut().zip([one, two, two / one]) {
+                column.push(figure);
+            }
+        }
+        let [one, two, rate] = columns.each_mut().map(|column| median(column));
+        println!("{connections:>6} {one:>12.0} {two:>12.0} {rate:>9.3}");
+    }
+    Ok(())
+}
+
+fn load_both(
+    servers: [&Server; 2],
+    connections: u32,
+    length: Duration,
+) -> Result<f64, Box<dyn Error>> {
+    let rates = thread::scope(|scope| {
+        let loads = ["a", "b"].iter().zip(servers).map(|(prefix, server)| {
+            let mut plan = plan(server, connections / 2, length);
+            plan.key_prefix = (*prefix).to_owned();
+            scope.spawn(move || dflock::load::run(&plan).map(|report| report.pairs_per_second()))
+        });
+        let loads: Vec<_> = loads.collect();
+        loads.into_iter().map(|load| load.join().expect("a load")).collect::<Result<Vec<_>, _>>()
+    })?;
+    Ok(rates.iter().sum())
+}
+
+fn plan(server: &Server, connections: u32, length: Duration) -> Plan {
     let address =
         ServerAddress::Tcp { host: server.address.ip().to_string(), port: server.address.port() };
     let mut plan = Plan::new(address);
     plan.connections = connections;
     plan.length = Length::Time(length);
     plan.warm_up = WARM_UP;
+    plan
+}
+
+fn load(server: &Server, connections: u32, length: Duration) -> Result<Measured, Box<dyn Error>> {
+    let plan = plan(server, connections, length);
     let before = cpu_time(server.child.id())?;
     let report: Report = dflock::load::run(&plan)?;
     let cpu = cpu_time(server.child.id())?.saturating_sub(before);
@@ -119,9 +190,14 @@ impl Row {
 
     fn print(&mut self, connections: u32) {
         let [a, b, rate, c, d, cpu, e, f, p999] = self.columns.each_mut().map(|c| median(c));
-        println!(
+        print!(
             "{connections:>6} {a:>12.0} {b:>12.0} {rate:>9.3} {c:>10.2} {d:>10.2} {cpu:>9.3} {e:>10.0} {f:>10.0} {p999:>9.3}"
         );
+    }
+
+    fn print_of(&mut self, allowed: f64) {
+        let [floor, ours, ..] = self.columns.each_mut().map(|column| median(column));
+        print!("  {:.2} of {:.0}", ours / allowed.min(floor), allowed.min(floor));
     }
 }
 

@@ -2,13 +2,16 @@
 //! Never given a token or the secret, so it cannot show one.
 //!
 //! A thread of its own writes them, from a queue with an end: a reader who stands still, or a pipe
-//! that is full, stops that thread and nobody else. Lines that find no room are counted.
+//! that is full, stops that thread and nobody else. Lines that find no room are counted. The thread
+//! ends when there is nothing to write: each system call costs a process with two threads a little
+//! more, as the kernel then counts who uses a descriptor.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
@@ -22,6 +25,8 @@ const LINES_PER_SECOND: u32 = 500;
 const MOST_LINES: usize = 4096;
 /// At the end, lines that wait are written for so long.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// The writer stays so long for the next line.
+const WRITER_STAYS: Duration = Duration::from_millis(500);
 
 /// How much is logged.
 #[repr(u8)]
@@ -48,10 +53,8 @@ impl Detail {
 pub fn start(detail: Detail) {
     set_detail(detail);
     let journal = Journal { rate: Mutex::new(Rate::default()) };
-    if tracing::subscriber::set_global_default(journal).is_ok() {
-        // Without the thread nothing is written and everything else goes on.
-        let _ = std::thread::Builder::new().name("log".to_owned()).spawn(|| QUEUE.write());
-    }
+    // It fails only when a former call has done it.
+    let _ = tracing::subscriber::set_global_default(journal);
 }
 
 /// From now on so much is logged.
@@ -99,11 +102,13 @@ struct Lines {
     lost: u64,
     /// A line is being written.
     writing: bool,
+    /// There is a writer, or one is being started.
+    has_writer: bool,
 }
 
 impl Queue {
     const fn new() -> Self {
-        let lines = Lines { waiting: VecDeque::new(), lost: 0, writing: false };
+        let lines = Lines { waiting: VecDeque::new(), lost: 0, writing: false, has_writer: false };
         Self {
             lines: Mutex::new(lines),
             added: Condvar::new(),
@@ -116,8 +121,9 @@ impl Queue {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Never waits.
-    fn push(&self, line: String) {
+    /// Never waits. Without a writer nothing is written and everything else goes on; the next line
+    /// tries again to start one.
+    fn push(&'static self, line: String) {
         let mut lines = self.lines();
         if lines.waiting.len() >= MOST_LINES {
             lines.lost += 1;
@@ -125,18 +131,29 @@ impl Queue {
             return;
         }
         lines.waiting.push_back(line);
+        let has_writer = std::mem::replace(&mut lines.has_writer, true);
         drop(lines);
-        self.added.notify_one();
+        if has_writer {
+            self.added.notify_one();
+        } else if Builder::new().name("log".to_owned()).spawn(|| self.write()).is_err() {
+            self.lines().has_writer = false;
+        }
     }
 
-    /// Writes line after line, for ever.
+    /// Writes line after line, until there is none for a while.
     fn write(&self) {
         let mut lines = self.lines();
         loop {
             let Some(line) = lines.waiting.pop_front() else {
                 lines.writing = false;
                 self.written.notify_all();
-                lines = self.added.wait(lines).unwrap_or_else(PoisonError::into_inner);
+                let none = |lines: &mut Lines| lines.waiting.is_empty();
+                let woken = self.added.wait_timeout_while(lines, WRITER_STAYS, none);
+                lines = woken.unwrap_or_else(PoisonError::into_inner).0;
+                if lines.waiting.is_empty() {
+                    lines.has_writer = false;
+                    return;
+                }
                 continue;
             };
             lines.writing = true;

@@ -206,9 +206,9 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         match (self.path(Name::TlsCert), self.path(Name::TlsKey)) {
             (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key })),
             (None, None) => Ok(None),
-            (Some(_), None) | (None, Some(_)) => {
-                Err(ConfigError::Value("--tls-cert and --tls-key must be used together".to_owned()))
-            }
+            (Some(_), None) | (None, Some(_)) => Err(ConfigError::Value(
+                "both --tls-cert and --tls-key must be provided together".to_owned(),
+            )),
         }
     }
 

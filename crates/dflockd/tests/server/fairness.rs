@@ -29,3 +29,36 @@ fn nobody_is_hung_up_for_a_pause_of_the_server() {
     let served = clients.iter_mut().filter_map(|client| (client.line() == "ok").then_some(()));
     assert_eq!(served.count(), CLIENTS);
 }
+
+/// Holders of long leases ask seldom: what they sent while the server stood still is a renewal in
+/// time, and the lock stays theirs.
+#[test]
+fn long_leases_are_renewed_over_a_pause_of_the_server() {
+    const CLIENTS: usize = 500;
+    need_files(1000);
+    let daemon = Daemon::start(&["--read-timeout", "4"]);
+    let mut holders = Vec::new();
+    for number in 0..CLIENTS {
+        let mut client = daemon.talk();
+        client.say(format!("l\nkey-{number}\n1 600\n").as_bytes());
+        let answer = client.line();
+        let token = answer.split(' ').nth(1).expect("a token").to_owned();
+        assert!(answer.ends_with(" 600"), "{answer}");
+        holders.push((client, number, token));
+    }
+    daemon.signal(Signal::SIGSTOP);
+    for (client, number, token) in &mut holders {
+        client.say(format!("n\nkey-{number}\n{token} 600\n").as_bytes());
+    }
+    let start = Instant::now();
+    until("longer than the read timeout", || start.elapsed() > Duration::from_millis(4500));
+    daemon.signal(Signal::SIGCONT);
+    for (client, _, _) in &mut holders {
+        assert_eq!(client.line(), "ok 600");
+    }
+    let mut other = daemon.talk();
+    for number in 0..CLIENTS {
+        other.say(format!("l\nkey-{number}\n0 600\n").as_bytes());
+        assert_eq!(other.line(), "timeout");
+    }
+}
