@@ -28,6 +28,14 @@ pub struct Directory {
     identity: Identity,
     mode: u32,
     owner: u32,
+    guard: Guard,
+}
+
+/// Whether what is published is held by `flock(2)` from before it has its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    None,
+    Flock,
 }
 
 /// The answer to [`Directory::publish`].
@@ -66,7 +74,21 @@ impl Directory {
 
     fn of(handle: OwnedFd) -> Result<Self, Errno> {
         let Status { identity, mode, owner, .. } = Status::of_open(&handle)?;
-        Ok(Self { handle, identity, mode, owner })
+        Ok(Self { handle, identity, mode, owner, guard: Guard::None })
+    }
+
+    /// Everything that is published by this handle is held with `flock(2)` from before it is
+    /// visible until [`Published::let_go`], or until [`Published::file`] is closed: nobody breaks
+    /// it meanwhile, whatever he thinks of the process it names. For a maker who has more to say of
+    /// its lock than fits into the file. Where the file system has no `flock(2)`, it is published
+    /// without.
+    #[must_use]
+    pub fn guarding(self) -> Self {
+        Self { guard: Guard::Flock, ..self }
+    }
+
+    pub(crate) fn guard(&self) -> Guard {
+        self.guard
     }
 
     /// Which directory it is: two paths to one directory have one identity.

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use nix::errno::Errno;
 use nix::sys::stat::Mode;
 
-use crate::directory::Directory;
+use crate::directory::{Directory, Guard};
 use crate::error::{Error, Step};
 use crate::name::Name;
 use crate::process::Pid;
@@ -47,6 +47,14 @@ pub struct Published {
     pub identity: Identity,
     /// When it was written, by the file system's clock.
     pub modified: SystemTime,
+}
+
+impl Published {
+    /// Gives the `flock(2)` of [`Directory::guarding`] back while the file stays open.
+    pub fn let_go(&self) {
+        // It goes with the descriptor at the latest.
+        let _ = sys::unlock_inode(&self.file);
+    }
 }
 
 /// A private name that removes itself, unless told that it is no longer its own.
@@ -139,6 +147,7 @@ impl<'d> Draft<'d> {
         let file = sys::create(private.directory, private.as_str(), mode(claim))?;
         private.keep_clean();
         let stat = fill(&file, claim)?;
+        guard(private.directory, &file);
         let (identity, modified) = (stat.identity, stat.modified);
         Ok(Self { private, file, identity, modified })
     }
@@ -216,6 +225,15 @@ fn fill(file: &File, claim: &Claim<'_>) -> Result<Status, Errno> {
     Ok(stat)
 }
 
+/// Whoever holds it already keeps breakers away as well, for as long as he likes; without `flock(2)`
+/// nobody breaks anything.
+fn guard(directory: &Directory, file: &File) {
+    match directory.guard() {
+        Guard::None => {}
+        Guard::Flock => drop(sys::lock_inode(file)),
+    }
+}
+
 fn mode(claim: &Claim<'_>) -> Mode {
     Mode::from_bits_truncate(claim.mode & 0o777)
 }
@@ -233,6 +251,7 @@ pub(crate) fn create_in_place(
         Err(Errno::EEXIST) => return Ok(None),
         Err(errno) => return Err(errno),
     };
+    guard(directory, &file);
     match fill(&file, claim) {
         Ok(stat) => {
             let (identity, modified) = (stat.identity, stat.modified);

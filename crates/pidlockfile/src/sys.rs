@@ -167,6 +167,12 @@ pub(crate) fn lock_inode(file: &File) -> Result<(), Errno> {
     call("flock", || nix::fcntl::flock(file.as_raw_fd(), FlockArg::LockExclusiveNonblock))
 }
 
+/// Gives `flock(2)` back while the file stays open.
+pub(crate) fn unlock_inode(file: &File) -> Result<(), Errno> {
+    #[expect(deprecated, reason = "as in `lock_inode`")]
+    call("flock-un", || nix::fcntl::flock(file.as_raw_fd(), FlockArg::UnlockNonblock))
+}
+
 pub(crate) fn open_directory(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     // A directory that may be used but not listed is enough.
     #[cfg(target_os = "linux")]

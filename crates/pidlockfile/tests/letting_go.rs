@@ -7,7 +7,8 @@ use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 use pidlockfile::{
-    Claim, Directory, Durability, Found, Judged, Name, Publication, Published, Removal, Withdrawal,
+    Breaking, Claim, Directory, Durability, Found, Judged, Name, Publication, Published, Removal,
+    Withdrawal,
 };
 use rstest::rstest;
 
@@ -101,4 +102,26 @@ fn withdraw_removes_what_was_published_and_hands_it_back_while_a_breaker_is_at_i
         Withdrawal::Done(Removal::Removed)
     ));
     assert!(!scratch.path().join("lock").exists());
+}
+
+/// Whoever has more to say of his lock than fits into it says it before anybody can break it.
+#[test]
+fn a_guarded_lock_is_nobodys_to_break_until_it_is_let_go() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap().guarding();
+    let published = publish(&directory, "a");
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), None);
+    let claim = Claim { content: b"b", mode: 0o644, prefix: "t", durability: Durability::Memory };
+    let broken = directory.replace(&name(), judge(&directory), &claim).unwrap();
+    assert!(matches!(broken, Breaking::Contended));
+    published.let_go();
+    let Breaking::Replaced(next) = directory.replace(&name(), judge(&directory), &claim).unwrap()
+    else {
+        panic!("nobody holds it");
+    };
+    // So is what takes the place of a stale one, until it is closed.
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), None);
+    drop(next);
+    let removal = directory.try_release(&name(), judge(&directory)).unwrap();
+    assert_eq!(removal, Some(Removal::Removed));
 }

@@ -77,6 +77,13 @@ impl Flocks {
         Self { good_for: GOOD_FOR, ..Self::default() }
     }
 
+    /// For a process to which the kernel tells this and nothing else, for tests.
+    #[cfg(test)]
+    pub(super) fn told(listing: Listing) -> Self {
+        let last = Some((Instant::now(), listing));
+        Self { good_for: Duration::MAX, last, ..Self::default() }
+    }
+
     /// Who holds `flock(2)` on a node.
     ///
     /// # Errors

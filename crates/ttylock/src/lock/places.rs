@@ -115,7 +115,7 @@ impl Closed {
 
 impl Place {
     fn open(path: &Path) -> Result<Self, pidlockfile::Error> {
-        Ok(Self::of(Directory::open(path)?, path))
+        Ok(Self::of(Directory::open(path)?.guarding(), path))
     }
 
     /// Opens a directory that is only searched, if nobody else than root, we and whoever owns the

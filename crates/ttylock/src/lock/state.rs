@@ -45,6 +45,8 @@ pub struct Claimant {
     pub then: Liveness,
     /// When that had started, as far as it can be seen.
     pub start: Option<u64>,
+    /// The user it ran as, as long as it is there; `None` when nobody tells.
+    pub uid: Option<u32>,
 }
 
 /// The boot and pid namespace in which pids and start times mean something.
@@ -129,6 +131,14 @@ impl State {
         }
     }
 
+    /// Counts processes in another pid namespace from now on, for tests.
+    #[cfg(test)]
+    pub(super) fn pretend_to_be_elsewhere(&mut self) {
+        if let Some(here) = here(&mut self.here) {
+            self.here = Some(Here { namespace: here.namespace.wrapping_add(1), ..here.clone() });
+        }
+    }
+
     /// Which directory it is.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
@@ -150,7 +160,8 @@ impl State {
         });
         let start = self.witness.as_ref().map(Witness::start);
         let then = if start.is_some() { Liveness::Alive } else { liveness(pid) };
-        Claimant { pid, then, start }
+        let uid = start.and_then(|_| self.owner(pid));
+        Claimant { pid, then, start, uid }
     }
 
     /// Whether it is there still, when the lock is.
@@ -162,6 +173,13 @@ impl State {
             Some(seen) => seen.start() == start && seen.exists(),
             None => process::start_time(claimant.pid) == Some(start),
         }
+    }
+
+    /// Of one that has ended meanwhile, it cannot be told whose it was: another may have had its
+    /// number when that was asked.
+    #[must_use]
+    pub fn as_it_is_now(&self, claimant: Claimant) -> Claimant {
+        if self.is_there(&claimant) { claimant } else { Claimant { uid: None, ..claimant } }
     }
 
     /// Remembers a lock under the name of each of its files: when its holder started, and all
@@ -181,13 +199,10 @@ impl State {
         if self.handle.is_none() {
             return Ok(());
         }
-        // Whoever has the number by now is not asked.
-        let seen = claimant.start.filter(|_| self.is_there(claimant));
-        let uid = seen.and_then(|_| self.owner(claimant.pid));
         let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here).cloned()) else {
             return Ok(());
         };
-        let Claimant { pid, then, start } = *claimant;
+        let Claimant { pid, then, start, uid } = *claimant;
         if start.is_none() && then == Liveness::Alive && liveness(pid) == Liveness::Alive {
             // It lives, and we may not see since when: nothing to tell a later one from it.
             return Ok(());
@@ -199,6 +214,8 @@ impl State {
             let written = nanoseconds(*at);
             let memory = Memory { pid, start, uid, here, file, written, names };
             let text = memory.to_text();
+            #[cfg(test)]
+            before_record::happens();
             match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
                 // Another process was faster: our lock is broken or released by now.
                 Err(Errno::EEXIST) if known(handle, name).is_some_and(|it| it.follows(&memory)) => {
@@ -407,6 +424,26 @@ impl Memory {
     }
 }
 
+/// What else happens at the moment between a lock file and its record, for tests.
+#[cfg(test)]
+pub(super) mod before_record {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static EVENT: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
+    }
+
+    pub(in crate::lock) fn set(event: impl FnOnce() + 'static) {
+        EVENT.set(Some(Box::new(event)));
+    }
+
+    pub(super) fn happens() {
+        if let Some(event) = EVENT.take() {
+            event();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -428,7 +465,8 @@ mod tests {
     }
 
     fn claimant(pid: Pid) -> Claimant {
-        Claimant { pid, then: Liveness::Alive, start: process::start_time(pid) }
+        let (start, uid) = (process::start_time(pid), process::owner(pid));
+        Claimant { pid, then: Liveness::Alive, start, uid }
     }
 
     #[rstest]
@@ -510,7 +548,7 @@ mod tests {
         // This very process came after the lock was taken, and before it was recorded.
         state
             .remember(
-                &Claimant { pid: Pid::this(), then: Liveness::Gone, start: None },
+                &Claimant { pid: Pid::this(), then: Liveness::Gone, start: None, uid: None },
                 &files,
                 |_| true,
             )
@@ -568,7 +606,8 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!state.is_there(&before));
-        assert_eq!(state.claimant(pid), Claimant { pid, then: Liveness::Gone, start: None });
+        let gone = Claimant { pid, then: Liveness::Gone, start: None, uid: None };
+        assert_eq!(state.claimant(pid), gone);
     }
 
     /// The start that counts is that of before the lock, however late the record is written.

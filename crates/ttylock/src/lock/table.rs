@@ -19,7 +19,7 @@ use super::kept::Kept;
 use super::names;
 use super::places::{Open, Place};
 use super::record;
-use super::state::{Claimant, State, Written};
+use super::state::{State, Written};
 use super::watched::Watched;
 use super::{Answer, Contended, Event, Outcome, Request, Weight};
 use crate::device::links::Links;
@@ -49,6 +49,9 @@ mod release;
 mod resolve;
 mod survey;
 mod take;
+
+#[cfg(test)]
+mod taking_tests;
 
 pub use resolve::Names;
 
@@ -99,23 +102,9 @@ pub struct Table {
     journal: Vec<Event>,
     said_unseen: bool,
     flocks: Flocks,
-    unrecorded: Vec<Unrecorded>,
     /// Files that have no name any more: the last close of one takes as long as two requests for
     /// the next one.
     spent: Vec<File>,
-}
-
-/// A lock that was taken, and of which no record is kept yet.
-#[derive(Debug)]
-struct Unrecorded {
-    claimant: Claimant,
-    files: Vec<Written>,
-}
-
-impl Unrecorded {
-    fn is_named(&self, name: &Name) -> bool {
-        self.files.iter().any(|file| file.name == *name)
-    }
 }
 
 /// The reason to stop on the way to a lock or its release.
@@ -142,7 +131,6 @@ impl Table {
             journal: Vec::new(),
             said_unseen: false,
             flocks: Flocks::default(),
-            unrecorded: Vec::new(),
             spent: Vec::new(),
         }
     }
@@ -168,32 +156,14 @@ impl Table {
     /// How much there is to settle.
     #[must_use]
     pub fn put_off(&self) -> usize {
-        self.unrecorded.len().saturating_add(self.spent.len())
+        self.spent.len()
     }
 
-    /// Does what no client need wait for, and tells what happened. Do it when there is time for
-    /// it, but soon: a lock that is released before leaves no record, and needs none, while one
-    /// that outlives this process does. Dropping the table does it as well.
+    /// Does what no client need wait for, and tells what happened. Do it when there is time for it,
+    /// but soon.
     pub fn settle(&mut self) -> Vec<Event> {
         self.spent.clear();
-        self.record();
         std::mem::take(&mut self.journal)
-    }
-
-    fn record(&mut self) {
-        if self.unrecorded.is_empty() {
-            return;
-        }
-        let open = self.open().ok();
-        for Unrecorded { claimant, files } in std::mem::take(&mut self.unrecorded) {
-            let stands =
-                |lock: &Written| open.as_ref().is_none_or(|open| is_there(&open.own, lock));
-            if let Err(errno) = self.state().remember(&claimant, &files, stands) {
-                let text =
-                    format!("start of pid {} is not recorded: {}", claimant.pid, errno.desc());
-                self.say(Weight::Warning, text);
-            }
-        }
     }
 
     /// From now on, up to so many lock files that are written stay open with `flock(2)` on them,
@@ -235,8 +205,6 @@ impl Table {
 
     /// Opens all directories anew at the next request: some may have come, or been replaced.
     pub fn reopen(&mut self) {
-        // Whether these locks are still there is seen in the directory where they were written.
-        self.record();
         self.open = None;
         self.state = None;
     }
@@ -394,11 +362,5 @@ fn is_there(place: &Place, lock: &Written) -> bool {
     match Status::of_name(&place.directory, lock.name.as_str()) {
         Ok(seen) => lock.file == seen.identity && lock.at == seen.modified,
         Err(errno) => errno != Errno::ENOENT,
-    }
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        self.settle();
     }
 }

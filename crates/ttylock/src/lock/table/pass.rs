@@ -54,7 +54,8 @@ impl Table {
         forms.written = names;
         self.watched.forget(&forms.written, *from);
         self.forget(&forms.written);
-        self.remember_later(&forms, receiver, &published);
+        let receiver = self.state().as_it_is_now(receiver);
+        self.remember(&open.own, &forms, &receiver, &published);
         for (name, published) in forms.written.iter().zip(published) {
             self.watched.add(name, *to);
             self.kept.keep(name, *to, published, room);
@@ -169,7 +170,7 @@ impl Table {
             if let Ok(Some(published)) = returned {
                 let forms = Forms { written: vec![name.clone()], ..Forms::default() };
                 let giver = self.state().claimant(pass.from);
-                self.remember_later(&forms, giver, std::slice::from_ref(&published));
+                self.remember(own, &forms, &giver, std::slice::from_ref(&published));
                 self.kept.keep(&name, pass.from, published, room);
             }
         }

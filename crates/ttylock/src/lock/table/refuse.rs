@@ -41,7 +41,6 @@ impl Table {
         if uid == Some(0) {
             return Ok(());
         }
-        self.record();
         if self.state().count_of(uid, RECORDS_COUNTED) < LOCK_FILES_OF_A_USER {
             return Ok(());
         }

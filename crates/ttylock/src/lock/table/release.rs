@@ -78,21 +78,12 @@ impl Table {
 
     /// Under which names this pid's lock of the device was written.
     pub(super) fn names_written(&mut self, forms: &Forms, pid: Pid) -> Vec<Name> {
-        let Some(name) = forms.written.first() else { return Vec::new() };
-        let lock =
-            self.unrecorded.iter().rfind(|lock| lock.claimant.pid == pid && lock.is_named(name));
-        match lock {
-            Some(lock) => lock.files.iter().map(|file| file.name.clone()).collect(),
-            None => self.state().names(name, pid),
-        }
+        let first = forms.written.first();
+        first.map(|name| self.state().names(name, pid)).unwrap_or_default()
     }
 
     pub(super) fn forget(&mut self, names: &[Name]) {
-        let locks = std::mem::take(&mut self.unrecorded);
-        let (gone, unrecorded): (Vec<_>, Vec<_>) =
-            locks.into_iter().partition(|lock| names.iter().any(|name| lock.is_named(name)));
-        self.unrecorded = unrecorded;
-        for name in names.iter().filter(|name| !gone.iter().any(|lock| lock.is_named(name))) {
+        for name in names {
             self.state().forget(name);
         }
     }

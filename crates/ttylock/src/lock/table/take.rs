@@ -17,7 +17,7 @@ use super::LOCK_MODE;
 use super::Stop;
 use super::TEMPORARY;
 use super::Table;
-use super::Unrecorded;
+use super::is_there;
 use super::judge::Busy;
 use super::judge::Verdict;
 use super::room;
@@ -55,10 +55,10 @@ impl Table {
             .and_then(|()| self.refuse_one_too_many(&open.own, request.pid))
             .and_then(|()| self.refuse_flock(&trail, request.pid))
             .and_then(|()| self.clear_searched(&open, &forms, contention))
-            .and_then(|()| self.take_written(&open.own, &forms, request, contention))
-            .and_then(|published| self.keep_if_there(&open.own, &forms, &claimant, published));
+            .and_then(|()| self.take_written(&open.own, &forms, request, contention));
         let published = taken?;
-        self.remember_later(&forms, claimant, &published);
+        self.remember(&open.own, &forms, &claimant, &published);
+        self.keep_if_there(&open.own, &forms, &claimant, &published)?;
         let room = room(Some(&trail));
         for (name, published) in forms.written.iter().zip(published) {
             if claimant.then == Liveness::Alive {
@@ -76,12 +76,15 @@ impl Table {
         own: &Place,
         forms: &Forms,
         claimant: &Claimant,
-        published: Vec<Published>,
-    ) -> Result<Vec<Published>, Stop> {
+        published: &[Published],
+    ) -> Result<(), Stop> {
         if self.state().is_there(claimant) {
-            return Ok(published);
+            return Ok(());
         }
-        self.give_back(own, forms, &published);
+        self.give_back(own, forms, published);
+        for (name, published) in forms.written.iter().zip(published) {
+            self.state().forget_lock(name, published.identity);
+        }
         self.say(Weight::Info, format!("pid {} ended while its lock was taken", claimant.pid));
         Err(Stop::Busy)
     }
@@ -198,6 +201,8 @@ impl Table {
 
     pub(super) fn give_back(&mut self, own: &Place, forms: &Forms, taken: &[Published]) {
         for (name, published) in forms.written.iter().zip(taken).rev() {
+            // Or we would stand in our own way.
+            published.let_go();
             let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { continue };
             if judged.identity() != published.identity {
                 continue;
@@ -208,18 +213,25 @@ impl Table {
         }
     }
 
-    /// Without a record the lock is good; only a reused pid would go unnoticed, and names that
-    /// nothing leads to any more would stay when it is released. So it can wait.
-    pub(super) fn remember_later(
+    /// Keeps a record of a lock before anybody is told that it is taken, and before anybody may
+    /// break it: without one it looks dead to those who count processes in another pid namespace,
+    /// and a reused pid goes unnoticed. The lock files are held by `flock(2)` meanwhile
+    /// ([`pidlockfile::Directory::guarding`]).
+    pub(super) fn remember(
         &mut self,
+        own: &Place,
         forms: &Forms,
-        claimant: Claimant,
+        claimant: &Claimant,
         published: &[Published],
     ) {
         let files = forms.written.iter().zip(published).map(|(name, published)| {
             let Published { identity, modified, .. } = published;
             Written { name: name.clone(), file: *identity, at: *modified }
         });
-        self.unrecorded.push(Unrecorded { claimant, files: files.collect() });
+        let files: Vec<Written> = files.collect();
+        if let Err(errno) = self.state().remember(claimant, &files, |lock| is_there(own, lock)) {
+            let text = format!("start of pid {} is not recorded: {}", claimant.pid, errno.desc());
+            self.say(Weight::Warning, text);
+        }
     }
 }

@@ -1,0 +1,137 @@
+//! What others meet between two steps of taking a lock.
+
+use std::cell::RefCell;
+use std::process::{Child, Command};
+use std::rc::Rc;
+
+use pidlockfile::Pid;
+use rstest::rstest;
+
+use super::{Places, Table};
+use crate::device::name::DeviceName;
+use crate::lock::backoff::Contention;
+use crate::lock::flock::Flocks;
+use crate::lock::kernel_list::Listing;
+use crate::lock::state::before_record;
+use crate::lock::{Outcome, Request};
+
+/// A machine whose lock and state directories two pid namespaces share.
+struct Shared(tempfile::TempDir);
+
+impl Shared {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["dev", "lock", "state"] {
+            std::fs::create_dir(root.path().join(dir)).unwrap();
+        }
+        std::fs::write(root.path().join("dev/ttyS0"), "").unwrap();
+        Self(root)
+    }
+
+    /// A service here.
+    fn here(&self) -> Table {
+        let path = |below| self.0.path().join(below);
+        Table::new(Places {
+            dev_dir: path("dev"),
+            lock_dir: path("lock"),
+            search_dirs: Vec::new(),
+            state_dir: path("state"),
+            udev_dir: path("udev"),
+            ..Places::native()
+        })
+    }
+
+    /// One that counts processes in another pid namespace.
+    fn elsewhere(&self) -> Table {
+        let mut table = self.here();
+        table.state().pretend_to_be_elsewhere();
+        table
+    }
+}
+
+fn request(pid: Pid) -> Request {
+    Request { device: DeviceName::parse(b"ttyS0").unwrap(), pid }
+}
+
+/// The number of a process that lives elsewhere; here is none.
+fn of_one_elsewhere() -> Pid {
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    pid_of(&child)
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::new(child.id().into()).unwrap()
+}
+
+/// A lock of another pid namespace names nobody here. The record tells, and it is there when the
+/// lock is said to be taken, and before anybody may break it.
+#[test]
+fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
+    let shared = Shared::new();
+    let (mut first, mut second, mut third) = (shared.elsewhere(), shared.here(), shared.here());
+    let pid = of_one_elsewhere();
+    let met = Rc::new(RefCell::new(Vec::new()));
+    let notes = Rc::clone(&met);
+    before_record::set(move || {
+        let own = request(Pid::this());
+        let lock = second.attempt_lock(&own, Contention::Decides).map(|answer| answer.outcome);
+        // Even one that has the same number here does not release it.
+        let unlock =
+            second.attempt_unlock(&request(pid), Contention::Decides).map(|answer| answer.outcome);
+        notes.borrow_mut().extend([lock, unlock]);
+    });
+    assert_eq!(first.lock(&request(pid)).outcome, Outcome::Done);
+    assert_eq!(*met.borrow(), [Ok(Outcome::Busy), Ok(Outcome::Busy)]);
+    assert_eq!(third.lock(&request(Pid::this())).outcome, Outcome::Busy);
+    assert_eq!(first.unlock(&request(pid)).outcome, Outcome::Done);
+    assert_eq!(third.lock(&request(Pid::this())).outcome, Outcome::Done);
+}
+
+/// Who was given the lock tells so before anything else happens.
+#[test]
+fn a_lock_is_on_record_when_it_is_taken() {
+    let shared = Shared::new();
+    let mut table = shared.here();
+    assert_eq!(table.lock(&request(Pid::this())).outcome, Outcome::Done);
+    let record = shared.0.path().join("state/LCK..ttyS0");
+    assert!(record.is_symlink());
+    assert_eq!(table.unlock(&request(Pid::this())).outcome, Outcome::Done);
+    assert!(!record.is_symlink());
+}
+
+/// Whoever ends while a lock is taken for him has none: his number may be somebody else's by now.
+#[test]
+fn one_who_ends_meanwhile_gets_no_lock() {
+    let shared = Shared::new();
+    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = pid_of(&child);
+    before_record::set(move || {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
+    let answer = shared.here().lock(&request(pid));
+    assert_eq!(answer.outcome, Outcome::Busy);
+    assert!(answer.events.iter().any(|event| event.text.contains("ended while")), "{answer:?}");
+    for left in ["lock", "state"] {
+        assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
+    }
+}
+
+/// Where the kernel does not tell all of its locks, whoever has the port open may have locked it.
+#[rstest]
+#[case::all_is_told(true, Outcome::Done)]
+#[case::some_may_be_left_out(false, Outcome::Busy)]
+fn an_open_port_is_busy_unless_all_locks_are_told(#[case] whole: bool, #[case] outcome: Outcome) {
+    let shared = Shared::new();
+    let _port = std::fs::File::open(shared.0.path().join("dev/ttyS0")).unwrap();
+    let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut table = shared.here();
+    table.flocks = Flocks::told(Listing { text: String::new(), whole });
+    let answer = table.lock(&request(pid_of(&holder)));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(answer.outcome, outcome, "{answer:?}");
+    let said = answer.events.iter().any(|event| event.text.contains("too many kernel locks"));
+    assert_eq!(said, !whole, "{answer:?}");
+}
