@@ -22,7 +22,7 @@ use crate::serve::address::Address;
 use crate::serve::authority::Authority;
 use crate::serve::listen::{self, Settings, Stay};
 use crate::serve::listener::{self, Listener};
-use crate::serve::{Service, stdio};
+use crate::serve::{Opens, Service, stdio};
 use ttylock::device::os::{self, System};
 use ttylock::lock::table::{Places, Table};
 
@@ -89,6 +89,11 @@ struct Options {
     /// Let processes that may not open a device lock it all the same
     #[arg(long)]
     anyone: bool,
+
+    /// When listening: take the lock of a port for whoever has held it open for a second without
+    /// one; needs CAP_SYS_ADMIN to begin
+    #[arg(long)]
+    watch_opens: bool,
 
     /// Let members of this group (name or number) release anybody's lock by FORCE, as root may
     #[arg(long, value_name = "GROUP", value_parser = group)]
@@ -163,6 +168,7 @@ impl Options {
             banner_version: Version::original(),
             trust_pid: false,
             anyone: false,
+            watch_opens: false,
             force_group: None,
             log_level: Severity::Info,
             log_facility: Facility::Daemon,
@@ -181,6 +187,7 @@ impl Options {
             limit: limit(self.max_connections),
             limit_per_user: limit(self.max_per_user),
             stay: Stay::Forever,
+            opens: if self.watch_opens { Opens::Watched } else { Opens::Ignored },
         };
         let mut listeners = listener::from_systemd();
         if let Some(listener) = listener::from_inetd() {
@@ -191,6 +198,9 @@ impl Options {
         let opened = open(&self.listen, &mut listeners);
         let mut service = Service::new(version, authority, Table::new(self.places()), journal);
         let served = match opened {
+            Ok(()) if listeners.is_empty() && settings.opens == Opens::Watched => {
+                Err("--watch-opens is for a daemon: it needs --listen".to_owned())
+            }
             Ok(()) if listeners.is_empty() => {
                 stdio::serve(&mut service, descriptors, idle_timeout);
                 service.flush();

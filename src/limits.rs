@@ -138,5 +138,21 @@ pub const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// How often a daemon opens the lock directories anew.
 pub const REOPEN_EVERY: Duration = Duration::from_secs(30);
 
+/// How long a port is held open without a lock before one is taken for whoever does
+/// (`--watch-opens`).
+pub const OPEN_FOR: Duration = Duration::from_secs(1);
+
+/// The longest time between two looks at a process that could not have the lock.
+pub const OPEN_LOOK_MOST: Duration = Duration::from_secs(30);
+
+/// Bytes of the kernel's reports on opened ports that are read at once.
+pub const OPEN_EVENT_BYTES: usize = 4096;
+
+/// Ports that are watched for who opens them.
+pub const WATCHED_PORTS: usize = 256;
+
+/// Processes that are known to have one port open without a lock.
+pub const OPENERS_OF_PORT: usize = 16;
+
 /// The answers to STAT take at most one part in so many of a daemon's time.
 pub const STATUS_SHARE: u32 = 4;

@@ -16,5 +16,6 @@ debug\t''"
 complete -c lfpd -l log-facility -d 'Log under this syslog facility: daemon, uucp, local0 ...' -r
 complete -c lfpd -l trust-pid -d 'Let any client name any process, as the original server did'
 complete -c lfpd -l anyone -d 'Let processes that may not open a device lock it all the same'
+complete -c lfpd -l watch-opens -d 'When listening: take the lock of a port for whoever has held it open for a second without one; needs CAP_SYS_ADMIN to begin'
 complete -c lfpd -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c lfpd -s V -l version -d 'Print version'

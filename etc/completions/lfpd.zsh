@@ -29,6 +29,7 @@ _lfpd() {
 '--log-facility=[Log under this syslog facility\: daemon, uucp, local0 ...]:NAME:_default' \
 '--trust-pid[Let any client name any process, as the original server did]' \
 '--anyone[Let processes that may not open a device lock it all the same]' \
+'--watch-opens[When listening\: take the lock of a port for whoever has held it open for a second without one; needs CAP_SYS_ADMIN to begin]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
 '-V[Print version]' \

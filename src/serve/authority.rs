@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::follow;
-use ttylock::lock::{Pass, Request};
+use ttylock::lock::{Pass, Request, who};
 
 use crate::peer::{self, Access, Peer, Purpose, Refusal, Rule};
 use crate::protocol::session::Demand;
@@ -82,6 +82,20 @@ impl Authority {
 
     fn named(&self, peer: &Peer, pid: Pid, purpose: Purpose) -> Result<(), Refused> {
         peer.may_name(pid, purpose, self.rule).map_err(|refusal| (pid, refusal))
+    }
+
+    /// Whether a process may hold a device of its own accord.
+    pub(super) fn may_hold(&self, request: &Request) -> bool {
+        let may_open =
+            || self.access == Access::Anyone || self.may_open(request.pid, &request.device);
+        !self.is_no_port(&request.device) && may_open()
+    }
+
+    /// Whether a process has a port open; None where its descriptors are hidden from us.
+    pub(super) fn has_open(&self, pid: Pid, port: &str) -> Option<bool> {
+        let device = DeviceName::parse(port.as_bytes()).ok()?;
+        let node = follow(&self.dev_dir, &device).ok()?.node?;
+        who::has_open(pid, &node)
     }
 
     fn is_no_port(&self, device: &DeviceName) -> bool {

@@ -12,6 +12,7 @@ pub mod listen;
 pub mod listener;
 mod log_budget;
 mod notify;
+mod opens;
 mod quota;
 mod service;
 mod status_queries;
@@ -20,4 +21,5 @@ mod waiting;
 mod watches;
 
 pub use client::{Client, Need};
+pub use opens::Opens;
 pub use service::Service;

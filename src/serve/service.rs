@@ -2,6 +2,7 @@
 //! who wait, the log. Reads and writes no connection.
 
 mod daemon;
+mod opener;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -18,6 +19,7 @@ use super::admission::User;
 use super::authority::{Authority, Refused};
 use super::client::{Client, Need};
 use super::log_budget::{LogBudget, Verdict};
+use super::opens::Openers;
 use super::quota::Quota;
 use super::waiting::Waiting;
 use crate::journal::{Journal, Severity};
@@ -41,6 +43,8 @@ pub struct Service {
     waiting: Waiting,
     log_budget: LogBudget,
     quota: Quota,
+    /// Those who have ports open without a lock, where a daemon looks at that.
+    openers: Openers,
 }
 
 impl Service {
@@ -60,6 +64,7 @@ impl Service {
             waiting,
             log_budget: LogBudget::default(),
             quota: Quota::default(),
+            openers: Openers::default(),
         }
     }
 
@@ -205,6 +210,9 @@ impl Service {
                     let answer = self.table.attempt_pass(&pass, client.backoff.contention());
                     let answer = self.told(&client.peer, answer);
                     self.note_holder(client, pass.to, &answer);
+                    if matches!(answer, Ok(Outcome::Done)) {
+                        self.forget_lock_of_opener(&pass.device, pass.from);
+                    }
                     if let Err(pause) = client.take(answer) {
                         return Need::Retry(pause);
                     }
@@ -297,6 +305,9 @@ impl Service {
     ) -> Result<Outcome, Contended> {
         let answer = self.table.attempt_unlock(request, contention);
         let outcome = self.told(peer, answer)?;
+        if outcome == Outcome::Done {
+            self.forget_lock_of_opener(&request.device, request.pid);
+        }
         if outcome == Outcome::Done && !self.waiting.queue.is_empty() {
             if let Some(names) = self.table.names_of(&request.device) {
                 self.waiting.queue.wake(&names.real, Instant::now());
@@ -323,14 +334,17 @@ impl Service {
     /// Looks who holds a device, or any: the answer to [`Need::Status`]. It takes a while, as
     /// every process of the machine is looked at.
     pub fn report(&mut self, client: &mut Client, device: Option<&DeviceName>) {
-        let (scope, holders) = match device {
-            Some(device) if self.table.names_of(device).is_none() => {
-                client.session.report(None);
-                return;
+        let (scope, mut holders, port) = match device {
+            Some(device) => {
+                let Some(names) = self.table.names_of(device) else {
+                    client.session.report(None);
+                    return;
+                };
+                (Scope::Device, self.table.holders(device), Some(names.real))
             }
-            Some(device) => (Scope::Device, self.table.holders(device)),
-            None => (Scope::All, self.table.all_holders()),
+            None => (Scope::All, self.table.all_holders(), None),
         };
+        self.add_openers(&mut holders, port.as_deref());
         let waiters = self.waiters(device);
         client.session.report(Some(Report::new(scope, &holders, &waiters)));
     }

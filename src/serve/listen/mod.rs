@@ -7,11 +7,13 @@
 //! time, and they take at most a part of the daemon's time.
 
 mod arrivals;
+mod opens;
 mod sweep;
 mod turns;
 mod waiters;
 
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -24,6 +26,7 @@ use super::clients::Clients;
 use super::descriptors::{Shares, descriptors};
 use super::listener::Listener;
 use super::notify::Notify;
+use super::opens::{OpenWatch, Opens};
 use super::service::Service;
 use super::status_queries::StatusQueries;
 use super::watches::Watches;
@@ -41,6 +44,8 @@ pub struct Settings {
     pub limit_per_user: usize,
     /// When the daemon ends by itself.
     pub stay: Stay,
+    /// Whether ports that are held open without a lock get one.
+    pub opens: Opens,
 }
 
 /// When a daemon ends without being told.
@@ -59,6 +64,7 @@ const SIGNALS: u64 = SPECIAL;
 const CHANGES: u64 = SPECIAL | 1 << 62;
 const LISTENERS: u64 = SPECIAL | 1 << 61;
 const PROCESSES: u64 = SPECIAL | 1 << 60;
+const OPENS: u64 = SPECIAL | 1 << 59;
 const NUMBER: u64 = (1 << 60) - 1;
 
 /// Events taken at once.
@@ -74,6 +80,7 @@ struct Daemon<'s> {
     clients: Clients,
     queries: StatusQueries,
     watches: Watches,
+    opens: Option<OpenWatch>,
     accept_after: Option<Instant>,
     next_sweep: Option<Instant>,
     flush_by: Option<Instant>,
@@ -96,6 +103,13 @@ pub fn serve(
     Daemon::new(service, listeners, settings)?.run()
 }
 
+fn watch_opens(dev_dir: &Path, epoll: &Epoll) -> io::Result<OpenWatch> {
+    OpenWatch::begin(dev_dir, epoll, OPENS).map_err(|error| {
+        let why = format!("--watch-opens needs CAP_SYS_ADMIN and Linux 5.9: {error}");
+        io::Error::new(error.kind(), why)
+    })
+}
+
 impl<'s> Daemon<'s> {
     fn new(
         service: &'s mut Service,
@@ -112,6 +126,10 @@ impl<'s> Daemon<'s> {
             listener.never_wait()?;
             epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENERS | number))?;
         }
+        let opens = match settings.opens {
+            Opens::Ignored => None,
+            Opens::Watched => Some(watch_opens(service.dev_dir(), &epoll)?),
+        };
         let shares = Shares::of(descriptors(settings.limit), settings.limit);
         if shares.connections < settings.limit {
             service.note(
@@ -131,6 +149,7 @@ impl<'s> Daemon<'s> {
             clients: Clients::up_to(shares.connections, settings.limit_per_user),
             queries: StatusQueries::none(now),
             watches: Watches::of_up_to(shares.watched),
+            opens,
             accept_after: None,
             next_sweep: None,
             flush_by: None,
@@ -141,6 +160,7 @@ impl<'s> Daemon<'s> {
             ending: false,
         };
         daemon.watch_holders();
+        daemon.begin_with_opens(now);
         daemon.notify.ready();
         Ok(daemon)
     }
@@ -179,6 +199,7 @@ impl<'s> Daemon<'s> {
         self.serve_backlog(is_crowded, now);
         self.retry(now);
         self.try_waiters();
+        self.lock_for_openers();
         self.answer_query();
         self.sweep(now);
         self.flush(now);
@@ -204,6 +225,8 @@ impl<'s> Daemon<'s> {
             self.flush_by,
             self.notify.next_moment(),
             self.service.next_look(),
+            self.service.next_look_at_openers(),
+            self.opens.as_ref().and_then(OpenWatch::next_moment),
         ];
         let Some(moment) = moments.into_iter().flatten().min() else { return EpollTimeout::NONE };
         let left = moment.saturating_duration_since(Instant::now());
@@ -221,6 +244,8 @@ impl<'s> Daemon<'s> {
         } else if number == CHANGES {
             let changes = self.watches.changes();
             changes.iter().for_each(|change| self.service.changed(change));
+        } else if number == OPENS {
+            self.ports_were_opened(now);
         } else if number & LISTENERS == LISTENERS {
             self.accept(usize::try_from(number & NUMBER).unwrap_or(usize::MAX), now);
         } else if let Some(pid) = i64::try_from(number & NUMBER).ok().and_then(Pid::new) {
@@ -266,7 +291,7 @@ mod tests {
     use crate::serve::address::Address;
     use crate::serve::authority::Authority;
 
-    fn service(root: &std::path::Path) -> Service {
+    fn service(root: &Path) -> Service {
         let dev_dir = root.join("dev");
         let places = Places {
             system: native(),
@@ -305,6 +330,7 @@ mod tests {
             limit: 200,
             limit_per_user: 200,
             stay: Stay::Forever,
+            opens: Opens::Ignored,
         };
         let mut daemon = Daemon::new(&mut service, vec![listener], settings).unwrap();
         let mut clients: Vec<UnixStream> = (0..=CROWDED)

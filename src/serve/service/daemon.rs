@@ -1,6 +1,7 @@
 //! What a daemon asks the service and tells it, besides what its clients say.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Instant;
 
 use pidlockfile::{Directory, Pid};
@@ -57,6 +58,8 @@ impl Service {
             self.tell(event.weight.into(), format_args!("{}", event.text));
         }
         self.waiting.process_gone(pid, Instant::now());
+        self.openers.gone(pid);
+        self.openers.retry(Instant::now());
     }
 
     /// Whether the end of this process is of interest.
@@ -79,6 +82,11 @@ impl Service {
     }
 
     // What a daemon asks and tells.
+
+    /// Where device nodes are.
+    pub(in crate::serve) fn dev_dir(&self) -> &Path {
+        &self.authority.dev_dir
+    }
 
     /// Up to so many lock files that are written stay open, and the locks of the dead are removed.
     pub(in crate::serve) fn keep_open(&mut self, limit: usize) {

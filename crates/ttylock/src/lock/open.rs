@@ -46,6 +46,25 @@ pub(super) fn openness(node: &Node, besides: Pid) -> Openness {
     }
 }
 
+/// Whether one process has the device open; None where that cannot be seen, or not in time.
+pub(super) fn has(pid: Pid, node: &Node) -> Option<bool> {
+    let start = Instant::now();
+    let mut complete = true;
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    for (looks, descriptor) in descriptors.enumerate() {
+        if looks > DESCRIPTORS_AT_ONCE && start.elapsed() > TIME_MOST {
+            return None;
+        }
+        let opened = descriptor.and_then(|descriptor| fs::metadata(descriptor.path()));
+        match opened.map(|opened| Opened::File(opened).is_of(node)) {
+            Ok(true) => return Some(true),
+            Ok(false) => {}
+            Err(error) => complete &= error.kind() == ErrorKind::NotFound,
+        }
+    }
+    complete.then_some(false)
+}
+
 /// What a process has open.
 pub(super) enum Opened {
     /// By one of its descriptors.

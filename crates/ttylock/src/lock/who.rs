@@ -177,6 +177,19 @@ pub fn openers_of(dev_dir: &Path, device: &DeviceName) -> Vec<Holder> {
     found.map_or_else(Vec::new, |(name, node)| openers_of_node(name, &node))
 }
 
+/// A process that was seen to open a device.
+#[must_use]
+pub fn opener(device: &str, pid: Pid) -> Holder {
+    Holder::process(device, Scheme::Open, pid)
+}
+
+/// Whether a process has a device open. None where its descriptors are hidden from us, or are very
+/// many. The device is not opened.
+#[must_use]
+pub fn has_open(pid: Pid, node: &Node) -> Option<bool> {
+    super::open::has(pid, node)
+}
+
 fn openers_of_node(device: &str, node: &Node) -> Vec<Holder> {
     let openers = openers(&|found| found.is_of(node));
     openers.into_iter().map(|(pid, _)| Holder::process(device, Scheme::Open, pid)).collect()

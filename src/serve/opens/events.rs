@@ -1,0 +1,210 @@
+//! The kernel's reports on opened files, as bytes and text. Values in, values out.
+//!
+//! Source: fanotify(7), `struct fanotify_event_metadata` and `struct
+//! fanotify_event_info_fid`; proc(5) for the marks in `/proc/PID/fdinfo`.
+
+use pidlockfile::Pid;
+
+/// What the kernel calls a file: a type, and bytes that mean something to its file system only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Handle {
+    kind: u32,
+    bytes: Vec<u8>,
+}
+
+/// A file that is watched: its inode number, and the file system's device by major and minor number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Marked {
+    pub(super) inode: u64,
+    pub(super) file_system: (u64, u64),
+}
+
+/// What a process did to a file, as far as the kernel tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::serve) enum Deed {
+    Opened,
+    Closed,
+    /// Both, in an order and as often as nobody knows.
+    Both,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Happening {
+    /// A file was opened or closed. The process is unknown where it has no number here.
+    At { handle: Handle, pid: Option<Pid>, deed: Deed },
+    /// Nodes came, or changed hands.
+    Elsewhere,
+    /// More happened than the kernel keeps in mind.
+    Lost,
+}
+
+/// Bits of an event. Source: the kernel's `include/uapi/linux/fanotify.h`.
+const FAN_ATTRIB: u64 = 0x4;
+const FAN_CLOSE_WRITE: u64 = 0x8;
+const FAN_CLOSE_NOWRITE: u64 = 0x10;
+const FAN_CLOSE: u64 = FAN_CLOSE_WRITE | FAN_CLOSE_NOWRITE;
+const FAN_OPEN: u64 = 0x20;
+const FAN_MOVED_TO: u64 = 0x80;
+const FAN_CREATE: u64 = 0x100;
+const FAN_Q_OVERFLOW: u64 = 0x4000;
+
+const METADATA_BYTES: usize = 24;
+const VERSION: u8 = 3;
+/// `FAN_EVENT_INFO_TYPE_FID`.
+const FILE_IDENTITY: u8 = 1;
+
+/// The events of one reading. What is cut or of another version ends it.
+pub(super) fn parse(mut bytes: &[u8]) -> Vec<Happening> {
+    let mut events = Vec::new();
+    while let Some((event, rest)) = first(bytes) {
+        events.extend(happening(event));
+        bytes = rest;
+    }
+    events
+}
+
+fn first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = usize::try_from(number(bytes, 0)?).ok()?;
+    if length < METADATA_BYTES || bytes.get(4) != Some(&VERSION) {
+        return None;
+    }
+    bytes.split_at_checked(length)
+}
+
+fn happening(event: &[u8]) -> Option<Happening> {
+    let mask = u64::from(number(event, 8)?) | u64::from(number(event, 12)?) << 32;
+    if mask & FAN_Q_OVERFLOW != 0 {
+        return Some(Happening::Lost);
+    }
+    let deed = match (mask & FAN_OPEN != 0, mask & FAN_CLOSE != 0) {
+        (true, false) => Deed::Opened,
+        (false, true) => Deed::Closed,
+        (true, true) => Deed::Both,
+        (false, false) => {
+            let is_news = mask & (FAN_CREATE | FAN_MOVED_TO | FAN_ATTRIB) != 0;
+            return is_news.then_some(Happening::Elsewhere);
+        }
+    };
+    let pid = Pid::new(i64::from(number(event, 20)?));
+    let handle = handle(event.get(METADATA_BYTES..)?)?;
+    Some(Happening::At { handle, pid, deed })
+}
+
+/// A header of four bytes with type and length, the file system's identity of eight, and the
+/// handle: its length, its type, its bytes.
+fn handle(information: &[u8]) -> Option<Handle> {
+    if information.first() != Some(&FILE_IDENTITY) {
+        return None;
+    }
+    let length = usize::try_from(number(information, 12)?).ok()?;
+    let bytes = information.get(20..)?.get(..length)?.to_vec();
+    Some(Handle { kind: number(information, 16)?, bytes })
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_ne_bytes)
+}
+
+/// The watched files, from the text in which the kernel lists them.
+pub(super) fn marks(text: &str) -> Vec<(Marked, Handle)> {
+    text.lines().filter_map(mark).collect()
+}
+
+fn mark(line: &str) -> Option<(Marked, Handle)> {
+    let words = line.strip_prefix("fanotify ")?;
+    let field = |key: &str| words.split_ascii_whitespace().find_map(|word| word.strip_prefix(key));
+    let number = |key| u64::from_str_radix(field(key)?, 16).ok();
+    // The kernel's own form: twenty bits of minor number.
+    let device = number("sdev:")?;
+    let file_system = (device >> 20, device & 0xf_ffff);
+    let bytes = unhex(field("f_handle:")?)?;
+    let kind = u32::try_from(number("fhandle-type:")?).ok()?;
+    Some((Marked { inode: number("ino:")?, file_system }, Handle { kind, bytes }))
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    };
+    text.as_bytes().chunks(2).map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// As a kernel wrote it for a pseudo-terminal, and what it lists in fdinfo.
+    const LISTED: &str = "pos:\t0\nflags:\t02004002\nfanotify flags:203 event-flags:8000\n\
+        fanotify ino:1 sdev:6 mflags:0 mask:8000184 ignored_mask:0 fhandle-bytes:c fhandle-type:1 f_handle:5f8970da0100000000000000\n\
+        fanotify ino:3 sdev:10001a mflags:0 mask:38 ignored_mask:0 fhandle-bytes:c fhandle-type:81 f_handle:030000000000000000000000\n\
+        fanotify ino:4 sdev:1a mask:38 f_handle:0\nfanotify ino:5 sdev:x fhandle-type:1 f_handle:00\n";
+
+    fn terminal() -> Handle {
+        Handle { kind: 0x81, bytes: vec![3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] }
+    }
+
+    fn event(mask: u64, pid: i32) -> Vec<u8> {
+        let handle = terminal();
+        let mut event = Vec::new();
+        event.extend(56_u32.to_ne_bytes());
+        event.extend([VERSION, 0, 24, 0]);
+        event.extend(mask.to_ne_bytes());
+        event.extend((-1_i32).to_ne_bytes());
+        event.extend(pid.to_ne_bytes());
+        event.extend([FILE_IDENTITY, 0, 32, 0, 0x1a, 0, 0, 0, 0, 0, 0, 0]);
+        event.extend(12_u32.to_ne_bytes());
+        event.extend(handle.kind.to_ne_bytes());
+        event.extend(handle.bytes);
+        event
+    }
+
+    #[test]
+    fn marks_are_read_from_the_kernels_list() {
+        let marks = marks(LISTED);
+        assert_eq!(marks.len(), 2);
+        let file_system = (1, 0x1a);
+        assert_eq!(marks[1], (Marked { inode: 3, file_system }, terminal()));
+    }
+
+    #[rstest]
+    #[case::opened(FAN_OPEN, Some(Deed::Opened))]
+    #[case::closed_after_reading(FAN_CLOSE_NOWRITE, Some(Deed::Closed))]
+    #[case::closed_after_writing(FAN_CLOSE_WRITE, Some(Deed::Closed))]
+    #[case::merged(FAN_OPEN | FAN_CLOSE_WRITE, Some(Deed::Both))]
+    #[case::nothing(0, None)]
+    fn deeds(#[case] mask: u64, #[case] deed: Option<Deed>) {
+        let expected =
+            deed.map(|deed| Happening::At { handle: terminal(), pid: Pid::new(77), deed });
+        assert_eq!(parse(&event(mask, 77)), Vec::from_iter(expected));
+    }
+
+    #[rstest]
+    #[case::a_node_came(FAN_CREATE, Happening::Elsewhere)]
+    #[case::a_node_changed_hands(FAN_ATTRIB, Happening::Elsewhere)]
+    #[case::overflow(FAN_Q_OVERFLOW, Happening::Lost)]
+    fn other_events(#[case] mask: u64, #[case] expected: Happening) {
+        assert_eq!(parse(&event(mask, 0)), [expected]);
+    }
+
+    /// Cut anywhere, and with any byte another, it neither fails nor invents a file's bytes.
+    #[test]
+    fn nothing_is_read_beyond_what_is_there() {
+        let two = [event(FAN_OPEN, 5), event(FAN_CLOSE, 0)].concat();
+        assert_eq!(parse(&two).len(), 2);
+        for length in 0..two.len() {
+            assert_eq!(parse(&two[..length]).len(), length / 56);
+        }
+        for at in 0..two.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut bytes = two.clone();
+                bytes[at] = value;
+                assert!(parse(&bytes).len() <= 2);
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Which processes have which ports open without a lock of their own, and when each is to be looked
+//! at. Names and numbers only; the clock is an argument.
+//!
+//! Tell it what was seen; ask whom to look at now, look, and tell it the verdict. Both the ports and
+//! the processes of each are bounded: whoever opens a port a thousand times is listed sixteen times.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use pidlockfile::Pid;
+
+use crate::limits::{OPEN_FOR, OPEN_LOOK_MOST, OPENERS_OF_PORT, WATCHED_PORTS};
+
+/// Those who have ports open.
+#[derive(Debug, Default)]
+pub(in crate::serve) struct Openers {
+    ports: BTreeMap<String, Vec<Opener>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Opener {
+    pid: Pid,
+    standing: Standing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// To be looked at then, and if it cannot have the lock, again after this time.
+    Due(Instant, Duration),
+    /// It has a lock that was taken in its name.
+    Locked,
+    /// It needs none, or may have none.
+    Left,
+}
+
+/// What was found when a process was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::serve) enum Verdict {
+    /// It has the port open no longer.
+    Closed,
+    /// The lock was taken in its name.
+    Locked,
+    /// Somebody else has the lock.
+    Later,
+    /// It has a lock, or is to have none.
+    Left,
+}
+
+impl Openers {
+    /// A process has opened a port.
+    pub(in crate::serve) fn opened(&mut self, port: &str, pid: Pid, now: Instant) {
+        if !self.ports.contains_key(port) {
+            if self.ports.len() >= WATCHED_PORTS {
+                return;
+            }
+            self.ports.insert(port.to_owned(), Vec::new());
+        }
+        let Some(openers) = self.ports.get_mut(port) else { return };
+        let due = Standing::Due(now.checked_add(OPEN_FOR).unwrap_or(now), OPEN_FOR);
+        let is_full = openers.len() >= OPENERS_OF_PORT;
+        match openers.iter_mut().find(|opener| opener.pid == pid) {
+            // It may be another program by now.
+            Some(opener) if opener.standing == Standing::Left => opener.standing = due,
+            Some(_) => {}
+            None if is_full => {}
+            None => openers.push(Opener { pid, standing: due }),
+        }
+    }
+
+    /// A process has the port open no longer. True when a lock was taken in its name.
+    pub(in crate::serve) fn closed(&mut self, port: &str, pid: Pid) -> bool {
+        let Some(openers) = self.ports.get_mut(port) else { return false };
+        let had = openers.iter().any(|it| it.pid == pid && it.standing == Standing::Locked);
+        openers.retain(|opener| opener.pid != pid);
+        if openers.is_empty() {
+            self.ports.remove(port);
+        }
+        had
+    }
+
+    /// A process is gone.
+    pub(in crate::serve) fn gone(&mut self, pid: Pid) {
+        self.retain(|opener| opener.pid != pid);
+    }
+
+    /// The lock that was taken in a process's name is not that one any more.
+    pub(in crate::serve) fn released(&mut self, port: &str, pid: Pid) {
+        let openers = self.ports.get_mut(port).into_iter().flatten();
+        for opener in openers.filter(|it| it.pid == pid && it.standing == Standing::Locked) {
+            opener.standing = Standing::Left;
+        }
+    }
+
+    /// Nobody knows what was opened and closed: only what is locked stays.
+    pub(in crate::serve) fn forget_unlocked(&mut self) {
+        self.retain(|opener| opener.standing == Standing::Locked);
+    }
+
+    fn retain(&mut self, keeps: impl Fn(&Opener) -> bool) {
+        self.ports.values_mut().for_each(|openers| openers.retain(&keeps));
+        self.ports.retain(|_, openers| !openers.is_empty());
+    }
+
+    /// A lock has gone: whoever could not have it may have it now.
+    pub(in crate::serve) fn retry(&mut self, now: Instant) {
+        for opener in self.ports.values_mut().flatten() {
+            if let Standing::Due(moment, pause) = &mut opener.standing {
+                // Who has opened it only now is not to be looked at before his time.
+                if *pause > OPEN_FOR {
+                    *moment = now.min(*moment);
+                }
+            }
+        }
+    }
+
+    /// Whom to look at now.
+    pub(in crate::serve) fn due(&self, now: Instant) -> Option<(String, Pid)> {
+        let all = self.moments().filter(|(_, _, moment)| *moment <= now);
+        all.min_by_key(|(_, _, moment)| *moment).map(|(port, pid, _)| (port.to_owned(), pid))
+    }
+
+    /// When there is somebody to look at.
+    pub(in crate::serve) fn next_moment(&self) -> Option<Instant> {
+        self.moments().map(|(_, _, moment)| moment).min()
+    }
+
+    fn moments(&self) -> impl Iterator<Item = (&str, Pid, Instant)> {
+        self.ports.iter().flat_map(|(port, openers)| {
+            openers.iter().filter_map(|opener| match opener.standing {
+                Standing::Due(moment, _) => Some((port.as_str(), opener.pid, moment)),
+                Standing::Locked | Standing::Left => None,
+            })
+        })
+    }
+
+    /// What was found when it was looked at.
+    pub(in crate::serve) fn settle(
+        &mut self,
+        port: &str,
+        pid: Pid,
+        verdict: Verdict,
+        now: Instant,
+    ) {
+        let openers = self.ports.get_mut(port).into_iter().flatten();
+        let Some(opener) = openers.into_iter().find(|opener| opener.pid == pid) else { return };
+        opener.standing = match verdict {
+            Verdict::Closed => {
+                self.closed(port, pid);
+                return;
+            }
+            Verdict::Locked => Standing::Locked,
+            Verdict::Left => Standing::Left,
+            Verdict::Later => {
+                let pause = match opener.standing {
+                    Standing::Due(_, pause) => pause.saturating_mul(2).min(OPEN_LOOK_MOST),
+                    Standing::Locked | Standing::Left => OPEN_FOR,
+                };
+                Standing::Due(now.checked_add(pause).unwrap_or(now), pause)
+            }
+        };
+    }
+
+    /// Whether nobody is known to have a port open.
+    pub(in crate::serve) fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
+    /// All who have ports open, or one port.
+    pub(in crate::serve) fn of<'s>(
+        &'s self,
+        port: Option<&'s str>,
+    ) -> impl Iterator<Item = (&'s str, Pid)> {
+        let wanted = self.ports.iter().filter(move |(name, _)| port.is_none_or(|it| it == *name));
+        wanted.flat_map(|(name, openers)| openers.iter().map(move |it| (name.as_str(), it.pid)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pid(number: i64) -> Pid {
+        Pid::new(number).unwrap()
+    }
+
+    #[test]
+    fn who_holds_a_port_open_is_looked_at_after_a_second() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        openers.opened("ttyS0", pid(5), now);
+        openers.opened("ttyS0", pid(5), now + OPEN_FOR / 2);
+        assert_eq!(openers.due(now + OPEN_FOR / 2), None);
+        assert_eq!(openers.next_moment(), Some(now + OPEN_FOR));
+        assert_eq!(openers.due(now + OPEN_FOR), Some(("ttyS0".to_owned(), pid(5))));
+        openers.settle("ttyS0", pid(5), Verdict::Locked, now);
+        assert_eq!(openers.next_moment(), None);
+        assert!(openers.closed("ttyS0", pid(5)));
+        assert!(!openers.closed("ttyS0", pid(5)));
+        assert_eq!(openers.of(None).count(), 0);
+    }
+
+    #[test]
+    fn who_closes_it_before_is_not_looked_at() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        openers.opened("ttyS0", pid(5), now);
+        assert!(!openers.closed("ttyS0", pid(5)));
+        openers.opened("ttyS0", pid(6), now);
+        openers.gone(pid(6));
+        assert_eq!(openers.due(now + OPEN_FOR), None);
+    }
+
+    #[test]
+    fn who_cannot_have_the_lock_is_looked_at_ever_more_rarely_and_when_a_lock_goes() {
+        let (mut openers, mut now) = (Openers::default(), Instant::now());
+        openers.opened("ttyS0", pid(5), now);
+        let mut looks = 0;
+        let end = now + Duration::from_secs(600);
+        while let Some(moment) = openers.next_moment().filter(|moment| *moment < end) {
+            now = moment;
+            looks += 1;
+            openers.settle("ttyS0", pid(5), Verdict::Later, now);
+        }
+        assert!((20..=30).contains(&looks), "{looks}");
+        openers.opened("ttyS1", pid(6), now);
+        openers.retry(now);
+        assert_eq!(openers.due(now), Some(("ttyS0".to_owned(), pid(5))));
+        openers.settle("ttyS0", pid(5), Verdict::Left, now);
+        assert_eq!(openers.due(now), None, "it has been open for no time");
+    }
+
+    #[test]
+    fn a_lock_that_was_given_up_is_not_given_up_twice() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        openers.opened("ttyS0", pid(5), now);
+        openers.settle("ttyS0", pid(5), Verdict::Locked, now);
+        openers.released("ttyS0", pid(5));
+        assert!(!openers.closed("ttyS0", pid(5)));
+    }
+
+    #[test]
+    fn ports_and_openers_are_bounded() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        for number in 1..=100 {
+            openers.opened("ttyS0", pid(number), now);
+        }
+        assert_eq!(openers.of(Some("ttyS0")).count(), OPENERS_OF_PORT);
+        for number in 1..2 * WATCHED_PORTS {
+            openers.opened(&format!("ttyS{number}"), pid(5), now);
+        }
+        assert_eq!(openers.ports.len(), WATCHED_PORTS);
+        openers.forget_unlocked();
+        assert_eq!(openers.of(None).count(), 0);
+    }
+}
