@@ -314,6 +314,18 @@ pub(crate) const PYSERIAL_PLAIN: Program = Program {
     ..FLOCK
 };
 
+pub(crate) const RUST: Program = Program {
+    name: "serialport (Rust)",
+    command: &["/run/test/hold-serialport", "{dev}"],
+    ..FLOCK
+};
+
+pub(crate) const NODE: Program = Program {
+    name: "serialport (Node)",
+    command: &["node", "/run/test/programs/hold_serialport.js", "{dev}"],
+    ..FLOCK
+};
+
 pub(crate) const SOCAT_PLAIN: Program =
     Program { name: "socat", command: &["socat", "-", "{dev},raw"], mark: Mark::Open, ..FLOCK };
 

@@ -50,6 +50,8 @@ impl Directory {
             .bring("bin/lfp", testbed::program("lfp", "lfp", &["cli"]))
             .bring("lib/lfp/liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))
             .bring("tmpfiles.conf", etc)
+            .bring("hold-serialport", testbed::peer("serialport", "debug/hold-serialport"))
+            .bring("node_modules", testbed::peer("node-serialport", "node_modules"))
             .enter();
         let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
         let end = end.run();
@@ -173,7 +175,7 @@ const BLIND: Expected = [&[UNSEEN, BESIDES], NONE, NONE, NONE];
 /// A program, with what is wrong in a closed and in an open lock directory.
 type Row = (Program, Expected, Expected);
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 19] = [
     (programs::MINICOM, GOES_WITHOUT, ALL_BUT_RUN),
     // It takes a lock with its own process number for its own.
     (programs::CU, NEEDS_DIRECTORY, [NONE; 4]),
@@ -190,6 +192,8 @@ const ROWS: [Row; 17] = [
     (programs::PICOCOM, FLOCKS, FLOCKS),
     (programs::TIO_ONCE, FLOCKS, FLOCKS),
     (programs::PYSERIAL, FLOCKS, FLOCKS),
+    (programs::NODE, FLOCKS, FLOCKS),
+    (programs::RUST, FLOCKS, FLOCKS),
     (programs::PYSERIAL_PLAIN, BLIND, BLIND),
     (programs::SOCAT_PLAIN, BLIND, BLIND),
     (programs::SHELL, BLIND, BLIND),
@@ -197,7 +201,7 @@ const ROWS: [Row; 17] = [
 
 #[rstest]
 fn programs_lock(
-    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)] row: usize,
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18)] row: usize,
     #[values(Directory::Closed, Directory::Open)] directory: Directory,
 ) {
     let (program, closed, open) = ROWS[row];
