@@ -109,8 +109,8 @@ pub const TURN_TIME: Duration = Duration::from_millis(2);
 /// With so many connections that have something to say at once, those that say most come last.
 pub const CROWDED: usize = 64;
 
-/// How long a daemon serves those who say most, those who come back and those who wait, each,
-/// before it looks for others.
+/// How long a daemon serves those who say something, those who say most, those who come back and
+/// those who wait, each, before it looks for others.
 pub const BUDGET: Duration = Duration::from_millis(2);
 
 /// How long a connection within an endless line is left alone when it is crowded.
@@ -154,5 +154,5 @@ pub const WATCHED_PORTS: usize = 256;
 /// Processes that are known to have one port open without a lock.
 pub const OPENERS_OF_PORT: usize = 16;
 
-/// The answers to STAT take at most one part in so many of a daemon's time.
+/// Looking for the answers to STAT takes at most one part in so many of the time.
 pub const STATUS_SHARE: u32 = 4;

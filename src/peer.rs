@@ -118,6 +118,12 @@ pub enum Refusal {
 }
 
 impl Peer {
+    /// The same, but of another user.
+    #[cfg(test)]
+    pub(crate) fn of_user(self, uid: u32) -> Self {
+        Self { uid: Some(uid), ..self }
+    }
+
     /// Looks at a connection. To be called before anything is sent: a client that has its
     /// greeting may be gone the next moment, and then nobody can tell any more who it was.
     ///

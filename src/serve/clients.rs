@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::admission::{Admissions, Decision, Token, User};
 use super::connection::Connection;
+use super::fairness::{Backlog, Ready, in_rounds};
 
 /// A token's lower bits are a place among the connections.
 const PLACE_BITS: u32 = 20;
@@ -16,7 +17,7 @@ pub(super) struct Clients {
     admissions: Admissions,
     connections: Connections,
     /// Those with more to do than fitted into a turn.
-    backlog: VecDeque<Token>,
+    backlog: Backlog,
     /// Those within an endless line, and when they are next looked at.
     skipping: VecDeque<(Instant, Token)>,
     /// Those whose request is tried again, and when.
@@ -29,7 +30,7 @@ impl Clients {
         Self {
             admissions: Admissions::up_to(limit, limit_per_user),
             connections: Connections::default(),
-            backlog: VecDeque::new(),
+            backlog: Backlog::default(),
             skipping: VecDeque::new(),
             retries: BTreeSet::new(),
         }
@@ -85,13 +86,25 @@ impl Clients {
         self.connections.places.iter().flatten()
     }
 
-    /// It has more to do, after all others that have.
+    /// Those that are ready, each with what happened to it, in the order of their turns.
+    pub(super) fn in_turns<T>(&mut self, ready: Vec<(Token, T)>) -> Vec<(Token, T)> {
+        let known = ready.into_iter().filter_map(|(token, what)| {
+            let connection = self.connections.find(token)?;
+            let (user, last_turn) = (connection.client.user(), connection.last_turn);
+            Some(Ready { user, last_turn, what: (token, what) })
+        });
+        in_rounds(known.collect())
+    }
+
+    /// It has more to do, after all others of its user that have.
     pub(super) fn put_off(&mut self, token: Token) {
-        self.backlog.push_back(token);
+        if let Some(connection) = self.connections.find(token) {
+            self.backlog.push(connection.client.user(), token);
+        }
     }
 
     pub(super) fn next_in_backlog(&mut self) -> Option<Token> {
-        self.backlog.pop_front()
+        self.backlog.pop()
     }
 
     pub(super) fn backlog(&self) -> usize {

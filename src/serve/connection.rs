@@ -22,6 +22,8 @@ pub(super) struct Connection {
     /// What epoll was asked to tell of it, if anything.
     pub(super) interest: Option<EpollFlags>,
     pub(super) stream: OwnedFd,
+    /// The number of its last turn among all turns of the daemon.
+    pub(super) last_turn: u64,
     /// Has completed a command, or waits for the answer to one.
     pub(super) spoke: bool,
     hears: bool,
@@ -80,6 +82,7 @@ impl Connection {
             phase: Phase::Open,
             interest: None,
             stream,
+            last_turn: 0,
             spoke: false,
             hears: true,
             output: Vec::new(),

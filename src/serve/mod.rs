@@ -8,6 +8,7 @@ mod client;
 mod clients;
 mod connection;
 mod descriptors;
+mod fairness;
 pub mod listen;
 pub mod listener;
 mod log_budget;
@@ -17,6 +18,7 @@ mod quota;
 mod service;
 mod status_queries;
 pub mod stdio;
+mod surveyor;
 mod waiting;
 mod watches;
 

@@ -12,7 +12,8 @@ use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
 use ttylock::limits::PUT_OFF;
 use ttylock::lock::backoff::{Backoff, Contention};
-use ttylock::lock::table::Table;
+use ttylock::lock::table::{Places, Table};
+use ttylock::lock::who::Holder;
 use ttylock::lock::{Answer, Contended, Outcome, Request};
 
 use super::admission::User;
@@ -21,6 +22,7 @@ use super::client::{Client, Need};
 use super::log_budget::{LogBudget, Verdict};
 use super::opens::Openers;
 use super::quota::Quota;
+use super::surveyor;
 use super::waiting::Waiting;
 use crate::journal::{Journal, Severity};
 use crate::limits::FILES_PER_USER;
@@ -334,19 +336,28 @@ impl Service {
     /// Looks who holds a device, or any: the answer to [`Need::Status`]. It takes a while, as
     /// every process of the machine is looked at.
     pub fn report(&mut self, client: &mut Client, device: Option<&DeviceName>) {
-        let (scope, mut holders, port) = match device {
-            Some(device) => {
-                let Some(names) = self.table.names_of(device) else {
-                    client.session.report(None);
-                    return;
-                };
-                (Scope::Device, self.table.holders(device), Some(names.real))
-            }
-            None => (Scope::All, self.table.all_holders(), None),
-        };
+        let holders = surveyor::holders(&mut self.table, device);
+        self.report_seen(client, device, holders);
+    }
+
+    /// The same when somebody else has looked.
+    pub(super) fn report_seen(
+        &mut self,
+        client: &mut Client,
+        device: Option<&DeviceName>,
+        holders: Option<Vec<Holder>>,
+    ) {
+        let Some(mut holders) = holders else { return client.session.report(None) };
+        let port = device.and_then(|device| self.table.names_of(device)).map(|names| names.real);
         self.add_openers(&mut holders, port.as_deref());
+        let scope = if device.is_some() { Scope::Device } else { Scope::All };
         let waiters = self.waiters(device);
         client.session.report(Some(Report::new(scope, &holders, &waiters)));
+    }
+
+    /// Where locks are, for those who look by themselves.
+    pub(super) fn places(&self) -> &Places {
+        self.table.places()
     }
 
     /// Those who wait for a device, or for any.

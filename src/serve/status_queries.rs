@@ -1,5 +1,5 @@
 //! Who has asked STAT and is not answered yet: one at a time, and all of them together take a part
-//! of the daemon's time at most, for every process of the machine is looked at. The clock is an
+//! of the time at most, for every process of the machine is looked at. The clock is an
 //! argument.
 
 use std::collections::VecDeque;

@@ -1,10 +1,10 @@
 //! Many connections in one process and one thread: who is served when, and for how long.
 //!
-//! No thread and no process per connection, and nothing in memory that a restart would lose: locks
+//! No thread and no process for a connection, and nothing in memory that a restart would lose: locks
 //! are files. Every piece of work is bounded (one reading, a few commands, a few new connections),
-//! so that one client never keeps another waiting for long; and when many have much to say, those
-//! who say most come last. Only the answer to STAT takes longer than a moment: there is one at a
-//! time, and they take at most a part of the daemon's time.
+//! so that one client never keeps another waiting for long; and when many have much to say, users
+//! take turns, and of each user's connections those that say most come last. Only the answer to STAT
+//! takes longer than a moment: one thread looks, for one client at a time, and a part of the time.
 
 mod arrivals;
 mod opens;
@@ -29,9 +29,10 @@ use super::notify::Notify;
 use super::opens::{OpenWatch, Opens};
 use super::service::Service;
 use super::status_queries::StatusQueries;
+use super::surveyor::Surveyor;
 use super::watches::Watches;
 use crate::journal::Severity;
-use crate::limits::CROWDED;
+use crate::limits::{BUDGET, CROWDED};
 
 /// How a daemon behaves.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +66,7 @@ const CHANGES: u64 = SPECIAL | 1 << 62;
 const LISTENERS: u64 = SPECIAL | 1 << 61;
 const PROCESSES: u64 = SPECIAL | 1 << 60;
 const OPENS: u64 = SPECIAL | 1 << 59;
+const SURVEYS: u64 = SPECIAL | 1;
 const NUMBER: u64 = (1 << 60) - 1;
 
 /// Events taken at once.
@@ -79,6 +81,7 @@ struct Daemon<'s> {
     notify: Notify,
     clients: Clients,
     queries: StatusQueries,
+    surveyor: Surveyor,
     watches: Watches,
     opens: Option<OpenWatch>,
     accept_after: Option<Instant>,
@@ -86,6 +89,7 @@ struct Daemon<'s> {
     flush_by: Option<Instant>,
     reopened: Instant,
     quiet_since: Instant,
+    turns: u64,
     turned_away: u64,
     told_turned_away: Option<Instant>,
     ending: bool,
@@ -139,6 +143,9 @@ impl<'s> Daemon<'s> {
         }
         service.keep_open(shares.kept);
         let now = Instant::now();
+        // After signals were blocked and capabilities given up, which a thread inherits.
+        let surveyor = Surveyor::start(service.places().clone())?;
+        epoll.add(&surveyor, EpollEvent::new(EpollFlags::EPOLLIN, SURVEYS))?;
         let mut daemon = Self {
             service,
             settings,
@@ -148,6 +155,7 @@ impl<'s> Daemon<'s> {
             notify: Notify::from_env(now),
             clients: Clients::up_to(shares.connections, settings.limit_per_user),
             queries: StatusQueries::none(now),
+            surveyor,
             watches: Watches::of_up_to(shares.watched),
             opens,
             accept_after: None,
@@ -155,6 +163,7 @@ impl<'s> Daemon<'s> {
             flush_by: None,
             reopened: now,
             quiet_since: now,
+            turns: 0,
             turned_away: 0,
             told_turned_away: None,
             ending: false,
@@ -187,10 +196,27 @@ impl<'s> Daemon<'s> {
         };
         let now = Instant::now();
         let is_crowded = count.saturating_add(self.clients.unserved()) >= CROWDED;
+        let mut ready = Vec::new();
         for event in events.iter().take(count) {
-            self.happened(event.data(), event.events(), is_crowded, now);
+            if event.data() & SPECIAL == 0 {
+                ready.push((event.data(), event.events()));
+            } else {
+                self.happened(event.data(), now);
+            }
         }
+        self.give_turns(ready, is_crowded, now);
         Ok((now, is_crowded))
+    }
+
+    /// Those that get no turn now are told of again: they are still ready.
+    fn give_turns(&mut self, ready: Vec<(u64, EpollFlags)>, is_crowded: bool, now: Instant) {
+        let began = Instant::now();
+        for (token, flags) in self.clients.in_turns(ready) {
+            self.ready(token, flags, is_crowded, now);
+            if began.elapsed() >= BUDGET {
+                return;
+            }
+        }
     }
 
     /// What is done besides, each part of it within bounds.
@@ -200,7 +226,7 @@ impl<'s> Daemon<'s> {
         self.retry(now);
         self.try_waiters();
         self.lock_for_openers();
-        self.answer_query();
+        self.ask_query(now);
         self.sweep(now);
         self.flush(now);
     }
@@ -218,7 +244,7 @@ impl<'s> Daemon<'s> {
         };
         let moments = [
             self.clients.next_moment(),
-            self.queries.next_moment(),
+            self.queries.next_moment().filter(|_| !self.surveyor.is_looking()),
             end,
             self.accept_after,
             self.next_sweep,
@@ -236,11 +262,11 @@ impl<'s> Daemon<'s> {
         EpollTimeout::try_from(up).unwrap_or(EpollTimeout::MAX)
     }
 
-    fn happened(&mut self, number: u64, flags: EpollFlags, is_crowded: bool, now: Instant) {
-        if number & SPECIAL == 0 {
-            self.ready(number, flags, is_crowded, now);
-        } else if number == SIGNALS {
+    fn happened(&mut self, number: u64, now: Instant) {
+        if number == SIGNALS {
             self.signalled();
+        } else if number == SURVEYS {
+            self.answer_query();
         } else if number == CHANGES {
             let changes = self.watches.changes();
             changes.iter().for_each(|change| self.service.changed(change));
@@ -314,6 +340,55 @@ mod tests {
         said[..length].iter().filter(|byte| **byte == b'\n').count()
     }
 
+    const SETTINGS: Settings = Settings {
+        idle_timeout: Duration::from_secs(300),
+        limit: 200,
+        limit_per_user: 200,
+        stay: Stay::Forever,
+        opens: Opens::Ignored,
+    };
+
+    /// A daemon's side, and clients that have been greeted.
+    fn greeted(daemon: &mut Daemon<'_>, path: &Path, count: usize) -> Vec<UnixStream> {
+        let connect = |_| {
+            let stream = UnixStream::connect(path).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        };
+        let mut clients: Vec<UnixStream> = (0..count).map(connect).collect();
+        while daemon.clients.tokens().len() < count {
+            daemon.take_events(EpollTimeout::ZERO).unwrap();
+        }
+        clients.iter_mut().for_each(|client| assert_eq!(lines(client), 1));
+        clients
+    }
+
+    /// However many connections a user has, another one's turn is the second.
+    #[test]
+    fn users_take_turns() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("socket");
+        let listener = Listener::at(&Address::Unix(path.clone())).unwrap();
+        let mut service = service(root.path());
+        let mut daemon = Daemon::new(&mut service, vec![listener], SETTINGS).unwrap();
+        let mut clients = greeted(&mut daemon, &path, 51);
+        let tokens = daemon.clients.tokens();
+        let other = *tokens.last().unwrap();
+        let peer = &mut daemon.clients.find(other).unwrap().client.peer;
+        *peer = peer.clone().map(|peer| peer.of_user(4_000_000));
+        clients.iter_mut().for_each(|client| client.write_all(&b"noop\n".repeat(50)).unwrap());
+        let before = daemon.turns;
+        daemon.take_events(EpollTimeout::ZERO).unwrap();
+        let turn = daemon.clients.find(other).unwrap().last_turn;
+        assert!((before + 1..=before + 2).contains(&turn), "{turn} after {before}");
+        // All have more to do; so it goes on.
+        while daemon.clients.backlog() < 51 {
+            daemon.take_events(EpollTimeout::ZERO).unwrap();
+        }
+        let order: Vec<u64> = std::iter::from_fn(|| daemon.clients.next_in_backlog()).collect();
+        assert!(order.iter().take(2).any(|token| *token == other), "{order:?}");
+    }
+
     /// Where many have much to say, who says little is served before any of them: they have had
     /// their turn.
     #[rstest]
@@ -325,31 +400,16 @@ mod tests {
         let path = root.path().join("socket");
         let listener = Listener::at(&Address::Unix(path.clone())).unwrap();
         let mut service = service(root.path());
-        let settings = Settings {
-            idle_timeout: Duration::from_secs(300),
-            limit: 200,
-            limit_per_user: 200,
-            stay: Stay::Forever,
-            opens: Opens::Ignored,
-        };
-        let mut daemon = Daemon::new(&mut service, vec![listener], settings).unwrap();
-        let mut clients: Vec<UnixStream> = (0..=CROWDED)
-            .map(|_| {
-                let stream = UnixStream::connect(&path).unwrap();
-                stream.set_nonblocking(true).unwrap();
-                stream
-            })
-            .collect();
-        for _ in 0..4 {
-            daemon.take_events(EpollTimeout::ZERO).unwrap();
-        }
+        let mut daemon = Daemon::new(&mut service, vec![listener], SETTINGS).unwrap();
+        let mut clients = greeted(&mut daemon, &path, CROWDED + 1);
         let mut honest = clients.pop().unwrap();
-        assert_eq!(lines(&mut honest), 1);
         clients.iter_mut().for_each(|client| {
             let _ = client.write(much.as_bytes()).unwrap();
         });
         // Each has its first turn.
-        daemon.take_events(EpollTimeout::ZERO).unwrap();
+        while daemon.clients.unserved() < CROWDED {
+            daemon.take_events(EpollTimeout::ZERO).unwrap();
+        }
         clients.iter_mut().for_each(|client| while lines(client) > 0 {});
         honest.write_all(b"noop\n").unwrap();
         daemon.take_events(EpollTimeout::ZERO).unwrap();

@@ -6,7 +6,9 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use super::super::admission::Token;
 use super::super::connection::{Connection, Phase, Turn, close};
+use super::super::surveyor::Ended;
 use super::Daemon;
+use crate::journal::Severity;
 use crate::limits::{ATTEMPTED, BUDGET, SKIPPING_PAUSE, TURN_BYTES};
 
 impl Daemon<'_> {
@@ -36,6 +38,8 @@ impl Daemon<'_> {
     pub(super) fn turn(&mut self, token: Token, is_crowded: bool, now: Instant) {
         let Some(connection) = self.clients.find(token) else { return };
         let was_silent = !connection.spoke;
+        self.turns = self.turns.saturating_add(1);
+        connection.last_turn = self.turns;
         let mut buffer = [0; TURN_BYTES];
         let turn = connection.turn(self.service, &mut buffer, now);
         if was_silent && connection.spoke {
@@ -156,17 +160,33 @@ impl Daemon<'_> {
         }
     }
 
-    /// One answer to STAT, if it is time for one.
+    /// Has one STAT looked into, if it is time for one.
+    pub(super) fn ask_query(&mut self, now: Instant) {
+        while !self.surveyor.is_looking() {
+            let Some((token, device)) = self.queries.due(now) else { return };
+            if self.clients.find(token).is_some() {
+                self.surveyor.ask(token, device);
+            }
+        }
+    }
+
+    /// The answer to one STAT.
     pub(super) fn answer_query(&mut self) {
-        let began = Instant::now();
-        while let Some((token, device)) = self.queries.due(began) {
-            let Some(connection) = self.clients.find(token) else { continue };
-            self.service.report(&mut connection.client, device.as_ref());
+        let survey = match self.surveyor.survey() {
+            Ok(Some(survey)) => survey,
+            Ok(None) => return,
+            Err(Ended) => {
+                self.service.note(Severity::Error, format_args!("nobody looks for STAT any more"));
+                self.ending = true;
+                return;
+            }
+        };
+        self.queries.answered(survey.began, survey.ended);
+        if let Some(connection) = self.clients.find(survey.token) {
+            let device = survey.device.as_ref();
+            self.service.report_seen(&mut connection.client, device, survey.holders);
             connection.phase = Phase::Open;
-            let ended = Instant::now();
-            self.queries.answered(began, ended);
-            self.turn(token, false, ended);
-            return;
+            self.turn(survey.token, false, Instant::now());
         }
     }
 }

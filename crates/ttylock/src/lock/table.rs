@@ -135,6 +135,12 @@ impl Table {
         }
     }
 
+    /// Where it looks.
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
     /// Does beforehand what a request will need, and what can be done without knowing which: for
     /// a time in which there is nothing else to do. What fails shows in the answers.
     pub fn prepare(&mut self) {

@@ -1,0 +1,123 @@
+//! Looks who holds what, for STAT: in a thread of its own, for every process of the machine is looked
+//! at, and no client is to wait for that but the one who asks. One look at a time.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread;
+use std::time::Instant;
+
+use ttylock::device::name::DeviceName;
+use ttylock::lock::table::{Places, Table};
+use ttylock::lock::who::Holder;
+
+use super::admission::Token;
+
+/// The thread, and what it is asked and answers.
+#[derive(Debug)]
+pub(super) struct Surveyor {
+    questions: SyncSender<Question>,
+    surveys: Receiver<Survey>,
+    /// Readable when there is a survey, or when the thread is no more.
+    bell: UnixStream,
+    is_looking: bool,
+}
+
+#[derive(Debug)]
+struct Question {
+    token: Token,
+    device: Option<DeviceName>,
+}
+
+/// What was seen.
+#[derive(Debug)]
+pub(super) struct Survey {
+    pub(super) token: Token,
+    pub(super) device: Option<DeviceName>,
+    /// `None` where the device may not be named.
+    pub(super) holders: Option<Vec<Holder>>,
+    pub(super) began: Instant,
+    pub(super) ended: Instant,
+}
+
+/// The thread has ended, which it does only by a fault of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ended;
+
+impl Surveyor {
+    /// Of these places. Its directories are its own: nothing is shared with the daemon but the disk.
+    ///
+    /// # Errors
+    /// The system's, when it gives no thread.
+    pub(super) fn start(places: Places) -> io::Result<Self> {
+        let (bell, ringer) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        let (questions, asked) = sync_channel(1);
+        let (seen, surveys) = sync_channel(1);
+        let look = move || look_and_tell(Table::new(places), &asked, &seen, ringer);
+        thread::Builder::new().name("lfpd-stat".to_owned()).spawn(look)?;
+        Ok(Self { questions, surveys, bell, is_looking: false })
+    }
+
+    pub(super) fn is_looking(&self) -> bool {
+        self.is_looking
+    }
+
+    /// Asks for a look; to be called only while it [is not looking](Self::is_looking).
+    pub(super) fn ask(&mut self, token: Token, device: Option<DeviceName>) {
+        self.is_looking = self.questions.try_send(Question { token, device }).is_ok();
+    }
+
+    /// What it has seen, if anything.
+    ///
+    /// # Errors
+    /// There will never be anything any more.
+    pub(super) fn survey(&mut self) -> Result<Option<Survey>, Ended> {
+        let mut rings = [0; 8];
+        // Only the survey counts; a ring may come before or after it.
+        let _ = self.bell.read(&mut rings);
+        match self.surveys.try_recv() {
+            Ok(survey) => {
+                self.is_looking = false;
+                Ok(Some(survey))
+            }
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(Ended),
+        }
+    }
+}
+
+impl AsFd for Surveyor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// Until the daemon asks no more.
+fn look_and_tell(
+    mut table: Table,
+    asked: &Receiver<Question>,
+    seen: &SyncSender<Survey>,
+    mut ringer: UnixStream,
+) {
+    while let Ok(Question { token, device }) = asked.recv() {
+        let began = Instant::now();
+        // Seldom enough that other directories may be there by now.
+        table.reopen();
+        let holders = holders(&mut table, device.as_ref());
+        let survey = Survey { token, device, holders, began, ended: Instant::now() };
+        if seen.send(survey).is_err() || ringer.write_all(b"!").is_err() {
+            return;
+        }
+    }
+}
+
+/// Who holds a device, or any; `None` where it may not be named.
+pub(super) fn holders(table: &mut Table, device: Option<&DeviceName>) -> Option<Vec<Holder>> {
+    match device {
+        Some(device) if table.names_of(device).is_none() => None,
+        Some(device) => Some(table.holders(device)),
+        None => Some(table.all_holders()),
+    }
+}
