@@ -22,6 +22,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::Uid;
 use pidlockfile::process::{self, Liveness, Pid};
+use ttylock::device::node::Trail;
 
 use crate::limits::PROC_NET_BYTES;
 use namespace::Numbers;
@@ -233,12 +234,13 @@ impl Peer {
         if rule == Rule::Any {
             return Ok(());
         }
-        if !alive() {
+        if matches!(self.uid, None | Some(0)) && !alive() {
             return self.may_name_the_gone(purpose);
         }
         if self.uid == Some(0) {
             return Ok(());
         }
+        // One that has an owner is there.
         match (self.uid, process::owner(pid)) {
             (None, _) => Err(Refusal::PeerUnknown),
             (Some(uid), Some(owner)) if [uid, owner].contains(&OVERFLOW_UID) => {
@@ -246,7 +248,6 @@ impl Peer {
             }
             (Some(uid), Some(owner)) if uid == owner => Ok(()),
             (Some(_), Some(owner)) => Err(Refusal::Anothers(owner)),
-            // It may have ended between the two questions.
             (Some(_), None) if alive() => Err(Refusal::Hidden),
             (Some(_), None) => self.may_name_the_gone(purpose),
         }
@@ -262,15 +263,16 @@ impl Peer {
     }
 }
 
-/// Whether a process of ours may open the device at this path for reading and writing.
+/// Whether a process of ours may open the device at this path, which is this, for reading and
+/// writing.
 #[must_use]
-pub fn may_open(pid: Pid, device: &Path) -> bool {
-    permission::may_open(pid, device)
+pub fn may_open(pid: Pid, path: &Path, device: &Trail) -> bool {
+    permission::may_open(pid, path, device)
 }
 
 /// Whether something is there that can be no serial port. What is not there may be plugged in.
 #[must_use]
-pub fn is_no_port(device: &Path) -> bool {
+pub fn is_no_port(device: &Trail) -> bool {
     permission::is_no_port(device)
 }
 

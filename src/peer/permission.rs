@@ -4,12 +4,12 @@
 //! Sources: path_resolution(7), acl(5) ("access check algorithm"), and the kernel's
 //! `include/uapi/linux/posix_acl_xattr.h` for the form of the attribute.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use pidlockfile::Pid;
+use ttylock::device::node::{Access, Numbers, Trail};
 
 /// Reading and writing, as bits of a mode.
 const READ_WRITE: u32 = 0o6;
@@ -56,13 +56,11 @@ const MASK: u16 = 0x10;
 
 /// Whether a process may open the device at this path. What is no character device, or not there,
 /// is nobody's to forbid; nor is a process whose rights nobody tells, as it has just ended.
-pub(super) fn may_open(pid: Pid, device: &Path) -> bool {
-    let Some(metadata) = std::fs::symlink_metadata(device).ok().filter(is_device) else {
-        return true;
-    };
-    let node = Node { user: metadata.uid(), group: metadata.gid(), mode: metadata.mode() };
+pub(super) fn may_open(pid: Pid, path: &Path, device: &Trail) -> bool {
+    let Some(access) = device.access.filter(Access::is_character_device) else { return true };
+    let Access { mode, user, group } = access;
     let Some(credentials) = credentials(pid) else { return true };
-    credentials.user == 0 || node.permits(&credentials, &acl(device))
+    credentials.user == 0 || Node { user, group, mode }.permits(&credentials, &acl(path))
 }
 
 /// Whether a process of this user is in a group; nobody's who has ended.
@@ -71,21 +69,22 @@ pub(super) fn is_in(pid: Pid, user: u32, group: u32) -> bool {
 }
 
 /// The null device is number 1:3. Source: null(4).
-pub(super) fn is_no_port(device: &Path) -> bool {
-    const NULL: u64 = 0x103;
-    std::fs::symlink_metadata(device)
-        .is_ok_and(|metadata| !is_device(&metadata) || metadata.rdev() == NULL)
-}
-
-fn is_device(metadata: &Metadata) -> bool {
-    metadata.file_type().is_char_device()
+pub(super) fn is_no_port(device: &Trail) -> bool {
+    const NULL: Numbers = Numbers { major: 1, minor: 3 };
+    let numbers = device.node.and_then(|node| node.device);
+    device.access.is_some_and(|access| !access.is_character_device() || numbers == Some(NULL))
 }
 
 fn credentials(pid: Pid) -> Option<Credentials> {
-    let mut status = String::with_capacity(USUAL_STATUS_BYTES);
-    let file = File::open(format!("/proc/{pid}/status")).ok()?;
-    file.take(STATUS_BYTES).read_to_string(&mut status).ok()?;
-    credentials_in(&status)
+    let mut file = File::open(format!("/proc/{pid}/status")).ok()?;
+    let mut status = vec![0; USUAL_STATUS_BYTES];
+    let length = file.read(&mut status).ok()?;
+    status.truncate(length);
+    // What fits is told at once.
+    if length == USUAL_STATUS_BYTES {
+        file.take(STATUS_BYTES).read_to_end(&mut status).ok()?;
+    }
+    credentials_in(&String::from_utf8_lossy(&status))
 }
 
 /// The effective user and group stand second in their lines.
@@ -149,6 +148,8 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use ttylock::device::name::DeviceName;
+    use ttylock::device::node::follow;
 
     use super::*;
 
@@ -220,8 +221,11 @@ mod tests {
 
     #[test]
     fn real_devices() {
-        assert!(may_open(Pid::this(), Path::new("/dev/null")));
-        assert!(may_open(Pid::this(), Path::new("/nonexistent/device")));
-        assert!(may_open(Pid::this(), Path::new("/")));
+        for (dev, name) in [("/dev", "null"), ("/nonexistent", "device"), ("/", "dev")] {
+            let name = DeviceName::parse(name.as_bytes()).unwrap();
+            let device = follow(Path::new(dev), &name).unwrap();
+            assert!(may_open(Pid::this(), &Path::new(dev).join(device.real()), &device));
+            assert_eq!(is_no_port(&device), dev != "/nonexistent");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
-use ttylock::device::node::follow;
+use ttylock::device::node::{Trail, follow};
 use ttylock::lock::{Pass, Request, who};
 
 use crate::peer::{self, Access, Peer, Purpose, Refusal, Rule};
@@ -67,10 +67,12 @@ impl Authority {
     /// another process's.
     pub(super) fn still_granted(&self, peer: &Peer, request: &Request) -> Result<(), Refused> {
         self.named(peer, request.pid, Purpose::Take)?;
-        if self.is_no_port(&request.device) {
+        // What leads nowhere is refused where the device is resolved for the lock.
+        let Ok(device) = follow(&self.dev_dir, &request.device) else { return Ok(()) };
+        if peer::is_no_port(&device) {
             return Err((request.pid, Refusal::NoPort));
         }
-        if self.access == Access::OfDevice && !self.may_open(request.pid, &request.device) {
+        if self.access == Access::OfDevice && !self.may_open(request.pid, &device) {
             return Err((request.pid, Refusal::DeviceClosed));
         }
         Ok(())
@@ -86,9 +88,9 @@ impl Authority {
 
     /// Whether a process may hold a device of its own accord.
     pub(super) fn may_hold(&self, request: &Request) -> bool {
-        let may_open =
-            || self.access == Access::Anyone || self.may_open(request.pid, &request.device);
-        !self.is_no_port(&request.device) && may_open()
+        let Ok(device) = follow(&self.dev_dir, &request.device) else { return true };
+        let may_open = || self.access == Access::Anyone || self.may_open(request.pid, &device);
+        !peer::is_no_port(&device) && may_open()
     }
 
     /// Whether a process has a port open; None where its descriptors are hidden from us.
@@ -98,16 +100,7 @@ impl Authority {
         who::has_open(pid, &node)
     }
 
-    fn is_no_port(&self, device: &DeviceName) -> bool {
-        let trail = follow(&self.dev_dir, device);
-        trail.is_ok_and(|trail| peer::is_no_port(&self.dev_dir.join(trail.real())))
-    }
-
-    /// What leads nowhere is refused where the device is resolved for the lock.
-    fn may_open(&self, pid: Pid, device: &DeviceName) -> bool {
-        match follow(&self.dev_dir, device) {
-            Ok(trail) => peer::may_open(pid, &self.dev_dir.join(trail.real())),
-            Err(_) => true,
-        }
+    fn may_open(&self, pid: Pid, device: &Trail) -> bool {
+        peer::may_open(pid, &self.dev_dir.join(device.real()), device)
     }
 }

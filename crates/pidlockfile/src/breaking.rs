@@ -162,17 +162,31 @@ impl Directory {
     /// # Errors
     /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
     pub fn withdraw(&self, name: &Name, published: Published) -> Result<Withdrawal, Error> {
+        Ok(match self.try_withdraw(name, &published)? {
+            Some(removal) => Withdrawal::Done(removal),
+            None => Withdrawal::Contended(published),
+        })
+    }
+
+    /// The same for one who closes the file when he likes; `None` when another process holds
+    /// `flock(2)` on it.
+    ///
+    /// # Errors
+    /// As [`Directory::withdraw`].
+    pub fn try_withdraw(
+        &self,
+        name: &Name,
+        published: &Published,
+    ) -> Result<Option<Removal>, Error> {
         match sys::lock_inode(&published.file) {
             Ok(()) => {}
-            Err(Errno::EWOULDBLOCK) => return Ok(Withdrawal::Contended(published)),
+            Err(Errno::EWOULDBLOCK) => return Ok(None),
             Err(errno) => return Err(Error::new(Step::Exclude, name, errno)),
         }
         match self.identity_of(name.as_str()) {
-            Ok(Some(seen)) if seen == published.identity => {
-                self.unlink_judged(name).map(Withdrawal::Done)
-            }
-            Ok(_) if has_a_name(&published.file) => Ok(Withdrawal::Contended(published)),
-            Ok(_) => Ok(Withdrawal::Done(Removal::Changed)),
+            Ok(Some(seen)) if seen == published.identity => self.unlink_judged(name).map(Some),
+            Ok(_) if has_a_name(&published.file) => Ok(None),
+            Ok(_) => Ok(Some(Removal::Changed)),
             Err(errno) => Err(Error::new(Step::Inspect, name, errno)),
         }
     }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::signal::kill;
@@ -155,8 +156,19 @@ fn read_once<'b>(path: &str, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
 
 /// Whether `/proc` counts processes as this process does. In a new pid namespace it may still be
 /// the old one's (`unshare --pid` without `--mount-proc`): a number means another process there,
-/// so nothing may be read by it.
+/// so nothing may be read by it. Where it does, it does for good: neither a process nor what it
+/// forks changes its own namespace.
 fn numbers_are_ours() -> bool {
+    static KNOWN: AtomicBool = AtomicBool::new(false);
+    if KNOWN.load(Ordering::Relaxed) {
+        return true;
+    }
+    let ours = shows_our_number();
+    KNOWN.store(ours, Ordering::Relaxed);
+    ours
+}
+
+fn shows_our_number() -> bool {
     let shown = std::fs::read_link("/proc/self").ok();
     let shown = shown.as_ref().and_then(|shown| shown.to_str());
     shown.and_then(|number| Pid::parse(number.as_bytes()).ok()) == Some(Pid::this())

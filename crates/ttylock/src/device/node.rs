@@ -29,6 +29,8 @@ pub struct Trail {
     pub links: Vec<String>,
     /// The node, unless there is none.
     pub node: Option<Node>,
+    /// What it is, and who may do what to it, unless there is none.
+    pub access: Option<Access>,
     /// Whether the kernel does not tell its own name of the device: other nodes of the same number
     /// are met by that number only.
     pub is_known_by_number_only: bool,
@@ -43,6 +45,25 @@ pub struct Node {
     pub inode: u64,
     /// The device it stands for; absent when it is no device.
     pub device: Option<Numbers>,
+}
+
+/// The kind of a node, whose it is and who may do what to it, as `stat(2)` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Kind and permission bits (`st_mode`).
+    pub mode: u32,
+    /// The user who owns it.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+}
+
+impl Access {
+    /// Whether it is a character device, as every port is.
+    #[must_use]
+    pub fn is_character_device(&self) -> bool {
+        SFlag::from_bits_truncate(self.mode) & SFlag::S_IFMT == SFlag::S_IFCHR
+    }
 }
 
 /// The major and minor number of a device.
@@ -114,8 +135,13 @@ impl Numbers {
 /// # Errors
 /// [`Astray`] when the way leaves `dev_dir` or does not end.
 pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<Trail, Astray> {
-    let mut trail =
-        Trail { names: Vec::new(), links: Vec::new(), node: None, is_known_by_number_only: false };
+    let mut trail = Trail {
+        names: Vec::new(),
+        links: Vec::new(),
+        node: None,
+        access: None,
+        is_known_by_number_only: false,
+    };
     let mut way = Way { directories: Vec::new() };
     let mut real = PathBuf::new();
     let mut rest: VecDeque<PathBuf> = components(name.below_dev())?;
@@ -143,6 +169,7 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<Trail, Astray> {
         }
         if !look.is_link() {
             trail.node = rest.is_empty().then(|| look.node());
+            trail.access = rest.is_empty().then(|| look.access());
             way.enter(&look);
             real = here;
             continue;
@@ -235,6 +262,7 @@ impl Way {
 struct Look {
     mode: u32,
     owner: u32,
+    group: u32,
     file_system: Numbers,
     inode: u64,
     device: Numbers,
@@ -254,6 +282,10 @@ impl Look {
         self.kind() == SFlag::S_IFDIR && (self.mode & 0o002 != 0 || !trusted())
     }
 
+    fn access(&self) -> Access {
+        Access { mode: self.mode, user: self.owner, group: self.group }
+    }
+
     fn node(&self) -> Node {
         let is_device = [SFlag::S_IFCHR, SFlag::S_IFBLK].contains(&self.kind());
         let Self { file_system, inode, .. } = *self;
@@ -268,6 +300,7 @@ fn look_at(path: &Path) -> io::Result<Look> {
         Ok(seen) => Ok(Look {
             mode: u32::from(seen.stx_mode),
             owner: seen.stx_uid,
+            group: seen.stx_gid,
             file_system: Numbers::new(seen.stx_dev_major, seen.stx_dev_minor),
             inode: seen.stx_ino,
             device: Numbers::new(seen.stx_rdev_major, seen.stx_rdev_minor),
@@ -278,6 +311,7 @@ fn look_at(path: &Path) -> io::Result<Look> {
             Ok(Look {
                 mode: seen.st_mode(),
                 owner: seen.st_uid(),
+                group: seen.st_gid(),
                 file_system: Numbers::of(seen.st_dev()),
                 inode: seen.st_ino(),
                 device: Numbers::of(seen.st_rdev()),

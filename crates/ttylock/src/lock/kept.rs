@@ -1,6 +1,7 @@
-//! Our own lock files that a daemon keeps open, with `flock(2)` on each.
+//! Our own lock files that are kept open: by a daemon with `flock(2)` on each, by a session so that
+//! it can remove them without reading them again.
 //!
-//! It is the only thing that stops a program that removes locks without asking whose they are:
+//! The `flock(2)` is the only thing that stops a program that removes locks without asking whose they are:
 //! Qt run as root tries `flock(2)` first. What is kept is let go on UNLOCK, and as soon as the
 //! holder is gone: a lock that a dead process left must be breakable by everybody. Nothing is
 //! lost when the daemon ends; the next one keeps what it finds ([`Kept::find`]).
@@ -17,14 +18,33 @@ use rustix::fs::{FlockOperation, flock};
 use super::places::Place;
 use super::record::{self, READ_LIMIT};
 
-/// The files that are kept, by name. Empty, and of no effect, where the limit is 0.
-#[derive(Debug, Default)]
+/// The files that are kept, by name.
+#[derive(Debug)]
 pub(super) struct Kept {
-    limit: usize,
+    keeper: Keeper,
     files: BTreeMap<Name, Held>,
 }
 
-/// One file, with `flock(2)` on it as long as it is open.
+/// Who keeps files open, and what for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeper {
+    /// A daemon, which is told when their holders end: `flock(2)` is on so many.
+    Daemon { limit: usize },
+    /// Whoever may end at any time, or stay when a holder has ended: without `flock(2)`, so that
+    /// others may break a stale one. What is open need not be read again to be removed.
+    Session,
+}
+
+/// Lock files that a session keeps open.
+const OF_A_SESSION: usize = 16;
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { keeper: Keeper::Session, files: BTreeMap::new() }
+    }
+}
+
+/// One file, in a daemon with `flock(2)` on it as long as it is open.
 #[derive(Debug)]
 struct Held {
     pid: Pid,
@@ -33,24 +53,34 @@ struct Held {
 
 impl Kept {
     pub(super) fn up_to(limit: usize) -> Self {
-        Self { limit, ..Self::default() }
+        Self { keeper: Keeper::Daemon { limit }, ..Self::default() }
     }
 
-    pub(super) fn is_wanted(&self) -> bool {
-        self.limit > 0
+    pub(super) fn is_a_daemons(&self) -> bool {
+        matches!(self.keeper, Keeper::Daemon { .. })
     }
 
     /// Keeps a lock that was just written, if there are fewer than `room` yet. A lock for nobody
-    /// is not kept: it is stale already.
+    /// is not kept by a daemon: it is stale already.
     pub(super) fn keep(&mut self, name: &Name, pid: Pid, published: Published, room: usize) {
-        if self.is_wanted() {
-            self.hold(name, pid, published, room);
+        let limit = match self.keeper {
+            Keeper::Daemon { limit } => limit,
+            Keeper::Session => OF_A_SESSION,
+        };
+        if self.files.len() >= limit.min(room) && !self.files.contains_key(name) {
+            return;
+        }
+        match self.keeper {
+            Keeper::Daemon { .. } => self.hold(name, pid, published),
+            Keeper::Session => {
+                published.let_go();
+                self.files.insert(name.clone(), Held { pid, published });
+            }
         }
     }
 
-    fn hold(&mut self, name: &Name, pid: Pid, published: Published, room: usize) {
-        let room = self.files.len() < self.limit.min(room) || self.files.contains_key(name);
-        if !room || liveness(pid) == Liveness::Gone {
+    fn hold(&mut self, name: &Name, pid: Pid, published: Published) {
+        if liveness(pid) == Liveness::Gone {
             return;
         }
         // Somebody who holds it already is breaking or looking at it, and needs no help from us.
@@ -68,9 +98,6 @@ impl Kept {
         form: impl Fn(Pid) -> Vec<u8>,
         room: impl Fn(&Name) -> usize,
     ) {
-        if !self.is_wanted() {
-            return;
-        }
         for name in own.lock_names() {
             let Ok(Found::File(judged)) = own.directory.read(&name, READ_LIMIT) else { continue };
             let Ok(pid) = record::parse(judged.content()).map(|record| record.pid) else {
@@ -82,7 +109,7 @@ impl Kept {
             let (identity, modified) = (judged.identity(), judged.modified());
             if let Some(file) = ours.then(|| open(own, &name, identity)).flatten() {
                 let room = room(&name);
-                self.hold(&name, pid, Published { file, identity, modified }, room);
+                self.keep(&name, pid, Published { file, identity, modified }, room);
             }
         }
     }
@@ -101,8 +128,8 @@ impl Kept {
         }
     }
 
-    /// Gives a file of this holder to the one who removes it, the lock still on it, if nobody has
-    /// written to it since.
+    /// Gives a file of this holder to the one who removes it, a daemon's lock still on it, if nobody
+    /// has written to it since.
     pub(super) fn take(&mut self, name: &Name, pid: Pid) -> Option<Published> {
         self.files.get(name).filter(|held| held.pid == pid)?;
         let held = self.files.remove(name)?;

@@ -211,7 +211,7 @@ mod tests {
             device: Some(Numbers { major, minor }),
         });
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Trail { names, links: Vec::new(), node, is_known_by_number_only: false }
+        Trail { names, links: Vec::new(), node, access: None, is_known_by_number_only: false }
     }
 
     fn texts(names: &[Name]) -> Vec<&str> {

@@ -153,15 +153,19 @@ impl State {
 
     /// Looks at a process before a lock is taken for it.
     pub fn claimant(&mut self, pid: Pid) -> Claimant {
+        let start = self.start_of(pid);
+        let then = if start.is_some() { Liveness::Alive } else { liveness(pid) };
+        let uid = start.and_then(|_| self.owner(pid));
+        Claimant { pid, then, start, uid }
+    }
+
+    fn start_of(&mut self, pid: Pid) -> Option<u64> {
         let known = self.witness.take().filter(|known| known.pid() == pid && known.exists());
         self.witness = known.or_else(|| {
             self.witness_owner = None;
             Witness::of(pid)
         });
-        let start = self.witness.as_ref().map(Witness::start);
-        let then = if start.is_some() { Liveness::Alive } else { liveness(pid) };
-        let uid = start.and_then(|_| self.owner(pid));
-        Claimant { pid, then, start, uid }
+        self.witness.as_ref().map(Witness::start)
     }
 
     /// Whether it is there still, when the lock is.
@@ -325,7 +329,7 @@ impl State {
         let Some(memory) = self.memory_of(name, pid, file, written) else {
             return Remembered::Nothing;
         };
-        let start = self.claimant(pid).start;
+        let start = self.start_of(pid);
         match here(&mut self.here) {
             Some(here) => compare(&memory, here, start),
             None => Remembered::Nothing,

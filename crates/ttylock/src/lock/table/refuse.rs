@@ -57,7 +57,7 @@ impl Table {
         match self.flocks.holders(&node) {
             Ok(Sight { holders, whole }) => {
                 // A program of one session would say it in each.
-                if self.kept.is_wanted() {
+                if self.kept.is_a_daemons() {
                     let others = || (!flock::sees_all()).then(|| "of other pid namespaces".into());
                     self.say_unseen(others);
                 }

@@ -6,7 +6,6 @@ use pidlockfile::Found;
 use pidlockfile::Name;
 use pidlockfile::Pid;
 use pidlockfile::Removal;
-use pidlockfile::Withdrawal;
 use pidlockfile::process::Liveness;
 use pidlockfile::process::liveness;
 
@@ -44,14 +43,20 @@ impl Table {
         request: &Request,
         contention: Contention,
     ) -> Result<Outcome, Stop> {
-        let (trail, mut forms) = self.names(request)?;
+        let mut trail = self.follow(&request.device)?;
+        // Where the lock is on record, that tells all its names.
+        let mut forms = self.forms(&trail, &request.device)?;
         let open = self.open()?;
         let written = self.names_written(&forms, request.pid);
         let mut tally = self.release_written(&open.own, &written, request.pid);
-        for name in written {
-            forms.write_too(name);
-        }
-        if tally.own == 0 || tally.stood() != (0, 0, 0) {
+        if tally.own > 0 && tally.stood() == (0, 0, 0) {
+            forms.written = written;
+        } else {
+            self.add_links(&mut trail);
+            forms = self.forms(&trail, &request.device)?;
+            for name in written {
+                forms.write_too(name);
+            }
             tally = tally.and(self.release_all(&open, &forms, request.pid));
         }
         if tally.removed > 0 {
@@ -132,14 +137,11 @@ impl Table {
         tally: &mut Tally,
     ) -> bool {
         let Some(published) = self.kept.take(name, pid) else { return false };
-        let spent = published.file.try_clone().ok();
-        let removed = matches!(
-            own.directory.withdraw(name, published),
-            Ok(Withdrawal::Done(Removal::Removed))
-        );
+        let removal = own.directory.try_withdraw(name, &published);
+        let removed = matches!(removal, Ok(Some(Removal::Removed)));
         // One that is still there must not keep our `flock(2)`: it is released in another way.
-        if removed {
-            self.put_off_closing(spent);
+        if removed && self.kept.is_a_daemons() {
+            self.put_off_closing(Some(published.file));
         }
         tally.removed += usize::from(removed);
         tally.own += usize::from(removed);
@@ -184,7 +186,7 @@ impl Table {
             // long that takes on a busy machine, and then it is the breaker's.
             let living = own && liveness(pid) == Liveness::Alive;
             // Only a daemon puts it off.
-            let spent = self.kept.is_wanted().then(|| judged.try_clone()).and_then(Result::ok);
+            let spent = self.kept.is_a_daemons().then(|| judged.try_clone()).and_then(Result::ok);
             let removal = if living && is_contended {
                 place.directory.release(name, judged, TEMPORARY).map(Some)
             } else {

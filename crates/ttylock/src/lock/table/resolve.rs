@@ -42,23 +42,32 @@ impl Table {
 
     /// Everything that can be known of the names without looking into a lock directory.
     pub(super) fn names(&mut self, request: &Request) -> Result<(Trail, Forms), Stop> {
-        let device = request.device.as_str();
-        let mut trail = follow(&self.places.dev_dir, &request.device).map_err(|astray| {
+        let mut trail = self.follow(&request.device)?;
+        self.add_links(&mut trail);
+        let forms = self.forms(&trail, &request.device)?;
+        Ok((trail, forms))
+    }
+
+    /// Where the name leads; other names of the same device are not known yet.
+    pub(super) fn follow(&mut self, device: &DeviceName) -> Result<Trail, Stop> {
+        follow(&self.places.dev_dir, device).map_err(|astray| {
             let reason = match astray {
                 Astray::Outside => "leads out of the device directory",
                 Astray::Loop => "is a loop of links",
                 Astray::Unreachable => "cannot be looked at",
                 Astray::TooLong => "is a link to more than any device is called",
             };
-            self.say(Weight::Notice, format!("refused {device}: it {reason}"));
+            self.say(Weight::Notice, format!("refused {}: it {reason}", device.as_str()));
             Stop::Denied
-        })?;
-        self.add_links(&mut trail);
-        let forms = forms(self.places.system, &trail).map_err(|_| {
+        })
+    }
+
+    pub(super) fn forms(&mut self, trail: &Trail, asked: &DeviceName) -> Result<Forms, Stop> {
+        forms(self.places.system, trail).map_err(|_| {
+            let device = asked.as_str();
             self.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
             Stop::Denied
-        })?;
-        Ok((trail, forms))
+        })
     }
 
     /// A program is met at the name it was given, which may be any link to the node.

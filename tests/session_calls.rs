@@ -1,0 +1,104 @@
+//! How many system calls the service makes for a LOCK and the UNLOCK after it. A count, so that it is
+//! the same on every machine, however busy: what takes time there are calls, and what is asked twice
+//! is asked by a call.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails where it stands")]
+
+#[cfg(test)]
+mod machine;
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime};
+
+use machine::{LFPD, Talk, connect, layout};
+use rstest::rstest;
+use testbed::{LIMIT, Sandbox, User, until};
+
+const TRACE: &str = "/tmp/own/trace";
+const PAIRS: usize = 40;
+
+/// As many calls as a pair may take; a lock is two files here. It is 65 where the directories that
+/// are searched are four, as on Debian.
+const MOST: usize = 70;
+
+/// Directories that have just changed are read again with every request.
+fn let_directories_settle(sandbox: &Sandbox) {
+    let paths = ["/dev", "/run", "/run/lfpd", "/tmp", "/var/tmp"].map(|path| sandbox.path(path));
+    let is_settled = |path: &std::path::PathBuf| {
+        let changed = std::fs::metadata(path).unwrap();
+        let (seconds, nanoseconds) = (changed.ctime(), changed.ctime_nsec());
+        let changed = Duration::new(seconds.try_into().unwrap(), nanoseconds.try_into().unwrap());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        now > changed + ttylock::stamp::SETTLED
+    };
+    let settled = until(LIMIT, || paths.iter().all(is_settled).then_some(()));
+    settled.expect("directories at rest");
+}
+
+/// The calls of each pair. Left out is what depends on others: a debug build's look at every
+/// descriptor that it closes, a log that nobody reads, and how long the kernel's list of locks is.
+fn pairs(trace: &str) -> Vec<Vec<&str>> {
+    let mut pairs: Vec<Vec<&str>> = Vec::new();
+    let mut in_list = false;
+    for line in trace.lines() {
+        if line.contains("\"lock ") {
+            pairs.push(Vec::new());
+        }
+        let counts = !in_list && !line.contains("F_GETFD") && !line.contains("\"/dev/log\"");
+        if let (Some(pair), true) = (pairs.last_mut(), counts) {
+            pair.push(line);
+        }
+        in_list = line.contains("\"/proc/locks\"") || (in_list && !line.starts_with("close("));
+    }
+    // What is after the last one is the end of the session.
+    pairs.pop();
+    pairs
+}
+
+/// One in the middle: now and then directories are opened anew.
+fn usual(mut pairs: Vec<Vec<&str>>) -> Vec<&str> {
+    pairs.sort_by_key(Vec::len);
+    pairs.swap_remove(pairs.len() / 2)
+}
+
+fn by_name<'t>(pair: &[&'t str]) -> BTreeMap<&'t str, usize> {
+    let mut times = BTreeMap::new();
+    for line in pair {
+        let name = line.split_once('(').map_or(*line, |(name, _)| name);
+        *times.entry(name).or_default() += 1;
+    }
+    times
+}
+
+#[rstest]
+#[case::of_a_plain_device("ttyS9")]
+#[case::of_a_pseudo_terminal("ttyW0")]
+fn a_pair_takes_so_many_calls(#[case] port: &str) {
+    let sandbox = layout().port("ttyW0").enter();
+    let prepare = "mknod -m 666 /dev/ttyS9 c 4 73; install -d -o uucp /run/lfpd /tmp/own";
+    assert_eq!(sandbox.command("sh").args(["-ec", prepare]).run().code(), 0);
+    let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let (client, theirs) = connect(&sandbox, "127.0.0.1", User::Alice);
+    let_directories_settle(&sandbox);
+    let words = ["-qq", "-o", TRACE, LFPD];
+    let process =
+        sandbox.command("strace").args(words).user(User::Uucp).on_connection(theirs).spawn();
+    let mut talk = Talk { stream: BufReader::new(client), process };
+    assert!(talk.line().starts_with("220 "));
+    for _ in 0..PAIRS {
+        for verb in ["lock", "unlock"] {
+            assert_eq!(talk.ask(&format!("{verb} {port} {}", holder.pid())), "200");
+        }
+    }
+    assert_eq!(talk.ask("quit"), "221");
+    let whole = until(LIMIT, || {
+        let trace = String::from_utf8(sandbox.read(TRACE)?).ok()?;
+        trace.contains("exit_group(").then_some(trace)
+    });
+    let trace = whole.expect("a trace to its end");
+    let pair = usual(pairs(&trace));
+    println!("{port}: {} calls: {:?}", pair.len(), by_name(&pair));
+    assert!(pair.len() <= MOST, "{} calls:\n{}", pair.len(), pair.join("\n"));
+}
