@@ -9,7 +9,7 @@ use crate::server::{
     Access, AuthToken, FenceFile, Handle, Listener, Server, Settings, StateDir, Tls,
 };
 use listenfd::ListenFd;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
@@ -242,7 +242,7 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
 
 /// Some descriptors stay for the HTTP side, files and whoever is about to be turned away.
 fn descriptors_for_connections() -> usize {
-    const RESERVE: u64 = 128;
+    const RESERVE: rlim_t = 128;
     let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
     let reserve = RESERVE.min(soft / 2);
     usize::try_from(soft - reserve).unwrap_or(0)

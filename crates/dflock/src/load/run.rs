@@ -9,7 +9,7 @@ use super::plan::{Keys, Length, Plan, PlanError};
 use super::report::Report;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, rlim_t, setrlimit};
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
@@ -217,7 +217,7 @@ fn interest(connection: &Connection, index: usize) -> EpollEvent {
 /// Raises the soft limit of open files when the run needs more. Failing is no error here: opening
 /// the connection that does not fit will say so.
 fn allow_descriptors(connections: u32) {
-    let needed = u64::from(connections) + 64;
+    let needed = rlim_t::from(connections).saturating_add(64);
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         if soft < needed {
             let _ = setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard);

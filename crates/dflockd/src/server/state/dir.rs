@@ -169,7 +169,7 @@ impl Disk for Files {
     }
 
     fn reserve(&mut self, slot: usize, bytes: u64) -> io::Result<()> {
-        let length = i64::try_from(bytes).map_err(io::Error::other)?;
+        let length = bytes.try_into().map_err(io::Error::other)?;
         match posix_fallocate(&*self.file(slot), 0, length) {
             // A file system that cannot promise: a write may fail later.
             Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::EINVAL) => Ok(()),
