@@ -6,26 +6,20 @@
 //! a lock belongs to the process that asked, until it lets go or is gone.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use nix::errno::Errno;
-use pidlockfile::{Name, Pid, Status};
+use pidlockfile::Pid;
 
-use super::backoff::{Backoff, Contention};
 use super::flock::Flocks;
 use super::kept::Kept;
-use super::names;
-use super::places::{Open, Place};
-use super::record;
-use super::state::{State, Written};
+use super::places::Open;
+use super::state::State;
 use super::watched::Watched;
-use super::{Answer, Contended, Event, Outcome, Request, Weight};
+use super::{Event, Weight};
 use crate::device::links::Links;
-use crate::device::name::DeviceName;
-use crate::device::node::{Trail, follow};
-use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, PUT_OFF};
+use crate::limits::PUT_OFF;
 
 /// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
 /// opens a port past a lock that it cannot read.
@@ -34,15 +28,14 @@ const LOCK_MODE: u32 = 0o444;
 /// The start of temporary names; no program's lock starts like this.
 const TEMPORARY: &str = "lfpd";
 
-/// As many records are looked at when a daemon begins.
-const RECORDS_SWEPT: usize = 10_000;
-
 /// How often a name is tried again when others change it between our look and our step. Each
 /// time means that somebody else got further, so this is a bound on trouble, not on waiting.
 const ATTEMPTS: usize = 64;
 
+mod attempts;
 mod ends;
 mod judge;
+mod keeping;
 mod pass;
 mod refuse;
 mod release;
@@ -172,43 +165,6 @@ impl Table {
         std::mem::take(&mut self.journal)
     }
 
-    /// From now on, up to so many lock files that are written stay open with `flock(2)` on them,
-    /// and those that an earlier daemon wrote: for a process that lives longer than one session.
-    /// Every lock in the directory that is written is looked at, and those of the dead are
-    /// removed. Tell it by [`Table::gone`] when a holder is gone.
-    pub fn keep_open(&mut self, limit: usize) {
-        self.kept = Kept::up_to(limit);
-        let Ok(open) = self.open() else {
-            // It is said when it matters.
-            return self.journal.clear();
-        };
-        // Drafts of processes that were killed in mid-step.
-        let _ = open.own.directory.sweep(TEMPORARY, SystemTime::now());
-        self.forget_what_is_gone(&open.own);
-        self.flocks = Flocks::of_one_who_lives_long();
-        {
-            let content = self.places.system.content;
-            let dev_dir = &self.places.dev_dir;
-            let room = |name: &Name| room(trail_of(dev_dir, name).as_ref());
-            self.kept.find(&open.own, LOCK_MODE, |pid| record::write(content, pid), room);
-            self.watch_all(&open.own);
-        }
-    }
-
-    /// Records of locks that are there no more were left by services that were killed.
-    fn forget_what_is_gone(&mut self, own: &Place) {
-        for name in self.state().names_of_records(RECORDS_SWEPT) {
-            let file = self.state().file_of(&name);
-            if !own.may_hold(&name) {
-                // Unless it is about another lock by now. What is no record is nobody's.
-                match file {
-                    Some(file) => self.state().forget_lock(&name, file),
-                    None => self.state().forget(&name),
-                }
-            }
-        }
-    }
-
     /// Opens all directories anew at the next request: some may have come, or been replaced.
     pub fn reopen(&mut self) {
         self.open = None;
@@ -229,72 +185,6 @@ impl Table {
     #[must_use]
     pub fn blocker(&self) -> Option<Pid> {
         self.blocker
-    }
-
-    /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds:
-    /// for a caller who serves nobody else.
-    pub fn lock(&mut self, request: &Request) -> Answer {
-        self.with_pauses(|table, contention| table.attempt_lock(request, contention))
-    }
-
-    /// Removes every lock file of the device that holds this pid or a dead one. Sleeps as
-    /// [`Table::lock`] does.
-    pub fn unlock(&mut self, request: &Request) -> Answer {
-        self.with_pauses(|table, contention| table.attempt_unlock(request, contention))
-    }
-
-    fn with_pauses(
-        &mut self,
-        mut attempt: impl FnMut(&mut Self, Contention) -> Result<Answer, Contended>,
-    ) -> Answer {
-        let mut backoff = Backoff::default();
-        let mut events = Vec::new();
-        loop {
-            match attempt(self, backoff.contention()) {
-                Ok(answer) => {
-                    events.extend(answer.events);
-                    return Answer { outcome: answer.outcome, events };
-                }
-                Err(contended) => events.extend(contended.events),
-            }
-            std::thread::sleep(backoff.pause());
-        }
-    }
-
-    /// One attempt at [`Table::lock`]. Never sleeps: the caller comes back as [`Backoff`] says.
-    ///
-    /// # Errors
-    /// [`Contended`], only with [`Contention::ComesBack`]: nothing was taken.
-    pub fn attempt_lock(
-        &mut self,
-        request: &Request,
-        contention: Contention,
-    ) -> Result<Answer, Contended> {
-        let outcome = self.try_lock(request, contention).map(|()| Outcome::Done);
-        self.answer(outcome)
-    }
-
-    /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`].
-    ///
-    /// # Errors
-    /// [`Contended`], only with [`Contention::ComesBack`]: nothing of the asker's was there.
-    pub fn attempt_unlock(
-        &mut self,
-        request: &Request,
-        contention: Contention,
-    ) -> Result<Answer, Contended> {
-        let outcome = self.try_unlock(request, contention);
-        self.answer(outcome)
-    }
-
-    fn answer(&mut self, outcome: Result<Outcome, Stop>) -> Result<Answer, Contended> {
-        let events = std::mem::take(&mut self.journal);
-        match outcome {
-            Ok(outcome) => Ok(Answer { outcome, events }),
-            Err(Stop::Busy) => Ok(Answer { outcome: Outcome::Busy, events }),
-            Err(Stop::Denied) => Ok(Answer { outcome: Outcome::Denied, events }),
-            Err(Stop::Contended) => Err(Contended { events }),
-        }
     }
 
     fn say(&mut self, weight: Weight, text: String) {
@@ -349,24 +239,5 @@ impl Table {
         if self.spent.len() < PUT_OFF {
             self.spent.extend(spent);
         }
-    }
-}
-
-/// Up to how many lock files another one is kept open, by what it is the lock of.
-fn room(trail: Option<&Trail>) -> usize {
-    trail.filter(|trail| trail.is_device()).map_or(KEPT_WITHOUT_DEVICE, |_| KEPT_FILES)
-}
-
-/// Where the device leads that a lock file is named after.
-fn trail_of(dev_dir: &Path, name: &Name) -> Option<Trail> {
-    let device = DeviceName::parse(names::device_of(name.as_str(), &[])?.as_bytes()).ok()?;
-    follow(dev_dir, &device).ok()
-}
-
-/// Whether a lock that was written is there still.
-fn is_there(place: &Place, lock: &Written) -> bool {
-    match Status::of_name(&place.directory, lock.name.as_str()) {
-        Ok(seen) => lock.file == seen.identity && lock.at == seen.modified,
-        Err(errno) => errno != Errno::ENOENT,
     }
 }

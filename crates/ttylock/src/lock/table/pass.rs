@@ -4,7 +4,8 @@ use pidlockfile::process::{Liveness, liveness};
 use pidlockfile::{Breaking, Claim, Durability, Found, Judged, Name, Published};
 
 use super::judge::Busy;
-use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table, room};
+use super::keeping::room;
+use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
 use crate::lock::backoff::Contention;
 use crate::lock::names::Forms;
 use crate::lock::places::Place;

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use nix::errno::Errno;
 use pidlockfile::Breaking;
 use pidlockfile::Claim;
 use pidlockfile::Durability;
@@ -10,6 +11,7 @@ use pidlockfile::Name;
 use pidlockfile::Publication;
 use pidlockfile::Published;
 use pidlockfile::Removal;
+use pidlockfile::Status;
 use pidlockfile::process::Liveness;
 
 use super::ATTEMPTS;
@@ -17,10 +19,9 @@ use super::LOCK_MODE;
 use super::Stop;
 use super::TEMPORARY;
 use super::Table;
-use super::is_there;
 use super::judge::Busy;
 use super::judge::Verdict;
-use super::room;
+use super::keeping::room;
 use crate::lock::Request;
 use crate::lock::Weight;
 use crate::lock::backoff::Contention;
@@ -233,5 +234,13 @@ impl Table {
             let text = format!("start of pid {} is not recorded: {}", claimant.pid, errno.desc());
             self.say(Weight::Warning, text);
         }
+    }
+}
+
+/// Whether a lock that was written is there still.
+fn is_there(place: &Place, lock: &Written) -> bool {
+    match Status::of_name(&place.directory, lock.name.as_str()) {
+        Ok(seen) => lock.file == seen.identity && lock.at == seen.modified,
+        Err(errno) => errno != Errno::ENOENT,
     }
 }

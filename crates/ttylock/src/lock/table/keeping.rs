@@ -1,0 +1,68 @@
+//! What a daemon does when it begins: it keeps its lock files open, and clears away what others left.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use pidlockfile::Name;
+
+use super::{LOCK_MODE, TEMPORARY, Table};
+use crate::device::name::DeviceName;
+use crate::device::node::{Trail, follow};
+use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE};
+use crate::lock::flock::Flocks;
+use crate::lock::kept::Kept;
+use crate::lock::places::Place;
+use crate::lock::{names, record};
+
+/// As many records are looked at when a daemon begins.
+const RECORDS_SWEPT: usize = 10_000;
+
+impl Table {
+    /// From now on, up to so many lock files that are written stay open with `flock(2)` on them,
+    /// and those that an earlier daemon wrote: for a process that lives longer than one session.
+    /// Every lock in the directory that is written is looked at, and those of the dead are
+    /// removed. Tell it by [`Table::gone`] when a holder is gone.
+    pub fn keep_open(&mut self, limit: usize) {
+        self.kept = Kept::up_to(limit);
+        let Ok(open) = self.open() else {
+            // It is said when it matters.
+            return self.journal.clear();
+        };
+        // Drafts of processes that were killed in mid-step.
+        let _ = open.own.directory.sweep(TEMPORARY, SystemTime::now());
+        self.forget_what_is_gone(&open.own);
+        self.flocks = Flocks::of_one_who_lives_long();
+        {
+            let content = self.places.system.content;
+            let dev_dir = &self.places.dev_dir;
+            let room = |name: &Name| room(trail_of(dev_dir, name).as_ref());
+            self.kept.find(&open.own, LOCK_MODE, |pid| record::write(content, pid), room);
+            self.watch_all(&open.own);
+        }
+    }
+
+    /// Records of locks that are there no more were left by services that were killed.
+    fn forget_what_is_gone(&mut self, own: &Place) {
+        for name in self.state().names_of_records(RECORDS_SWEPT) {
+            let file = self.state().file_of(&name);
+            if !own.may_hold(&name) {
+                // Unless it is about another lock by now. What is no record is nobody's.
+                match file {
+                    Some(file) => self.state().forget_lock(&name, file),
+                    None => self.state().forget(&name),
+                }
+            }
+        }
+    }
+}
+
+/// Up to how many lock files another one is kept open, by what it is the lock of.
+pub(super) fn room(trail: Option<&Trail>) -> usize {
+    trail.filter(|trail| trail.is_device()).map_or(KEPT_WITHOUT_DEVICE, |_| KEPT_FILES)
+}
+
+/// Where the device leads that a lock file is named after.
+fn trail_of(dev_dir: &Path, name: &Name) -> Option<Trail> {
+    let device = DeviceName::parse(names::device_of(name.as_str(), &[])?.as_bytes()).ok()?;
+    follow(dev_dir, &device).ok()
+}
