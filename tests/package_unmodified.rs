@@ -31,11 +31,12 @@ find /usr/lib /usr/include /usr/sbin -name 'liblockdev*' -o -name 'lockdev*' -o 
 #[test]
 fn they_are_used_by_an_ordinary_user() {
     let scratch = env!("CARGO_TARGET_TMPDIR");
-    let package = Package::build("lfpd", &["lfp"], scratch)
+    let package = Package::build("lfpd", scratch)
         .and(Package::build_with("lfp-preload", &["--multiarch=same"], scratch))
         .and(Package::build_with("liblockdev", &["--multiarch=same"], scratch))
         .and(Package::build_with("liblockdev", &["--multiarch=same", "--variant=dev"], scratch))
         .and(Package::build_with("liblockdev", &["--variant=program"], scratch));
+    package.assert_faultless();
     let (said, _) = package.boot(LOCKED);
     println!("{said}");
     for expected in [

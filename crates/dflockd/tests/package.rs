@@ -34,7 +34,7 @@ const FILES: &str = "\
 fn packages() -> &'static Package {
     static PACKAGES: OnceLock<Package> = OnceLock::new();
     PACKAGES.get_or_init(|| {
-        let build = |name| Package::build(name, &[], env!("CARGO_TARGET_TMPDIR"));
+        let build = |name| Package::build(name, env!("CARGO_TARGET_TMPDIR"));
         build("dflockd").and(build("dflock"))
     })
 }
@@ -53,6 +53,11 @@ fn all_of_it_is_installed() {
     assert!(rest.contains("DFLOCKD(8)"), "{said}");
     assert!(rest.ends_with(&format!("dflock {version}\n{version}\n")), "{said}");
     assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn debian_finds_no_fault() {
+    packages().assert_faultless();
 }
 
 /// systemd finds nothing wrong with the units where they are installed, not even a missing page of
@@ -90,6 +95,13 @@ fn it_works_where_it_is_installed() {
         [ "$second" -gt "$first" ] && echo fences grow
         nobody dflock acquire k --hold --json </dev/null | grep -o '"ttl_s":[0-9]*'
         nobody cat /var/lib/dflockd/fence 2>/dev/null || echo private
+        dpkg-deb --raw-extract /packages/dflockd.deb /tmp/newer
+        sed -i 's/^Version: .*/Version: 99-1/' /tmp/newer/DEBIAN/control
+        dpkg-deb --build /tmp/newer /tmp/newer.deb >/dev/null
+        server=$(systemctl show --property=MainPID --value dflockd.service)
+        dpkg --no-triggers --install /tmp/newer.deb >/dev/null 2>&1
+        dpkg-query --show --showformat '${Version}\n' dflockd
+        [ "$(systemctl show --property=MainPID --value dflockd.service)" = "$server" ] && echo left alone
         systemctl stop dflockd.socket dflockd.service
         nobody dflock ping 2>/dev/null || echo code $?
         systemctl --failed --no-legend
@@ -97,18 +109,47 @@ fn it_works_where_it_is_installed() {
     );
     assert_eq!(code, Some(0), "{said}");
     let lines: Vec<&str> = said.lines().map(str::trim).collect();
-    let expected =
-        ["active", "inactive", "active", "yes", "fences grow", "\"ttl_s\":7", "private", "code 69"];
+    let expected = [
+        "active",
+        "inactive",
+        "active",
+        "yes",
+        "fences grow",
+        "\"ttl_s\":7",
+        "private",
+        "99-1",
+        "left alone",
+        "code 69",
+    ];
     assert_eq!(lines, expected, "{said}");
+}
+
+/// A removal masks the units and keeps the settings; whoever installs the package again finds both
+/// as they were.
+#[test]
+fn it_comes_back_after_a_removal() {
+    let (said, code) = packages().run(
+        "systemctl --quiet enable dflockd.socket
+         echo DFLOCKD_MAX_LOCKS=7 >>/etc/default/dflockd
+         dpkg --no-triggers --remove dflockd >/dev/null 2>&1
+         systemctl is-enabled dflockd.socket || true
+         dpkg --no-triggers --force-confold --install /packages/dflockd.deb >/dev/null 2>&1
+         systemctl is-enabled dflockd.socket
+         tail -n 1 /etc/default/dflockd",
+    );
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said, "masked\nenabled\nDFLOCKD_MAX_LOCKS=7\n");
 }
 
 #[test]
 fn it_goes_without_a_trace() {
     let (said, code) = packages().run(
-        "mkdir -p /var/lib/private/dflockd; touch /var/lib/private/dflockd/fence
+        "systemctl --quiet enable dflockd.socket dflockd.service
+         mkdir -p /var/lib/private/dflockd; touch /var/lib/private/dflockd/fence
          dpkg --no-triggers --purge dflockd dflock >/dev/null
          find /etc /usr /run /var/lib/private /var/lib/systemd -xdev -iname '*dflock*' \
              -newer /packages
+         find /etc /usr /var/lib -xdev -xtype l -newer /packages
          echo gone",
     );
     assert_eq!(code, Some(0), "{said}");

@@ -12,6 +12,7 @@ const FILES: &str = "\
 /usr/share/doc/file-semaphore/changelog.Debian.gz
 /usr/share/doc/file-semaphore/copyright
 /usr/share/fish/vendor_completions.d/sema.fish
+/usr/share/lintian/overrides/file-semaphore
 /usr/share/man/man1/sema.1.gz
 /usr/share/man/man1/semats.1.gz
 /usr/share/man/man5/sema.5.gz
@@ -20,7 +21,8 @@ const FILES: &str = "\
 
 #[test]
 fn the_package_brings_the_programs_and_their_manual() {
-    let package = Package::build("file-semaphore", &[], env!("CARGO_TARGET_TMPDIR"));
+    let package = Package::build("file-semaphore", env!("CARGO_TARGET_TMPDIR"));
+    package.assert_faultless();
     let (said, code) = package.run(
         "for file in $(dpkg -L file-semaphore); do [ -d $file ] || echo $file; done | LC_ALL=C sort
          dpkg --verify file-semaphore

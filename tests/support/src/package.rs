@@ -70,13 +70,27 @@ container=docker inside /lib/systemd/systemd --log-target=null >/dev/null 2>&1 |
 cat root/script.log
 "#;
 
+/// When it is said to be made (reproducible-builds.org, SOURCE_DATE_EPOCH).
+const MADE: &str = "1763700000";
+
+/// Compiles all programs and libraries together, once for all packages, as the script that makes
+/// releases does.
+fn compile(target: &Path) {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--locked", "--workspace", "--exclude", "testbed"])
+        .args(["--features", "file-semaphore/cli"])
+        .current_dir(workspace())
+        .env("CARGO_TARGET_DIR", target)
+        .output()
+        .expect("cargo");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
 fn make(name: &str, options: &[&str], file: &Path, target: &Path) {
-    /// When it is said to be made (reproducible-builds.org, SOURCE_DATE_EPOCH).
-    const MADE: &str = "1763700000";
     let tools = workspace().join("target/tools/bin");
     let path = std::env::var("PATH").expect("a PATH");
     let built = Command::new(env!("CARGO"))
-        .args(["deb", "--locked", "--package", name, "--output"])
+        .args(["deb", "--locked", "--no-build", "--package", name, "--output"])
         .arg(file)
         .args(options)
         .current_dir(workspace())
@@ -87,42 +101,40 @@ fn make(name: &str, options: &[&str], file: &Path, target: &Path) {
         .expect("cargo");
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "is cargo-deb installed? run .ci/install\n{said}");
+    let finished = Command::new(workspace().join("packaging/debian/finish"))
+        .arg(file)
+        .env("SOURCE_DATE_EPOCH", MADE)
+        .output()
+        .expect("dpkg-deb");
+    assert!(finished.status.success(), "{}", String::from_utf8_lossy(&finished.stderr));
+}
+
+/// The target directory of the test whose scratch directory (`CARGO_TARGET_TMPDIR`) this is.
+fn target_of(scratch: &Path) -> &Path {
+    scratch.parent().expect("the target directory")
 }
 
 impl Package {
-    /// Builds the package of this name, a member of the workspace. `others` are members whose
-    /// programs it has as well; `scratch` is the `CARGO_TARGET_TMPDIR` of the test.
+    /// Builds the package of this member of the workspace; `scratch` is the `CARGO_TARGET_TMPDIR`
+    /// of the test.
     ///
     /// # Panics
     /// When it cannot be built.
     #[must_use]
-    pub fn build(name: &str, others: &[&str], scratch: &str) -> Self {
-        let scratch = Path::new(scratch);
-        let target = scratch.parent().expect("the target directory");
-        let file = scratch.join(format!("{name}.deb"));
-        if !others.is_empty() {
-            let built = Command::new(env!("CARGO"))
-                .args(["build", "--release", "--locked"])
-                .args(others.iter().flat_map(|name| ["--package", name]))
-                .current_dir(workspace())
-                .env("CARGO_TARGET_DIR", target)
-                .output()
-                .expect("cargo");
-            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        }
-        make(name, &[], &file, target);
-        Self { files: vec![file] }
+    pub fn build(name: &str, scratch: &str) -> Self {
+        Self::build_with(name, &[], scratch)
     }
 
-    /// Builds the package of this member of the workspace with these options of `cargo deb`.
+    /// The same with these options of `cargo deb`.
     ///
     /// # Panics
     /// When it cannot be built.
     #[must_use]
     pub fn build_with(name: &str, options: &[&str], scratch: &str) -> Self {
         let scratch = Path::new(scratch);
+        compile(target_of(scratch));
         let file = scratch.join(format!("{name}{}.deb", options.concat()));
-        make(name, options, &file, scratch.parent().expect("the target directory"));
+        make(name, options, &file, target_of(scratch));
         Self { files: vec![file] }
     }
 
@@ -134,10 +146,10 @@ impl Package {
     pub fn made_again(name: &str, scratch: &str) -> Vec<u8> {
         let scratch = Path::new(scratch);
         let file = scratch.join(format!("{name}-again.deb"));
-        let program = scratch.parent().expect("the target directory").join("release").join(name);
+        let program = target_of(scratch).join("release").join(name);
         let program = std::fs::File::options().write(true).open(program).expect("the program");
         program.set_modified(std::time::SystemTime::now()).expect("its time");
-        make(name, &["--no-build"], &file, scratch.parent().expect("the target directory"));
+        make(name, &[], &file, target_of(scratch));
         std::fs::read(&file).expect("the package")
     }
 
@@ -155,6 +167,23 @@ impl Package {
     #[must_use]
     pub fn file(&self) -> &Path {
         self.files.first().expect("a package")
+    }
+
+    /// Debian's own judge of packages has nothing to say against them. Whoever does not ask Debian
+    /// for a place in its archive has no request there to close.
+    ///
+    /// # Panics
+    /// When it has, or is not installed.
+    pub fn assert_faultless(&self) {
+        let judged = Command::new("lintian")
+            .args(["--fail-on", "error,warning"])
+            .args(["--suppress-tags", "initial-upload-closes-no-bugs"])
+            .args(&self.files)
+            .output()
+            .expect("lintian is not installed: run .ci/install");
+        let said = String::from_utf8_lossy(&judged.stdout).into_owned();
+        let said = said + &String::from_utf8_lossy(&judged.stderr);
+        assert!(judged.status.success(), "{said}");
     }
 
     /// Installs it, from `/packages`, and runs a script there as root. Returns what that printed,
