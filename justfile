@@ -36,3 +36,11 @@ demo:
 # Thirty histories of locks in etcd under faults; half an hour.
 etcd-long:
     cargo test -p dflockd --test etcd --locked -- --ignored --nocapture thirty_histories
+
+# The Debian packages, in target/debian.
+packages:
+    packaging/debian/build
+
+# The packages twice, from two directories at two times: the same bytes? Compiles everything twice.
+reproducible:
+    packaging/reproducible

@@ -1,0 +1,296 @@
+//! The recipes for packages of other systems (`packaging/`): read by the tools that read them there,
+//! where Debian has these, and followed with stand-ins for the programs. What each installs is what the
+//! Debian packages have, and all speak of the same version.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rstest::rstest;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What `cargo build --release` makes for the packages.
+const PROGRAMS: [&str; 9] = [
+    "lfpd",
+    "lfp",
+    "sema",
+    "semats",
+    "dflockd",
+    "dflock",
+    "lockdev",
+    "liblockdev.so",
+    "liblfp_preload.so",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A place with stand-ins for the programs in `built`.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(place.path("built")).unwrap();
+        for name in PROGRAMS {
+            let file = place.path("built").join(name);
+            fs::write(&file, format!("#!/bin/sh\necho {name}\n")).unwrap();
+            fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A script of bash in the root of the workspace, with `$PLACE` and `$BUILT`.
+    fn run(&self, script: &str) -> String {
+        let bash = Command::new("bash")
+            .args(["-eu", "-o", "pipefail", "-c", script])
+            .current_dir(root())
+            .env("PLACE", self.0.path())
+            .env("BUILT", self.path("built"))
+            .env("VERSION", VERSION)
+            .env("LC_ALL", "C.UTF-8")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&bash.stdout).into_owned();
+        let complaints = String::from_utf8_lossy(&bash.stderr);
+        assert!(bash.status.success(), "run .ci/install? {said}{complaints}");
+        said
+    }
+
+    /// The files below a directory, as they would be named on the machine, less the licences, which
+    /// every system keeps elsewhere.
+    fn files(&self, name: &str) -> BTreeSet<String> {
+        let script = format!("cd \"$PLACE/{name}\" && find . ! -type d -printf '/%P\\n'");
+        lines(&self.run(&script)).filter(|file| !file.contains("/licenses/")).collect()
+    }
+}
+
+fn lines(text: &str) -> impl Iterator<Item = String> {
+    text.lines().map(str::to_owned)
+}
+
+/// What the script that all recipes use installs with these words.
+fn installed(words: &str) -> BTreeSet<String> {
+    lines(&Place::new().run(&format!("packaging/install --list {words}"))).collect()
+}
+
+/// Every line that names a version of ours, in whatever way that system writes it.
+#[rstest]
+#[case::rpm("packaging/rpm/lfpd.spec", "Version:        ")]
+#[case::arch("packaging/arch/PKGBUILD", "pkgver=")]
+#[case::alpine("packaging/alpine/APKBUILD", "pkgver=")]
+#[case::nix("packaging/nix/package.nix", "version = ")]
+#[case::openwrt("packaging/openwrt/Makefile", "PKG_VERSION:=")]
+#[case::freebsd("packaging/freebsd/Makefile", "DISTVERSION=")]
+#[case::python("python/pyproject.toml", "version = ")]
+fn they_have_the_same_version(#[case] file: &str, #[case] name: &str) {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(name.trim_end()));
+    let told = line.unwrap().trim_matches(|c: char| !c.is_ascii_digit());
+    assert_eq!(told, VERSION, "{file}");
+}
+
+/// Whom to ask and where to look is said once, in Cargo.toml; `packaging/contact` puts it everywhere.
+#[test]
+fn they_have_the_same_contact() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let contact = |name: &str| {
+        let line = manifest.lines().find_map(|line| line.strip_prefix(&format!("{name} = \"")));
+        line.unwrap().trim_end_matches('"').to_owned()
+    };
+    let (maintainer, home) = (contact("maintainer"), contact("home"));
+    for file in [
+        "packaging/arch/PKGBUILD",
+        "packaging/alpine/APKBUILD",
+        "packaging/openwrt/Makefile",
+        "crates/dflock/Cargo.toml",
+        "crates/dflockd/Cargo.toml",
+        "crates/file-semaphore/Cargo.toml",
+        "crates/lfp-preload/Cargo.toml",
+        "crates/liblockdev/Cargo.toml",
+    ] {
+        assert!(fs::read_to_string(root().join(file)).unwrap().contains(&maintainer), "{file}");
+    }
+    for file in ["rpm/lfpd.spec", "arch/PKGBUILD", "alpine/APKBUILD", "nix/package.nix"] {
+        let text = fs::read_to_string(root().join("packaging").join(file)).unwrap();
+        assert!(text.contains(&home), "{file}");
+    }
+    let security = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let address = contact("security");
+    assert!(security.lines().take(8).any(|line| line.contains(&address)), "{address}");
+}
+
+#[test]
+fn shells_find_no_fault() {
+    let scripts = "packaging/install packaging/contact packaging/release packaging/reproducible \
+        packaging/debian/* packaging/openrc/* packaging/openwrt/files/* \
+        packaging/alpine/lfpd.pre-install packaging/arch/lfpd.install";
+    Place::new().run(&format!(
+        "for file in {scripts}; do case $(head -n 1 $file) in
+             '#!/usr/bin/env bash') shellcheck -s bash $file ;;
+             '#!'*python*) ;;
+             *) shellcheck -s dash $file ;;
+         esac; done
+         shellcheck -s bash -e SC2034,SC2154,SC2164,SC2128 packaging/arch/PKGBUILD
+         shellcheck -s dash -e SC2034,SC2154,SC2164 packaging/alpine/APKBUILD"
+    ));
+}
+
+#[test]
+fn nix_reads_it() {
+    Place::new()
+        .run("for file in flake.nix packaging/nix/*.nix; do nix-instantiate --parse $file >/dev/null; done");
+    let crates = fs::read_to_string(root().join("flake.nix")).unwrap();
+    for name in ["lfpd", "lfp-preload", "file-semaphore", "dflockd", "dflock"] {
+        assert!(crates.contains(&format!("name = \"{name}\"")), "{name}");
+    }
+}
+
+#[test]
+fn apparmor_reads_it() {
+    Place::new()
+        .run("apparmor_parser --skip-kernel-load --skip-cache packaging/apparmor/usr.sbin.lfpd");
+}
+
+/// Built from a tarball by rpmbuild, and installed by rpm into an empty system.
+#[test]
+fn rpm_packages_install_all() {
+    let place = Place::new();
+    let said = place.run(
+        r#"
+        git -c safe.directory='*' ls-files --cached --others --exclude-standard -z |
+            tar --null --files-from=- --transform "s,^,lfpd-$VERSION/," -czf "$PLACE/lfpd-$VERSION.tar.gz"
+        rpmbuild -bb --define "_topdir $PLACE/top" --define "_sourcedir $PLACE" \
+            --define "_rpmdir $PLACE/rpms" --define "built $BUILT" packaging/rpm/lfpd.spec >"$PLACE/log" 2>&1 ||
+            { cat "$PLACE/log"; exit 1; }
+        mkdir "$PLACE/root"
+        rpm() { command rpm --root "$PLACE/root" --define '_dbpath /var/lib/rpm' "$@"; }
+        rpm --nodeps --noscripts --install "$PLACE"/rpms/*/*.rpm >&2
+        rpm --verify --nodeps --all
+        rpm --query --all --queryformat '%{NAME} %{VERSION}\n' | sort
+        rm -rf "$PLACE/root/var/lib/rpm"
+        rm -rf "$PLACE/root/usr/share/licenses"
+        "#,
+    );
+    let names = ["dflock", "dflockd", "file-semaphore", "lfp-preload", "lfpd", "lockdev-lfp"];
+    let expected: String = names.map(|name| format!("{name} {VERSION}\n")).concat();
+    assert_eq!(said, expected);
+    let all = "lfpd lfp-preload liblockdev lockdev file-semaphore dflockd dflock";
+    let expected = installed(&format!("--prefix /usr --libdir /usr/lib64 {all}"));
+    assert_eq!(place.files("root"), expected);
+}
+
+/// The functions of the PKGBUILD, as makepkg calls them.
+#[test]
+fn the_arch_packages_install_all() {
+    let place = Place::new();
+    place.run(
+        r#"
+        mkdir "$PLACE/src" && ln -s "$PWD" "$PLACE/src/lfpd-$VERSION"
+        . packaging/arch/PKGBUILD
+        test -e "packaging/arch/$(sed -n 's/^ *install=//p' packaging/arch/PKGBUILD)"
+        names=("${pkgname[@]}")
+        for pkgname in "${names[@]}"; do
+            pkgdir=$PLACE/root
+            cd "$PLACE/src"
+            "package_$pkgname"
+        done
+        "#,
+    );
+    let all = "lfpd lfp-preload liblockdev liblockdev-dev lockdev file-semaphore dflockd dflock";
+    assert_eq!(place.files("root"), installed(&format!("--prefix /usr --sbindir /usr/bin {all}")));
+}
+
+/// The functions of the APKBUILD, by the shell that runs them there.
+#[test]
+fn the_alpine_packages_install_all() {
+    let place = Place::new();
+    place.run(
+        r#"
+        cat >"$PLACE/abuild" <<'SH'
+        set -eu
+        . packaging/alpine/APKBUILD
+        test -x "packaging/alpine/$install" || test -e "packaging/alpine/$install"
+        builddir=$PWD pkgdir=$PLACE/root subpkgdir=$PLACE/root
+        package
+        for package in $subpackages; do
+            case $package in *:*) cd "$builddir"; ${package##*:} ;; esac
+        done
+SH
+        busybox sh "$PLACE/abuild"
+        "#,
+    );
+    let all = "lfpd file-semaphore dflockd dflock";
+    let files = place.files("root");
+    assert_eq!(files, installed(&format!("--prefix /usr --init openrc {all}")));
+    assert!(files.contains("/etc/init.d/lfpd") && files.contains("/etc/init.d/dflockd"));
+}
+
+/// OpenWrt's Makefile by make, with stand-ins for the build system's own.
+#[test]
+fn the_openwrt_packages_install_what_runs() {
+    let place = Place::new();
+    place.run(
+        r#"
+        mkdir -p "$PLACE/include" "$PLACE/feeds/packages/lang/rust"
+        touch "$PLACE/feeds/packages/lang/rust/rust-package.mk"
+        printf 'INCLUDE_DIR:=$(TOPDIR)/include\nINSTALL_DIR:=install -d\nINSTALL_BIN:=install -m 755\n' >"$PLACE/rules.mk"
+        printf 'define BuildPackage\nall: $(1)\n$(1):\n\t$$(call Package/$(1)/install,$(TOPDIR)/root)\nendef\n' \
+            >"$PLACE/include/package.mk"
+        make -s -f packaging/openwrt/Makefile TOPDIR="$PLACE" PKG_BUILD_DIR="$PWD" BUILT="$BUILT" all
+        "#,
+    );
+    let all = installed("--prefix /usr --init procd lfpd dflock file-semaphore");
+    let runs = |file: &String| file.contains("bin/") || file.contains("init.d/");
+    assert_eq!(place.files("root"), all.into_iter().filter(runs).collect());
+}
+
+/// The FreeBSD port by BSD's make, with a stand-in for the ports' own rules.
+#[test]
+fn the_freebsd_port_installs_its_list() {
+    let place = Place::new();
+    place.run(
+        r#"
+        mkdir "$PLACE/mk" "$PLACE/target"
+        ln -s "$BUILT" "$PLACE/target/release"
+        echo '.PHONY: do-install' >"$PLACE/mk/bsd.port.mk"
+        cd packaging/freebsd
+        bmake -m /usr/share/mk -m "$PLACE/mk" STAGEDIR="$PLACE/root" PREFIX=/usr/local WRKSRC="$PWD/../.." \
+            CARGO_TARGET_DIR="$PLACE/target" do-install >&2
+        "#,
+    );
+    let list = fs::read_to_string(root().join("packaging/freebsd/pkg-plist")).unwrap();
+    let expected = lines(&list).map(|file| format!("/usr/local/{}", file.trim_end_matches(".gz")));
+    assert_eq!(place.files("root"), expected.collect());
+}
+
+/// Installed by hand below another prefix, what names the programs names them where they are.
+#[test]
+fn by_hand_all_is_found_below_the_prefix() {
+    let place = Place::new();
+    place.run(r#"packaging/install --destdir "$PLACE/root" --built "$BUILT" lfpd dflockd"#);
+    let place_of = |file: &str| place.path("root/usr/local").join(file);
+    for file in [
+        "lib/systemd/system/lfpd-unix.service",
+        "lib/systemd/system/lfpd@.service",
+        "lib/systemd/system/dflockd.service",
+        "share/doc/lfpd/examples/xinetd.d/lfpd",
+        "share/doc/lfpd/examples/inetd.conf.example",
+    ] {
+        let text = fs::read_to_string(place_of(file)).unwrap();
+        assert!(text.contains("/usr/local/sbin/") && !text.contains(" /usr/sbin/"), "{file}");
+    }
+    let mode = |file| fs::metadata(place_of(file)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("bin/lfp"), mode("share/man/man1/lfp.1")), (0o755, 0o644));
+    assert_eq!(installed("").len() + installed("dflockd").len(), place.files("root").len());
+}
