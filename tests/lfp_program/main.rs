@@ -6,6 +6,7 @@ mod codes;
 mod limits;
 mod look;
 mod people;
+mod picture;
 mod recipes;
 mod run;
 mod signals;
