@@ -1,7 +1,6 @@
 //! The picture at the head of the README: a real session, drawn. With LFPD_UPDATE in the environment
 //! it is drawn anew; otherwise it must be what the program says today.
 
-use std::fmt::Write;
 use std::fs;
 
 use testbed::{Sandbox, User};
@@ -67,8 +66,8 @@ fn steady_cell(cell: &str) -> String {
     for (at, word) in words.iter().enumerate() {
         let bare = word.trim_end_matches(',');
         let number = !bare.is_empty() && bare.bytes().all(|byte| byte.is_ascii_digit());
-        let pid = number && (words.len() == 1 || at > 0 && words[at - 1] == "pid");
-        let time = bare.len() > 18 && bare.as_bytes()[4] == b'-' && bare.contains('T');
+        let pid = number && (words.len() == 1 || at > 0 && words.get(at - 1) == Some(&"pid"));
+        let time = bare.len() > 18 && bare.get(4..5) == Some("-") && bare.contains('T');
         let age = bare.trim_matches(['(', ')']);
         let age = age.len() > 1
             && age.ends_with('s')
@@ -122,8 +121,7 @@ fn drawn(lines: &[String]) -> String {
         let text = line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let fill = if line.starts_with("$ ") { " fill=\"#8fd18f\"" } else { "" };
         let (y, length) = ((at + 1) * LINE + 4, line.len() * LETTER);
-        writeln!(svg, "<text x=\"16\" y=\"{y}\" textLength=\"{length}\"{fill}>{text}</text>")
-            .unwrap();
+        svg += &format!("<text x=\"16\" y=\"{y}\" textLength=\"{length}\"{fill}>{text}</text>\n");
     }
     svg + "</g>\n</svg>\n"
 }
