@@ -12,8 +12,8 @@ impl Daemon<'_> {
     pub(super) fn begin_with_opens(&mut self, now: Instant) {
         let Some(watch) = &self.opens else { return };
         for port in watch.unwatched() {
-            let line = format_args!("who opens {port} cannot be watched");
-            self.service.note(Severity::Warning, line);
+            self.service
+                .note(Severity::Warning, format_args!("who opens {port} cannot be watched"));
         }
         self.service.find_openers(now);
     }
@@ -32,8 +32,10 @@ impl Daemon<'_> {
         let Some(watch) = &mut self.opens else { return };
         let began = Instant::now();
         for (port, errno) in watch.refresh(began) {
-            let line = format_args!("who opens {port} cannot be watched: {}", errno.desc());
-            self.service.note(Severity::Warning, line);
+            self.service.note(
+                Severity::Warning,
+                format_args!("who opens {port} cannot be watched: {}", errno.desc()),
+            );
         }
         for _ in 0..ATTEMPTED {
             if !self.service.look_at_opener(Instant::now()) || began.elapsed() >= BUDGET {

@@ -102,8 +102,11 @@ impl Service {
     fn tell_of_opener(&mut self, pid: Pid, answer: Answer) {
         let user = owner(pid);
         for event in answer.events {
-            let line = format_args!("pid {pid} opened it without a lock: {}", event.text);
-            self.tell_of(user, event.weight.into(), line);
+            self.tell_of(
+                user,
+                event.weight.into(),
+                format_args!("pid {pid} opened it without a lock: {}", event.text),
+            );
         }
     }
 
