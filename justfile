@@ -33,7 +33,7 @@ deny:
 demo:
     tests/demo
 
-# Thirty histories of locks in etcd under faults; half an hour.
+# Thirty histories of locks in etcd under faults; some five minutes.
 etcd-long:
     cargo test -p dflockd --test etcd --locked -- --ignored --nocapture thirty_histories
 

@@ -10,16 +10,48 @@ mod cluster;
 #[expect(dead_code, reason = "the tests of the server use all of it")]
 mod daemon;
 #[cfg(test)]
+#[path = "../../dflockd/tests/server/port.rs"]
+mod port;
+#[cfg(test)]
 #[path = "client/program.rs"]
-#[expect(dead_code, reason = "the other tests of the client use all of it")]
 mod program;
 
+#[cfg(test)]
+#[path = "client/ask.rs"]
+mod ask;
+#[cfg(test)]
+#[path = "client/documents.rs"]
+mod documents;
+#[cfg(test)]
+#[path = "client/faults.rs"]
+mod faults;
+#[cfg(test)]
+#[path = "client/library.rs"]
+mod library;
+#[cfg(test)]
+#[path = "client/loss.rs"]
+mod loss;
+#[cfg(test)]
+#[path = "client/proxy.rs"]
+mod proxy;
+#[cfg(test)]
+#[path = "client/python.rs"]
+mod python;
 #[cfg(test)]
 #[path = "client/race.rs"]
 mod race;
 #[cfg(test)]
+#[path = "client/reach.rs"]
+mod reach;
+#[cfg(test)]
+#[path = "client/recipes.rs"]
+mod recipes;
+#[cfg(test)]
 #[path = "client/run.rs"]
 mod run;
+#[cfg(test)]
+#[path = "client/terminal.rs"]
+mod terminal;
 
 /// The server, which is a package of its own.
 #[cfg(test)]

@@ -11,8 +11,8 @@
     reason = "a measurement that cannot be made ends"
 )]
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -90,19 +90,37 @@ impl Drop for Members {
     }
 }
 
-struct Server(Child, SocketAddr);
+/// The program, where it serves, and where it tells its numbers.
+struct Server(Child, SocketAddr, SocketAddr);
 
 impl Server {
     fn start(endpoints: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dflockd"));
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let http = SocketAddr::from(([127, 0, 0, 1], port));
         command.env_clear().stderr(Stdio::piped()).args(["--port", "0", "--store", "etcd"]);
+        command.args(["--http-port", &port.to_string()]);
         let mut child = command.args(["--etcd-endpoints", endpoints]).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let line = lines.by_ref().find(|line| line.contains("msg=listening")).unwrap();
         let address = line.split("addr=").nth(1).unwrap().trim().parse().unwrap();
         lines.by_ref().find(|line| line.contains("etcd session")).unwrap();
         std::thread::spawn(move || lines.for_each(drop));
-        Self(child, address)
+        Self(child, address, http)
+    }
+
+    /// Calls to etcd so far, and the transactions in them.
+    fn calls(&self) -> [u64; 2] {
+        let mut stream = TcpStream::connect(self.2).unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        ["calls", "transactions"].map(|name| {
+            let name = format!("dflockd_etcd_{name}_total ");
+            let value = page.lines().find_map(|line| line.strip_prefix(&name));
+            value.unwrap().parse().unwrap()
+        })
     }
 }
 
@@ -113,9 +131,10 @@ impl Drop for Server {
     }
 }
 
-/// Cycles a second and the median and 99th percentile of acquiring, in milliseconds.
+/// Cycles a second and the median and 99th percentile of acquiring, in milliseconds; how many cycles
+/// there were.
 #[derive(Clone, Copy)]
-struct Figure(f64, f64, f64);
+struct Figure(f64, f64, f64, f64);
 
 fn figure(mut waits: Vec<Duration>, begun: Instant) -> Figure {
     waits.sort_unstable();
@@ -124,7 +143,7 @@ fn figure(mut waits: Vec<Duration>, begun: Instant) -> Figure {
     };
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let count = waits.len() as f64;
-    Figure(count / begun.elapsed().as_secs_f64(), part(50), part(99))
+    Figure(count / begun.elapsed().as_secs_f64(), part(50), part(99), count)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -293,19 +312,28 @@ fn main() {
     let first = members.1.split(',').next().unwrap();
     let endpoint = Endpoint::from_shared(format!("http://{first}")).unwrap();
     let channel = runtime.block_on(endpoint.connect()).unwrap();
-    println!("workers, keys    dflockd: cycles/s (p50/p99 ms)    v3lock                   ratio");
+    println!(
+        "workers, keys    dflockd: cycles/s (p50/p99 ms)    v3lock                   ratio    \
+         transactions and calls a cycle"
+    );
     for (workers, keys) in
         [(1, Keys::Own), (10, Keys::Own), (100, Keys::Own), (10, Keys::One), (100, Keys::One)]
     {
         let (mut us, mut them) = (Vec::new(), Vec::new());
+        let before = server.calls();
         for _ in 0..ROUNDS {
             us.push(runtime.block_on(ours(server.1, workers, keys)));
             them.push(runtime.block_on(theirs(&channel, workers, keys)));
         }
+        let cycles: f64 = us.iter().map(|figure| figure.3).sum();
+        let after = server.calls();
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let [calls, transactions] = [0, 1].map(|i| (after[i] - before[i]) as f64 / cycles);
         let (us, them) = (median(us), median(them));
         let name = if keys == Keys::Own { "own" } else { "one" };
         println!(
-            "{workers:>7}, {name}    {:>8.0} ({:.1}/{:.1})    {:>8.0} ({:.1}/{:.1})    {:.2}",
+            "{workers:>7}, {name}    {:>8.0} ({:.1}/{:.1})    {:>8.0} ({:.1}/{:.1})    {:.2}    \
+             {transactions:.2} in {calls:.2}",
             us.0,
             us.1,
             us.2,

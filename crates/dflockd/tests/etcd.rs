@@ -17,6 +17,9 @@ mod daemon;
 mod transcript;
 
 #[cfg(test)]
+#[path = "http/admin.rs"]
+mod admin;
+#[cfg(test)]
 #[path = "server/clients.rs"]
 mod clients;
 #[cfg(test)]
@@ -32,11 +35,18 @@ mod model;
 #[path = "server/owner.rs"]
 mod owner;
 #[cfg(test)]
+#[path = "server/port.rs"]
+mod port;
+#[cfg(test)]
 #[path = "server/protocol.rs"]
 mod protocol;
 #[cfg(test)]
 #[path = "etcd/reach.rs"]
 mod reach;
+#[cfg(test)]
+#[path = "http/site.rs"]
+#[expect(dead_code, reason = "the tests of the HTTP side use all of it")]
+mod site;
 
 /// The program under test.
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!
 //! `FAULT_RUNS` says how many runs (15), `FAULT_SEED` where they begin (0): each is made by its number.
 
-use crate::daemon::{Daemon, program};
+use crate::daemon::{Daemon, Store, program_on};
 use crate::program::{Running, bare, start};
 use crate::proxy::{Proxy, Side};
 use nix::sys::signal::Signal;
@@ -43,6 +43,7 @@ impl Chance {
 struct Scene {
     place: tempfile::TempDir,
     options: Vec<String>,
+    store: Store,
     daemon: Daemon,
     proxies: [Proxy; 2],
     holders: [Option<Running>; 2],
@@ -57,12 +58,14 @@ impl Scene {
         let mut options: Vec<String> = options.iter().map(|&it| it.to_owned()).collect();
         options.extend(["--state-dir".to_owned(), format!("{}/state", place.path().display())]);
         options.extend(["--shutdown-timeout", "1"].map(str::to_owned));
-        let daemon = Daemon::run(program().args(["--port", "0"]).args(&options));
+        let store = crate::store();
+        let daemon = Daemon::run(program_on(&store).args(["--port", "0"]).args(&options));
         let proxies = [(); 2].map(|()| Proxy::to(daemon.address));
         let chance = Chance(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         Self {
             place,
             options,
+            store,
             daemon,
             proxies,
             holders: [None, None],
@@ -149,7 +152,8 @@ impl Scene {
         self.daemon.signal(signal);
         self.daemon.ended();
         self.go_on_for(length);
-        self.daemon = Daemon::run(program().args(["--port", &port]).args(&self.options));
+        let mut command = program_on(&self.store);
+        self.daemon = Daemon::run(command.args(["--port", &port]).args(&self.options));
     }
 
     /// All is well: both get their turn. Who waits on a connection that swallows would wait for the

@@ -15,11 +15,11 @@ fn settings(daemon: &Daemon) -> Settings {
     Settings { servers: vec![server], ..Settings::default() }
 }
 
-fn client(daemon: &Daemon) -> Client {
+pub(crate) fn client(daemon: &Daemon) -> Client {
     Client::new(settings(daemon)).unwrap()
 }
 
-fn turn<T>(story: impl Future<Output = T>) -> T {
+pub(crate) fn turn<T>(story: impl Future<Output = T>) -> T {
     let limited = async { tokio::time::timeout(crate::daemon::PATIENCE, story).await };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(limited).expect("it ends in time")
@@ -203,19 +203,6 @@ fn a_loss_is_told() {
         assert_eq!((lease.loss(), lease.held_until()), (Some(Loss::NotHeld), None));
         assert_eq!(refusal(lock.renew(lease.token()).await), Some(Refusal::Error));
         assert_eq!(refusal(lease.release().await), Some(Refusal::Error));
-    });
-}
-
-/// A holder that blocks its thread renews nothing; it finds out as soon as it looks again.
-#[test]
-fn who_blocks_the_runtime_loses() {
-    let daemon = Daemon::start(&[]);
-    turn(async {
-        let mut lease =
-            client(&daemon).lock("k").unwrap().ttl_s(1).unwrap().acquire(0).await.unwrap().unwrap();
-        assert_free(&daemon);
-        lease.lost().await;
-        assert!(lease.held_until().is_none());
     });
 }
 

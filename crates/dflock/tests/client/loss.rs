@@ -104,6 +104,11 @@ fn the_server_is_started_again() {
     assert_free(&next);
 }
 
+/// Whether locks are kept by others than the server.
+fn is_shared() -> bool {
+    !crate::store().environment.is_empty()
+}
+
 /// A server that stands still cannot renew: the command is gone before the lease ends. It must not
 /// be there any more either when the server wakes up while the command still takes its time.
 #[rstest]
@@ -126,7 +131,12 @@ fn the_server_stands_still(#[case] wakes_early: bool) {
     } else {
         assert_stopped(dflock, command, UNREACHABLE);
         daemon.signal(Signal::SIGCONT);
-        assert!(waiter.line().starts_with("ok "));
+        let mut reply = waiter.line();
+        if is_shared() && reply == "error_draining" {
+            // Those who share it take a server for dead that stands still for so long, with its line.
+            reply = daemon.talk().ask("l", "k", "1000");
+        }
+        assert!(reply.starts_with("ok "), "{reply}");
     }
 }
 
@@ -220,7 +230,10 @@ fn the_connection_breaks_and_the_lease_holds() {
         lowest = now;
         renewals >= 2
     });
-    assert_eq!(first, connections(), "the lease is the same");
+    if !is_shared() {
+        // A store that servers share names who renewed it last, when the owner is gone.
+        assert_eq!(first, connections(), "the lease is the same");
+    }
     dflock.end_input();
     assert_eq!(dflock.end().code, 6);
     assert_free(&daemon);

@@ -1,7 +1,7 @@
 //! The Python clients that people use, of both generations of the protocol, as they are published,
 //! against the real server. What they do is in `python/conversation.py`.
 
-use crate::daemon::{Daemon, until};
+use crate::daemon::{Daemon, program_on, until};
 use crate::program::{PATH, Running, assert_free, start};
 use rstest::rstest;
 use std::path::{Path, PathBuf};
@@ -148,13 +148,16 @@ fn draining(#[values("sync", "async")] kind: &str) {
 fn a_restart_keeps_its_lock(#[values("sync", "async")] kind: &str) {
     let state = tempfile::tempdir().unwrap();
     let path = state.path().to_str().unwrap();
-    let mut daemon = Daemon::start(&["--state-dir", path]);
+    let store = crate::store();
+    let start_on =
+        |port: &str| Daemon::run(program_on(&store).args(["--port", port, "--state-dir", path]));
+    let mut daemon = start_on("0");
     let mut playing = start(&mut scene(NEWEST, kind, "restart", &[&daemon]));
     playing.lines(1);
     daemon.signal(nix::sys::signal::Signal::SIGKILL);
     daemon.ended();
     let port = daemon.address.port().to_string();
-    let _again = Daemon::start(&["--state-dir", path, "--port", &port]);
+    let _again = start_on(&port);
     playing.type_in(b"go on\n");
     assert_played(playing);
 }

@@ -264,14 +264,14 @@ fn a_semaphore_lets_in_as_many_as_it_has_slots() {
     assert_eq!(run(&mut dflock(&daemon, &third)).code, 0);
 }
 
-/// Nine renewals of a lease of one second, three in each: it lasts through at least three.
+/// Nine renewals of a lease of two seconds, three in each: it lasts through at least three.
 #[test]
 fn the_lease_is_renewed_while_the_command_runs() {
     let daemon = Daemon::start(&[]);
-    let words = ["run", "k", "--ttl", "1", "--", "sh", "-c", "echo in; read x; exit 3"];
+    let words = ["run", "k", "--ttl", "2", "--", "sh", "-c", "echo in; read x; exit 3"];
     let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     dflock.lines(1);
-    let (mut renewals, mut last, mut lowest) = (0, 1.0, 1.0);
+    let (mut renewals, mut last, mut lowest) = (0, 2.0, 2.0);
     until("nine renewals", || {
         let stats = daemon.stats();
         let left = stats.split("\"lease_expires_in_s\":").nth(1).expect("the lock is held");

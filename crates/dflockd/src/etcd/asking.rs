@@ -1,12 +1,13 @@
 //! `l`, `e`, `w`: a ticket is made, and is a hold at once or waits for its turn.
 
 use super::Inner;
+use super::batch::Haste;
 use super::calls::{BUDGET_MICROS, PAUSE};
 use super::client::Failure;
 use super::keys::{Party, Stage, Ticket};
 use super::orphans::ANSWER_MICROS;
 use super::rpc::RangeRequest;
-use super::state::{Mine, Phase, Place, Record, State};
+use super::state::{Conn, Mine, Phase, Place, Record, State};
 use super::txn::{self, Behind, Changed, Create, Created, Guard, Session};
 use crate::engine::{Answer, ConnId, Grant, Limit, Moment, Refusal, Ttl};
 use std::sync::Arc;
@@ -53,6 +54,20 @@ pub(super) struct Made {
     sent: Moment,
 }
 
+/// Notes an `e`, if the connection has none on this key. If it has one for a hold, its nonce: the
+/// hold may have been released at another front-end.
+pub(super) fn enqueue(conn: &mut Conn, key: &[u8], ttl: Ttl) -> Result<Option<u64>, Answer> {
+    match conn.records.get(key).map(|record| (record.phase, record.nonce)) {
+        Some((Phase::Asked | Phase::Queued, _)) => {
+            return Err(Answer::Refused(Refusal::AlreadyEnqueued));
+        }
+        Some((Phase::Acquired | Phase::Granted, nonce)) => return Ok(Some(nonce)),
+        Some((Phase::Lost | Phase::Forgotten, _)) | None => {}
+    }
+    conn.records.insert(key.into(), Record { nonce: 0, ttl, phase: Phase::Asked });
+    Ok(None)
+}
+
 impl Inner {
     pub(super) async fn acquire(self: Arc<Self>, want: Want) {
         let result = self.try_acquire(&want).await;
@@ -96,8 +111,8 @@ impl Inner {
         let mut seen = 0;
         for _ in 0..MOST_TRIES {
             let session = self.session(until).await?;
-            let behind = self.behind(want, seen);
-            let (made, created) = match self.create(want, session, behind, until).await? {
+            let (behind, haste) = self.behind(want, seen);
+            let (made, created) = match self.create(want, session, behind, haste, until).await? {
                 Some(created) => created,
                 None => continue,
             };
@@ -135,15 +150,20 @@ impl Inner {
         if want.patience == Patience::Try { Ok(None) } else { Err(Refusal::Unavailable) }
     }
 
-    fn behind(&self, want: &Want, seen: i64) -> Behind {
+    /// Who comes behind others of this front-end waits whatever etcd says, and is not in haste.
+    fn behind(&self, want: &Want, seen: i64) -> (Behind, Haste) {
         if want.patience == Patience::Try {
-            return Behind::Stay(seen);
+            return (Behind::Stay(seen), Haste::Now);
         }
-        let queue_is_known = || {
+        let line_is_long = {
             let state = self.state();
             state.lines.get(&want.key).is_some_and(|line| !line.own.is_empty())
         };
-        if want.limit == Limit::ONE || queue_is_known() { Behind::Wait } else { Behind::Hope }
+        match (line_is_long, want.limit) {
+            (true, _) => (Behind::Queue, Haste::Later),
+            (false, Limit::ONE) => (Behind::Wait, Haste::Now),
+            (false, _) => (Behind::Hope, Haste::Now),
+        }
     }
 
     /// Sends the create once. Nothing: it did not happen and will not.
@@ -152,6 +172,7 @@ impl Inner {
         want: &Want,
         session: Session,
         behind: Behind,
+        haste: Haste,
         until: Moment,
     ) -> Result<Option<(Made, Created)>, Refusal> {
         let nonce = super::random();
@@ -165,7 +186,7 @@ impl Inner {
         };
         let request = txn::create(&self.names, &self.names.front(self.front), session, &create);
         let sent = self.now();
-        match self.once(&want.key, request, until).await {
+        match self.once(request, haste, until).await {
             Ok(answer) => {
                 if let Some(created) = txn::read_created(behind, &answer) {
                     let create = answer.header.map_or(0, |header| header.revision);
@@ -199,7 +220,7 @@ impl Inner {
             let request = txn::bury(&inner.names, session, &key, nonce);
             loop {
                 let until = inner.now().after_micros(BUDGET_MICROS);
-                if inner.again(&key, request.clone(), until).await.is_ok() {
+                if inner.again(request.clone(), until).await.is_ok() {
                     return;
                 }
                 // Without its session a create does nothing.
@@ -233,9 +254,9 @@ impl Inner {
         until: Moment,
     ) -> Result<(), Refusal> {
         let name = self.names.ticket(&want.key, made.nonce);
-        self.again(&want.key, txn::remove(&name, Guard::Create(made.create)), until).await?;
+        self.again(txn::remove(&name, Guard::Create(made.create)), until).await?;
         let forget = txn::forget(&self.names, &want.key, made.create);
-        self.again(&want.key, forget, until).await.map(drop)
+        self.again(forget, until).await.map(drop)
     }
 
     pub(super) fn mine(&self, want: &Want, made: &Made, place: Place) -> Mine {
@@ -312,7 +333,7 @@ impl Inner {
         }
         if waits && self.is_full((tickets - want.limit.count()).saturating_sub(1)) {
             let remove = txn::remove(&name, Guard::Create(made.create));
-            self.change(&want.key, remove, until).await?;
+            self.change(remove, until).await?;
             return Err(Refusal::MaxWaiters);
         }
         if behind == Behind::Hope {
@@ -336,7 +357,7 @@ impl Inner {
         let session = self.session(until).await?;
         let value = want.ticket(self, Stage::Waiting).write();
         let rewrite = txn::rewrite(name, Guard::Mod(made.revision), value.clone(), session.lease);
-        match self.change(&want.key, rewrite, until).await {
+        match self.change(rewrite, until).await {
             Ok(Changed::Done(revision)) => Ok(revision),
             // An attempt whose answer was lost did it.
             Ok(Changed::Other(now)) if now.value == value => Ok(now.mod_revision),

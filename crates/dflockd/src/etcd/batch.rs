@@ -1,8 +1,11 @@
 //! Transactions waiting to be sent, several in one request: etcd pays for each request and each
 //! proposal, hardly for what is in them. Pure.
 //!
-//! Two about the same key of the protocol never go together: all tickets of one request get the
-//! same revision, and their order is their place in the queue.
+//! Two that write the same name never go together: etcd refuses such a request, and all of it gets one
+//! revision, by which two tickets of a key would have no order (each create writes its key's limit
+//! too). Others of one key may: etcd compares for all of them before it does any of them, so a
+//! ticket made beside the end of the last one before it is a waiting one, and its turn is found as any
+//! other's.
 
 use super::rpc::TxnRequest;
 use super::txn;
@@ -10,18 +13,30 @@ use std::collections::{HashSet, VecDeque};
 
 /// Most transactions in one request; etcd refuses more than 128 by default.
 const MOST: usize = 100;
+/// Most that are looked at for one request, when many cannot go together.
+const LOOK_AHEAD: usize = 4 * MOST;
+
+/// Whether a transaction is reason enough for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Haste {
+    Now,
+    /// Nobody gains by it soon: it goes with the next request.
+    Later,
+}
 
 #[derive(Debug)]
 struct Waiting<B> {
-    key: Box<[u8]>,
     request: TxnRequest,
     back: B,
+    haste: Haste,
 }
 
 /// `B` is where an answer goes.
 #[derive(Debug)]
 pub(super) struct Queue<B> {
     waiting: VecDeque<Waiting<B>>,
+    /// How many are in haste.
+    hasty: usize,
 }
 
 /// To be sent as one request.
@@ -33,36 +48,58 @@ pub(super) struct Batch<B> {
 
 impl<B> Queue<B> {
     pub(super) const fn new() -> Self {
-        Self { waiting: VecDeque::new() }
+        Self { waiting: VecDeque::new(), hasty: 0 }
     }
 
-    pub(super) fn push(&mut self, key: &[u8], request: TxnRequest, back: B) {
-        self.waiting.push_back(Waiting { key: key.into(), request, back });
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
-    /// The oldest, and with it what may go along; transactions of one key keep their order.
+    /// Whether one is in haste.
+    pub(super) const fn is_hasty(&self) -> bool {
+        self.hasty > 0
+    }
+
+    pub(super) fn push(&mut self, request: TxnRequest, haste: Haste, back: B) {
+        self.hasty += usize::from(haste == Haste::Now);
+        self.waiting.push_back(Waiting { request, back, haste });
+    }
+
+    /// The oldest, and with it what may go along; what writes the same name keeps its order.
     pub(super) fn take(&mut self) -> Option<Batch<B>> {
+        let Waiting { request, back, haste } = self.waiting.pop_front()?;
+        self.hasty -= usize::from(haste == Haste::Now);
+        let mut parts = vec![(request, back)];
         if self.waiting.is_empty() {
-            return None;
+            return Some(Batch { parts });
         }
-        let mut keys: HashSet<Box<[u8]>> = HashSet::new();
-        let mut parts = Vec::new();
+        // Also those of what stays behind: nothing may overtake it.
+        let mut names: HashSet<Vec<u8>> = HashSet::new();
+        parts.iter().for_each(|(first, _)| names.extend(owned(first)));
         let mut rest = VecDeque::new();
-        while let Some(item) = self.waiting.pop_front() {
-            if parts.len() == MOST || keys.contains(&item.key) {
-                rest.push_back(item);
-                if parts.len() == MOST {
-                    break;
-                }
-            } else {
+        for _ in 0..LOOK_AHEAD.min(self.waiting.len()) {
+            if parts.len() == MOST {
+                break;
+            }
+            let Some(item) = self.waiting.pop_front() else { break };
+            let is_free = txn::written(&item.request).iter().all(|name| !names.contains(*name));
+            names.extend(owned(&item.request));
+            if is_free {
+                self.hasty -= usize::from(item.haste == Haste::Now);
                 parts.push((item.request, item.back));
-                keys.insert(item.key);
+            } else {
+                rest.push_back(item);
             }
         }
-        rest.append(&mut self.waiting);
-        self.waiting = rest;
+        while let Some(item) = rest.pop_back() {
+            self.waiting.push_front(item);
+        }
         Some(Batch { parts })
     }
+}
+
+fn owned(request: &TxnRequest) -> impl Iterator<Item = Vec<u8>> + '_ {
+    txn::written(request).into_iter().map(<[u8]>::to_vec)
 }
 
 /// One request for all parts.
@@ -75,12 +112,24 @@ pub(super) fn together(parts: &[TxnRequest]) -> TxnRequest {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::Names;
+    use super::super::txn::Guard;
     use super::*;
 
-    fn queue(keys: &[&str]) -> Queue<usize> {
+    /// A removal of each of these tickets in one transaction.
+    fn request(tickets: &str) -> TxnRequest {
+        let names = Names::new("");
+        let one = |ticket: char| {
+            let name = names.ticket(b"k", u64::from(u32::from(ticket)));
+            txn::remove(&name, Guard::Create(1))
+        };
+        txn::batch(tickets.chars().map(one).collect())
+    }
+
+    fn queue(requests: &[&str]) -> Queue<usize> {
         let mut queue = Queue::new();
-        for (place, key) in keys.iter().enumerate() {
-            queue.push(key.as_bytes(), TxnRequest::default(), place);
+        for (place, tickets) in requests.iter().enumerate() {
+            queue.push(request(tickets), Haste::Now, place);
         }
         queue
     }
@@ -92,22 +141,65 @@ mod tests {
     }
 
     #[test]
-    fn one_key_is_in_a_batch_once_and_in_order() {
+    fn one_name_is_in_a_batch_once_and_in_order() {
         assert_eq!(
             batches(queue(&["a", "b", "a", "c", "a", "b"])),
             [vec![0, 1, 3], vec![2, 5], vec![4]]
         );
+        // The fourth could go, but not before the third.
+        assert_eq!(batches(queue(&["a", "b", "ac", "c"])), [vec![0, 1], vec![2], vec![3]]);
         assert!(batches(queue(&[])).is_empty());
+    }
+
+    /// The end of a hold, the next one's turn and a new ticket are one request; two new tickets are not.
+    #[test]
+    fn one_key_may_be_in_a_batch_several_times() {
+        let names = Names::new("");
+        let session = txn::Session { lease: 1, revision: 1 };
+        let create = |nonce| {
+            let (held, waiting) = (vec![b'h'], vec![b'w']);
+            let limit = crate::engine::Limit::ONE;
+            let behind = txn::Behind::Wait;
+            let new = txn::Create { key: b"k", nonce, limit, behind, held, waiting };
+            txn::create(&names, b"f/1", session, &new)
+        };
+        let next = txn::Next { name: names.ticket(b"k", 2), revision: 5, held: vec![b'h'] };
+        let mut queue = Queue::new();
+        queue.push(create(7), Haste::Later, 0);
+        assert!(!queue.is_hasty());
+        let hand_over = txn::hand_over(&names.ticket(b"k", 1), Guard::Create(4), next);
+        queue.push(hand_over, Haste::Now, 1);
+        queue.push(create(8), Haste::Later, 2);
+        queue.push(txn::remove(&names.ticket(b"k", 2), Guard::Create(5)), Haste::Now, 3);
+        queue.push(txn::remove(&names.ticket(b"k", 3), Guard::Create(6)), Haste::Now, 4);
+        let first = queue.take().unwrap();
+        assert!(first.parts.iter().map(|(_, place)| *place).eq([0, 1, 4]) && queue.is_hasty());
+        let second = queue.take().unwrap();
+        assert!(second.parts.iter().map(|(_, place)| *place).eq([2, 3]) && !queue.is_hasty());
     }
 
     #[test]
     fn a_batch_is_not_greater_than_etcd_takes() {
-        let names: Vec<String> = (0..250).map(|n| n.to_string()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let sizes: Vec<usize> = batches(queue(&names)).iter().map(Vec::len).collect();
+        let mut queue = Queue::new();
+        for place in 0..250_u32 {
+            let name = char::from_u32(0x4e00 + place).unwrap().to_string();
+            queue.push(request(&name), Haste::Now, 0);
+        }
+        let sizes: Vec<usize> = batches(queue).iter().map(Vec::len).collect();
         assert_eq!(sizes, [100, 100, 50]);
         const { assert!(MOST <= 128) };
-        let many = ["same"; 120];
-        assert!(batches(queue(&many)).iter().all(|batch| batch.len() == 1));
+    }
+
+    /// However many want the same, each look at the queue is a short one.
+    #[test]
+    fn a_look_is_bounded() {
+        let mut queue = queue(&["a"; LOOK_AHEAD + 10]);
+        queue.push(request("b"), Haste::Now, 9999);
+        let first = queue.take().unwrap();
+        assert_eq!(first.parts.len(), 1);
+        for _ in 0..9 {
+            assert_eq!(queue.take().unwrap().parts.len(), 1);
+        }
+        assert_eq!(queue.take().unwrap().parts.len(), 2);
     }
 }

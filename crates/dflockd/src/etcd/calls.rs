@@ -2,7 +2,7 @@
 //! where that is safe.
 
 use super::Inner;
-use super::batch::{Batch, Queue, together};
+use super::batch::{Batch, Haste, Queue, together};
 use super::client::Failure;
 use super::rpc::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use super::txn::{self, Changed};
@@ -17,23 +17,42 @@ pub(super) const BUDGET_MICROS: u64 = 6_000_000;
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// Requests with transactions under way at once. More would make each smaller.
 const MOST_UNDER_WAY: usize = 3;
+/// What is not in haste goes by itself after this.
+const LATER: Duration = Duration::from_millis(2);
 
 type Back = oneshot::Sender<Result<TxnResponse, Failure>>;
 
 struct Load {
     queue: Queue<Back>,
     under_way: usize,
+    /// A task will look at the queue in this turn of the loop.
+    rung: bool,
+    /// The same, when what is not in haste has waited enough.
+    timed: bool,
+    /// So many were ever sent.
+    transactions: u64,
 }
 
 pub(super) struct Outbox(Mutex<Load>);
 
 impl Outbox {
     pub(super) const fn new() -> Self {
-        Self(Mutex::new(Load { queue: Queue::new(), under_way: 0 }))
+        Self(Mutex::new(Load {
+            queue: Queue::new(),
+            under_way: 0,
+            rung: false,
+            timed: false,
+            transactions: 0,
+        }))
     }
 
     fn load(&self) -> MutexGuard<'_, Load> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Transactions so far, several of which may have been one call.
+    pub(super) fn transactions(&self) -> u64 {
+        self.load().transactions
     }
 }
 
@@ -41,30 +60,74 @@ impl Inner {
     /// One attempt, together with others if there are any.
     async fn submit(
         self: &Arc<Self>,
-        key: &[u8],
         request: TxnRequest,
+        haste: Haste,
     ) -> Result<TxnResponse, Failure> {
         let (back, answer) = oneshot::channel();
-        self.outbox.load().queue.push(key, request, back);
-        // Not at once: those who are served in the same turn of the loop shall come along.
-        tokio::spawn(Arc::clone(self).pump());
+        {
+            let mut load = self.outbox.load();
+            load.transactions += 1;
+            load.queue.push(request, haste, back);
+            match haste {
+                Haste::Now => self.ring(&mut load),
+                Haste::Later if !std::mem::replace(&mut load.timed, true) => {
+                    tokio::spawn(Arc::clone(self).pump_later());
+                }
+                Haste::Later => {}
+            }
+        }
         answer.await.unwrap_or(Err(Failure::Unclear))
     }
 
+    /// Not at once: those who are served in the same turn of the loop shall come along.
+    fn ring(self: &Arc<Self>, load: &mut Load) {
+        if load.under_way < MOST_UNDER_WAY && !std::mem::replace(&mut load.rung, true) {
+            tokio::spawn(Arc::clone(self).pump());
+        }
+    }
+
     async fn pump(self: Arc<Self>) {
+        self.outbox.load().rung = false;
         loop {
             let batch = {
                 let mut load = self.outbox.load();
-                if load.under_way >= MOST_UNDER_WAY {
-                    return;
-                }
-                let Some(batch) = load.queue.take() else { return };
-                load.under_way += 1;
-                batch
+                if load.queue.is_hasty() { self.take(&mut load) } else { None }
             };
-            self.send(batch).await;
-            self.outbox.load().under_way -= 1;
+            let Some(batch) = batch else { return };
+            Arc::clone(&self).carry(batch).await;
         }
+    }
+
+    async fn pump_later(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LATER).await;
+            let mut load = self.outbox.load();
+            if load.queue.is_empty() {
+                load.timed = false;
+                return;
+            }
+            if let Some(batch) = self.take(&mut load) {
+                tokio::spawn(Arc::clone(&self).carry(batch));
+            }
+        }
+    }
+
+    /// What may be sent now. What could not go along goes by itself if it may.
+    fn take(self: &Arc<Self>, load: &mut Load) -> Option<Batch<Back>> {
+        if load.under_way >= MOST_UNDER_WAY {
+            return None;
+        }
+        let batch = load.queue.take()?;
+        load.under_way += 1;
+        if load.queue.is_hasty() {
+            self.ring(load);
+        }
+        Some(batch)
+    }
+
+    async fn carry(self: Arc<Self>, batch: Batch<Back>) {
+        self.send(batch).await;
+        self.outbox.load().under_way -= 1;
     }
 
     async fn send(&self, batch: Batch<Back>) {
@@ -89,12 +152,12 @@ impl Inner {
     /// A transaction that must not happen twice: tried again only when it cannot have happened.
     pub(super) async fn once(
         self: &Arc<Self>,
-        key: &[u8],
         request: TxnRequest,
+        haste: Haste,
         until: Moment,
     ) -> Result<TxnResponse, Failure> {
         loop {
-            match self.submit(key, request.clone()).await {
+            match self.submit(request.clone(), haste).await {
                 Err(Failure::NotSent) if self.now() < until => tokio::time::sleep(PAUSE).await,
                 result => return result,
             }
@@ -104,13 +167,12 @@ impl Inner {
     /// A transaction that is guarded so that a second time does no harm.
     pub(super) async fn again(
         self: &Arc<Self>,
-        key: &[u8],
         request: TxnRequest,
         until: Moment,
     ) -> Result<Answered, Refusal> {
         let mut tries = Tries::First;
         loop {
-            match self.submit(key, request.clone()).await {
+            match self.submit(request.clone(), Haste::Now).await {
                 Ok(answer) => return Ok(Answered { answer, tries }),
                 Err(_) if self.now() >= until => return Err(Refusal::Unavailable),
                 Err(Failure::Refused) => return Err(Refusal::Unavailable),
@@ -124,11 +186,10 @@ impl Inner {
     /// A guarded change of one ticket.
     pub(super) async fn change(
         self: &Arc<Self>,
-        key: &[u8],
         request: TxnRequest,
         until: Moment,
     ) -> Result<Changed, Refusal> {
-        self.again(key, request, until).await?.changed()
+        self.again(request, until).await?.changed()
     }
 
     /// A read, which is never older than its beginning.

@@ -2,12 +2,13 @@
 
 use super::Inner;
 use super::calls::{BUDGET_MICROS, PAUSE};
-use super::keys::{Party, Stage, Ticket};
+use super::keys::{Party, Span, Stage, Ticket, read_decimal};
 use super::orphans::ANSWER_MICROS;
 use super::rpc::{KeyValue, RangeRequest};
 use super::state::{Known, Mine, Phase, Place, State};
 use super::txn::{self, Changed, Guard};
 use crate::engine::{Answer, ConnId, Effect, Grant, Moment, Refusal, Token, Ttl};
+use crate::server::Unreachable;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -74,10 +75,10 @@ impl Inner {
         let name = self.names.ticket(key, nonce);
         let next = self.next_in_line(&mut self.state(), key, nonce);
         let Some((next_nonce, next)) = next else {
-            return self.change(key, txn::remove(&name, guard), until).await;
+            return self.change(txn::remove(&name, guard), until).await;
         };
         let sent = self.now();
-        let result = self.again(key, txn::hand_over(&name, guard, next), until).await;
+        let result = self.again(txn::hand_over(&name, guard, next), until).await;
         match &result {
             Ok(answered) if txn::is_handed_over(&answered.answer) => {
                 let revision = answered.answer.header.map_or(0, |header| header.revision);
@@ -178,7 +179,7 @@ impl Inner {
             let name = self.names.ticket(&key, nonce);
             let sent = self.now();
             let rewrite = txn::rewrite(&name, Guard::Mod(revision), wanted.write(), 0);
-            match self.change(&key, rewrite, until).await? {
+            match self.change(rewrite, until).await? {
                 Changed::Done(revision) => {
                     let now = self.now();
                     let grant = self.renewed(nonce, revision, wanted, now);
@@ -281,7 +282,7 @@ impl Inner {
         let Some((key, _)) = self.names.read_ticket(&name) else { return };
         let until = self.now().after_micros(BUDGET_MICROS);
         let remove = txn::remove(&name, Guard::Mod(revision));
-        if let Ok(Changed::Done(_)) = self.change(key, remove, until).await {
+        if let Ok(Changed::Done(_)) = self.change(remove, until).await {
             {
                 let mut state = self.state();
                 state.counters.expiries += 1;
@@ -309,6 +310,51 @@ impl Inner {
             self.state().counters.disconnect_releases += 1;
             self.let_go(nonce);
             self.stir();
+        }
+    }
+
+    /// An administrator takes all holds of a key away; says how many there were.
+    pub(super) async fn take_away(self: Arc<Self>, key: Arc<[u8]>) -> Result<usize, Unreachable> {
+        let until = self.now().after_micros(BUDGET_MICROS);
+        let holds = self.holds_of(&key, until).await.map_err(|_| Unreachable)?;
+        let mut count = 0;
+        for (nonce, create) in holds {
+            // By the create revision: a renewal meanwhile does not save it.
+            let end = self.end(&key, nonce, Guard::Create(create), until).await;
+            if matches!(end.map_err(|_| Unreachable)?, Changed::Done(_) | Changed::Vanished) {
+                count += 1;
+                self.taken_away(nonce);
+            }
+        }
+        self.stir();
+        Ok(count)
+    }
+
+    /// Nonce and create revision of each hold of a key, whoever has it.
+    async fn holds_of(&self, key: &[u8], until: Moment) -> Result<Vec<(u64, i64)>, Refusal> {
+        let request = RangeRequest { key: self.names.limit(key), ..RangeRequest::default() };
+        let answer = self.range(request, until).await?;
+        let limit = answer.kvs.first().and_then(|kv| read_decimal(&kv.value)).unwrap_or(0);
+        let Span { from, to } = self.names.tickets(key);
+        let request = RangeRequest { key: from, range_end: to, ..RangeRequest::default() };
+        let mut tickets = self.range(request, until).await?.kvs;
+        tickets.sort_unstable_by_key(|kv| kv.create_revision);
+        tickets.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        // One that still says it waits has its turn since the one before it went.
+        let is_held =
+            |kv: &KeyValue| Ticket::read(&kv.value).is_some_and(|it| it.stage == Stage::Held);
+        let hold = |kv: &KeyValue| Some((self.names.read_ticket(&kv.key)?.1, kv.create_revision));
+        Ok(tickets.iter().filter(|kv| is_held(kv)).filter_map(hold).collect())
+    }
+
+    /// What we knew of a hold that was taken away.
+    fn taken_away(self: &Arc<Self>, nonce: u64) {
+        let mut state = self.state();
+        state.changes += 1;
+        state.counters.releases += 1;
+        if let Some(mine) = state.drop_ticket(nonce) {
+            state.lose_record(mine.conn, &mine.key, nonce, Phase::Lost);
+            self.take_turns(&mut state, &mine.key);
         }
     }
 

@@ -131,7 +131,7 @@ impl Inner {
                 Parting::Write(ticket) => {
                     let name = self.names.ticket(&key, nonce);
                     let rewrite = txn::rewrite(&name, Guard::Mod(revision), ticket.write(), 0);
-                    let result = self.change(&key, rewrite, until).await;
+                    let result = self.change(rewrite, until).await;
                     if let Ok(Changed::Done(revision)) = result {
                         return self.state().learn(nonce, revision, ticket);
                     }

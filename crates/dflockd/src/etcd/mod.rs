@@ -38,16 +38,17 @@ mod watch;
 pub use settings::Settings;
 
 use crate::engine::{
-    Answer, AutoRelease, Caps, Census, ConnId, Counters, Effect, KeyLine, KeyView, Moment,
-    Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
+    Answer, AutoRelease, Caps, Census, ConnId, Counters, Effect, Key, KeyLine, KeyView, Moment,
+    Progress, Refusal, Request, Seconds, Token, Verdict,
 };
-use crate::server::{EtcdNumbers, Event, Inlet};
+use crate::server::{EtcdNumbers, Event, Inlet, Unreachable};
 use asking::{Patience, Want};
 use client::Client;
 use keys::{Front, Names};
-use state::{Conn, Departure, Phase, Record, State};
+use state::{Departure, Phase, Record, State};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{Notify, watch as changing};
@@ -219,7 +220,7 @@ impl Engine {
                     return Err(Answer::Refused(Refusal::MaxLocks));
                 }
                 let ttl = ttl.unwrap_or(default_ttl);
-                let before = enqueue(conn, &key, ttl)?;
+                let before = asking::enqueue(conn, &key, ttl)?;
                 let patience = Patience::Enqueue;
                 let want = Want { id, serial, key, limit, ttl, patience, asked: now };
                 tokio::spawn(async move {
@@ -379,6 +380,14 @@ impl Engine {
         }
     }
 
+    /// See [`Inner::take_away`].
+    pub(crate) fn force_release(
+        &self,
+        key: Key<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<usize, Unreachable>> + Send>> {
+        Box::pin(Arc::clone(&self.inner).take_away(key.bytes().into()))
+    }
+
     pub(crate) fn is_available(&self) -> bool {
         let state = self.inner.state();
         state.session.is_some() || (state.begun && !state.away)
@@ -413,6 +422,7 @@ impl Engine {
             sessions_lost: self.inner.sessions_lost.load(Ordering::Relaxed),
             front_ends: state.fronts.len(),
             calls: self.inner.client.calls(),
+            transactions: self.inner.outbox.transactions(),
             unclear: self.inner.client.unclear(),
             tombstones: state.tombstones,
             mirrors: state.lines.len(),
@@ -425,20 +435,6 @@ impl Drop for Engine {
         self.inner.closed.store(true, Ordering::Relaxed);
         self.inner.session_changed.send_modify(|count| *count += 1);
     }
-}
-
-/// Notes an `e`, if the connection has none on this key. If it has one for a hold, its nonce: the
-/// hold may have been released at another front-end.
-fn enqueue(conn: &mut Conn, key: &[u8], ttl: Ttl) -> Result<Option<u64>, Answer> {
-    match conn.records.get(key).map(|record| (record.phase, record.nonce)) {
-        Some((Phase::Asked | Phase::Queued, _)) => {
-            return Err(Answer::Refused(Refusal::AlreadyEnqueued));
-        }
-        Some((Phase::Acquired | Phase::Granted, nonce)) => return Ok(Some(nonce)),
-        Some((Phase::Lost | Phase::Forgotten, _)) | None => {}
-    }
-    conn.records.insert(key.into(), Record { nonce: 0, ttl, phase: Phase::Asked });
-    Ok(None)
 }
 
 /// Nobody can guess it, as long as the system has any randomness.

@@ -19,7 +19,7 @@ use std::time::Duration;
 const PAGE: i64 = 1000;
 /// A picture is good this long if this front-end changed nothing.
 const GOOD_MICROS: u64 = 500_000;
-/// And this long after it came in any case: it was taken for whoever asks now.
+/// And this long after it came in any case, if it was taken for whoever asks now.
 const FRESH_MICROS: u64 = 5_000;
 /// A sweep may take this part of the time at most.
 const SWEEP_SHARE: u32 = 20;
@@ -48,6 +48,7 @@ pub(super) struct Picture {
     rows: Vec<Row>,
     begun: Moment,
     come: Moment,
+    fresh_until: Moment,
     changes: u64,
 }
 
@@ -67,7 +68,7 @@ impl Row {
             held: count(held),
             waiters: count(self.tickets.len() - held),
             owner: last.and_then(|seen| seen.ticket.owner).map_or(0, |owner| owner.serial),
-            conn: None,
+            conn: last.and_then(|seen| seen.conn(state)),
             owner_name: None,
             left_micros: last.map_or(0, |seen| seen.left(state, now)),
             idle_micros: now.micros_since(self.idle_since),
@@ -86,14 +87,19 @@ impl Seen {
         }
     }
 
+    /// Its owner, if that is connected here.
+    fn conn(&self, state: &State) -> Option<ConnId> {
+        let owner = self.ticket.owner.filter(|owner| owner.front == state.front)?;
+        state.serials.get(&owner.serial).copied()
+    }
+
     fn party(&self, state: &State, now: Moment) -> Party {
         let owner = self.ticket.owner;
         let serial = owner.map_or(0, |owner| owner.serial);
-        let here = owner.filter(|owner| owner.front == state.front);
         let mine = state.tickets.get(&self.nonce);
         Party {
             serial,
-            conn: here.and_then(|owner| state.serials.get(&owner.serial)).copied(),
+            conn: self.conn(state),
             since_micros: mine.map_or(0, |mine| now.micros_since(mine.since)),
             left_micros: (self.ticket.stage == Stage::Held).then(|| self.left(state, now)),
         }
@@ -154,7 +160,7 @@ impl Inner {
         let state = self.state();
         let is_good = |picture: &&Picture| {
             *cursor > 0
-                || now.micros_since(picture.come) < FRESH_MICROS
+                || now < picture.fresh_until
                 || (picture.changes == state.changes
                     && now.micros_since(picture.begun) < GOOD_MICROS)
         };
@@ -204,7 +210,7 @@ impl Inner {
         }
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            let taken = inner.take_picture().await;
+            let taken = inner.take_picture(FRESH_MICROS).await;
             inner.picturing.store(false, Ordering::Relaxed);
             {
                 let mut state = inner.state();
@@ -219,7 +225,8 @@ impl Inner {
         });
     }
 
-    async fn take_picture(self: &Arc<Self>) -> Result<(), Refusal> {
+    /// It is shown for so long even if it is out of date.
+    async fn take_picture(self: &Arc<Self>, fresh_micros: u64) -> Result<(), Refusal> {
         let (begun, changes) = (self.now(), self.state().changes);
         let mut rows: BTreeMap<Box<[u8]>, Row> = BTreeMap::new();
         // The tickets first: a key is there before its tickets and after them.
@@ -250,7 +257,9 @@ impl Inner {
             }
         }
         let rows = rows.into_values().collect();
-        let picture = Picture { rows, begun, come: self.now(), changes };
+        let come = self.now();
+        let fresh_until = come.after_micros(fresh_micros);
+        let picture = Picture { rows, begun, come, fresh_until, changes };
         state.census = picture.census();
         let orphans = picture.orphans(state, &self.names);
         state.orphans.note(picture.come, orphans);
@@ -295,7 +304,7 @@ impl Inner {
                 continue;
             }
             let begun = tokio::time::Instant::now();
-            if self.take_picture().await.is_ok() {
+            if self.take_picture(0).await.is_ok() {
                 self.forget_idle().await;
                 self.stir();
             }
@@ -318,7 +327,7 @@ impl Inner {
         for (key, revision) in over {
             let until = self.now().after_micros(BUDGET_MICROS);
             let forget = txn::forget(&self.names, &key, revision);
-            if self.again(&key, forget, until).await.is_err() {
+            if self.again(forget, until).await.is_err() {
                 return;
             }
             self.state().changes += 1;
@@ -327,7 +336,7 @@ impl Inner {
 
     /// Forgets the key that has been idle longest, for a new one. False when all are in use.
     pub(super) async fn make_room(self: &Arc<Self>, new: &[u8]) -> Result<bool, Refusal> {
-        self.take_picture().await?;
+        self.take_picture(0).await?;
         let mut idle: Vec<(Moment, Box<[u8]>, i64)> = {
             let state = self.state();
             let rows = state.picture.iter().flat_map(|picture| &picture.rows);
@@ -339,7 +348,7 @@ impl Inner {
         for (_, key, revision) in idle {
             let until = self.now().after_micros(BUDGET_MICROS);
             let forget = txn::forget(&self.names, &key, revision);
-            if self.again(&key, forget, until).await?.answer.succeeded {
+            if self.again(forget, until).await?.answer.succeeded {
                 self.state().changes += 1;
                 return Ok(true);
             }

@@ -61,7 +61,7 @@ impl Inner {
             let name = self.names.ticket(&key, nonce);
             let sent = self.now();
             let rewrite = txn::rewrite(&name, Guard::Mod(revision), value, 0);
-            match self.change(&key, rewrite, until).await {
+            match self.change(rewrite, until).await {
                 Ok(Changed::Done(revision)) => {
                     self.promoted(nonce, revision, sent);
                     break;

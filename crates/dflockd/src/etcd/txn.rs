@@ -101,6 +101,9 @@ const fn nested(txn: TxnRequest) -> RequestOp {
 pub(super) enum Behind {
     /// Waits in the queue.
     Wait,
+    /// The same, and others are known to be there: etcd need not look through them all. Should they
+    /// have gone, it waits for nobody, which whoever watches the queue finds out.
+    Queue,
     /// Is a hold if the count says so, and is made a waiting one otherwise.
     Hope,
     /// Is not made. Tickets up to this revision are known to leave a slot free; 0 for none.
@@ -149,14 +152,19 @@ pub(super) fn create(
     let limit_text = new.limit.count().to_string().into_bytes();
     let held = || put(name.clone(), new.held.clone(), 0);
     let (seen, behind) = match new.behind {
-        Behind::Wait => (0, vec![put(name.clone(), new.waiting.clone(), session.lease)]),
+        Behind::Wait | Behind::Queue => {
+            (0, vec![put(name.clone(), new.waiting.clone(), session.lease)])
+        }
         Behind::Hope => (0, vec![held()]),
         Behind::Stay(seen) => (seen, Vec::new()),
     };
-    let ticket = TxnRequest {
-        compare: vec![none_since(names.tickets(new.key), seen)],
-        success: vec![held()],
-        failure: behind,
+    let ticket = match new.behind {
+        Behind::Queue => TxnRequest { success: behind, ..TxnRequest::default() },
+        Behind::Wait | Behind::Hope | Behind::Stay(_) => TxnRequest {
+            compare: vec![none_since(names.tickets(new.key), seen)],
+            success: vec![held()],
+            failure: behind,
+        },
     };
     // Also one that is only remembered, with another limit.
     let new_key = TxnRequest {
@@ -196,8 +204,10 @@ pub(super) fn read_created(behind: Behind, answer: &TxnResponse) -> Option<Creat
     let ticket = inner(known_key.responses.first()?)?;
     let tickets = ranged(known_key.responses.get(1)?)?.count;
     Some(match (ticket.succeeded, behind) {
+        (_, Behind::Queue) | (false, Behind::Wait | Behind::Hope) => {
+            Created::Behind { revision, tickets }
+        }
         (true, _) => Created::Held(revision),
-        (false, Behind::Wait | Behind::Hope) => Created::Behind { revision, tickets },
         (false, Behind::Stay(_)) => Created::Full { tickets, revision },
     })
 }
@@ -317,7 +327,24 @@ pub(super) fn register(front: &[u8], lease: i64) -> TxnRequest {
     }
 }
 
-/// Several transactions about different keys as one.
+/// The names a transaction may write, whatever it finds.
+pub(super) fn written(txn: &TxnRequest) -> Vec<&[u8]> {
+    let mut names = Vec::new();
+    let mut open = vec![txn];
+    while let Some(txn) = open.pop() {
+        for op in txn.success.iter().chain(&txn.failure) {
+            match op.request.as_ref() {
+                Some(Request::RequestPut(put)) => names.push(put.key.as_slice()),
+                Some(Request::RequestDeleteRange(delete)) => names.push(delete.key.as_slice()),
+                Some(Request::RequestTxn(inner)) => open.push(inner),
+                Some(Request::RequestRange(_)) | None => {}
+            }
+        }
+    }
+    names
+}
+
+/// Several transactions, no two of which write the same name, as one.
 pub(super) fn batch(parts: Vec<TxnRequest>) -> TxnRequest {
     let success = parts.into_iter().map(nested).collect();
     TxnRequest { compare: Vec::new(), success, failure: Vec::new() }

@@ -152,6 +152,23 @@ impl Scene {
     }
 }
 
+/// Who comes behind others that are known to wait is a waiting one, even if they have gone.
+#[test]
+fn who_joins_a_queue_waits() {
+    let mut scene = Scene::new();
+    scene.create(b"k", 1, 1, Behind::Wait);
+    let queued = scene.create(b"k", 2, 1, Behind::Queue);
+    assert_eq!(queued, Created::Behind { revision: 3, tickets: 2 });
+    for nonce in [1, 2] {
+        let create = scene.ticket(b"k", nonce).unwrap().create;
+        let name = scene.names.ticket(b"k", nonce);
+        assert!(matches!(scene.change(&remove(&name, Guard::Create(create))), Changed::Done(_)));
+    }
+    let queued = scene.create(b"k", 3, 1, Behind::Queue);
+    assert_eq!(queued, Created::Behind { revision: 6, tickets: 1 });
+    assert_eq!(&*scene.ticket(b"k", 3).unwrap().value, b"w");
+}
+
 #[test]
 fn a_lock_is_one_ticket_after_another() {
     let mut scene = Scene::new();

@@ -194,6 +194,8 @@ impl Page {
         let servers = "Servers registered under this prefix, this one included.";
         self.gauge("etcd_servers", servers, etcd.front_ends);
         self.counter("etcd_calls_total", "Calls to etcd.", etcd.calls);
+        let transactions = "Transactions in etcd; one call takes several.";
+        self.counter("etcd_transactions_total", transactions, etcd.transactions);
         let unclear = "Calls to etcd of which nobody knew whether they had an effect.";
         self.counter("etcd_unclear_total", unclear, etcd.unclear);
         let tombstones = "Requests whose late effect had to be made impossible.";
@@ -277,6 +279,7 @@ mod tests {
                 sessions_lost: 61,
                 front_ends: 62,
                 calls: 63,
+                transactions: 67,
                 unclear: 64,
                 tombstones: 65,
                 mirrors: 66,
@@ -296,6 +299,7 @@ mod tests {
     #[case("dflockd_etcd_sessions_lost_total 61")]
     #[case("dflockd_etcd_servers 62")]
     #[case("dflockd_etcd_calls_total 63")]
+    #[case("dflockd_etcd_transactions_total 67")]
     #[case("dflockd_etcd_unclear_total 64")]
     #[case("dflockd_etcd_tombstones_total 65")]
     #[case("dflockd_etcd_mirrors 66")]

@@ -37,7 +37,7 @@ pub(super) enum Fault {
     PostOnly,
     NoAdmin,
     NotHeld,
-    NotWithThisStore,
+    StoreAway,
     BodyRefused,
     WrongHost,
 }
@@ -51,7 +51,7 @@ impl Fault {
             Self::MethodNotAllowed | Self::PostOnly => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoAdmin => StatusCode::FORBIDDEN,
             Self::NotHeld => StatusCode::NOT_FOUND,
-            Self::NotWithThisStore => StatusCode::NOT_IMPLEMENTED,
+            Self::StoreAway => StatusCode::SERVICE_UNAVAILABLE,
             Self::BodyRefused => StatusCode::PAYLOAD_TOO_LARGE,
             Self::WrongHost => StatusCode::MISDIRECTED_REQUEST,
         }
@@ -64,7 +64,7 @@ impl Fault {
             Self::Unauthorized => "{\"error\":\"unauthorized\"}",
             Self::NotFound => "{\"error\":\"not_found\"}",
             Self::NoAdmin => "{\"error\":\"no_admin_secret_is_set\"}",
-            Self::NotWithThisStore => "{\"error\":\"not_with_this_store\"}",
+            Self::StoreAway => "{\"error\":\"store_unavailable\"}",
             Self::NotHeld => "{\"error\":\"not_held\"}",
             Self::MethodNotAllowed | Self::PostOnly => "{\"error\":\"method_not_allowed\"}",
             Self::BodyRefused => "{\"error\":\"body_refused\"}",
@@ -74,7 +74,7 @@ impl Fault {
 }
 
 /// Statuses an answer may have, for counting.
-pub(super) const STATUSES: [StatusCode; 10] = [
+pub(super) const STATUSES: [StatusCode; 9] = [
     StatusCode::OK,
     StatusCode::BAD_REQUEST,
     StatusCode::UNAUTHORIZED,
@@ -83,7 +83,6 @@ pub(super) const STATUSES: [StatusCode; 10] = [
     StatusCode::METHOD_NOT_ALLOWED,
     StatusCode::PAYLOAD_TOO_LARGE,
     StatusCode::MISDIRECTED_REQUEST,
-    StatusCode::NOT_IMPLEMENTED,
     StatusCode::SERVICE_UNAVAILABLE,
 ];
 
@@ -160,11 +159,8 @@ pub(super) fn fault(fault: Fault) -> Response<ReplyBody> {
         }
         // What follows on such a connection cannot be trusted to be a request.
         Fault::BodyRefused | Fault::BadRequest => close(&mut response),
-        Fault::NotFound
-        | Fault::NoAdmin
-        | Fault::NotHeld
-        | Fault::NotWithThisStore
-        | Fault::WrongHost => {}
+        Fault::NotFound | Fault::NoAdmin | Fault::NotHeld | Fault::StoreAway | Fault::WrongHost => {
+        }
     }
     response
 }
@@ -279,7 +275,7 @@ mod tests {
         Fault::PostOnly,
         Fault::NoAdmin,
         Fault::NotHeld,
-        Fault::NotWithThisStore,
+        Fault::StoreAway,
         Fault::BodyRefused,
         Fault::WrongHost,
     ];

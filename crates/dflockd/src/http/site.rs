@@ -8,7 +8,7 @@ use super::route::{self, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
 use crate::engine::{Key, Progress};
-use crate::server::{Doubt, Handle, Health, Readiness, Search};
+use crate::server::{Doubt, Handle, Health, Readiness, Search, Unreachable};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
@@ -89,7 +89,7 @@ impl Site {
             Route::Ready => ready(self.handle.readiness()),
             Route::Stats => reply::stats(&self.handle, &self.pace).await,
             Route::Holders => self.holders(query).await,
-            Route::Release => self.release(query),
+            Route::Release => self.release(query).await,
             Route::Kick => self.kick(query),
             Route::Metrics => reply::whole(OK, metrics::CONTENT_TYPE, self.metrics()),
         }
@@ -124,18 +124,18 @@ impl Site {
         reply::whole(StatusCode::OK, JSON, body)
     }
 
-    fn release(&self, query: Option<&str>) -> Response<ReplyBody> {
+    async fn release(&self, query: Option<&str>) -> Response<ReplyBody> {
         let key = match query::key(query) {
             Ok(key) => key,
             Err(fault) => return reply::fault(fault),
         };
         let Some(name) = Key::new(&key) else { return reply::fault(Fault::BadRequest) };
-        let released = self.handle.force_release(name);
+        let released = self.handle.force_release(name).await;
         tracing::warn!(key = %key.escape_ascii(), ?released, "released by an administrator");
         match released {
-            None => reply::fault(Fault::NotWithThisStore),
-            Some(0) => reply::fault(Fault::NotHeld),
-            Some(released) => {
+            Err(Unreachable) => reply::fault(Fault::StoreAway),
+            Ok(0) => reply::fault(Fault::NotHeld),
+            Ok(released) => {
                 reply::whole(StatusCode::OK, JSON, format!("{{\"released\":{released}}}"))
             }
         }

@@ -25,7 +25,8 @@ pub use listener::Listener;
 pub use roster::{Addresses, Roster, Search, Wanted};
 pub use settings::{Settings, StoreChoice};
 pub use state::{Doubt, Health, StateDir, Synced, check as check_state};
-pub use store::{EtcdNumbers, Event, Inlet};
+use store::Forced;
+pub use store::{EtcdNumbers, Event, Inlet, Unreachable};
 pub use tls::Tls;
 
 use self::core::Shared;
@@ -163,10 +164,18 @@ impl Handle {
         Duration::from_micros(self.0.core().penalty(now).micros_since(now))
     }
 
-    /// Takes away all holds of a key; says how many, or nothing when the store cannot.
-    pub fn force_release(&self, key: Key<'_>) -> Option<usize> {
+    /// Takes away all holds of a key; says how many.
+    ///
+    /// # Errors
+    /// The store does not answer: some may be gone.
+    pub async fn force_release(&self, key: Key<'_>) -> Result<usize, Unreachable> {
         let now = self.0.now();
-        self.0.core().force_release(now, key)
+        let forced = self.0.core().force_release(now, key);
+        match forced {
+            Forced::Done(count) => Ok(count),
+            #[cfg(feature = "etcd")]
+            Forced::Later(forced) => forced.await,
+        }
     }
 
     /// Ends the connection of this number; false when there is none.

@@ -43,6 +43,8 @@ use crate::engine::{
 use crate::etcd;
 use std::hash::RandomState;
 use std::ops::ControlFlow;
+#[cfg(feature = "etcd")]
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 /// What keeps the locks.
@@ -69,12 +71,26 @@ pub struct EtcdNumbers {
     pub front_ends: usize,
     /// Calls to etcd.
     pub calls: u64,
+    /// Transactions, of which one call takes several.
+    pub transactions: u64,
     /// Calls of which nobody knew whether they happened.
     pub unclear: u64,
     /// Tickets whose create was made impossible after the fact.
     pub tombstones: u64,
     /// Contended keys that are watched.
     pub mirrors: usize,
+}
+
+/// The store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable;
+
+/// How many holds of a key were taken away.
+pub(super) enum Forced {
+    Done(usize),
+    /// When the store has answered.
+    #[cfg(feature = "etcd")]
+    Later(Pin<Box<dyn Future<Output = Result<usize, Unreachable>> + Send>>),
 }
 
 /// What a store's own tasks tell it.
@@ -194,12 +210,12 @@ impl Store {
         store!(self, store => store.drain(now));
     }
 
-    /// Takes away all holds of a key; says how many, or nothing when this store cannot.
-    pub(super) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Option<usize> {
+    /// Takes away all holds of a key.
+    pub(super) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Forced {
         match self {
-            Self::Memory(engine) => Some(engine.force_release(now, key)),
+            Self::Memory(engine) => Forced::Done(engine.force_release(now, key)),
             #[cfg(feature = "etcd")]
-            Self::Etcd(_) => None,
+            Self::Etcd(store) => Forced::Later(store.force_release(key)),
         }
     }
 

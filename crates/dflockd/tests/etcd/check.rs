@@ -48,16 +48,20 @@ impl History {
         self.entries.iter().filter(|entry| matches!(entry.call, Call::Took(_))).count()
     }
 
-    /// Nobody was granted a smaller fence than somebody who was answered before he asked.
-    pub(crate) fn fences_grow(&self) -> bool {
+    /// Nobody was granted a smaller fence than somebody who was answered before he asked; and where
+    /// only one can hold, grants were answered in the order of their fences.
+    pub(crate) fn fences_grow(&self, limit: usize) -> bool {
         let mut taken: Vec<(u64, u64, u64)> = Vec::new();
         for entry in &self.entries {
             if let Call::Took(fence) = entry.call {
                 taken.push((entry.from, entry.to, fence));
             }
         }
+        taken.sort_unstable_by_key(|(_, to, _)| *to);
+        let in_order = taken.windows(2).all(|two| two[0].2 < two[1].2);
         let fences: HashSet<u64> = taken.iter().map(|(_, _, fence)| *fence).collect();
-        fences.len() == taken.len()
+        (limit > 1 || in_order)
+            && fences.len() == taken.len()
             && taken.iter().all(|(from, _, fence)| {
                 taken.iter().all(|(_, to, other)| to > from || other < fence)
             })
@@ -190,7 +194,9 @@ mod tests {
     fn fences_and_overlaps() {
         let back = [entry(Call::Took(2), 0, 1), entry(Call::Took(1), 2, 3)];
         let history = |entries: &[Entry]| History { entries: entries.into(), ..History::default() };
-        assert!(!history(&back).fences_grow());
+        assert!(!history(&back).fences_grow(2));
+        let overtaken = [entry(Call::Took(2), 0, 3), entry(Call::Took(1), 1, 4)];
+        assert!(!history(&overtaken).fences_grow(1) && history(&overtaken).fences_grow(2));
         let both = [
             entry(Call::Took(1), 0, 1),
             entry(Call::Took(2), 2, 3),

@@ -3,6 +3,7 @@
 
 use crate::cluster::Cluster;
 use crate::daemon::{Daemon, Store, Talker, program, until};
+use crate::port::free_port;
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::io::{Read, Write};
@@ -20,16 +21,27 @@ fn start(store: &Store, arguments: &[&str]) -> Daemon {
 
 /// The status and body of a page.
 fn http(address: SocketAddr, path: &str) -> String {
+    request(address, &format!("GET {path} HTTP/1.1\r\n"))
+}
+
+/// An administrator takes the lock `k` away.
+fn take_away(address: SocketAddr) -> String {
+    let line = "POST /v1/admin/release?key=k HTTP/1.1\r\n";
+    request(address, &format!("{line}Authorization: Bearer sesame\r\n"))
+}
+
+fn request(address: SocketAddr, head: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "{head}Host: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
 }
 
-/// A port that is free now, on an address of our own.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+fn admin_secret() -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"sesame").unwrap();
+    file
 }
 
 /// The answer, and that the connection ends with it, in time.
@@ -64,7 +76,11 @@ fn nobody_there(#[case] command: &str, #[case] arg: &str) {
 fn no_quorum() {
     let mut cluster = Cluster::start(&[]);
     let http_port = free_port().to_string();
-    let daemon = start(&cluster.store(), &["--http-port", &http_port, "--disconnect-grace", "60"]);
+    let secret = admin_secret();
+    let secret = secret.path().to_str().unwrap();
+    let flags = ["--http-port", &http_port, "--disconnect-grace", "60"];
+    let flags = [&flags[..], &["--admin-token-file", secret]].concat();
+    let daemon = start(&cluster.store(), &flags);
     let ready = SocketAddr::from(([127, 0, 0, 1], http_port.parse().unwrap()));
     let (mut holder, mut waiter) = (daemon.talk(), daemon.talk());
     let token = holder.take("k", "0 60");
@@ -83,6 +99,7 @@ fn no_quorum() {
             let mut talker = daemon.talk();
             scope.spawn(move || refused(&mut talker, command, key, &arg));
         }
+        scope.spawn(|| assert!(take_away(ready).starts_with("HTTP/1.1 503")));
         scope.spawn(|| {
             assert_eq!(waiter.line(), "error_draining");
             assert!(waiter.is_closed());
@@ -101,6 +118,37 @@ fn no_quorum() {
     assert_eq!(talker.ask("l", "k", "0"), "timeout");
     assert_eq!(talker.ask("n", "k", &format!("{token} 60")), "ok 60");
     assert_eq!(talker.ask("r", "k", &token), "ok");
+}
+
+/// An administrator of one server takes away what a client of another one holds.
+#[test]
+fn a_lock_is_taken_away_at_any_server() {
+    let (store, secret) = (crate::store(), admin_secret());
+    let secret = secret.path().to_str().unwrap();
+    let port = free_port();
+    let http_port = port.to_string();
+    let first = start(&store, &[]);
+    let second = start(&store, &["--http-port", &http_port, "--admin-token-file", secret]);
+    second.logged("HTTP listening");
+    let admin = SocketAddr::from(([127, 0, 0, 1], port));
+    let (mut holder, mut waiter) = (first.talk(), first.talk());
+    let token = holder.take("k", "0 600");
+    waiter.say(b"l\nk\n60\n");
+    second.until_stats("\"waiters\":1");
+    assert!(take_away(admin).ends_with("{\"released\":1}"));
+    let reply = waiter.line();
+    assert!(reply.starts_with("ok ") && reply[3..19] > token[..16], "{reply} after {token}");
+    assert_eq!(holder.ask("n", "k", &token), "error");
+    assert_eq!(holder.ask("r", "k", &token), "error");
+    // What the second server knows itself it forgets, too.
+    let next = reply.split(' ').nth(1).unwrap();
+    let mut adopter = second.talk();
+    assert_eq!(adopter.ask("n", "k", next), "ok 33");
+    assert!(take_away(admin).ends_with("{\"released\":1}"));
+    assert_eq!(adopter.ask("n", "k", next), "error");
+    assert_eq!(waiter.ask("n", "k", next), "error");
+    assert!(take_away(admin).starts_with("HTTP/1.1 404"));
+    assert!(second.talk().ask("l", "k", "0").starts_with("ok "));
 }
 
 /// A client whose server dies renews at the other one, keeps its lock and gives it back there.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// Longer than anything here should take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What keeps the locks of the program under test.
 #[derive(Default)]
@@ -30,10 +30,15 @@ pub(crate) struct Daemon {
     pub(crate) address: SocketAddr,
 }
 
-/// The program, without any setting of whoever runs the tests.
+/// The program with a store of its own, without any setting of whoever runs the tests.
 pub(crate) fn program() -> Command {
+    program_on(&crate::store())
+}
+
+/// The program with this store, which outlives it if it is one that does.
+pub(crate) fn program_on(store: &Store) -> Command {
     let mut command = Command::new(crate::dflockd());
-    command.env_clear().stdin(Stdio::null()).envs(crate::store().environment);
+    command.env_clear().stdin(Stdio::null()).envs(store.environment.clone());
     command
 }
 

@@ -4,6 +4,7 @@
 use super::Core;
 use crate::engine::{ConnId, Key, Moment};
 use crate::server::access::AuthToken;
+use crate::server::store::Forced;
 use std::sync::Arc;
 
 /// Between two answers to wrong secrets: a hundred a second, for all who try together.
@@ -28,11 +29,11 @@ impl Core {
     }
 
     /// Takes away all holds of a key.
-    pub(in crate::server) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Option<usize> {
-        let count = self.store.force_release(now, key);
+    pub(in crate::server) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Forced {
+        let forced = self.store.force_release(now, key);
         self.deliver(now);
         self.rearm();
-        count
+        forced
     }
 
     /// When somebody who shows a wrong secret now is answered: not at once, and one after another,
