@@ -9,6 +9,7 @@
 //! must be on it before its answer, and all connections may share a write, so this is half of the
 //! writes with fdatasync per second times the connections, or the floor's rate where that is less.
 //! `peer=two` compares two servers, as `dflockd@.service` starts them, with one.
+#![expect(clippy::expect_used, reason = "a measurement that cannot be made ends")]
 
 mod floor;
 #[path = "server/mod.rs"]
