@@ -1,9 +1,18 @@
-//! Many processes take one port through every door at once, some are killed at any moment, and a
-//! witness shows that there is one holder at any time; and a port that is held by `flock(2)` stays
-//! busy while hundreds of locks of a stranger come and go.
+//! Many processes take a few ports through every door at once, some are killed at any moment, and a
+//! witness shows that each port has one holder at any time; and a port that is held by `flock(2)`
+//! stays busy while hundreds of locks of a stranger come and go.
 //!
-//! This program plays all parts; it has its own `main` so that it can start itself again. It runs
-//! for seconds; `LFPD_TORTURE_SECS` and `LFPD_TORTURE_LOCKS` make it longer.
+//! The doors: `lfpd` as inetd starts it, a daemon, WAIT at a daemon, `lfp --direct`, the library; and
+//! from a pid namespace of its own, as in a container, the first three again. `lfp clean` runs all the
+//! while, and the daemon is killed now and then. The witness is a `flock(2)`, which the kernel lets go
+//! of when its holder is killed; a file made with `O_EXCL` would stay.
+//!
+//! This program plays all parts; it has its own `main` so that it can start itself again. It makes
+//! itself a machine of its own, with the usual directories, so it needs root. It runs for seconds.
+//! As long as there are 200,000 takes, and 100,000 LOCKs, but for ten minutes each at the most:
+//!
+//!     LFPD_TORTURE_SECS=600 LFPD_TORTURE_TAKES=200000 LFPD_TORTURE_LOCKS=100000 \
+//!         cargo test --release --test torture_locks -- --nocapture
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -17,30 +26,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
-use pidlockfile::{Directory, Found, Name, Pid};
+use nix::unistd::geteuid;
+use pidlockfile::Pid;
 use testbed::until;
 use ttylock::device::name::DeviceName;
 use ttylock::device::os::by_name;
-use ttylock::lock::record::READ_LIMIT;
 use ttylock::lock::table::{Places, Table};
-use ttylock::lock::who::Standing;
 use ttylock::lock::{Outcome, Request};
 
 const PORT: &str = "ttyS1";
 
-/// The ways to a lock. Each has takers of its own.
-const DOORS: [&str; 4] = ["session", "daemon", "wait", "directly"];
+/// Those that are fought for. None of them is there, so that no flock matters.
+const PORTS: u64 = 3;
 
-const TAKERS_OF_A_DOOR: usize = 2;
+/// The ways to a lock. Each has takers of its own.
+const DOORS: [&str; 8] =
+    ["session", "daemon", "daemon", "daemon", "wait", "wait", "lfp", "library"];
+
+/// The ways to a lock from another pid namespace. Who has taken a lock through a service inside
+/// cannot give it back through one outside, which knows him by another number; so each uses one way.
+const DOORS_INSIDE: [&str; 3] = ["session", "daemon", "wait"];
+
+/// The takers of the other pid namespace have seeds from here on.
+const FIRST_INSIDE: u64 = 1 << 32;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["--taker", root, door, seed] => Taker::new(root, door, seed).play(),
+        ["--inside", root] => {
+            keep_takers(Path::new(root), &DOORS_INSIDE, FIRST_INSIDE, |_| ());
+            clear_inside();
+        }
         ["--list", ..] => println!("one_holder: test\na_flock_is_never_missed: test"),
         _ => {
+            enter_own_machine();
             one_holder_at_any_time();
             a_flock_is_never_missed();
             println!("test result: ok. one_holder_at_any_time, a_flock_is_never_missed");
@@ -52,10 +76,23 @@ fn number(variable: &str, usual: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
+/// A machine of its own, as far as locks are concerned.
+fn enter_own_machine() {
+    assert!(geteuid().is_root(), "torture_locks makes mount namespaces: run it as root");
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), Some("mode=755")).unwrap();
+    for dir in ["/run/lock", "/run/lfpd"] {
+        fs::create_dir(dir).unwrap();
+    }
+}
+
+/// Those of a test that needs no machine.
 fn places(root: &Path) -> Places {
     Places {
         system: by_name("linux").unwrap(),
-        dev_dir: PathBuf::from("/dev"),
+        dev_dir: root.join("dev"),
         lock_dir: root.join("lock"),
         search_dirs: vec![root.join("other")],
         state_dir: root.join("state"),
@@ -63,16 +100,13 @@ fn places(root: &Path) -> Places {
     }
 }
 
-fn request(pid: u32) -> Request {
-    let device = DeviceName::parse(PORT.as_bytes()).unwrap();
+fn request(port: &str, pid: u32) -> Request {
+    let device = DeviceName::parse(port.as_bytes()).unwrap();
     Request { device, pid: Pid::new(pid.into()).unwrap() }
 }
 
-fn lfpd(root: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lfpd"));
-    command.arg("--lock-dir").arg(root.join("lock")).arg("--search-dir").arg(root.join("other"));
-    command.arg("--state-dir").arg(root.join("state"));
-    command
+fn lfp(root: &Path) -> Command {
+    Command::new(fs::read_to_string(root.join("lfp")).unwrap())
 }
 
 /// Numbers from a seed.
@@ -90,6 +124,9 @@ struct Taker {
     door: String,
     lots: Lots,
     table: Table,
+    connection: Option<BufReader<UnixStream>>,
+    port: String,
+    is_inside: bool,
 }
 
 /// What a service said, if it lived to say it.
@@ -98,73 +135,106 @@ type Said = Option<bool>;
 impl Taker {
     fn new(root: &str, door: &str, seed: &str) -> Self {
         let root = PathBuf::from(root);
-        let table = Table::new(places(&root));
-        Self { root, door: door.to_owned(), lots: Lots(seed.parse().unwrap()), table }
+        let seed: u64 = seed.parse().unwrap();
+        let table = Table::new(Places::native());
+        let (connection, port) = (None, String::new());
+        let door = door.to_owned();
+        Self {
+            root,
+            door,
+            lots: Lots(seed),
+            table,
+            connection,
+            port,
+            is_inside: seed >= FIRST_INSIDE,
+        }
     }
 
     fn play(&mut self) {
         while !self.root.join("stop").exists() {
+            self.port = format!("ttyTorture{}", self.lots.below(PORTS));
             match self.take() {
                 Some(true) => self.hold(),
-                Some(false) => {}
+                // Who asks again and again takes the time of those who hold.
+                Some(false) => std::thread::sleep(Duration::from_micros(self.lots.below(2000))),
                 // Whether it has the lock is not known, so it lets go.
                 None => {
-                    let _ = self.let_go("session");
+                    let _ = self.let_go(&self.other_door());
                 }
             }
         }
     }
 
+    /// One that answers.
+    fn other_door(&self) -> String {
+        if self.is_inside { self.door.clone() } else { "session".to_owned() }
+    }
+
     fn hold(&mut self) {
-        let witness = File::open(self.root.join("witness")).unwrap();
+        let witness = File::create(self.root.join(format!("witness-{}", self.port))).unwrap();
         let Ok(witness) = Flock::lock(witness, FlockArg::LockExclusiveNonblock) else {
             return self.tell("double");
         };
         self.tell("taken");
-        if self.lots.below(20) == 0 {
+        if self.lots.below(50) == 0 {
             let _ = kill(nix::unistd::Pid::this(), Signal::SIGKILL);
         }
-        std::thread::sleep(Duration::from_micros(self.lots.below(2000)));
+        std::thread::sleep(Duration::from_micros(self.lots.below(300)));
         drop(witness);
-        let door = if self.lots.below(4) == 0 { "session".to_owned() } else { self.door.clone() };
+        let door = if self.lots.below(50) == 0 { self.other_door() } else { self.door.clone() };
         let mut said = self.let_go(&door);
         if said.is_none() {
             // It may have been done, and the answer lost.
-            said = self.let_go("session").map(|_| true);
+            said = self.let_go(&self.other_door()).map(|_| true);
         }
         if said == Some(false) {
+            let name = format!("LCK..{}", self.port);
+            eprintln!(
+                "LOST inside {} pid {} via {door}: file {:?} record {:?}",
+                self.is_inside,
+                std::process::id(),
+                fs::read_to_string(format!("/run/lock/{name}")),
+                fs::read_link(format!("/run/lfpd/{name}")),
+            );
             self.tell("lost");
         }
     }
 
     /// One letter at the end of a file of its own is written whole or not at all.
     fn tell(&self, what: &str) {
-        let path = self.root.join("told").join(what);
-        let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
-        file.write_all(b".").unwrap();
+        for what in [what.to_owned(), format!("{what} by {}", self.door)] {
+            let path = self.root.join("told").join(what);
+            let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+            file.write_all(b".").unwrap();
+        }
+        if self.is_inside && what == "taken" {
+            self.tell("taken inside");
+        }
     }
 
     fn take(&mut self) -> Said {
-        let pid = std::process::id();
+        let (pid, port) = (std::process::id(), self.port.clone());
         match self.door.as_str() {
-            "session" => self.in_session(&format!("LOCK {PORT} {pid}")),
-            "daemon" => self.at_daemon(&format!("LOCK {PORT} {pid}")),
-            "wait" => self.at_daemon(&format!("WAIT {PORT} {pid} 1")),
-            _ => Some(self.table.lock(&request(pid)).outcome == Outcome::Done),
+            "session" => self.in_session(&format!("LOCK {port} {pid}")),
+            "daemon" => self.at_daemon(&format!("LOCK {port} {pid}")),
+            "wait" => self.at_daemon(&format!("WAIT {port} {pid} 1")),
+            "lfp" => self.by_lfp("lock"),
+            _ => Some(self.table.lock(&request(&port, pid)).outcome == Outcome::Done),
         }
     }
 
     fn let_go(&mut self, door: &str) -> Said {
-        let pid = std::process::id();
+        let (pid, port) = (std::process::id(), self.port.clone());
         match door {
-            "session" => self.in_session(&format!("UNLOCK {PORT} {pid}")),
-            "daemon" | "wait" => self.at_daemon(&format!("UNLOCK {PORT} {pid}")),
-            _ => Some(self.table.unlock(&request(pid)).outcome == Outcome::Done),
+            "session" => self.in_session(&format!("UNLOCK {port} {pid}")),
+            "daemon" | "wait" => self.at_daemon(&format!("UNLOCK {port} {pid}")),
+            "lfp" => self.by_lfp("unlock"),
+            _ => Some(self.table.unlock(&request(&port, pid)).outcome == Outcome::Done),
         }
     }
 
     fn in_session(&mut self, line: &str) -> Said {
-        let mut child = lfpd(&self.root)
+        let mut child = Command::new(env!("CARGO_BIN_EXE_lfpd"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -181,118 +251,178 @@ impl Taker {
         said.lines().nth(1).map(|reply| reply.starts_with("200 "))
     }
 
-    fn at_daemon(&self, line: &str) -> Said {
-        let stream = UnixStream::connect(self.root.join("socket")).ok()?;
-        writeln!(&stream, "{line}").ok()?;
-        let mut lines = BufReader::new(&stream).lines();
-        lines.next()?.ok()?;
-        Some(lines.next()?.ok()?.starts_with("200 "))
+    fn by_lfp(&mut self, what: &str) -> Said {
+        let mut command = lfp(&self.root);
+        command.args(["--direct", what, &self.port, "--pid", &std::process::id().to_string()]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        if self.lots.below(20) == 0 {
+            let _ = child.kill();
+        }
+        // Without a code it was killed.
+        child.wait().unwrap().code().map(|code| code == 0)
+    }
+
+    fn at_daemon(&mut self, line: &str) -> Said {
+        let said = self.asked(line);
+        if said.is_none() {
+            self.connection = None;
+        }
+        said
+    }
+
+    fn asked(&mut self, line: &str) -> Said {
+        if self.connection.is_none() {
+            let stream = UnixStream::connect(self.root.join("socket")).ok()?;
+            let mut reader = BufReader::new(stream);
+            next_line(&mut reader)?;
+            self.connection = Some(reader);
+        }
+        let reader = self.connection.as_mut()?;
+        writeln!(reader.get_mut(), "{line}").ok()?;
+        Some(next_line(reader)?.starts_with("200 "))
     }
 }
 
-fn start_daemon(root: &Path) -> Child {
+fn next_line(reader: &mut BufReader<UnixStream>) -> Option<String> {
+    let mut line = String::new();
+    (reader.read_line(&mut line).ok()? > 0).then_some(line)
+}
+
+/// A daemon, which ends with the test, however that ends.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start_daemon(root: &Path) -> Daemon {
     let socket = root.join("socket");
-    let mut command = lfpd(root);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lfpd"));
     command.arg("--listen").arg(format!("unix:{}", socket.display()));
     let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let up = until(Duration::from_secs(60), || UnixStream::connect(&socket).ok());
+    let daemon = Daemon(child);
     assert!(up.is_some(), "no daemon");
-    child
+    daemon
 }
 
-/// What `lfp clean` does: the very file that was judged stale, and only by the rules.
-fn clean(root: &Path) {
-    for holder in Table::new(places(root)).all_holders() {
-        let Some(file) = holder.scheme.file().filter(|_| holder.standing == Standing::Stale) else {
-            continue;
-        };
-        let directory = Directory::open(file.parent().unwrap()).unwrap();
-        let name = Name::new(file.file_name().unwrap().to_str().unwrap()).unwrap();
-        if let Ok(Found::File(judged)) = directory.read(&name, READ_LIMIT) {
-            if Some(judged.modified()) == holder.since {
-                let _ = directory.try_release(&name, judged);
-            }
-        }
-    }
-}
-
-fn one_holder_at_any_time() {
-    let seconds = number("LFPD_TORTURE_SECS", 8);
-    let scratch = tempfile::tempdir().unwrap();
-    let root = scratch.path();
-    for dir in ["lock", "other", "state", "told"] {
-        fs::create_dir(root.join(dir)).unwrap();
-    }
-    File::create(root.join("witness")).unwrap();
-    let mut seeds = 0_u64;
+/// Starts takers, kills some, and starts others for those that have ended, until it is over.
+fn keep_takers(root: &Path, doors: &[&'static str], seed: u64, mut besides: impl FnMut(&mut Lots)) {
+    let own = std::env::current_exe().unwrap();
+    let (mut seeds, mut lots, mut killed) = (seed, Lots(seed), 0);
     let mut start = |door: &str| {
         seeds += 1;
-        let root = root.to_str().unwrap();
-        let own = std::env::current_exe().unwrap();
-        Command::new(own).args(["--taker", root, door, &seeds.to_string()]).spawn().unwrap()
+        let mut command = Command::new(&own);
+        command.arg("--taker").arg(root).args([door, &seeds.to_string()]).spawn().unwrap()
     };
-    let mut daemon = start_daemon(root);
-    let mut takers: Vec<(&str, Child)> = DOORS
-        .iter()
-        .flat_map(|door| [*door; TAKERS_OF_A_DOOR])
-        .map(|door| (door, start(door)))
-        .collect();
-    let (mut lots, mut kills, mut cleans, mut restarts) = (Lots(7), 0, 0, 0);
-    let end = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < end {
+    let mut takers: Vec<(&str, Child)> = doors.iter().map(|door| (*door, start(door))).collect();
+    while !root.join("stop").exists() {
         let one = usize::try_from(lots.below(takers.len() as u64)).unwrap();
         if lots.below(4) == 0 {
             let _ = takers[one].1.kill();
         }
-        if lots.below(40) == 0 {
-            daemon.kill().unwrap();
-            daemon.wait().unwrap();
-            daemon = start_daemon(root);
-            restarts += 1;
-        }
         for (door, taker) in &mut takers {
             if taker.try_wait().unwrap().is_some() {
-                kills += 1;
+                killed += 1;
                 *taker = start(door);
             }
         }
-        clean(root);
-        cleans += 1;
-        std::thread::sleep(Duration::from_millis(lots.below(20)));
+        besides(&mut lots);
+        std::thread::sleep(Duration::from_millis(lots.below(40)));
     }
-    File::create(root.join("stop")).unwrap();
     for (_, mut taker) in takers {
         taker.wait().unwrap();
     }
-    let told: BTreeMap<String, u64> = fs::read_dir(root.join("told"))
+    println!("{killed} takers killed (of {doors:?})");
+}
+
+/// What was killed here with a lock is known to be dead here alone.
+fn clear_inside() {
+    let mut table = Table::new(Places::native());
+    for port in 0..PORTS {
+        let request = request(&format!("ttyTorture{port}"), std::process::id());
+        let free = || (table.lock(&request).outcome == Outcome::Done).then_some(());
+        assert_eq!(until(Duration::from_secs(60), free), Some(()), "a port stays taken");
+        assert_eq!(table.unlock(&request).outcome, Outcome::Done);
+    }
+}
+
+fn told(root: &Path) -> BTreeMap<String, u64> {
+    fs::read_dir(root.join("told"))
         .unwrap()
         .map(|entry| entry.unwrap())
         .map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len()))
-        .collect();
-    println!(
-        "{told:?}, {kills} killed, {cleans} cleanings, {restarts} daemons killed, {seconds} s"
-    );
+        .collect()
+}
+
+fn one_holder_at_any_time() {
+    let (seconds, takes) = (number("LFPD_TORTURE_SECS", 20), number("LFPD_TORTURE_TAKES", 10_000));
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path();
+    fs::create_dir(root.join("told")).unwrap();
+    let program = testbed::program("lfp", "lfp", &["cli"]);
+    fs::write(root.join("lfp"), program.to_str().unwrap()).unwrap();
+    let mut daemon = start_daemon(root);
+    let own = std::env::current_exe().unwrap();
+    let mut inside = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
+        .arg(own)
+        .arg("--inside")
+        .arg(root)
+        .spawn()
+        .unwrap();
+    let mut cleaner: Option<Child> = None;
+    let (mut cleans, mut restarts) = (0, 0);
+    let begin = Instant::now();
+    keep_takers(root, &DOORS, 0, |lots| {
+        if lots.below(200) == 0 {
+            daemon.0.kill().unwrap();
+            daemon.0.wait().unwrap();
+            daemon = start_daemon(root);
+            restarts += 1;
+        }
+        if cleaner.as_mut().is_none_or(|child| child.try_wait().unwrap().is_some()) {
+            let mut command = lfp(root);
+            command.args(["--direct", "clean"]).stdout(Stdio::null()).stderr(Stdio::null());
+            cleaner = Some(command.spawn().unwrap());
+            cleans += 1;
+        }
+        let taken = told(root).get("taken").copied().unwrap_or_default();
+        if begin.elapsed() >= Duration::from_secs(seconds) || taken >= takes {
+            File::create(root.join("stop")).unwrap();
+        }
+    });
+    inside.wait().unwrap();
+    cleaner.iter_mut().for_each(|child| assert!(child.wait().is_ok()));
+    let (told, spent) = (told(root), begin.elapsed().as_secs());
+    println!("{told:?}, {cleans} cleanings, {restarts} daemons killed, {spent} s");
     assert!(told.get("taken").is_some_and(|taken| *taken > 0), "nobody took it: {told:?}");
     assert_eq!((told.get("double"), told.get("lost")), (None, None), "{told:?}");
-    daemon.kill().unwrap();
-    daemon.wait().unwrap();
     assert_nothing_is_left(root);
 }
 
-/// Everybody is gone: the port is free, and what is left besides are drafts of the killed.
+/// Everybody is gone: each port is free, and what is left besides are drafts of the killed.
 fn assert_nothing_is_left(root: &Path) {
     let own = std::process::id();
-    let mut table = Table::new(places(root));
-    assert_eq!(table.lock(&request(own)).outcome, Outcome::Done);
-    assert_eq!(table.unlock(&request(own)).outcome, Outcome::Done);
+    let mut table = Table::new(Places::native());
+    for port in 0..PORTS {
+        let request = request(&format!("ttyTorture{port}"), own);
+        let left = table.lock(&request);
+        assert_eq!(left.outcome, Outcome::Done, "{left:?}");
+        assert_eq!(table.unlock(&request).outcome, Outcome::Done);
+    }
     drop(table);
+    lfp(root).args(["--direct", "clean"]).stdout(Stdio::null()).status().unwrap();
     let left = |dir: &str| -> Vec<String> {
-        let entries = fs::read_dir(root.join(dir)).unwrap();
+        let entries = fs::read_dir(dir).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
-    let locks = left("lock");
+    let locks = left("/run/lock");
     assert!(locks.iter().all(|name| name.ends_with(".tmp")), "{locks:?}");
-    assert!(left("state").is_empty() && left("other").is_empty(), "{:?}", left("state"));
+    assert_eq!(left("/run/lfpd"), [""; 0]);
     println!("{} drafts of the killed", locks.len());
 }
 
@@ -320,13 +450,13 @@ fn a_flock_is_never_missed() {
     }
     let node = File::create(root.join("dev").join(PORT)).unwrap();
     let holder = Flock::lock(node, FlockArg::LockExclusive).unwrap();
-    let mut table = Table::new(Places { dev_dir: root.join("dev"), ..places(root) });
+    let mut table = Table::new(places(root));
     let done = AtomicBool::new(false);
     let mut others = Command::new("sleep").arg("1000").spawn().unwrap();
     let free = std::thread::scope(|scope| {
         scope.spawn(|| come_and_go(root, &done));
         let free = (0..attempts)
-            .filter(|_| table.lock(&request(others.id())).outcome != Outcome::Busy)
+            .filter(|_| table.lock(&request(PORT, others.id())).outcome != Outcome::Busy)
             .count();
         done.store(true, Ordering::Relaxed);
         free

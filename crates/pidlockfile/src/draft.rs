@@ -50,6 +50,18 @@ pub struct Published {
 }
 
 impl Published {
+    /// Asks for `flock(2)` on the file; `false` while another process has it.
+    ///
+    /// # Errors
+    /// With the system's reason.
+    pub fn try_hold(&self) -> std::io::Result<bool> {
+        match sys::lock_inode(&self.file) {
+            Ok(()) => Ok(true),
+            Err(Errno::EWOULDBLOCK) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// Gives the `flock(2)` of [`Directory::guarding`] back while the file stays open.
     pub fn let_go(&self) {
         // It goes with the descriptor at the latest.

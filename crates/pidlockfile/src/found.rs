@@ -97,6 +97,21 @@ impl Judged {
         self.file.try_clone()
     }
 
+    /// Asks for `flock(2)` on the file, which lasts as long as this is kept: no maker of it is still
+    /// at work then ([`crate::Directory::guarding`]), and nobody breaks or releases it by this crate.
+    /// `false` while another process has it. Where the file system has none for files that were opened
+    /// to be read, this is an error.
+    ///
+    /// # Errors
+    /// With the system's reason.
+    pub fn try_hold(&self) -> io::Result<bool> {
+        match sys::lock_inode(&self.file) {
+            Ok(()) => Ok(true),
+            Err(Errno::EWOULDBLOCK) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// What the file says, up to the limit it was read with.
     #[must_use]
     pub fn content(&self) -> &[u8] {

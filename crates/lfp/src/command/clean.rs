@@ -46,6 +46,11 @@ struct Report {
     cut_off: bool,
 }
 
+/// So many descriptors at a time.
+const HELD_AT_ONCE: usize = 256;
+
+const SOMEBODY_ELSE: &str = "somebody else is removing it, or keeps it locked";
+
 pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
     let mut report = Report::default();
     for _ in 0..ROUNDS {
@@ -62,8 +67,7 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
 /// One look at all locks. Whether it is worth while to look again.
 fn round(report: &mut Report, route: &Route) -> bool {
     let (before, cut_off) = stale();
-    let refused: Vec<(Holder, String)> =
-        before.iter().filter_map(|holder| Some((holder.clone(), remove(holder).err()?))).collect();
+    let refused: Vec<(Holder, String)> = before.chunks(HELD_AT_ONCE).flat_map(remove_all).collect();
     if !refused.is_empty() {
         ask_service(&refused, route);
     }
@@ -106,20 +110,57 @@ fn remains(holder: &Holder) -> bool {
     }
 }
 
-/// Removes one lock file, unless it has changed since it was judged: then it is not ours to judge
-/// again, and shows itself next time.
-fn remove(holder: &Holder) -> Result<(), String> {
-    let Some((directory, name)) = holder.scheme.file().and_then(split) else { return Ok(()) };
+/// A lock file that was found stale, and on which we hold `flock(2)`.
+struct Held {
+    directory: Directory,
+    name: Name,
+    judged: Judged,
+}
+
+/// Removes lock files that were found stale, and tells which could not be removed and why.
+///
+/// They are judged again while we hold them: what was seen first may have been a lock that was just
+/// being made, of a process of another pid namespace, whose record was not there yet.
+fn remove_all(holders: &[Holder]) -> Vec<(Holder, String)> {
+    let held: Vec<_> = holders.iter().map(|holder| (holder, hold(holder))).collect();
+    let (still, _) = stale();
+    let is_stale = |holder: &Holder| still.iter().any(|other| is_the_same_lock(holder, other));
+    held.into_iter()
+        .filter_map(|(holder, held)| {
+            let why = match held {
+                Ok(Some(held)) if is_stale(holder) => remove(held).err(),
+                Ok(_) => None,
+                Err(why) => Some(why),
+            };
+            Some((holder.clone(), why?))
+        })
+        .collect()
+}
+
+fn is_the_same_lock(one: &Holder, other: &Holder) -> bool {
+    (one.scheme.file(), one.pid, one.since) == (other.scheme.file(), other.pid, other.since)
+}
+
+/// Nothing if the file has changed since it was judged: then it is not ours to judge again, and
+/// shows itself next time.
+fn hold(holder: &Holder) -> Result<Option<Held>, String> {
+    let Some((directory, name)) = holder.scheme.file().and_then(split) else { return Ok(None) };
     let directory = Directory::open(directory).map_err(|error| error.to_string())?;
     match directory.read(&name, READ_LIMIT) {
-        Ok(Found::File(judged)) if is_the_same(holder, &judged) => {
-            match directory.try_release(&name, judged) {
-                Ok(Some(Removal::Removed | Removal::Changed)) => Ok(()),
-                Ok(None) => Err("somebody else is removing it, or keeps it locked".to_owned()),
-                Err(error) => Err(error.to_string()),
-            }
-        }
-        Ok(Found::File(_) | Found::Nothing | Found::Obstacle(_)) => Ok(()),
+        Ok(Found::File(judged)) if is_the_same(holder, &judged) => match judged.try_hold() {
+            Ok(false) => Err(SOMEBODY_ELSE.to_owned()),
+            // Without `flock(2)` for readers, removing it asks for another.
+            Ok(true) | Err(_) => Ok(Some(Held { directory, name, judged })),
+        },
+        Ok(Found::File(_) | Found::Nothing | Found::Obstacle(_)) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn remove(held: Held) -> Result<(), String> {
+    match held.directory.try_release(&held.name, held.judged) {
+        Ok(Some(Removal::Removed | Removal::Changed)) => Ok(()),
+        Ok(None) => Err(SOMEBODY_ELSE.to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -248,7 +289,7 @@ mod tests {
             since: Some(written - earlier),
             standing: Standing::Stale,
         };
-        assert_eq!(remove(&holder), Ok(()));
+        assert_eq!(hold(&holder).and_then(|held| held.map_or(Ok(()), remove)), Ok(()));
         assert_eq!(path.exists(), stays);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), usize::from(stays));
     }

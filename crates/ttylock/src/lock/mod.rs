@@ -7,6 +7,7 @@ pub mod backoff;
 pub mod flock;
 mod kept;
 mod kernel_list;
+pub mod memory;
 mod model;
 pub mod names;
 mod open;

@@ -9,7 +9,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
@@ -18,8 +18,7 @@ use nix::unistd::UnlinkatFlags;
 use pidlockfile::process::{Liveness, Witness, liveness};
 use pidlockfile::{Identity, Name, Pid, Status, process};
 
-/// A record is written so late at most, however slow the machine is.
-const LATEST: Duration = Duration::from_secs(60);
+use super::memory::{Here, Memory, nanoseconds};
 
 /// The state directory, or the lack of one: then no pid is ever thought to be reused.
 #[derive(Debug)]
@@ -47,36 +46,6 @@ pub struct Claimant {
     pub start: Option<u64>,
     /// The user it ran as, as long as it is there; `None` when nobody tells.
     pub uid: Option<u32>,
-}
-
-/// The boot and pid namespace in which pids and start times mean something.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Here {
-    /// The kernel's name for this boot.
-    pub boot: String,
-    /// The inode number of our pid namespace.
-    pub namespace: u64,
-}
-
-/// What is remembered of one lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// Whose lock it is.
-    pub pid: Pid,
-    /// When that process started, in clock ticks since boot; `None` when there was no such
-    /// process, so that none that comes later is the holder.
-    pub start: Option<u64>,
-    /// The user it ran as then; `None` when nobody told, or in a record of an older version.
-    pub uid: Option<u32>,
-    /// Where both mean something.
-    pub here: Here,
-    /// The lock file this is about, and when it was written, in nanoseconds: another lock with
-    /// the same name and pid is not ours.
-    pub file: Identity,
-    /// See `file`.
-    pub written: u128,
-    /// The names of all lock files of this lock.
-    pub names: Vec<Name>,
 }
 
 /// One file of a new lock.
@@ -221,19 +190,27 @@ impl State {
             #[cfg(test)]
             before_record::happens();
             match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
-                // Another process was faster: our lock is broken or released by now.
-                Err(Errno::EEXIST) if known(handle, name).is_some_and(|it| it.follows(&memory)) => {
+                // Another process was faster, if our lock is broken or released by now. A lock is as old
+                // as its draft, so a later one may have come and gone before ours had its name.
+                Err(Errno::EEXIST)
+                    if known(handle, name).is_some_and(|it| it.follows(&memory))
+                        && !stands(lock) =>
+                {
                     continue;
                 }
                 Err(Errno::EEXIST) => {
-                    nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
+                    // Who swept the earlier record away meanwhile has done our work.
+                    match nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir) {
+                        Ok(()) | Err(Errno::ENOENT) => {}
+                        Err(errno) => return Err(errno),
+                    }
                     nix::unistd::symlinkat(text.as_str(), handle, name.as_str())?;
                 }
                 outcome => outcome?,
             }
             // In this order: who releases the lock after our look removes the record, too.
             if !stands(lock) {
-                self.forget_lock(name, file);
+                self.sweep(name, file);
             }
         }
         Ok(())
@@ -247,7 +224,31 @@ impl State {
         self.witness_owner
     }
 
-    /// Forgets a lock file that is gone, unless the record is about another one.
+    /// Forgets a lock file that is gone, of which nobody holds `flock(2)`: the next lock may be put
+    /// on record just now. So the record is moved aside first, looked at there, and put back if it
+    /// is about another lock.
+    pub fn sweep(&self, name: &Name, file: Identity) {
+        let Some(handle) = self.handle.as_ref() else { return };
+        if self.memory(name).is_none_or(|memory| memory.file != file) {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let Some(aside) = Name::new(format!("swept.{}.{}", Pid::this(), now.as_nanos())) else {
+            return;
+        };
+        if nix::fcntl::renameat(handle, name.as_str(), handle, aside.as_str()).is_err() {
+            return;
+        }
+        // No hard link is made over a later record, which is the true one then.
+        if self.memory(&aside).is_some_and(|memory| memory.file != file) {
+            let flags = AtFlags::empty();
+            let _ = nix::unistd::linkat(handle, aside.as_str(), handle, name.as_str(), flags);
+        }
+        self.forget(&aside);
+    }
+
+    /// Forgets a lock file that is gone, unless the record is about another one. Only under
+    /// `flock(2)` on that file.
     pub fn forget_lock(&self, name: &Name, file: Identity) {
         if self.memory(name).is_some_and(|memory| memory.file == file) {
             self.forget(name);
@@ -375,59 +376,6 @@ fn compare(memory: &Memory, here: &Here, start: Option<u64>) -> Remembered {
     }
 }
 
-fn nanoseconds(time: SystemTime) -> u128 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
-}
-
-impl Memory {
-    /// Whether it is about a lock that was taken after the other's. One from far in the future was
-    /// left when the clock was set back.
-    fn follows(&self, other: &Self) -> bool {
-        let lead = self.written.checked_sub(other.written);
-        lead.is_some_and(|lead| lead > 0 && lead < LATEST.as_nanos())
-    }
-
-    fn to_text(&self) -> String {
-        let Self { pid, start, uid, here, file, written, names } = self;
-        let uid = uid.map(|uid| format!("uid={uid} ")).unwrap_or_default();
-        let Identity { device, inode } = file;
-        let start = start.map_or_else(|| "-".to_owned(), |ticks| ticks.to_string());
-        let Here { boot, namespace } = here;
-        let names: Vec<_> = names.iter().map(Name::as_str).collect();
-        // No file name holds a slash.
-        let names = names.join("/");
-        format!(
-            "{uid}pid={pid} start={start} boot={boot} pidns={namespace} \
-             file={device}:{inode}:{written} names={names}"
-        )
-    }
-
-    fn from_text(text: &str) -> Option<Self> {
-        let (uid, text) = match text.strip_prefix("uid=") {
-            None => (None, text),
-            Some(rest) => {
-                let (uid, text) = rest.split_once(' ')?;
-                (Some(uid.parse().ok()?), text)
-            }
-        };
-        let mut words = text.splitn(6, ' ');
-        let mut field = |key: &str| words.next()?.strip_prefix(key);
-        let pid = Pid::parse(field("pid=")?.as_bytes()).ok()?;
-        let start = match field("start=")? {
-            "-" => None,
-            ticks => Some(ticks.parse().ok()?),
-        };
-        let boot = field("boot=")?.to_owned();
-        let namespace = field("pidns=")?.parse().ok()?;
-        let mut file = field("file=")?.split(':');
-        let (device, inode) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
-        let written = file.next()?.parse().ok()?;
-        let file = Identity { device, inode };
-        let names = field("names=")?.split('/').map(Name::new).collect::<Option<_>>()?;
-        Some(Self { pid, start, uid, here: Here { boot, namespace }, file, written, names })
-    }
-}
-
 /// What else happens at the moment between a lock file and its record, for tests.
 #[cfg(test)]
 pub(super) mod before_record {
@@ -451,10 +399,12 @@ pub(super) mod before_record {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
 
     use rstest::rstest;
 
     use super::*;
+    use crate::lock::memory::LATEST;
 
     fn memory(start: Option<u64>) -> Memory {
         Memory {
@@ -571,12 +521,14 @@ mod tests {
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, now) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let known = if before { now - distance } else { now + distance };
+        let replaced = before || distance >= LATEST;
         for (inode, at) in [(3, known), (2, now)] {
             let file = Identity { inode, ..file };
             let files = [Written { name: name.clone(), file, at }];
-            state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
+            // One that has been broken since, by the later lock, is there no more.
+            let stands = |lock: &Written| lock.file.inode == 3 || replaced;
+            state.remember(&claimant(Pid::this()), &files, stands).unwrap();
         }
-        let replaced = before || distance >= LATEST;
         let expected = if replaced { Remembered::Same } else { Remembered::Nothing };
         assert_eq!(state.recall(&name, Pid::this(), file, now), expected);
     }
@@ -592,6 +544,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
         state.forget_lock(&name, Identity { inode: 3, ..file });
+        state.sweep(&name, Identity { inode: 3, ..file });
         assert_eq!(state.recall(&name, Pid::this(), file, at), Remembered::Same);
         state.forget_lock(&name, file);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -23,7 +23,7 @@ impl Table {
                 Verdict::Stale(judged, stale) if stale.is_of_the_dead() => {
                     self.remove(own, &name, judged, stale);
                 }
-                Verdict::Stale(..) | Verdict::Busy(_) | Verdict::Free => {}
+                Verdict::Stale(..) | Verdict::Contended | Verdict::Busy(_) | Verdict::Free => {}
             }
         }
     }

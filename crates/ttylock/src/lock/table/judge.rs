@@ -9,6 +9,7 @@ use pidlockfile::Name;
 use pidlockfile::Obstacle;
 use pidlockfile::Pid;
 use pidlockfile::Removal;
+use pidlockfile::Status;
 use pidlockfile::process;
 use pidlockfile::process::Liveness;
 use pidlockfile::process::liveness;
@@ -35,6 +36,9 @@ pub(super) enum Verdict {
     Free,
     Busy(Busy),
     Stale(Judged, Stale),
+    /// Another process holds it by `flock(2)`: it makes, breaks or releases the lock just now, so
+    /// that what it means will be told by the next look.
+    Contended,
 }
 
 /// Why a lock stands.
@@ -55,16 +59,30 @@ pub(super) enum Stale {
 }
 
 impl Table {
-    /// Reads a lock file and decides what it means.
+    /// Reads a lock file and decides what it means for one who would break it.
     pub(super) fn judge(&mut self, place: &Place, name: &Name, now: SystemTime) -> Verdict {
         match place.directory.read(name, READ_LIMIT) {
             Ok(Found::Nothing) => Verdict::Free,
             Ok(Found::Obstacle(obstacle)) => Verdict::Busy(Busy::Obstacle(obstacle)),
-            Ok(Found::File(judged)) => self.sentence(judged, now, name),
+            Ok(Found::File(judged)) => self.verdict(judged, now, name),
             Err(error) => {
                 self.say(Weight::Warning, format!("in {}: {error}", place.path.display()));
                 Verdict::Busy(Busy::Unknown)
             }
+        }
+    }
+
+    /// What is stale is looked at once more while we hold `flock(2)` on it: its maker held that until
+    /// his lock was on record, and without the record a lock of another pid namespace looks dead.
+    pub(super) fn verdict(&mut self, judged: Judged, now: SystemTime, name: &Name) -> Verdict {
+        match self.sentence(judged, now, name) {
+            Verdict::Stale(judged, stale) => match judged.try_hold() {
+                Ok(true) => self.sentence(judged, now, name),
+                Ok(false) => Verdict::Contended,
+                // A network's file system wants it open for writing, which breaking it sees to.
+                Err(_) => Verdict::Stale(judged, stale),
+            },
+            verdict @ (Verdict::Free | Verdict::Busy(_) | Verdict::Contended) => verdict,
         }
     }
 
@@ -133,10 +151,9 @@ impl Table {
         judged: Judged,
         stale: Stale,
     ) -> Option<Removal> {
-        let file = judged.identity();
+        self.forget_held(place, name, &judged);
         match place.directory.try_release(name, judged) {
             Ok(Some(Removal::Removed)) => {
-                self.state().forget_lock(name, file);
                 self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
                 Some(Removal::Removed)
             }
@@ -146,6 +163,17 @@ impl Table {
                 self.say(Weight::Warning, text);
                 Some(Removal::Removed)
             }
+        }
+    }
+
+    /// Forgets a lock that is about to be removed, while nobody can put another one there: afterwards
+    /// the record of the next lock might go instead. Only under `flock(2)` on the file that has the
+    /// name.
+    pub(super) fn forget_held(&mut self, place: &Place, name: &Name, judged: &Judged) {
+        let held = judged.try_hold().is_ok_and(|held| held);
+        let seen = || Status::of_name(&place.directory, name.as_str());
+        if held && seen().is_ok_and(|seen| seen.identity == judged.identity()) {
+            self.state().forget_lock(name, judged.identity());
         }
     }
 

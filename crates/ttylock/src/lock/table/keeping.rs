@@ -48,7 +48,7 @@ impl Table {
             if !own.may_hold(&name) {
                 // Unless it is about another lock by now. What is no record is nobody's.
                 match file {
-                    Some(file) => self.state().forget_lock(&name, file),
+                    Some(file) => self.state().sweep(&name, file),
                     None => self.state().forget(&name),
                 }
             }

@@ -6,6 +6,7 @@ use pidlockfile::Found;
 use pidlockfile::Name;
 use pidlockfile::Pid;
 use pidlockfile::Removal;
+use pidlockfile::Status;
 use pidlockfile::process::Liveness;
 use pidlockfile::process::liveness;
 
@@ -58,12 +59,13 @@ impl Table {
                 forms.write_too(name);
             }
             tally = tally.and(self.release_all(&open, &forms, request.pid));
+            // What strangers removed; of what is removed here, the record goes first.
+            self.forget_gone(&open.own, &forms.written, &tally.standing);
         }
         if tally.removed > 0 {
             let vacant: Vec<Name> =
                 forms.written.into_iter().filter(|name| !tally.standing.contains(name)).collect();
             self.watched.forget(&vacant, request.pid);
-            self.forget(&vacant);
         }
         let (device, pid) = (trail.real(), request.pid);
         if tally.own == 0 && tally.contended > 0 && contention == Contention::ComesBack {
@@ -85,6 +87,17 @@ impl Table {
     pub(super) fn names_written(&mut self, forms: &Forms, pid: Pid) -> Vec<Name> {
         let first = forms.written.first();
         first.map(|name| self.state().names(name, pid)).unwrap_or_default()
+    }
+
+    /// The next holder may have taken the name by now, and be on record.
+    fn forget_gone(&mut self, own: &Place, names: &[Name], standing: &[Name]) {
+        for name in names.iter().filter(|name| !standing.contains(name)) {
+            let Some(file) = self.state().file_of(name) else { continue };
+            let seen = Status::of_name(&own.directory, name.as_str());
+            if !seen.is_ok_and(|seen| seen.identity == file) {
+                self.state().sweep(name, file);
+            }
+        }
     }
 
     pub(super) fn forget(&mut self, names: &[Name]) {
@@ -137,6 +150,10 @@ impl Table {
         tally: &mut Tally,
     ) -> bool {
         let Some(published) = self.kept.take(name, pid) else { return false };
+        // Nobody puts another lock there meanwhile, whose record would go instead.
+        if published.try_hold().is_ok_and(|held| held) {
+            self.state().forget_lock(name, published.identity);
+        }
         let removal = own.directory.try_withdraw(name, &published);
         let removed = matches!(removal, Ok(Some(Removal::Removed)));
         // One that is still there must not keep our `flock(2)`: it is released in another way.
@@ -165,6 +182,8 @@ impl Table {
             };
             let held_by = record::parse(judged.content()).ok().map(|record| record.pid);
             let own = held_by == Some(pid);
+            // Who holds this has seen the last of the lock's maker, so that its record is there.
+            let _ = own.then(|| judged.try_hold());
             if own && self.is_elsewhere(name, pid, &judged) {
                 tally.busy += 1;
                 return;
@@ -172,10 +191,14 @@ impl Table {
             let judged = if own {
                 judged
             } else {
-                match self.sentence(judged, now, name) {
+                match self.verdict(judged, now, name) {
                     Verdict::Free => return,
                     Verdict::Busy(_) => {
                         tally.busy += 1;
+                        return;
+                    }
+                    Verdict::Contended => {
+                        tally.contended += 1;
                         return;
                     }
                     Verdict::Stale(judged, _) => judged,
@@ -187,6 +210,9 @@ impl Table {
             let living = own && liveness(pid) == Liveness::Alive;
             // Only a daemon puts it off.
             let spent = self.kept.is_a_daemons().then(|| judged.try_clone()).and_then(Result::ok);
+            if own {
+                self.forget_held(place, name, &judged);
+            }
             let removal = if living && is_contended {
                 place.directory.release(name, judged, TEMPORARY).map(Some)
             } else {

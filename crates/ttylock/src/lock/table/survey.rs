@@ -82,7 +82,7 @@ impl Table {
         holder.standing = match self.sentence(judged, now, name) {
             Verdict::Busy(Busy::Held(_)) => Standing::Alive,
             Verdict::Stale(..) => Standing::Stale,
-            Verdict::Busy(_) | Verdict::Free => Standing::Unknown,
+            Verdict::Busy(_) | Verdict::Contended | Verdict::Free => Standing::Unknown,
         };
         // Whoever has the number of one that is gone is not the holder.
         let living = holder.pid.filter(|_| holder.standing == Standing::Alive);

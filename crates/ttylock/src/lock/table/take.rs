@@ -82,10 +82,11 @@ impl Table {
         if self.state().is_there(claimant) {
             return Ok(());
         }
-        self.give_back(own, forms, published);
+        // While they are held: afterwards the record of the next lock might go instead.
         for (name, published) in forms.written.iter().zip(published) {
             self.state().forget_lock(name, published.identity);
         }
+        self.give_back(own, forms, published);
         self.say(Weight::Info, format!("pid {} ended while its lock was taken", claimant.pid));
         Err(Stop::Busy)
     }
@@ -125,14 +126,18 @@ impl Table {
                 Verdict::Busy(busy) => return Err(self.busy(place, name, busy)),
                 Verdict::Stale(judged, stale) => match self.remove(place, name, judged, stale) {
                     Some(Removal::Removed) => return Ok(()),
-                    Some(Removal::Changed) => {}
-                    // Where locks are only searched, and anybody may make a stale one and hold it.
-                    None if role == Role::Searched && place.is_open_to_all() => return Ok(()),
-                    None => match contention {
-                        Contention::ComesBack => return Err(Stop::Contended),
-                        Contention::Decides => break,
-                    },
+                    Some(Removal::Changed) => continue,
+                    None => {}
                 },
+                Verdict::Contended => {}
+            }
+            // Where locks are only searched, and anybody may make a stale one and hold it.
+            if role == Role::Searched && place.is_open_to_all() {
+                return Ok(());
+            }
+            match contention {
+                Contention::ComesBack => return Err(Stop::Contended),
+                Contention::Decides => break,
             }
         }
         Err(self.busy(place, name, Busy::Unknown))
@@ -182,6 +187,10 @@ impl Table {
             let (judged, stale) = match self.judge(own, name, SystemTime::now()) {
                 Verdict::Free => continue,
                 Verdict::Busy(busy) => return Err(self.busy(own, name, busy)),
+                Verdict::Contended => match contention {
+                    Contention::ComesBack => return Err(Stop::Contended),
+                    Contention::Decides => break,
+                },
                 Verdict::Stale(judged, stale) => (judged, stale),
             };
             match own.directory.replace(name, judged, claim) {

@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::process::{Child, Command};
 use std::rc::Rc;
+use std::time::SystemTime;
 
-use pidlockfile::Pid;
+use pidlockfile::{Name, Pid};
 use rstest::rstest;
 
+use super::judge::Verdict;
 use super::{Places, Table};
 use crate::device::name::DeviceName;
 use crate::lock::backoff::Contention;
@@ -134,4 +136,21 @@ fn an_open_port_is_busy_unless_all_locks_are_told(#[case] whole: bool, #[case] o
     assert_eq!(answer.outcome, outcome, "{answer:?}");
     let said = answer.events.iter().any(|event| event.text.contains("too many kernel locks"));
     assert_eq!(said, !whole, "{answer:?}");
+}
+
+/// While a lock is being made nobody can tell what it means: whoever thought it dead would break it
+/// as soon as its maker lets go of it.
+#[test]
+fn a_lock_that_is_being_made_is_no_stale_one() {
+    let shared = Shared::new();
+    let (mut first, mut second) = (shared.elsewhere(), shared.here());
+    let met = Rc::new(RefCell::new(None));
+    let note = Rc::clone(&met);
+    before_record::set(move || {
+        let open = second.open().unwrap();
+        let name = Name::new("LCK..ttyS0").unwrap();
+        *note.borrow_mut() = Some(second.judge(&open.own, &name, SystemTime::now()));
+    });
+    assert_eq!(first.lock(&request(of_one_elsewhere())).outcome, Outcome::Done);
+    assert!(matches!(*met.borrow(), Some(Verdict::Contended)), "{met:?}");
 }
