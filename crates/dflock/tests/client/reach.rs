@@ -163,7 +163,8 @@ fn no_tls_there() {
     let mut command = dflock(&daemon, &["ping", "--patience", "2", "--tls-ca", &pem("ca.pem")]);
     let end = run(&mut command);
     assert_eq!(end.code, 69, "{end:?}");
-    assert!(end.stderr.contains("does it speak TLS?"), "{end:?}");
+    // What its answer to a handshake looks like depends on whether it hangs up before we read.
+    assert!(end.stderr.contains("speak TLS"), "{end:?}");
 }
 
 /// The index is CRC-32 of the key modulo the number of servers, in the order of the list; the
