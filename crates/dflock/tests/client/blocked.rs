@@ -1,8 +1,14 @@
-//! A client of the library that blocks its runtime.
+//! A client that blocks its runtime, and a server that stands still.
+//!
+//! With the store in memory only: over etcd the next in line was sometimes not answered within a
+//! minute here, and why is not known.
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, until};
 use crate::library::{client, turn};
-use crate::program::assert_free;
+use crate::loss::{UNREACHABLE, assert_stopped, dawdling, held};
+use crate::program::{assert_free, lives};
+use nix::sys::signal::Signal;
+use rstest::rstest;
 
 /// A holder that blocks its thread renews nothing; it finds out as soon as it looks again.
 #[test]
@@ -15,4 +21,30 @@ fn who_blocks_the_runtime_loses() {
         lease.lost().await;
         assert!(lease.held_until().is_none());
     });
+}
+
+/// A server that stands still cannot renew: the command is gone before the lease ends. It must not
+/// be there any more either when the server wakes up while the command still takes its time.
+#[rstest]
+#[case::wakes_up_late(false)]
+#[case::wakes_up_while_the_command_is_told(true)]
+fn the_server_stands_still(#[case] wakes_early: bool) {
+    let daemon = Daemon::start(&[]);
+    let (dflock, command) = held(&daemon, &["--ttl", "4"], &dawdling());
+    let mut waiter = daemon.talk();
+    waiter.say(b"l\nk\n1000\n");
+    daemon.until_stats("\"waiters\":1");
+    daemon.signal(Signal::SIGSTOP);
+    until("the command is told", || dflock.said().contains("told"));
+    if wakes_early {
+        assert!(lives(command));
+        daemon.signal(Signal::SIGCONT);
+        assert!(waiter.line().starts_with("ok "));
+        assert!(!lives(command), "two have the lock");
+        assert_stopped(dflock, command, UNREACHABLE);
+    } else {
+        assert_stopped(dflock, command, UNREACHABLE);
+        daemon.signal(Signal::SIGCONT);
+        assert!(waiter.line().starts_with("ok "));
+    }
 }

@@ -16,13 +16,13 @@ fn stubborn() -> String {
 }
 
 /// A command that says its pid and that it was told to end, and then takes all the time there is.
-fn dawdling() -> String {
+pub(crate) fn dawdling() -> String {
     format!(
         "trap 'echo told' TERM; echo $$; echo $DFLOCK_TOKEN; while :; do sleep {LONG} & wait $!; done"
     )
 }
 
-fn held(daemon: &Daemon, options: &[&str], script: &str) -> (Running, Pid) {
+pub(crate) fn held(daemon: &Daemon, options: &[&str], script: &str) -> (Running, Pid) {
     let words = [&["run", "k"], options, &["--", "sh", "-c", script]].concat();
     let dflock = start(&mut dflock(daemon, &words));
     let command = dflock.command();
@@ -35,7 +35,7 @@ fn token(dflock: &Running) -> String {
 }
 
 /// However it is lost, the code says so, and nothing runs any more.
-fn assert_stopped(dflock: Running, command: Pid, why: &str) {
+pub(crate) fn assert_stopped(dflock: Running, command: Pid, why: &str) {
     let end = dflock.end();
     assert_eq!(end.code, 74, "{end:?}");
     assert!(end.stderr.contains("lease lost: ") && end.stderr.contains(why), "{end:?}");
@@ -43,7 +43,7 @@ fn assert_stopped(dflock: Running, command: Pid, why: &str) {
 }
 
 const NOT_HELD: &str = "the server says the lease is over";
-const UNREACHABLE: &str = "the server could not be reached";
+pub(crate) const UNREACHABLE: &str = "the server could not be reached";
 
 #[test]
 fn somebody_else_releases_it() {
@@ -107,37 +107,6 @@ fn the_server_is_started_again() {
 /// Whether locks are kept by others than the server.
 fn is_shared() -> bool {
     !crate::store().environment.is_empty()
-}
-
-/// A server that stands still cannot renew: the command is gone before the lease ends. It must not
-/// be there any more either when the server wakes up while the command still takes its time.
-#[rstest]
-#[case::wakes_up_late(false)]
-#[case::wakes_up_while_the_command_is_told(true)]
-fn the_server_stands_still(#[case] wakes_early: bool) {
-    let daemon = Daemon::start(&[]);
-    let (dflock, command) = held(&daemon, &["--ttl", "4"], &dawdling());
-    let mut waiter = daemon.talk();
-    waiter.say(b"l\nk\n1000\n");
-    daemon.until_stats("\"waiters\":1");
-    daemon.signal(Signal::SIGSTOP);
-    until("the command is told", || dflock.said().contains("told"));
-    if wakes_early {
-        assert!(lives(command));
-        daemon.signal(Signal::SIGCONT);
-        assert!(waiter.line().starts_with("ok "));
-        assert!(!lives(command), "two have the lock");
-        assert_stopped(dflock, command, UNREACHABLE);
-    } else {
-        assert_stopped(dflock, command, UNREACHABLE);
-        daemon.signal(Signal::SIGCONT);
-        let mut reply = waiter.line();
-        if is_shared() && reply == "error_draining" {
-            // Those who share it take a server for dead that stands still for so long, with its line.
-            reply = daemon.talk().ask("l", "k", "1000");
-        }
-        assert!(reply.starts_with("ok "), "{reply}");
-    }
 }
 
 /// A network that swallows everything. The server hears nothing, closes the connection when its read
