@@ -255,6 +255,20 @@ impl State {
         }
     }
 
+    /// As [`State::forget_lock`], and gives back what the record said, for [`State::put_back`].
+    pub fn take_out(&self, name: &Name, file: Identity) -> Option<Memory> {
+        let memory = self.memory(name).filter(|memory| memory.file == file)?;
+        self.forget(name);
+        Some(memory)
+    }
+
+    /// The record of a lock that stands after all. One that was made meanwhile is the true one.
+    pub fn put_back(&self, name: &Name, memory: &Memory) {
+        if let Some(handle) = &self.handle {
+            let _ = nix::unistd::symlinkat(memory.to_text().as_str(), handle, name.as_str());
+        }
+    }
+
     /// Forgets a lock file that is gone.
     pub fn forget(&self, name: &Name) {
         if let Some(handle) = &self.handle {

@@ -17,6 +17,7 @@ use pidlockfile::process::liveness;
 use super::Stop;
 use super::Table;
 use crate::lock::Weight;
+use crate::lock::memory::Memory;
 use crate::lock::places::Place;
 use crate::lock::record;
 use crate::lock::record::READ_LIMIT;
@@ -151,7 +152,7 @@ impl Table {
         judged: Judged,
         stale: Stale,
     ) -> Option<Removal> {
-        self.forget_held(place, name, &judged);
+        let record = self.forget_held(place, name, &judged);
         match place.directory.try_release(name, judged) {
             Ok(Some(Removal::Removed)) => {
                 self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
@@ -159,6 +160,7 @@ impl Table {
             }
             Ok(other) => other,
             Err(error) => {
+                self.put_back(name, record);
                 let text = format!("stepped over {}: {stale}; {error}", place.name(name));
                 self.say(Weight::Warning, text);
                 Some(Removal::Removed)
@@ -169,11 +171,22 @@ impl Table {
     /// Forgets a lock that is about to be removed, while nobody can put another one there: afterwards
     /// the record of the next lock might go instead. Only under `flock(2)` on the file that has the
     /// name.
-    pub(super) fn forget_held(&mut self, place: &Place, name: &Name, judged: &Judged) {
+    pub(super) fn forget_held(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        judged: &Judged,
+    ) -> Option<Memory> {
         let held = judged.try_hold().is_ok_and(|held| held);
         let seen = || Status::of_name(&place.directory, name.as_str());
-        if held && seen().is_ok_and(|seen| seen.identity == judged.identity()) {
-            self.state().forget_lock(name, judged.identity());
+        let is_there = held && seen().is_ok_and(|seen| seen.identity == judged.identity());
+        is_there.then(|| self.state().take_out(name, judged.identity()))?
+    }
+
+    /// What may not be removed keeps its record.
+    pub(super) fn put_back(&mut self, name: &Name, record: Option<Memory>) {
+        if let Some(record) = record {
+            self.state().put_back(name, &record);
         }
     }
 

@@ -210,9 +210,7 @@ impl Table {
             let living = own && liveness(pid) == Liveness::Alive;
             // Only a daemon puts it off.
             let spent = self.kept.is_a_daemons().then(|| judged.try_clone()).and_then(Result::ok);
-            if own {
-                self.forget_held(place, name, &judged);
-            }
+            let record = if own { self.forget_held(place, name, &judged) } else { None };
             let removal = if living && is_contended {
                 place.directory.release(name, judged, TEMPORARY).map(Some)
             } else {
@@ -234,6 +232,7 @@ impl Table {
                     return;
                 }
                 Err(error) => {
+                    self.put_back(name, record);
                     self.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
                     tally.failed += 1;
                     return;
