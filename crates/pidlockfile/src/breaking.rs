@@ -94,7 +94,7 @@ impl Directory {
             Exclusion::Changed => return Ok(Breaking::Changed),
         };
         // Before the last look, so that nothing lies between that and the step.
-        let draft = Draft::new(self, claim).map_err(Error::preparing(name))?;
+        let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
         self.change_places(name, &excluded.judged, claim, draft)
     }
 
@@ -113,12 +113,10 @@ impl Directory {
         if judged.identity() != held.identity {
             return Ok(Breaking::Changed);
         }
-        match sys::lock_inode(&held.file) {
-            Ok(()) => {}
-            Err(Errno::EWOULDBLOCK) => return Ok(Breaking::Contended),
-            Err(errno) => return Err(Error::new(Step::Exclude, name, errno)),
+        if !sys::try_lock_inode(&held.file).map_err(Error::at(Step::Exclude, name))? {
+            return Ok(Breaking::Contended);
         }
-        let draft = Draft::new(self, claim).map_err(Error::preparing(name))?;
+        let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
         self.change_places(name, &judged, claim, draft)
     }
 
@@ -178,10 +176,8 @@ impl Directory {
         name: &Name,
         published: &Published,
     ) -> Result<Option<Removal>, Error> {
-        match sys::lock_inode(&published.file) {
-            Ok(()) => {}
-            Err(Errno::EWOULDBLOCK) => return Ok(None),
-            Err(errno) => return Err(Error::new(Step::Exclude, name, errno)),
+        if !sys::try_lock_inode(&published.file).map_err(Error::at(Step::Exclude, name))? {
+            return Ok(None);
         }
         match self.identity_of(name.as_str()) {
             Ok(Some(seen)) if seen == published.identity => self.unlink_judged(name).map(Some),
@@ -193,31 +189,31 @@ impl Directory {
 
     /// Takes `flock(2)` on the judged file.
     fn exclude(&self, name: &Name, judged: Judged) -> Result<Exclusion, Error> {
-        let failed = |errno| Error::new(Step::Exclude, name, errno);
-        match sys::lock_inode(&judged.file) {
-            Ok(()) => Ok(Exclusion::Ours(Excluded { judged, _writable: None })),
-            Err(Errno::EWOULDBLOCK) => Ok(Exclusion::Others(judged)),
+        match sys::try_lock_inode(&judged.file) {
+            Ok(true) => Ok(Exclusion::Ours(Excluded { judged, _writable: None })),
+            Ok(false) => Ok(Exclusion::Others(judged)),
             // NFS makes it a write lock on the whole file, which asks for a writable opening.
             Err(Errno::EBADF) => self.exclude_by_writing(name, judged),
-            Err(errno) => Err(failed(errno)),
+            Err(errno) => Err(Error::at(Step::Exclude, name)(errno)),
         }
     }
 
     fn exclude_by_writing(&self, name: &Name, judged: Judged) -> Result<Exclusion, Error> {
-        let failed = |errno| Error::new(Step::Exclude, name, errno);
         let file = match sys::open_to_write(self, name.as_str()) {
             Ok(file) => file,
             Err(Errno::ENOENT) => return Ok(Exclusion::Changed),
-            Err(errno) => return Err(failed(errno)),
+            Err(errno) => return Err(Error::at(Step::Exclude, name)(errno)),
         };
-        if sys::stat_open(&file).map_err(failed)?.identity != judged.identity() {
+        if sys::stat_open(&file).map_err(Error::at(Step::Exclude, name))?.identity
+            != judged.identity()
+        {
             return Ok(Exclusion::Changed);
         }
-        match sys::lock_inode(&file) {
-            Ok(()) => Ok(Exclusion::Ours(Excluded { judged, _writable: Some(file) })),
-            Err(Errno::EWOULDBLOCK) => Ok(Exclusion::Others(judged)),
-            Err(errno) => Err(failed(errno)),
-        }
+        Ok(if sys::try_lock_inode(&file).map_err(Error::at(Step::Exclude, name))? {
+            Exclusion::Ours(Excluded { judged, _writable: Some(file) })
+        } else {
+            Exclusion::Others(judged)
+        })
     }
 
     /// Whether a name leads to the very file that was judged, unchanged.

@@ -147,7 +147,7 @@ impl Directory {
     /// # Errors
     /// [`Step::Prepare`] or [`Step::Publish`] with the system's reason; nothing is left behind.
     pub fn publish(&self, name: &Name, claim: &Claim<'_>) -> Result<Publication, Error> {
-        let draft = Draft::new(self, claim).map_err(Error::preparing(name))?;
+        let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
         self.publish_draft(name, claim, draft)
             .map_err(|errno| Error::new(Step::Publish, name, errno))
     }

@@ -7,7 +7,6 @@ use nix::errno::Errno;
 use nix::sys::stat::Mode;
 
 use crate::directory::{Directory, Guard};
-use crate::error::{Error, Step};
 use crate::name::Name;
 use crate::process::Pid;
 use crate::status::{Identity, Status};
@@ -55,11 +54,7 @@ impl Published {
     /// # Errors
     /// With the system's reason.
     pub fn try_hold(&self) -> std::io::Result<bool> {
-        match sys::lock_inode(&self.file) {
-            Ok(()) => Ok(true),
-            Err(Errno::EWOULDBLOCK) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        Ok(sys::try_lock_inode(&self.file)?)
     }
 
     /// Gives the `flock(2)` of [`Directory::guarding`] back while the file stays open.
@@ -242,7 +237,7 @@ fn fill(file: &File, claim: &Claim<'_>) -> Result<Status, Errno> {
 fn guard(directory: &Directory, file: &File) {
     match directory.guard() {
         Guard::None => {}
-        Guard::Flock => drop(sys::lock_inode(file)),
+        Guard::Flock => drop(sys::try_lock_inode(file)),
     }
 }
 
@@ -277,13 +272,5 @@ pub(crate) fn create_in_place(
             }
             Err(errno)
         }
-    }
-}
-
-impl Error {
-    /// For steps towards a new lock.
-    pub(crate) fn preparing(name: &Name) -> impl FnOnce(Errno) -> Self {
-        let name = name.clone();
-        move |errno| Self::new(Step::Prepare, name, errno)
     }
 }

@@ -42,6 +42,11 @@ impl Error {
         Self { step, name: name.to_string(), errno }
     }
 
+    /// The error of a step at a name, by the system's reason.
+    pub(crate) fn at(step: Step, name: &impl fmt::Display) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self::new(step, name, errno)
+    }
+
     /// The kind of the system error, as the standard library sorts them.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {

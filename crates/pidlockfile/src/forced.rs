@@ -4,6 +4,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use nix::errno::Errno;
+
 use crate::breaking::{Breaking, Removal, TRIES_TO_GIVE_BACK, has_a_name};
 use crate::directory::Directory;
 use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
@@ -48,8 +50,10 @@ impl Directory {
         };
         let private = PrivateName::for_release(self, prefix, name);
         let draft = private.and_then(|private| Draft::under(private, &claim));
-        let draft = draft.map_err(Error::preparing(name))?;
-        sys::lock_inode(&draft.file).map_err(|errno| Error::new(Step::Exclude, name, errno))?;
+        let draft = draft.map_err(Error::at(Step::Prepare, name))?;
+        if !sys::try_lock_inode(&draft.file).map_err(Error::at(Step::Exclude, name))? {
+            return Err(Error::at(Step::Exclude, name)(Errno::EWOULDBLOCK));
+        }
         if self.others_release_past(name, judged, &draft)? {
             return Ok(Removal::Changed);
         }

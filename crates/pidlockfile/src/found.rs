@@ -105,11 +105,7 @@ impl Judged {
     /// # Errors
     /// With the system's reason.
     pub fn try_hold(&self) -> io::Result<bool> {
-        match sys::lock_inode(&self.file) {
-            Ok(()) => Ok(true),
-            Err(Errno::EWOULDBLOCK) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        Ok(sys::try_lock_inode(&self.file)?)
     }
 
     /// What the file says, up to the limit it was read with.

@@ -314,7 +314,7 @@ fn run(
     let lock = scratch.path().join("lock");
     let stranger = roles.contains(&Role::Stranger).then(|| File::open(&lock).unwrap());
     if let Some(stranger) = &stranger {
-        crate::sys::lock_inode(stranger).unwrap();
+        assert!(crate::sys::try_lock_inode(stranger).unwrap());
     }
     let world = Arc::new(World { lock, directory, record: Mutex::default() });
     let seen = Arc::clone(&world);

@@ -156,20 +156,26 @@ pub(crate) fn rename_with(
     call(how.call_name(), || Err(Errno::EINVAL))
 }
 
-/// Takes `flock(2)` on the open file without waiting; it is held until the last descriptor of
-/// this opening is closed.
-pub(crate) fn lock_inode(file: &File) -> Result<(), Errno> {
+/// Takes `flock(2)` on the open file without waiting, and says whether it has it: `false` while
+/// another opening holds it. It is held until the last descriptor of this opening is closed.
+pub(crate) fn try_lock_inode(file: &File) -> Result<bool, Errno> {
     #[expect(
         deprecated,
         reason = "the guard that replaces it unlocks when dropped, which is a needless call, and \
                   panics when that fails, which network file systems can do to a daemon"
     )]
-    call("flock", || nix::fcntl::flock(file.as_raw_fd(), FlockArg::LockExclusiveNonblock))
+    let outcome =
+        call("flock", || nix::fcntl::flock(file.as_raw_fd(), FlockArg::LockExclusiveNonblock));
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(Errno::EWOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Gives `flock(2)` back while the file stays open.
 pub(crate) fn unlock_inode(file: &File) -> Result<(), Errno> {
-    #[expect(deprecated, reason = "as in `lock_inode`")]
+    #[expect(deprecated, reason = "as in `try_lock_inode`")]
     call("flock-un", || nix::fcntl::flock(file.as_raw_fd(), FlockArg::UnlockNonblock))
 }
 

@@ -247,16 +247,9 @@ impl State {
         self.forget(&aside);
     }
 
-    /// Forgets a lock file that is gone, unless the record is about another one. Only under
-    /// `flock(2)` on that file.
-    pub fn forget_lock(&self, name: &Name, file: Identity) {
-        if self.memory(name).is_some_and(|memory| memory.file == file) {
-            self.forget(name);
-        }
-    }
-
-    /// As [`State::forget_lock`], and gives back what the record said, for [`State::put_back`].
-    pub fn take_out(&self, name: &Name, file: Identity) -> Option<Memory> {
+    /// Forgets a lock file that is about to go, unless the record is about another one. Only under
+    /// `flock(2)` on that file. Gives back what the record said, for [`State::put_back`].
+    pub fn forget_lock(&self, name: &Name, file: Identity) -> Option<Memory> {
         let memory = self.memory(name).filter(|memory| memory.file == file)?;
         self.forget(name);
         Some(memory)

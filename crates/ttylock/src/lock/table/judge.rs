@@ -1,26 +1,16 @@
 //! What a lock file that was found means for the one who asks, and what becomes of a stale one.
 
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use pidlockfile::Found;
-use pidlockfile::Judged;
-use pidlockfile::Name;
-use pidlockfile::Obstacle;
-use pidlockfile::Pid;
-use pidlockfile::Removal;
-use pidlockfile::Status;
-use pidlockfile::process;
-use pidlockfile::process::Liveness;
-use pidlockfile::process::liveness;
+use pidlockfile::process::{self, Liveness, liveness};
+use pidlockfile::{Found, Judged, Name, Obstacle, Pid, Removal, Status};
 
-use super::Stop;
-use super::Table;
+use super::{Stop, Table};
 use crate::lock::Weight;
+use crate::lock::backoff::Contention;
 use crate::lock::memory::Memory;
 use crate::lock::places::Place;
-use crate::lock::record;
-use crate::lock::record::READ_LIMIT;
+use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::state::Remembered;
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
@@ -180,7 +170,7 @@ impl Table {
         let held = judged.try_hold().is_ok_and(|held| held);
         let seen = || Status::of_name(&place.directory, name.as_str());
         let is_there = held && seen().is_ok_and(|seen| seen.identity == judged.identity());
-        is_there.then(|| self.state().take_out(name, judged.identity()))?
+        is_there.then(|| self.state().forget_lock(name, judged.identity()))?
     }
 
     /// What may not be removed keeps its record.
@@ -196,6 +186,14 @@ impl Table {
         }
         self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
         Stop::Busy
+    }
+
+    /// Somebody else is at this file just now. Who comes back is told so; for another it is busy.
+    pub(super) fn contended(&mut self, place: &Place, name: &Name, contention: Contention) -> Stop {
+        match contention {
+            Contention::ComesBack => Stop::Contended,
+            Contention::Decides => self.busy(place, name, Busy::Unknown),
+        }
     }
 
     pub(super) fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {

@@ -151,10 +151,7 @@ impl Table {
             match broken {
                 Ok(Breaking::Replaced(published)) => return Ok(Some(published)),
                 Ok(Breaking::Changed) => {}
-                Ok(Breaking::Contended) => match contention {
-                    Contention::ComesBack => return Err(Stop::Contended),
-                    Contention::Decides => break,
-                },
+                Ok(Breaking::Contended) => return Err(self.contended(own, name, contention)),
                 Err(error) => return Err(self.cannot_write(&error)),
             }
         }

@@ -1,19 +1,13 @@
 //! Reasons to refuse a lock that no lock file shows: `flock(2)` on the port, and too many locks.
 
-use pidlockfile::Pid;
-use pidlockfile::process;
+use pidlockfile::{Pid, process};
 
-use super::Stop;
-use super::Table;
-use crate::device::node::Node;
-use crate::device::node::Trail;
-use crate::limits::LOCK_FILES_OF_A_USER;
-use crate::limits::NAMES_OF_A_LOCK;
+use super::{Stop, Table};
+use crate::device::node::{Node, Trail};
+use crate::limits::{LOCK_FILES_OF_A_USER, NAMES_OF_A_LOCK};
 use crate::lock::Weight;
-use crate::lock::flock;
-use crate::lock::flock::Sight;
-use crate::lock::open;
-use crate::lock::open::Openness;
+use crate::lock::flock::{self, Sight};
+use crate::lock::open::{self, Openness};
 use crate::lock::places::Place;
 
 /// As many records are read to tell how many are one user's.

@@ -2,28 +2,17 @@
 
 use std::time::SystemTime;
 
-use pidlockfile::Found;
-use pidlockfile::Name;
-use pidlockfile::Pid;
-use pidlockfile::Removal;
-use pidlockfile::Status;
-use pidlockfile::process::Liveness;
-use pidlockfile::process::liveness;
+use nix::errno::Errno;
+use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::{Found, Identity, Name, Pid, Removal, Status};
 
-use super::ATTEMPTS;
-use super::Stop;
-use super::TEMPORARY;
-use super::Table;
 use super::judge::Verdict;
-use crate::lock::Outcome;
-use crate::lock::Request;
-use crate::lock::Weight;
+use super::{ATTEMPTS, Stop, TEMPORARY, Table};
 use crate::lock::backoff::Contention;
 use crate::lock::names::Forms;
-use crate::lock::places::Open;
-use crate::lock::places::Place;
-use crate::lock::record;
-use crate::lock::record::READ_LIMIT;
+use crate::lock::places::{Open, Place};
+use crate::lock::record::{self, READ_LIMIT};
+use crate::lock::{Outcome, Request, Weight};
 
 /// What became of the files of a device when it was unlocked.
 #[derive(Debug, Default)]
@@ -93,8 +82,7 @@ impl Table {
     fn forget_gone(&mut self, own: &Place, names: &[Name], standing: &[Name]) {
         for name in names.iter().filter(|name| !standing.contains(name)) {
             let Some(file) = self.state().file_of(name) else { continue };
-            let seen = Status::of_name(&own.directory, name.as_str());
-            if !seen.is_ok_and(|seen| seen.identity == file) {
+            if !leads_to(own, name, file) {
                 self.state().sweep(name, file);
             }
         }
@@ -239,6 +227,14 @@ impl Table {
                 }
             }
         }
+    }
+}
+
+/// Whether the name is still that file's. What cannot be seen is not said to be gone.
+fn leads_to(own: &Place, name: &Name, file: Identity) -> bool {
+    match Status::of_name(&own.directory, name.as_str()) {
+        Ok(seen) => seen.identity == file,
+        Err(errno) => errno != Errno::ENOENT,
     }
 }
 

@@ -4,19 +4,12 @@ use std::time::SystemTime;
 
 use pidlockfile::Name;
 
-use super::Stop;
-use super::Table;
-use crate::device::links;
+use super::{Stop, Table};
 use crate::device::name::DeviceName;
-use crate::device::node::Astray;
-use crate::device::node::Trail;
-use crate::device::node::follow;
-use crate::device::sysfs;
-use crate::device::udev;
-use crate::lock::Request;
-use crate::lock::Weight;
-use crate::lock::names::Forms;
-use crate::lock::names::forms;
+use crate::device::node::{Astray, Trail, follow};
+use crate::device::{links, sysfs, udev};
+use crate::lock::names::{Forms, forms};
+use crate::lock::{Request, Weight};
 
 /// What can be told of a device before a lock directory is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,23 +2,16 @@
 
 use std::time::SystemTime;
 
-use pidlockfile::Found;
-use pidlockfile::Name;
-use pidlockfile::process;
+use pidlockfile::{Found, Name, process};
 
 use super::Table;
-use super::judge::Busy;
-use super::judge::Verdict;
+use super::judge::{Busy, Verdict};
 use crate::device::name::DeviceName;
 use crate::device::node::follow;
 use crate::lock::names::{self, forms};
 use crate::lock::places::Place;
-use crate::lock::record;
-use crate::lock::record::READ_LIMIT;
-use crate::lock::who;
-use crate::lock::who::Holder;
-use crate::lock::who::Scheme;
-use crate::lock::who::Standing;
+use crate::lock::record::{self, READ_LIMIT};
+use crate::lock::who::{self, Holder, Scheme, Standing};
 
 impl Table {
     /// Who holds a device, or held it, under any scheme that can be seen without opening it.

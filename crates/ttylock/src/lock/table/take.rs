@@ -3,35 +3,20 @@
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use pidlockfile::Breaking;
-use pidlockfile::Claim;
-use pidlockfile::Durability;
-use pidlockfile::Found;
-use pidlockfile::Name;
-use pidlockfile::Publication;
-use pidlockfile::Published;
-use pidlockfile::Removal;
-use pidlockfile::Status;
 use pidlockfile::process::Liveness;
+use pidlockfile::{
+    Breaking, Claim, Durability, Found, Name, Publication, Published, Removal, Status,
+};
 
-use super::ATTEMPTS;
-use super::LOCK_MODE;
-use super::Stop;
-use super::TEMPORARY;
-use super::Table;
-use super::judge::Busy;
-use super::judge::Verdict;
+use super::judge::{Busy, Verdict};
 use super::keeping::room;
-use crate::lock::Request;
-use crate::lock::Weight;
+use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
 use crate::lock::backoff::Contention;
 use crate::lock::names::Forms;
-use crate::lock::places::Open;
-use crate::lock::places::Place;
-use crate::lock::record;
-use crate::lock::record::READ_LIMIT;
-use crate::lock::state::Claimant;
-use crate::lock::state::Written;
+use crate::lock::places::{Open, Place};
+use crate::lock::record::{self, READ_LIMIT};
+use crate::lock::state::{Claimant, Written};
+use crate::lock::{Request, Weight};
 
 /// What a directory is for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,10 +120,7 @@ impl Table {
             if role == Role::Searched && place.is_open_to_all() {
                 return Ok(());
             }
-            match contention {
-                Contention::ComesBack => return Err(Stop::Contended),
-                Contention::Decides => break,
-            }
+            return Err(self.contended(place, name, contention));
         }
         Err(self.busy(place, name, Busy::Unknown))
     }
@@ -187,10 +169,7 @@ impl Table {
             let (judged, stale) = match self.judge(own, name, SystemTime::now()) {
                 Verdict::Free => continue,
                 Verdict::Busy(busy) => return Err(self.busy(own, name, busy)),
-                Verdict::Contended => match contention {
-                    Contention::ComesBack => return Err(Stop::Contended),
-                    Contention::Decides => break,
-                },
+                Verdict::Contended => return Err(self.contended(own, name, contention)),
                 Verdict::Stale(judged, stale) => (judged, stale),
             };
             match own.directory.replace(name, judged, claim) {
@@ -199,10 +178,7 @@ impl Table {
                     return Ok(published);
                 }
                 Ok(Breaking::Changed) => {}
-                Ok(Breaking::Contended) => match contention {
-                    Contention::ComesBack => return Err(Stop::Contended),
-                    Contention::Decides => break,
-                },
+                Ok(Breaking::Contended) => return Err(self.contended(own, name, contention)),
                 Err(error) => return Err(self.cannot_break(own, name, stale, &error)),
             }
         }
