@@ -286,7 +286,7 @@ fn pairs() {
         [bare.port, plain.port, full.port, everywhere.port, built_in.port].map(connect).into();
     streams.iter_mut().for_each(|stream| expect(stream, b"220 "));
     let pid = std::process::id();
-    let (lock, unlock) = (format!("lock null {pid}\n"), format!("unlock null {pid}\n"));
+    let (lock, unlock) = (format!("lock zero {pid}\n"), format!("unlock zero {pid}\n"));
     let mut spent = vec![Vec::new(); streams.len()];
     for _ in 0..ROUNDS {
         for (stream, spent) in streams.iter_mut().zip(&mut spent) {
@@ -322,7 +322,7 @@ fn pairs() {
 fn bare_steps(root: &Path, pairs: usize) -> Duration {
     let path = |name: &str| root.join("state").join(name);
     let (draft, lock) = (path("draft"), path("lock"));
-    let device = Path::new("/dev/null");
+    let device = Path::new("/dev/zero");
     let mut locks = vec![0; 16 * 1024];
     let begin = Instant::now();
     for _ in 0..pairs {

@@ -73,11 +73,17 @@ fn by_name<'t>(pair: &[&'t str]) -> BTreeMap<&'t str, usize> {
 }
 
 #[rstest]
-#[case::of_a_plain_device("ttyS9")]
-#[case::of_a_pseudo_terminal("ttyW0")]
-fn a_pair_takes_so_many_calls(#[case] port: &str) {
+#[case::of_a_plain_device("ttyS9", 0)]
+#[case::of_a_pseudo_terminal("ttyW0", 0)]
+// Anybody may make files in a lock directory that is open to all.
+#[case::beside_the_files_of_strangers("ttyS9", 5000)]
+fn a_pair_takes_so_many_calls(#[case] port: &str, #[case] strangers: usize) {
     let sandbox = layout().port("ttyW0").enter();
-    let prepare = "mknod -m 666 /dev/ttyS9 c 4 73; install -d -o uucp /run/lfpd /tmp/own";
+    let prepare = format!(
+        "mknod -m 666 /dev/ttyS9 c 4 73; install -d -o uucp /run/lfpd /tmp/own; \
+         seq -f /run/lock/LCK..stranger%g {strangers} | xargs -r touch"
+    );
+    let prepare = prepare.as_str();
     assert_eq!(sandbox.command("sh").args(["-ec", prepare]).run().code(), 0);
     let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
     let (client, theirs) = connect(&sandbox, "127.0.0.1", User::Alice);
@@ -100,5 +106,10 @@ fn a_pair_takes_so_many_calls(#[case] port: &str) {
     let trace = whole.expect("a trace to its end");
     let pair = usual(pairs(&trace));
     println!("{port}: {} calls: {:?}", pair.len(), by_name(&pair));
+    assert!(
+        !by_name(&pair).contains_key("getdents64"),
+        "no directory is read:\n{}",
+        pair.join("\n")
+    );
     assert!(pair.len() <= MOST, "{} calls:\n{}", pair.len(), pair.join("\n"));
 }

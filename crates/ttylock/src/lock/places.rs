@@ -15,7 +15,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 use pidlockfile::{Directory, Identity, Name, Status};
 
-use crate::limits::{LOCKS_FOR_INVENTED, NAMES_OF_A_LOCK};
+use crate::limits::LOCKS_FOR_INVENTED;
 use crate::stamp::Stamp;
 
 /// The beginnings of every lock file name that is ever looked for.
@@ -57,8 +57,6 @@ pub struct Place {
     lacking: RefCell<Option<Lacking>>,
     /// For so many more invented names there is room without another count.
     room: Cell<usize>,
-    /// The same for anybody's.
-    room_for_all: Cell<usize>,
 }
 
 /// Names that were not there, in a directory whose state would be another one by now if they were.
@@ -143,8 +141,7 @@ impl Place {
     }
 
     fn of(directory: Directory, path: &Path) -> Self {
-        let (room, room_for_all) = (Cell::new(0), Cell::new(0));
-        Self { directory, path: path.to_owned(), lacking: RefCell::default(), room, room_for_all }
+        Self { directory, path: path.to_owned(), lacking: RefCell::default(), room: Cell::new(0) }
     }
 
     /// Whether everybody may put files there, as into `/tmp`.
@@ -199,18 +196,6 @@ impl Place {
         let room = LOCKS_FOR_INVENTED.saturating_sub(locks);
         self.room.set(room.saturating_sub(1));
         room == 0
-    }
-
-    /// Whether there are fewer locks in it than this, whoever's they are.
-    pub(super) fn has_room_for_all(&self, limit: usize) -> bool {
-        if let Some(room) = self.room_for_all.get().checked_sub(NAMES_OF_A_LOCK) {
-            self.room_for_all.set(room);
-            return true;
-        }
-        let small = Status::of_open(&self.directory).is_ok_and(|stat| stat.size < UNCROWDED / 2);
-        let room = limit.saturating_sub(if small { 0 } else { self.count_locks() });
-        self.room_for_all.set(room.saturating_sub(NAMES_OF_A_LOCK));
-        room > 0
     }
 
     /// How many locks are in it, as far as that is of interest.

@@ -19,6 +19,11 @@ use pidlockfile::process::{Liveness, Witness, liveness};
 use pidlockfile::{Identity, Name, Pid, Status, process};
 
 use super::memory::{Here, Memory, nanoseconds};
+use crate::limits::NAMES_OF_A_LOCK;
+
+/// A state directory with fewer bytes than this has few records: a file takes 20 bytes of a directory
+/// on tmpfs, twice its name on btrfs, and one on ZFS.
+const SMALL: u64 = 256;
 
 /// The state directory, or the lack of one: then no pid is ever thought to be reused.
 #[derive(Debug)]
@@ -26,6 +31,8 @@ pub struct State {
     handle: Option<OwnedFd>,
     identity: Option<Identity>,
     everybodys: bool,
+    /// For so many more lock files there is room, whoever's they are.
+    room: usize,
     here: Option<Here>,
     /// The process that was looked at last: a client that locks and unlocks all day is the same
     /// all day.
@@ -94,6 +101,7 @@ impl State {
             handle: None,
             identity: None,
             everybodys: false,
+            room: 0,
             here: None,
             witness: None,
             witness_owner: None,
@@ -277,6 +285,32 @@ impl State {
         memory.map(|memory| memory.names).unwrap_or_default()
     }
 
+    /// Whether another lock fits below this many lock files on record, whoever's they are. Counted
+    /// anew when as many locks may have been taken since as there was room for.
+    pub fn has_room_for_all(&mut self, limit: usize) -> bool {
+        if self.room < NAMES_OF_A_LOCK {
+            self.room = limit.saturating_sub(self.entries(limit));
+        }
+        let left = self.room.checked_sub(NAMES_OF_A_LOCK);
+        self.room = left.unwrap_or(self.room);
+        left.is_some()
+    }
+
+    /// How many files are in the directory, up to a bound.
+    fn entries(&self, most: usize) -> usize {
+        let small = |handle| Status::of_open(handle).is_ok_and(|stat| stat.size < SMALL);
+        match &self.handle {
+            Some(handle) if small(handle) => 0,
+            Some(_) => self.listing().map_or(0, |mut listing| listing.iter().take(most).count()),
+            None => 0,
+        }
+    }
+
+    fn listing(&self) -> Option<nix::dir::Dir> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        nix::dir::Dir::openat(self.handle.as_ref()?, ".", flags, Mode::empty()).ok()
+    }
+
     /// How many lock files of a user there are records of, or of nobody for those of processes that
     /// were gone. No more than `most` records are read.
     #[must_use]
@@ -294,9 +328,7 @@ impl State {
     /// The locks of which there are records, up to a bound.
     #[must_use]
     pub fn names_of_records(&self, most: usize) -> Vec<Name> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let open = |handle| nix::dir::Dir::openat(handle, ".", flags, Mode::empty()).ok();
-        let Some(mut listing) = self.handle.as_ref().and_then(open) else { return Vec::new() };
+        let Some(mut listing) = self.listing() else { return Vec::new() };
         // Records are links. Whatever else is here is somebody's: the service's socket, as a rule.
         let is_record =
             |entry: &nix::dir::Entry| entry.file_type() == Some(nix::dir::Type::Symlink);

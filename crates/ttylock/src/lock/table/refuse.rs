@@ -4,7 +4,7 @@ use pidlockfile::{Pid, process};
 
 use super::{Stop, Table};
 use crate::device::node::{Node, Trail};
-use crate::limits::{LOCK_FILES_OF_A_USER, NAMES_OF_A_LOCK};
+use crate::limits::LOCK_FILES_OF_A_USER;
 use crate::lock::Weight;
 use crate::lock::flock::{self, Sight};
 use crate::lock::open::{self, Openness};
@@ -26,9 +26,10 @@ impl Table {
         Err(Stop::Denied)
     }
 
-    /// One user must not fill the lock directory: it may hold no more than a thousand files.
-    pub(super) fn refuse_one_too_many(&mut self, own: &Place, pid: Pid) -> Result<(), Stop> {
-        if own.has_room_for_all(LOCK_FILES_OF_A_USER.saturating_sub(NAMES_OF_A_LOCK)) {
+    /// One user must not fill the lock directory: it may hold no more than a thousand files. What
+    /// counts is what is on record: files that others put into the directory cost nothing here.
+    pub(super) fn refuse_one_too_many(&mut self, pid: Pid) -> Result<(), Stop> {
+        if self.state().has_room_for_all(LOCK_FILES_OF_A_USER) {
             return Ok(());
         }
         let uid = process::owner(pid);

@@ -38,7 +38,7 @@ impl Table {
         let open = self.open()?;
         let taken = self
             .refuse_invented(&trail, &open.own)
-            .and_then(|()| self.refuse_one_too_many(&open.own, request.pid))
+            .and_then(|()| self.refuse_one_too_many(request.pid))
             .and_then(|()| self.refuse_flock(&trail, request.pid))
             .and_then(|()| self.clear_searched(&open, &forms, contention))
             .and_then(|()| self.take_written(&open.own, &forms, request, contention));
