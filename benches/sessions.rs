@@ -1,7 +1,6 @@
 //! Sessions per second under a real super-server (openbsd-inetd): greet, lock, unlock, quit, one
 //! connection each, as RXTX does it. Measured under the same inetd, in turns, against `greeter.c`,
-//! the smallest static C program that only greets and answers (the goal is a ratio of 0.8), and
-//! against `calls.c`, a static C program that makes the system calls of lfpd and does nothing else.
+//! the smallest static C program that only greets and answers (the goal is a ratio of 0.8).
 //!
 //! `cargo bench --bench sessions`. Needs root (a machine of its own), gcc, and `.ci/install`.
 
@@ -36,20 +35,16 @@ struct Contender {
 
 fn main() {
     let scratch = tempfile::tempdir().expect("a directory");
-    let build = |name: &str| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("benches/{name}.c"));
-        let program = scratch.path().join(name);
-        let mut compiler = Command::new("cc");
-        compiler.args(["-Os", "-static", "-D_GNU_SOURCE", "-o"]).arg(&program).arg(source);
-        assert!(compiler.status().expect("cc (package gcc)").success(), "{name}.c");
-        program
-    };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/greeter.c");
+    let greeter = scratch.path().join("greeter");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-Os", "-static", "-D_GNU_SOURCE", "-o"]).arg(&greeter).arg(source);
+    assert!(compiler.status().expect("cc (package gcc)").success(), "greeter.c");
 
     let sandbox = Sandbox::layout()
         .port("ttyW0")
         .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
-        .bring("greeter", build("greeter"))
-        .bring("calls", build("calls"))
+        .bring("greeter", greeter)
         .bring("inetd", peer("openbsd-inetd", "usr/sbin/inetd"))
         .enter();
     // As tmpfiles.d makes it where lfpd is installed.
@@ -58,7 +53,7 @@ fn main() {
     let service = |port: u16, program: &str| {
         format!("127.0.0.1:{port} stream tcp nowait.1000000 uucp /run/test/{program} {program}\n")
     };
-    let lines = service(50001, "greeter") + &service(50002, "lfpd") + &service(50003, "calls");
+    let lines = service(50001, "greeter") + &service(50002, "lfpd");
     sandbox.write("/tmp/inetd.conf", lines, 0o644);
     let mut inetd =
         sandbox.command("/run/test/inetd").args(["-i", "-R", "1000000", "/tmp/inetd.conf"]).spawn();
@@ -66,7 +61,6 @@ fn main() {
     let mut contenders = [
         Contender { name: "greeter", port: 50001, spent: Vec::new() },
         Contender { name: "lfpd", port: 50002, spent: Vec::new() },
-        Contender { name: "calls", port: 50003, spent: Vec::new() },
     ];
     let network = sandbox.path("/proc/1/ns/net");
     let measured = std::thread::spawn(move || {
@@ -90,14 +84,12 @@ fn main() {
         }
         contenders
     });
-    let [greeter, lfpd, calls] = measured.join().expect("the client");
+    let [greeter, lfpd] = measured.join().expect("the client");
     assert!(inetd.runs(), "inetd ended: {}", inetd.output());
-    let (floor, own, least) = (rate(&greeter), rate(&lfpd), rate(&calls));
+    let (floor, own) = (rate(&greeter), rate(&lfpd));
     println!("{:<8} {floor:>8.0} sessions/s", greeter.name);
-    println!("{:<8} {least:>8.0} sessions/s   ratio {:.2}", calls.name, least / floor);
     let ratio = own / floor;
     println!("{:<8} {own:>8.0} sessions/s   ratio {ratio:.2} (goal 0.80)", lfpd.name);
-    println!("{:<8} against {}: {:.2}", lfpd.name, calls.name, own / least);
 }
 
 /// The median round, so that a disturbed one does not count.
