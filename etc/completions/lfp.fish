@@ -95,7 +95,7 @@ complete -c lfp -n "__fish_lfp_using_subcommand run" -l yield-on -d 'Send the co
 complete -c lfp -n "__fish_lfp_using_subcommand run" -s E -l conflict-exit-code -d 'The exit code that says that somebody else has the device' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l no-fork -d 'Become the command instead of waiting for its end, for those who mind the process number'
-complete -c lfp -n "__fish_lfp_using_subcommand run" -l shim -d 'Let programs that make lock files lock through the service, and find the port theirs [default: where liblfp_preload.so is installed]'
+complete -c lfp -n "__fish_lfp_using_subcommand run" -l shim -d 'Let programs that make lock files lock through the service, and find the port theirs [default: where liblfp_preload.so is installed and can be loaded into COMMAND]'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l no-shim -d 'Do not, even where the library is installed'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l ports -d 'With --shim, let programs that make no lock files lock every serial port they open'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l direct -d 'Ask no service; use the lock files themselves'

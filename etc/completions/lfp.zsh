@@ -138,7 +138,7 @@ _arguments "${_arguments_options[@]}" : \
 '--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--no-fork[Become the command instead of waiting for its end, for those who mind the process number]' \
-'(--no-shim)--shim[Let programs that make lock files lock through the service, and find the port theirs \[default\: where liblfp_preload.so is installed\]]' \
+'(--no-shim)--shim[Let programs that make lock files lock through the service, and find the port theirs \[default\: where liblfp_preload.so is installed and can be loaded into COMMAND\]]' \
 '--no-shim[Do not, even where the library is installed]' \
 '--ports[With --shim, let programs that make no lock files lock every serial port they open]' \
 '--direct[Ask no service; use the lock files themselves]' \

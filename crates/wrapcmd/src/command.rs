@@ -19,8 +19,9 @@ pub(crate) const WHEN_TOLD: &str = "exec-when-told";
 /// Where the process that stands by finds the PATH that is not its own.
 pub(crate) const REAL_PATH: &str = "WRAPCMD_PATH";
 
-/// As much is read of what passes over the pipe.
-const WORD_BYTES: u64 = 4096;
+/// As much is read of what passes over the pipe: more than execve(2) takes of one variable
+/// (`MAX_ARG_STRLEN`, 128 KiB), so that whatever is too long is refused there, with words.
+const WORD_BYTES: u64 = 1 << 18;
 
 /// Why this process did not become the command.
 #[derive(Debug)]

@@ -39,7 +39,7 @@ pub(super) fn adopt(asked: &Adopt, output: &Output) -> Result<u8, Failure> {
 fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
     let program = original(&asked.program)
         .ok_or_else(|| Failure::system(format!("{}: no such program", asked.program)))?;
-    let library = shim::library().ok_or_else(shim::missing)?;
+    let library = shim::required(program.as_os_str())?;
     let lfp = env::current_exe().map_err(|error| trouble(wrapper, &error))?;
     let all = [lfp.to_str(), program.to_str(), Some(&library)];
     let [Some(lfp), Some(program), Some(library)] = all else {

@@ -241,7 +241,7 @@ pub(super) struct Run {
     no_fork: bool,
 
     /// Let programs that make lock files lock through the service, and find the port theirs
-    /// [default: where liblfp_preload.so is installed]
+    /// [default: where liblfp_preload.so is installed and can be loaded into COMMAND]
     #[arg(long, conflicts_with = "no_shim")]
     shim: bool,
 

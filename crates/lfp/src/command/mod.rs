@@ -11,6 +11,8 @@ mod calendar;
 mod clean;
 mod denial;
 mod devices;
+mod elf;
+mod executable;
 mod listener;
 mod looking;
 mod outcome;

@@ -3,13 +3,16 @@
 //! (`liblfp_preload.so`, liblfp_preload(7)).
 
 use std::env;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
 
 use super::arguments::{Route, Run, Shim, ShimOnly};
+use super::executable::Executable;
 use super::outcome::Failure;
+use super::output::Output;
 use super::run::refused;
 
 /// The library, as the package installs it.
@@ -44,17 +47,25 @@ impl Additions {
     }
 }
 
-/// What a command is to have in its environment that holds a device itself.
+/// What a command is to have in its environment that holds a device itself. Says where it may
+/// refuse the device because of that.
 ///
 /// # Errors
-/// The library was asked for and is not installed.
-pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Additions, Failure> {
+/// The library was asked for and is not installed, or cannot be loaded into the command.
+pub(super) fn additions(
+    asked: &Run,
+    route: &Route,
+    pid: Pid,
+    output: &Output,
+) -> Result<Additions, Failure> {
     let shim = asked.shim();
-    let library = match (shim, library()) {
-        (Shim::Off, _) | (Shim::WhereInstalled, None) => return Ok(Additions::default()),
-        (Shim::Files | Shim::Ports, None) => return Err(missing()),
-        (Shim::WhereInstalled | Shim::Files | Shim::Ports, Some(library)) => library,
+    let program = asked.command.first().map(OsString::as_os_str).unwrap_or_default();
+    let library = match shim {
+        Shim::Off => None,
+        Shim::WhereInstalled => loadable(program, output),
+        Shim::Files | Shim::Ports => Some(required(program)?),
     };
+    let Some(library) = library else { return Ok(Additions(without())) };
     let mut variables = usual(&library, route);
     variables.push(("LFP_RUN_PID", pid.to_string()));
     if shim == Shim::Ports {
@@ -67,19 +78,54 @@ pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Addition
 /// Becomes a command that holds nothing yet, and locks what it uses.
 ///
 /// # Errors
-/// The library is not installed.
+/// The library is not installed, or cannot be loaded into the command.
 pub(super) fn run(asked: ShimOnly, route: &Route) -> Result<u8, Failure> {
-    let mut variables = usual(&library().ok_or_else(missing)?, route);
+    let mut words = asked.command.into_iter();
+    let program = words.next().unwrap_or_default();
+    let mut variables = usual(&required(&program)?, route);
     if asked.ports {
         variables.push(ports(asked.also.iter()));
     }
-    let mut words = asked.command.into_iter();
-    let program = words.next().unwrap_or_default();
     Ok(refused(&wrapcmd::execute(program, words, &Additions(variables).owned())))
 }
 
+/// The library for a program that is to have it.
+///
+/// # Errors
+/// It is not installed, or cannot be loaded into the program.
+pub(super) fn required(program: &OsStr) -> Result<String, Failure> {
+    let library = library().ok_or_else(missing)?;
+    match Executable::find(program).obstacle() {
+        None => Ok(library),
+        Some(obstacle) => {
+            let program = program.to_string_lossy();
+            Err(Failure::system(format!("{program}: {obstacle}, so {LIBRARY} does nothing for it")))
+        }
+    }
+}
+
+/// The library for a program that goes without it where that cannot be helped. A program that makes
+/// lock files is then in the way of its own wrapper, which is said.
+fn loadable(program: &OsStr, output: &Output) -> Option<String> {
+    let library = library();
+    let executable = Executable::find(program);
+    let why = match (executable.obstacle(), &library) {
+        (None, Some(_)) => return library,
+        (Some(obstacle), _) => format!("{obstacle}, so {LIBRARY} does nothing for it"),
+        (None, None) => format!("{LIBRARY} would help (package lfp-preload)"),
+    };
+    if executable.makes_lock_files() {
+        let program = program.to_string_lossy();
+        output.remark(&format!(
+            "{program} seems to make lock files itself: it may refuse the port because of ours\n  \
+             {why}"
+        ));
+    }
+    None
+}
+
 fn usual(library: &str, route: &Route) -> Vec<(&'static str, String)> {
-    let others = env::var("LD_PRELOAD").unwrap_or_default();
+    let others = others(&env::var("LD_PRELOAD").unwrap_or_default());
     let mut variables = vec![("LD_PRELOAD", before(&others, library))];
     if let Route::Server(address) = route {
         variables.push(("LFP_SERVER", address.to_string()));
@@ -87,13 +133,30 @@ fn usual(library: &str, route: &Route) -> Vec<(&'static str, String)> {
     variables
 }
 
+/// For a command that is not to have the library, though whoever called us has it.
+fn without() -> Vec<(&'static str, String)> {
+    let all = env::var("LD_PRELOAD").unwrap_or_default();
+    let others = others(&all);
+    if others == all { Vec::new() } else { vec![("LD_PRELOAD", others)] }
+}
+
 fn ports<'a>(also: impl Iterator<Item = &'a DeviceName>) -> (&'static str, String) {
     let also = also.map(|device| format!(":/dev/{}", device.as_str()));
     ("LFP_PORTS", std::iter::once("1".to_owned()).chain(also).collect())
 }
 
-pub(super) fn missing() -> Failure {
+fn missing() -> Failure {
     Failure::system(format!("{LIBRARY} is not installed (package lfp-preload)"))
+}
+
+/// What is to be preloaded besides ours. The text as it is, if that is all.
+fn others(all: &str) -> String {
+    let is_ours = |path: &&str| path.rsplit('/').next() == Some(LIBRARY);
+    let paths = || all.split([':', ' ']).filter(|path| !path.is_empty());
+    if !paths().any(|path| is_ours(&path)) {
+        return all.to_owned();
+    }
+    paths().filter(|path| !is_ours(path)).collect::<Vec<_>>().join(":")
 }
 
 /// The library before whatever else is to be preloaded.
@@ -103,7 +166,7 @@ fn before(others: &str, library: &str) -> String {
 
 /// The path of the library, if it is installed. The loader takes blanks and colons for the end of
 /// a path.
-pub(super) fn library() -> Option<String> {
+fn library() -> Option<String> {
     let program = env::current_exe().ok()?;
     let directory = program.parent()?;
     let found = PLACES.iter().map(|place| directory.join(place).join(LIBRARY));
@@ -117,11 +180,25 @@ fn is_loadable(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
     fn what_was_to_be_preloaded_is_kept() {
         assert_eq!(before("", "/l.so"), "/l.so");
         assert_eq!(before("/a.so /b.so", "/l.so"), "/l.so:/a.so /b.so");
+    }
+
+    /// A command under two `lfp run` has it once, and one that is not to have it has it not.
+    #[rstest]
+    #[case::nothing("", "")]
+    #[case::alone("/usr/lib/lfp/liblfp_preload.so", "")]
+    #[case::other("/a.so /b.so", "/a.so /b.so")]
+    #[case::among_others("/a.so:/x/liblfp_preload.so /b.so", "/a.so:/b.so")]
+    #[case::twice("/x/liblfp_preload.so:/y/liblfp_preload.so:", "")]
+    #[case::called_similar("/x/liblfp_preload.so.1", "/x/liblfp_preload.so.1")]
+    fn ours_is_told_from_others(#[case] all: &str, #[case] expected: &str) {
+        assert_eq!(others(all), expected);
     }
 }
