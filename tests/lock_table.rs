@@ -700,8 +700,22 @@ fn a_stranger_with_flock_on_the_lock_file_stops_no_release() {
 #[rstest]
 fn every_system_locks_and_unlocks_in_its_own_form(
     #[values(
-        "linux", "freebsd", "netbsd", "openbsd", "macos", "solaris", "illumos", "aix", "hp-ux",
-        "irix", "sco", "unixware", "tru64", "qnx", "generic"
+        "linux",
+        "freebsd",
+        "dragonfly",
+        "netbsd",
+        "openbsd",
+        "macos",
+        "solaris",
+        "illumos",
+        "aix",
+        "hp-ux",
+        "irix",
+        "sco",
+        "unixware",
+        "tru64",
+        "qnx",
+        "generic"
     )]
     os: &'static str,
 ) {
@@ -732,7 +746,7 @@ fn every_system_locks_and_unlocks_in_its_own_form(
 
 #[test]
 fn the_table_of_systems_is_the_one_tested() {
-    assert_eq!(SYSTEMS.len(), 15);
+    assert_eq!(SYSTEMS.len(), 16);
 }
 
 /// A stale lock of another user in a sticky directory: stepped over where it is only searched,

@@ -102,6 +102,13 @@ pub const SYSTEMS: &[System] = &[
         families: &[&["ttyu", "cuau"], &["ttyU", "cuaU"], &["ttyd", "cuad"]],
         ..PLAIN
     },
+    // Its uu_lock(3) is FreeBSD's; names of lines: sio(4), ucom(4).
+    System {
+        name: "dragonfly",
+        written: BASE_FORM,
+        families: &[&["ttyd", "cuaa"], &["ttyU", "cuaU"]],
+        ..PLAIN
+    },
     System { name: "netbsd", written: BASE_FORM, families: &[&["tty", "dty"]], ..PLAIN },
     System { name: "openbsd", written: BASE_FORM, families: &[&["tty", "cua"]], ..PLAIN },
     System { name: "macos", written: BASE_FORM, families: &[&["tty.", "cu."]], ..PLAIN },

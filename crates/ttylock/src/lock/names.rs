@@ -317,6 +317,7 @@ mod tests {
     #[case::linux_back("linux", "cua0", "LCK..ttyS0")]
     #[case::freebsd("freebsd", "ttyu0", "LCK..cuau0")]
     #[case::freebsd_usb("freebsd", "cuaU3", "LCK..ttyU3")]
+    #[case::dragonfly("dragonfly", "ttyd0", "LCK..cuaa0")]
     #[case::macos("macos", "tty.usb", "LCK..cu.usb")]
     #[case::openbsd("openbsd", "tty00", "LCK..cua00")]
     #[case::hp_ux("hp-ux", "cua0p0", "LCK..culd0p0")]
