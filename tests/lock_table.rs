@@ -679,6 +679,29 @@ fn the_record_of_a_lock_with_many_long_names_fits() {
     assert_eq!(machine.names(), [""; 0]);
 }
 
+/// The name of a lock file is its record's as well; what is longer leaves nothing at all.
+#[rstest]
+#[case::with_a_pid_and_random_digits_no_file_name(238, Outcome::Done)]
+#[case::longest(250, Outcome::Done)]
+#[case::one_over(251, Outcome::Denied)]
+fn a_long_name_is_locked_with_its_record_or_refused(
+    #[case] length: usize,
+    #[case] outcome: Outcome,
+) {
+    let machine = Machine::new();
+    let holder = Holder::new();
+    let device = "x".repeat(length);
+    let answer = machine.table().lock(&request(&device, holder.pid()));
+    assert_eq!(answer.outcome, outcome, "{answer:?}");
+    let of_a_lock = [format!("LCK..{device}")];
+    let expected = if outcome == Outcome::Done { &of_a_lock[..] } else { &[] };
+    assert_eq!(machine.names(), expected);
+    assert_eq!(listing(&machine.path("state")), expected);
+    assert_eq!(machine.unlock(&device, holder.pid()), outcome);
+    assert_eq!(machine.names(), [""; 0]);
+    assert_eq!(listing(&machine.path("state")), [""; 0]);
+}
+
 /// Anybody may hold flock on a world-readable lock file; it must not keep its owner from letting
 /// go, and a stale one is busy meanwhile, not taken by two.
 #[test]

@@ -21,21 +21,26 @@ pub struct Forms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchForm;
 
-/// Works out the names of the lock files of a device.
+/// Works out the names of the lock files of a device. Names longer than file names can be are left
+/// out: nobody has a lock under such a name.
 ///
 /// # Errors
-/// [`NoSuchForm`] when a name that must be written is longer than file names can be.
+/// [`NoSuchForm`] when the real node has no other.
 pub fn forms(system: &System, trail: &Trail) -> Result<Forms, NoSuchForm> {
     let mut forms = Forms::default();
     for path in trail.every_name() {
         for form in system.written {
             let Some(name) = written_name(system, *form, path, trail) else { continue };
-            forms.write(Name::new(name).ok_or(NoSuchForm)?);
+            forms.write(name);
         }
         if system.dial_in_too == DialIn::Both {
             for alias in aliases(system, path).take(1) {
-                forms.write(Name::new(format!("LCK..{alias}")).ok_or(NoSuchForm)?);
+                forms.write(format!("LCK..{alias}"));
             }
+        }
+        // The real node comes first. Two spellings of the device meet at a name of that one.
+        if forms.written.is_empty() {
+            return Err(NoSuchForm);
         }
     }
     for path in trail.every_name() {
@@ -64,10 +69,10 @@ impl Forms {
     }
 
     /// The names come in the order of their weight: what does not fit is left out, and searched.
-    fn write(&mut self, name: Name) {
-        if self.written.contains(&name) {
+    fn write(&mut self, name: String) {
+        let Some(name) = Name::new(name).filter(|name| !self.written.contains(name)) else {
             return;
-        }
+        };
         let bytes: usize = self.written.iter().map(|name| name.as_str().len()).sum();
         let bytes = bytes.saturating_add(name.as_str().len());
         let fits = self.written.len() < NAMES_OF_A_LOCK && bytes <= NAME_BYTES_OF_A_LOCK;
@@ -358,6 +363,24 @@ mod tests {
     fn names_are_bounded(#[case] length: usize, #[case] fits: bool) {
         let name = "x".repeat(length);
         assert_eq!(forms(by_name("linux").unwrap(), &trail(&[&name], None)).is_ok(), fits);
+    }
+
+    /// As a USB device may have one that tells a long serial number.
+    #[test]
+    fn a_link_too_long_for_lock_files_keeps_nobody_from_the_device() {
+        let link = format!("serial/by-id/{}", "x".repeat(245));
+        let mut trail = trail(&["ttyUSB0"], None);
+        trail.add_links([link, "y".repeat(251)]);
+        let forms = forms(by_name("linux").unwrap(), &trail).unwrap();
+        let base = format!("LCK..{}", "x".repeat(245));
+        assert_eq!(texts(&forms.written), ["LCK..ttyUSB0", base.as_str()]);
+    }
+
+    /// Its name would be left out, and a link's name is not one that all spellings have.
+    #[test]
+    fn a_device_too_long_for_lock_files_has_none_by_a_short_link() {
+        let trail = trail(&["short", &"x".repeat(251)], None);
+        assert_eq!(forms(by_name("linux").unwrap(), &trail), Err(NoSuchForm));
     }
 
     #[rstest]
