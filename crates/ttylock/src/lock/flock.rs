@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 
-use super::kernel_list::{self, Listing};
+use super::kernel_list::{self, Extent, Listing};
 use crate::device::node::Node;
 
 /// The kernel's list.
@@ -27,7 +27,8 @@ const TIME_MOST: Duration = Duration::from_millis(20);
 /// For how long a list is good, for those who live long.
 const GOOD_FOR: Duration = Duration::from_millis(5);
 
-/// For how long a list that was too long is not read again.
+/// For how long a list that was too long to be read once is not read again. One that was read, and was
+/// changing all the while, rests as long as that took.
 const REST: Duration = Duration::from_secs(1);
 
 /// Who took a `flock(2)` that is held.
@@ -45,9 +46,9 @@ pub enum Holder {
 pub struct Sight {
     /// Those who were seen.
     pub holders: Vec<Holder>,
-    /// Whether there are surely no others: the kernel's list may be too long to be read, or be
-    /// changing too fast.
-    pub whole: bool,
+    /// Whether there may be others: the kernel's list may be too long to be read, or be changing too
+    /// fast.
+    pub extent: Extent,
 }
 
 /// Whether flocks of other pid namespaces may be held unseen: the kernel lists only those of the
@@ -62,8 +63,8 @@ pub fn sees_all() -> bool {
 /// The kernel's list of locks, for one process.
 #[derive(Debug, Default)]
 pub struct Flocks {
-    /// Until then the list is not read: it was too long.
-    rests_until: Option<Instant>,
+    /// Until then the list is not read: it was too long, or changing too fast.
+    rests_until: Option<(Instant, Extent)>,
     /// For how long what was read last is good.
     good_for: Duration,
     last: Option<(Instant, Listing)>,
@@ -89,15 +90,15 @@ impl Flocks {
     /// # Errors
     /// When the list cannot be read; then nothing is known, and nothing is guessed.
     pub fn holders(&mut self, node: &Node) -> io::Result<Sight> {
-        let Listing { text, whole } = self.list()?;
-        Ok(Sight { holders: holders_in(&text, node), whole })
+        let Listing { text, extent } = self.list()?;
+        Ok(Sight { holders: holders_in(&text, node), extent })
     }
 
     /// The list, for asking about many nodes at once.
     pub(super) fn list(&mut self) -> io::Result<Listing> {
         let start = Instant::now();
-        if self.rests_until.is_some_and(|until| start < until) {
-            return Ok(Listing::default());
+        if let Some((_, extent)) = self.rests_until.filter(|(until, _)| start < *until) {
+            return Ok(Listing { text: String::new(), extent });
         }
         if let Some((read, last)) = &self.last {
             if start.duration_since(*read) < self.good_for {
@@ -110,14 +111,23 @@ impl Flocks {
             reads <= READS_ALWAYS || (reads <= READS_MOST && start.elapsed() < TIME_MOST)
         };
         let listing = kernel_list::read(|| File::open(LIST), may_read)?;
-        // One that is merely changing may be whole the next time.
-        let too_long = !listing.whole && reads > READS_ALWAYS;
-        self.rests_until = too_long.then(|| Instant::now() + REST);
+        let (end, extent) = (Instant::now(), listing.extent);
+        let rest = rest(extent, end.duration_since(start)).filter(|_| reads > READS_ALWAYS);
+        self.rests_until = rest.map(|rest| (end + rest, extent));
         if self.good_for > Duration::ZERO {
             // By the time before the reading, so that nothing is older than it seems.
             self.last = Some((start, listing.clone()));
         }
         Ok(listing)
+    }
+}
+
+/// What is merely changing may be whole the next time.
+fn rest(extent: Extent, spent: Duration) -> Option<Duration> {
+    match extent {
+        Extent::Whole => None,
+        Extent::Changing => Some(spent.min(REST)),
+        Extent::Cut => Some(REST),
     }
 }
 
@@ -156,6 +166,17 @@ mod tests {
 
     const NODE: Node =
         Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };
+
+    #[rstest]
+    #[case::whole(Extent::Whole, None)]
+    #[case::changing(Extent::Changing, Some(Duration::from_millis(20)))]
+    #[case::too_long(Extent::Cut, Some(REST))]
+    fn what_may_be_whole_the_next_time_is_read_soon(
+        #[case] extent: Extent,
+        #[case] pause: Option<Duration>,
+    ) {
+        assert_eq!(rest(extent, Duration::from_millis(20)), pause);
+    }
 
     #[rstest]
     #[case::held("1: FLOCK  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[1234])]

@@ -34,13 +34,25 @@ const ROOM_BYTES: usize = 4 * PAGE_BYTES;
 /// How often a torn list is read again.
 const PASSES: usize = 16;
 
+/// How much of the list was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// Every lock that was held all the while.
+    Whole,
+    /// It was read to its end, and changed so fast that some may have been missed.
+    Changing,
+    /// It was too long to be read to its end.
+    #[default]
+    Cut,
+}
+
 /// What the kernel told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     /// Lines in no order, many of them several times.
     pub(super) text: String,
-    /// Whether every lock that was held all the while is in it.
-    pub(super) whole: bool,
+    /// How much of the list that is.
+    pub(super) extent: Extent,
 }
 
 /// Reads the list until it is whole, or `may_read` allows no more reading.
@@ -53,13 +65,13 @@ pub(super) fn read<R: Read + Seek>(
 ) -> io::Result<Listing> {
     let mut first = Reader::new(open()?);
     let Some(text) = first.piece(ROOM_BYTES, &mut may_read)? else { return Ok(Listing::default()) };
-    let mut listing = Listing { whole: false, text };
+    let mut listing = Listing { text, extent: Extent::Cut };
     if listing.text.len() < SHORT_BYTES {
         // In one piece, if nothing comes behind it.
         let Some(rest) = first.piece(ROOM_BYTES, &mut may_read)? else { return Ok(listing) };
-        listing.whole = rest.is_empty();
         listing.text.push_str(&rest);
-        if listing.whole {
+        if rest.is_empty() {
+            listing.extent = Extent::Whole;
             return Ok(listing);
         }
     }
@@ -71,8 +83,9 @@ pub(super) fn read<R: Read + Seek>(
             Some(Trust::Joined) => good = good.saturating_add(1),
             Some(Trust::Torn) => {}
         }
+        listing.extent = Extent::Changing;
         if good >= GOOD_PASSES {
-            listing.whole = true;
+            listing.extent = Extent::Whole;
             break;
         }
     }
@@ -260,6 +273,12 @@ mod tests {
         }
     }
 
+    impl Listing {
+        fn is_whole(&self) -> bool {
+            self.extent == Extent::Whole
+        }
+    }
+
     fn lock(number: usize) -> String {
         format!("POSIX  ADVISORY  WRITE {number:05} 00:1a:{number:07} 0 EOF")
     }
@@ -298,7 +317,7 @@ mod tests {
     #[case::many_pages(1000, 1000)]
     fn a_list_at_rest_is_whole(#[case] before: usize, #[case] behind: usize) {
         let listing = read_while(list(before, behind), |_| (), usize::MAX);
-        assert!(listing.whole);
+        assert!(listing.is_whole());
         let all: std::collections::BTreeSet<&str> =
             locks(&listing.text).map(|(_, lock)| lock).collect();
         assert_eq!(all.len(), before + behind + 1);
@@ -310,7 +329,7 @@ mod tests {
         let mut list = vec![lock(1); 500];
         list.insert(250, HELD.to_owned());
         let listing = read_while(list.clone(), |_| (), usize::MAX);
-        assert!(listing.whole && listing.text.contains(HELD));
+        assert!(listing.is_whole() && listing.text.contains(HELD));
         // The locks before it go while it is read.
         let mut time = 0;
         let vanish = move |list: &mut Vec<String>| {
@@ -324,19 +343,35 @@ mod tests {
 
     #[test]
     fn an_empty_list_is_whole() {
-        assert_eq!(read_while(vec![], |_| (), 9), Listing { text: String::new(), whole: true });
+        assert_eq!(
+            read_while(vec![], |_| (), 9),
+            Listing { text: String::new(), extent: Extent::Whole }
+        );
     }
 
     #[test]
     fn a_short_list_takes_two_readings() {
-        assert!(read_while(list(3, 3), |_| (), 3).whole);
-        assert!(!read_while(list(3, 3), |_| (), 2).whole);
+        assert!(read_while(list(3, 3), |_| (), 3).is_whole());
+        assert!(!read_while(list(3, 3), |_| (), 2).is_whole());
     }
 
     #[test]
     fn a_list_that_is_cut_off_is_not_whole() {
         let listing = read_while(list(1000, 1000), |_| (), 20);
-        assert!(!listing.whole && !listing.text.contains(HELD));
+        assert!(!listing.is_whole() && !listing.text.contains(HELD));
+    }
+
+    /// One that is read to its end may be whole the next time; one that is cut off will not be.
+    #[rstest]
+    #[case::read_through(usize::MAX, Extent::Changing)]
+    #[case::too_long(10, Extent::Cut)]
+    fn a_list_that_is_never_the_same_is_not_whole(#[case] reads: usize, #[case] extent: Extent) {
+        let mut fresh = 10_000;
+        let change = move |list: &mut Vec<String>| {
+            fresh += 1000;
+            *list = (0..200).map(|number| lock(fresh + number)).collect();
+        };
+        assert_eq!(read_while(list(100, 100), change, reads).extent, extent);
     }
 
     /// A line longer than a page: a lock for which a hundred others wait.
@@ -345,7 +380,7 @@ mod tests {
         let mut list = list(30, 40);
         list.insert(10, format!("FLOCK {}", "x".repeat(3 * PAGE_BYTES)));
         let listing = read_while(list, |_| (), usize::MAX);
-        assert!(listing.whole && listing.text.contains(HELD));
+        assert!(listing.is_whole() && listing.text.contains(HELD));
     }
 
     /// All the locks before the one that is held go, at any one moment: it slides below where the
@@ -365,7 +400,7 @@ mod tests {
             };
             // No more than one reading after it, which could find it again at the front.
             let listing = read_while(list(150, 20), vanish, at + 3);
-            assert!(!listing.whole || listing.text.contains(HELD), "{at}");
+            assert!(!listing.is_whole() || listing.text.contains(HELD), "{at}");
             torn += usize::from(!listing.text.contains(HELD));
         }
         assert!(torn > 0, "no moment hides it, so nothing is tested");
@@ -392,7 +427,7 @@ mod tests {
                     }
                 }
             }, usize::MAX);
-            prop_assert!(!listing.whole || listing.text.contains(HELD));
+            prop_assert!(!listing.is_whole() || listing.text.contains(HELD));
         }
     }
 }

@@ -6,7 +6,9 @@ use super::{Stop, Table};
 use crate::device::node::{Node, Trail};
 use crate::limits::LOCK_FILES_OF_A_USER;
 use crate::lock::Weight;
+use crate::lock::backoff::Contention;
 use crate::lock::flock::{self, Sight};
+use crate::lock::kernel_list::Extent;
 use crate::lock::open::{self, Openness};
 use crate::lock::places::Place;
 
@@ -46,21 +48,32 @@ impl Table {
         Err(Stop::Denied)
     }
 
-    /// Programs that lock the open port leave no file; the kernel's list shows them.
-    pub(super) fn refuse_flock(&mut self, trail: &Trail, asking: Pid) -> Result<(), Stop> {
+    /// Programs that lock the open port leave no file; the kernel's list shows them. Where that
+    /// changes too fast to show all, it may not a moment later.
+    pub(super) fn refuse_flock(
+        &mut self,
+        trail: &Trail,
+        asking: Pid,
+        contention: Contention,
+    ) -> Result<(), Stop> {
         let Some(node) = trail.node else { return Ok(()) };
         match self.flocks.holders(&node) {
-            Ok(Sight { holders, whole }) => {
+            Ok(Sight { holders, extent }) => {
                 // A program of one session would say it in each.
                 if self.kept.is_a_daemons() {
                     let others = || (!flock::sees_all()).then(|| "of other pid namespaces".into());
                     self.say_unseen(others);
                 }
                 let own = flock::Holder::Process(asking);
-                match holders.into_iter().find(|holder| *holder != own) {
-                    Some(holder) => Err(self.busy_by_flock(trail.real(), holder)),
-                    None if whole => Ok(()),
-                    None => self.refuse_open(trail.real(), &node, asking),
+                if let Some(holder) = holders.into_iter().find(|holder| *holder != own) {
+                    return Err(self.busy_by_flock(trail.real(), holder));
+                }
+                match (extent, contention) {
+                    (Extent::Whole, _) => Ok(()),
+                    (Extent::Changing, Contention::ComesBack) => Err(Stop::Contended),
+                    (Extent::Changing, Contention::Decides) | (Extent::Cut, _) => {
+                        self.refuse_open(trail.real(), &node, asking)
+                    }
                 }
             }
             Err(error) => {

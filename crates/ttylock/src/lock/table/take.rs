@@ -39,7 +39,7 @@ impl Table {
         let taken = self
             .refuse_invented(&trail, &open.own)
             .and_then(|()| self.refuse_one_too_many(request.pid))
-            .and_then(|()| self.refuse_flock(&trail, request.pid))
+            .and_then(|()| self.refuse_flock(&trail, request.pid, contention))
             .and_then(|()| self.clear_searched(&open, &forms, contention))
             .and_then(|()| self.take_written(&open.own, &forms, request, contention));
         let published = taken?;

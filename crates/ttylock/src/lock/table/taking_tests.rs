@@ -13,7 +13,7 @@ use super::{Places, Table};
 use crate::device::name::DeviceName;
 use crate::lock::backoff::Contention;
 use crate::lock::flock::Flocks;
-use crate::lock::kernel_list::Listing;
+use crate::lock::kernel_list::{Extent, Listing};
 use crate::lock::state::before_record;
 use crate::lock::{Outcome, Request};
 
@@ -122,20 +122,42 @@ fn one_who_ends_meanwhile_gets_no_lock() {
 
 /// Where the kernel does not tell all of its locks, whoever has the port open may have locked it.
 #[rstest]
-#[case::all_is_told(true, Outcome::Done)]
-#[case::some_may_be_left_out(false, Outcome::Busy)]
-fn an_open_port_is_busy_unless_all_locks_are_told(#[case] whole: bool, #[case] outcome: Outcome) {
+#[case::all_is_told(Extent::Whole, Outcome::Done)]
+#[case::some_may_be_missed(Extent::Changing, Outcome::Busy)]
+#[case::some_are_left_out(Extent::Cut, Outcome::Busy)]
+fn an_open_port_is_busy_unless_all_locks_are_told(
+    #[case] extent: Extent,
+    #[case] outcome: Outcome,
+) {
     let shared = Shared::new();
     let _port = std::fs::File::open(shared.0.path().join("dev/ttyS0")).unwrap();
     let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
     let mut table = shared.here();
-    table.flocks = Flocks::told(Listing { text: String::new(), whole });
+    table.flocks = Flocks::told(Listing { extent, ..Listing::default() });
     let answer = table.lock(&request(pid_of(&holder)));
     holder.kill().unwrap();
     holder.wait().unwrap();
     assert_eq!(answer.outcome, outcome, "{answer:?}");
     let said = answer.events.iter().any(|event| event.text.contains("too many kernel locks"));
-    assert_eq!(said, !whole, "{answer:?}");
+    assert_eq!(said, extent != Extent::Whole, "{answer:?}");
+}
+
+/// It may be told a moment later, and the port is free.
+#[test]
+fn while_the_list_is_changing_who_can_comes_back() {
+    let shared = Shared::new();
+    let _port = std::fs::File::open(shared.0.path().join("dev/ttyS0")).unwrap();
+    let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
+    let request = request(pid_of(&holder));
+    let mut table = shared.here();
+    table.flocks = Flocks::told(Listing { extent: Extent::Changing, ..Listing::default() });
+    let first = table.attempt_lock(&request, Contention::ComesBack);
+    table.flocks = Flocks::told(Listing { extent: Extent::Whole, ..Listing::default() });
+    let second = table.attempt_lock(&request, Contention::ComesBack);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert!(first.is_err(), "{first:?}");
+    assert_eq!(second.unwrap().outcome, Outcome::Done);
 }
 
 /// While a lock is being made nobody can tell what it means: whoever thought it dead would break it

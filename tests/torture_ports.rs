@@ -1,0 +1,223 @@
+//! picocom, tio and pyserial hold ports by `flock(2)` while five hundred locks of somebody else come
+//! and go. No LOCK gets such a port: from a daemon, from one long session, from a process for each
+//! LOCK under a real super-server. The kernel's list, in which these three are found, is never the
+//! same for long meanwhile; how often a port that nobody has is refused is told.
+//!
+//! It runs for seconds. 100,000 LOCKs take some minutes:
+//!
+//!     LFPD_TORTURE_LOCKS=100000 cargo test --release --test torture_ports -- --nocapture
+
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[cfg(test)]
+mod machine;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use machine::{LFPD, connect_to, inside, layout, network};
+use testbed::{LIMIT, Process, Sandbox, User, until};
+
+/// The ports, and the programs that hold them.
+const HELD: [(&str, &[&str]); 3] = [
+    ("ttyW0", &["picocom", "-b", "9600", "/dev/ttyW0"]),
+    ("ttyW1", &["tio", "-b", "9600", "/dev/ttyW1"]),
+    ("ttyW2", &["/usr/bin/python3", "/run/test/programs/hold_pyserial.py", "/dev/ttyW2"]),
+];
+
+/// One port for each door that nobody else asks for.
+const FREE: [&str; 3] = ["ttyF0", "ttyF1", "ttyF2"];
+
+/// Among so many LOCKs is one of a free port.
+const FREE_EVERY: u64 = 10;
+
+const OTHERS: &str = "500";
+const DAEMON: &str = "127.0.0.1:50001";
+const SUPER_SERVER: &str = "127.0.0.1:50002";
+
+/// Reply codes, and how often they came.
+type Codes = BTreeMap<u32, u64>;
+
+/// A way to the service.
+enum Door {
+    /// One connection for all commands, which is open.
+    Connection(BufReader<TcpStream>),
+    /// A connection for each LOCK, at this address.
+    EachTime(&'static str),
+}
+
+/// Asks for ports that are held, and for one that is free.
+struct Asker {
+    door: Door,
+    pid: u32,
+    free: &'static str,
+    locks: u64,
+}
+
+/// What was answered.
+#[derive(Debug, Default)]
+struct Answers {
+    held: Codes,
+    free: Codes,
+}
+
+impl Asker {
+    fn play(mut self) -> Answers {
+        let mut answers = Answers::default();
+        for (turn, (port, _)) in (0..self.locks).zip(HELD.iter().cycle()) {
+            let (lock, _) = self.lock_and_unlock(port);
+            *answers.held.entry(lock).or_default() += 1;
+            if turn % FREE_EVERY == 0 {
+                let (lock, unlock) = self.lock_and_unlock(self.free);
+                *answers.free.entry(lock).or_default() += 1;
+                assert!(lock != 200 || unlock == Some(200), "UNLOCK: {unlock:?}");
+            }
+        }
+        answers
+    }
+
+    /// LOCK, and UNLOCK if that was granted.
+    fn lock_and_unlock(&mut self, port: &str) -> (u32, Option<u32>) {
+        let words = format!("{port} {}", self.pid);
+        let conversation = |stream: &mut BufReader<TcpStream>| {
+            let lock = ask(stream, &format!("LOCK {words}"));
+            (lock, (lock == 200).then(|| ask(stream, &format!("UNLOCK {words}"))))
+        };
+        match &mut self.door {
+            Door::Connection(stream) => conversation(stream),
+            Door::EachTime(address) => conversation(&mut greeted(address)),
+        }
+    }
+}
+
+fn ask(stream: &mut BufReader<TcpStream>, line: &str) -> u32 {
+    stream.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+    code(stream)
+}
+
+fn code(stream: &mut BufReader<TcpStream>) -> u32 {
+    let mut reply = String::new();
+    stream.read_line(&mut reply).expect("a reply in time");
+    let code = reply.get(..3).and_then(|code| code.parse().ok());
+    code.unwrap_or_else(|| unreachable!("{reply:?} for a reply"))
+}
+
+fn greeted(address: &str) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_nodelay(true).unwrap();
+    greeting(stream)
+}
+
+fn greeting(stream: TcpStream) -> BufReader<TcpStream> {
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut stream = BufReader::new(stream);
+    assert_eq!(code(&mut stream), 220);
+    stream
+}
+
+/// Starts the programs, each on its port, and waits until they have them.
+fn start_holders(sandbox: &Sandbox) -> Vec<Process<'_>> {
+    let start = |(_, words): (&str, &[&str])| {
+        // tio wants a terminal, and the others take one as well.
+        let (program, arguments) = words.split_first().unwrap();
+        sandbox.command(program).args(arguments).on_terminal().spawn()
+    };
+    let holders: Vec<_> = HELD.into_iter().map(start).collect();
+    let all_hold = || holders.iter().all(|holder| has_flock(sandbox, holder)).then_some(());
+    let all = until(LIMIT, all_hold);
+    assert!(all.is_some(), "{:?}", holders.iter().map(Process::output).collect::<Vec<_>>());
+    holders
+}
+
+/// By the kernel's list, which is short and at rest.
+fn has_flock(sandbox: &Sandbox, holder: &Process<'_>) -> bool {
+    let list = String::from_utf8(sandbox.read("/proc/locks").unwrap()).unwrap();
+    list.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(1) == Some(&"FLOCK") && words.get(4) == Some(&holder.pid().to_string().as_str())
+    })
+}
+
+/// A service at an address, when it listens there.
+fn start_service<'a>(sandbox: &'a Sandbox, address: &'static str, words: &[&str]) -> Process<'a> {
+    let (program, arguments) = words.split_first().unwrap();
+    let service = sandbox.command(program).args(arguments).user(User::UucpWithFowner).spawn();
+    let is_up = move || TcpStream::connect(address).ok();
+    let up = inside(network(sandbox, 1), 0, move || until(LIMIT, is_up).is_some());
+    assert!(up, "{} does not listen: {}", words.join(" "), service.output());
+    service
+}
+
+#[test]
+fn no_lock_of_a_port_that_a_program_holds() {
+    let locks = std::env::var("LFPD_TORTURE_LOCKS").ok().and_then(|text| text.parse().ok());
+    let locks_of_each = locks.unwrap_or(300_u64).div_ceil(3);
+    let ports = HELD.map(|(port, _)| port).into_iter().chain(FREE);
+    let sandbox = ports.fold(layout(), |layout, port| layout.port(port)).enter();
+    let made = sandbox.command("install").args(["-d", "-o", "uucp", "/run/lfpd"]).run();
+    assert_eq!(made.code(), 0, "{made}");
+    let pid_of = sandbox.command("sleep").arg("100000").spawn();
+    let mut holders = start_holders(&sandbox);
+
+    let _daemon = start_service(&sandbox, DAEMON, &[LFPD, "--listen", DAEMON]);
+    let each = ["tcpserver", "-RH", "-l", "localhost", "127.0.0.1", "50002", LFPD];
+    let _super_server = start_service(&sandbox, SUPER_SERVER, &each);
+    let own = network(&sandbox, 1);
+    let listener = inside(own.clone(), 0, || TcpListener::bind("127.0.0.1:0").unwrap());
+    let (client, theirs) = connect_to(own.clone(), listener, "127.0.0.1", User::Root);
+    client.set_nodelay(true).unwrap();
+    let session = sandbox.command(LFPD).user(User::UucpWithFowner).on_connection(theirs).spawn();
+
+    let script = "/run/test/programs/come_and_go.py";
+    let mut others =
+        sandbox.command("/usr/bin/python3").args([script, "/run/lock", OTHERS]).spawn();
+    others.expect("ALL THERE");
+    let begin = Instant::now();
+    let doors = [
+        Door::Connection(inside(own.clone(), 0, || greeted(DAEMON))),
+        Door::Connection(greeting(client)),
+        Door::EachTime(SUPER_SERVER),
+    ];
+    let askers = doors.into_iter().zip(FREE).map(|(door, free)| {
+        let asker = Asker { door, pid: pid_of.pid(), free, locks: locks_of_each };
+        let own = own.clone();
+        std::thread::spawn(move || inside(own, 0, move || asker.play()))
+    });
+    let askers: Vec<_> = askers.collect();
+    let answers: Vec<Answers> = askers.into_iter().map(|it| it.join().unwrap()).collect();
+    let spent = begin.elapsed();
+    others.end_input();
+    others.expect("CAME");
+
+    assert!(holders.iter_mut().all(Process::runs), "a program let go of its port");
+    report(&answers, &others.output(), spent);
+    for answers in &answers {
+        // Not 200, and nothing else either.
+        assert_eq!(answers.held, Codes::from([(450, locks_of_each)]));
+        assert!(answers.free.keys().all(|code| [200, 450].contains(code)), "{answers:?}");
+    }
+    drop(session);
+
+    // What was refused was not lost.
+    let (door, pid) = (Door::EachTime(DAEMON), pid_of.pid());
+    let mut asker = Asker { door, pid, free: "", locks: 0 };
+    let is_had = move || (asker.lock_and_unlock("ttyF0").0 == 200).then_some(());
+    assert!(inside(own, 0, move || until(LIMIT, is_had)).is_some(), "a free port cannot be had");
+}
+
+fn report(answers: &[Answers], others: &str, spent: Duration) {
+    let count = |codes: &Codes, code: u32| codes.get(&code).copied().unwrap_or_default();
+    let held: u64 = answers.iter().flat_map(|it| it.held.values()).sum();
+    let had: u64 = answers.iter().map(|it| count(&it.held, 200)).sum();
+    let free: u64 = answers.iter().flat_map(|it| it.free.values()).sum();
+    let refused: u64 = answers.iter().map(|it| count(&it.free, 450)).sum();
+    let came = others.lines().last().unwrap_or_default();
+    println!(
+        "{held} LOCKs of ports that picocom, tio and pyserial hold: {had} of them 200; {free} LOCKs \
+         of free ports: {refused} of them 450; by door (daemon, session, process each) {answers:?}; \
+         of {OTHERS} other locks at a time {came}; {} s",
+        spent.as_secs()
+    );
+}
