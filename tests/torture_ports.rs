@@ -3,7 +3,7 @@
 //! LOCK under a real super-server. The kernel's list, in which these three are found, is never the
 //! same for long meanwhile; how often a port that nobody has is refused is told.
 //!
-//! It runs for seconds. 100,000 LOCKs take some minutes:
+//! It runs for seconds. 100,000 LOCKs take some minutes; after ten it ends with those it has:
 //!
 //!     LFPD_TORTURE_LOCKS=100000 cargo test --release --test torture_ports -- --nocapture
 
@@ -29,6 +29,12 @@ const HELD: [(&str, &[&str]); 3] = [
 
 /// One port for each door that nobody else asks for.
 const FREE: [&str; 3] = ["ttyF0", "ttyF1", "ttyF2"];
+
+/// How many of a hundred LOCKs go through each door: a process costs more than a line.
+const SHARES: [u64; 3] = [70, 15, 15];
+
+/// After that no more are asked for.
+const TIME: Duration = Duration::from_secs(600);
 
 /// Among so many LOCKs is one of a free port.
 const FREE_EVERY: u64 = 10;
@@ -66,7 +72,11 @@ struct Answers {
 impl Asker {
     fn play(mut self) -> Answers {
         let mut answers = Answers::default();
+        let end = Instant::now() + TIME;
         for (turn, (port, _)) in (0..self.locks).zip(HELD.iter().cycle()) {
+            if Instant::now() > end {
+                break;
+            }
             let (lock, _) = self.lock_and_unlock(port);
             *answers.held.entry(lock).or_default() += 1;
             if turn % FREE_EVERY == 0 {
@@ -153,7 +163,7 @@ fn start_service<'a>(sandbox: &'a Sandbox, address: &'static str, words: &[&str]
 #[test]
 fn no_lock_of_a_port_that_a_program_holds() {
     let locks = std::env::var("LFPD_TORTURE_LOCKS").ok().and_then(|text| text.parse().ok());
-    let locks_of_each = locks.unwrap_or(300_u64).div_ceil(3);
+    let locks = locks.unwrap_or(300_u64);
     let ports = HELD.map(|(port, _)| port).into_iter().chain(FREE);
     let sandbox = ports.fold(layout(), |layout, port| layout.port(port)).enter();
     let made = sandbox.command("install").args(["-d", "-o", "uucp", "/run/lfpd"]).run();
@@ -180,8 +190,9 @@ fn no_lock_of_a_port_that_a_program_holds() {
         Door::Connection(greeting(client)),
         Door::EachTime(SUPER_SERVER),
     ];
-    let askers = doors.into_iter().zip(FREE).map(|(door, free)| {
-        let asker = Asker { door, pid: pid_of.pid(), free, locks: locks_of_each };
+    let askers = doors.into_iter().zip(FREE).zip(SHARES).map(|((door, free), share)| {
+        let locks = (locks * share).div_ceil(100);
+        let asker = Asker { door, pid: pid_of.pid(), free, locks };
         let own = own.clone();
         std::thread::spawn(move || inside(own, 0, move || asker.play()))
     });
@@ -195,7 +206,7 @@ fn no_lock_of_a_port_that_a_program_holds() {
     report(&answers, &others.output(), spent);
     for answers in &answers {
         // Not 200, and nothing else either.
-        assert_eq!(answers.held, Codes::from([(450, locks_of_each)]));
+        assert!(answers.held.keys().eq([&450]), "{answers:?}");
         assert!(answers.free.keys().all(|code| [200, 450].contains(code)), "{answers:?}");
     }
     drop(session);
