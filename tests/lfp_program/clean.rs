@@ -88,6 +88,20 @@ fn what_is_no_stale_lock_stays() {
     assert_eq!(free.code(), 0, "{free}");
 }
 
+/// Whoever holds it by `flock(2)` may be breaking it just now: then it is his, and not stale any more.
+#[test]
+fn what_somebody_else_is_at_stays() {
+    let bench = Bench::open();
+    plant(&bench, User::Bob, "LCK..ttyS1");
+    let words = ["/run/lock/LCK..ttyS1", "sh", "-c", "echo held; exec sleep 1000"];
+    let mut other = bench.sandbox.command("flock").args(words).user(User::Bob).spawn();
+    other.expect("held");
+    let end = bench.lfp(User::Root, &["--direct", "clean"]).run();
+    assert_eq!(end.code(), 77, "{end}");
+    assert!(end.said("somebody else is removing it"), "{end}");
+    assert_eq!(bench.sandbox.locks(), ["LCK..ttyS1"]);
+}
+
 /// More than are looked at in one directory at once.
 #[test]
 fn as_many_as_there_are() {
