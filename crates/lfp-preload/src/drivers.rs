@@ -8,9 +8,11 @@ const MAJORS: [u32; 3] = [166, 188, 204];
 const TTY_MAJOR: u32 = 4;
 const FIRST_PORT: u32 = 64;
 
-/// The majors that programs open all the time and that are no ports: memory, terminals,
-/// pseudo-terminals.
-const OTHERS: [u32; 10] = [1, 5, 136, 137, 138, 139, 140, 141, 142, 143];
+/// The majors that programs open all the time and that are no ports: memory, terminals, consoles'
+/// contents, all kinds of small devices, input, sound, screens, cameras, pseudo-terminals, USB
+/// devices as such, graphics.
+const OTHERS: [u32; 18] =
+    [1, 5, 7, 10, 13, 14, 29, 81, 116, 136, 137, 138, 139, 140, 141, 142, 143, 189];
 
 /// Whether it is a serial port by its number alone; None: the kernel's list of drivers tells.
 pub(crate) fn is_port(major: u32, minor: u32) -> Option<bool> {

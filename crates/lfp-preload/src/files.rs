@@ -5,12 +5,13 @@
 
 use std::borrow::Cow;
 use std::ffi::CStr;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{Liveness, liveness};
 use rustix::fs::{
-    CWD, FileType, MemfdFlags, Mode, OFlags, fstat, memfd_create, openat, readlinkat, stat,
+    CWD, FileType, MemfdFlags, Mode, OFlags, fstat, memfd_create, openat, readlinkat_raw, stat,
 };
 use rustix::io::{Errno, pread};
 use ttylock::device::name::DeviceName;
@@ -83,7 +84,10 @@ pub(crate) fn open(name: Name<'_>, flags: OFlags, mode: Mode, errno: Errno) -> I
             let taken = take(&path, &lock, this(), errno)?;
             let refusal = if flags.contains(OFlags::EXCL) { Errno::EXIST } else { Errno::ACCESS };
             Some(match taken {
-                Ok(Outcome::Done) => swallow(flags),
+                Ok(Outcome::Done) => swallow(flags).inspect_err(|_| {
+                    // No descriptor for the program: it has no lock either.
+                    let _ = release(&path, &lock);
+                }),
                 Ok(Outcome::Busy) => Err(refusal),
                 Ok(Outcome::Denied) => Err(Errno::ACCESS),
                 Err(errno) => Err(errno),
@@ -304,9 +308,11 @@ fn place(path: &[u8]) -> Place<'_> {
     }
 }
 
-/// The path from the root. A relative one is looked up only where it has no directory: programs
-/// that have made the lock directory their own, or have it open.
+/// The path from the root. A relative one has one only where it has no directory, in a lock
+/// directory: for programs that have made that their own, or have it open. Allocates only there,
+/// because every call that fails passes here, in signal handlers too.
 fn absolute(name: Name<'_>) -> Option<Cow<'_, [u8]>> {
+    const LINK_BYTES: usize = 32;
     let bytes = name.path.to_bytes();
     if bytes.first() == Some(&b'/') {
         return Some(Cow::Borrowed(bytes));
@@ -314,14 +320,21 @@ fn absolute(name: Name<'_>) -> Option<Cow<'_, [u8]>> {
     if bytes.is_empty() || bytes.contains(&b'/') {
         return None;
     }
-    let link = match name.dir {
-        libc::AT_FDCWD => "/proc/self/cwd".to_owned(),
-        dir => format!("/proc/self/fd/{dir}"),
-    };
-    let mut path = readlinkat(CWD, link, Vec::new()).ok()?.into_bytes();
-    path.push(b'/');
-    path.extend_from_slice(bytes);
-    Some(Cow::Owned(path))
+    let mut link = [0; LINK_BYTES];
+    match name.dir {
+        libc::AT_FDCWD => write!(&mut link[..], "/proc/self/cwd"),
+        dir => write!(&mut link[..], "/proc/self/fd/{dir}"),
+    }
+    .ok()?;
+    let link = CStr::from_bytes_until_nul(&link).ok()?;
+    // One more than fit: what fills it is longer than the name of any lock directory.
+    let mut directory = [0; path::DIRECTORY_BYTES + 1];
+    let length = readlinkat_raw(CWD, link, &mut directory).ok()?;
+    let directory = directory.get(..length)?;
+    if path::classify(directory) != Place::Directory {
+        return None;
+    }
+    Some(Cow::Owned([directory, b"/", bytes].concat()))
 }
 
 /// Whether the last part of a path is called as locks are: for calls that are made all the time.

@@ -20,9 +20,11 @@ impl Held {
         Self { owner: AtomicU32::new(0), devices: [const { AtomicU64::new(0) }; PLACES] }
     }
 
-    /// Whether this process has noted nothing: one read, for calls that are made often.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) == 0
+    /// Whether the notes are this process's, which is asked for its number only where there are
+    /// any: for calls that are made often.
+    pub(crate) fn is_of(&self, process: impl FnOnce() -> u32) -> bool {
+        let owner = self.owner.load(Ordering::Relaxed);
+        owner != 0 && owner == process()
     }
 
     pub(crate) fn contains(&self, device: u64, process: u32) -> bool {
@@ -63,10 +65,10 @@ mod tests {
     #[test]
     fn notes_are_kept_until_removed() {
         let held = Held::new();
-        assert!(held.is_empty() && !held.contains(5, 100));
+        assert!(!held.is_of(|| 0) && !held.contains(5, 100));
         held.insert(5, 100);
         held.insert(5, 100);
-        assert!(held.contains(5, 100) && !held.is_empty());
+        assert!(held.contains(5, 100) && held.is_of(|| 100) && !held.is_of(|| 101));
         assert!(held.remove(5, 100), "ours");
         assert!(!held.remove(5, 100), "only once");
         assert!(!held.contains(5, 100));

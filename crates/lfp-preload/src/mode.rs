@@ -3,6 +3,7 @@
 //! Programs with more rights than their user (setuid) are asked nothing: their environment is the
 //! user's.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use crate::real::variable;
 static PORTS: AtomicBool = AtomicBool::new(false);
 static RUN: AtomicI32 = AtomicI32::new(0);
 static TIMEOUT: AtomicU64 = AtomicU64::new(1);
+/// What `LFP_PORTS` says.
+static DEVICES: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// The longest `LFP_TIMEOUT`, in seconds.
 const TIMEOUT_MAX_SECS: u64 = 60;
@@ -25,7 +28,15 @@ pub(crate) fn start() {
     if let Some(seconds) = variable(c"LFP_TIMEOUT").and_then(|text| seconds_in(&text)) {
         TIMEOUT.store(seconds, Ordering::Relaxed);
     }
-    PORTS.store(is_on(variable(c"LFP_PORTS").as_deref()), Ordering::Relaxed);
+    let ports = variable(c"LFP_PORTS");
+    PORTS.store(is_on(ports.as_deref()), Ordering::Relaxed);
+    let _ = DEVICES.set(ports.unwrap_or_default());
+}
+
+/// The paths of the devices that count as ports whatever they are.
+pub(crate) fn further() -> impl Iterator<Item = &'static [u8]> {
+    let value = DEVICES.get().map(Vec::as_slice).unwrap_or_default();
+    value.split(|byte| *byte == b':').skip(1)
 }
 
 /// `LFP_PORTS` is 1, or 1 with the names of further devices behind it, each after a colon.

@@ -5,12 +5,10 @@ use std::ffi::CStr;
 use std::fs;
 use std::io::Write;
 use std::os::fd::RawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pidlockfile::Pid;
-use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, openat, readlinkat, stat};
 use rustix::io::Errno;
 use ttylock::device::name::DeviceName;
 use ttylock::lock::Outcome;
@@ -19,7 +17,8 @@ use crate::drivers;
 use crate::family;
 use crate::files;
 use crate::held::Held;
-use crate::real::variable;
+use crate::mode;
+use crate::real;
 use crate::service::Service;
 
 /// The ports that this process has locked by opening them.
@@ -75,10 +74,9 @@ pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
     }
 }
 
-/// The port could not be opened after all.
+/// The port could not be opened after all. It is released, unless another thread has it open.
 pub(crate) fn failed(port: &Port) {
-    TAKEN.remove(port.number, this());
-    let _ = Service::reach().and_then(|mut service| service.unlock(&port.name, Pid::this()));
+    left(std::slice::from_ref(port));
 }
 
 /// Whether this process has the port by having opened it.
@@ -91,24 +89,28 @@ pub(crate) fn gives_up(number: u64) -> bool {
     TAKEN.remove(number, this())
 }
 
-/// Whether there may be something to release at all: one read, for close(2).
+/// Whether there may be something to release at all, for close(2): one read where this process has
+/// never had a port, nor one that it descends from.
 pub(crate) fn none_taken() -> bool {
-    TAKEN.is_empty()
+    !TAKEN.is_of(this)
 }
 
-/// The ports of ours among the descriptors that are about to be closed.
+/// The ports of ours among the descriptors that are about to be closed. Allocates for ports only:
+/// signal handlers close files, too.
 pub(crate) fn leaving(first: RawFd, last: RawFd) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
-    let open = if first == last {
-        Vec::from_iter(device_of(first).map(|number| (first, number)))
-    } else {
-        open_devices()
-    };
-    for (fd, number) in open {
+    let mut note = |fd: RawFd, number: u64| {
         let known = ports.iter().any(|port| port.number == number);
         if (first..=last).contains(&fd) && has(number) && !known {
             ports.extend(named(fd).map(|name| Port { name, number }));
         }
+    };
+    if first == last {
+        if let Some(number) = real::device_of(first) {
+            note(first, number);
+        }
+    } else {
+        open_devices().unwrap_or_default().into_iter().for_each(|(fd, number)| note(fd, number));
     }
     ports
 }
@@ -118,7 +120,8 @@ pub(crate) fn left(ports: &[Port]) {
     if ports.is_empty() {
         return;
     }
-    let open = open_devices();
+    // Where that cannot be told, they stay ours for the next time.
+    let Some(open) = open_devices() else { return };
     for port in ports {
         let is_open = open.iter().any(|(_, number)| *number == port.number);
         if !is_open && gives_up(port.number) {
@@ -127,20 +130,14 @@ pub(crate) fn left(ports: &[Port]) {
     }
 }
 
-/// The character devices among the descriptors of this process.
-fn open_devices() -> Vec<(RawFd, u64)> {
-    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
+/// The character devices among the descriptors of this process; None where they cannot be listed.
+fn open_devices() -> Option<Vec<(RawFd, u64)>> {
+    let entries = fs::read_dir("/proc/self/fd").ok()?;
     let device = |entry: fs::DirEntry| {
         let fd: RawFd = entry.file_name().to_str()?.parse().ok()?;
-        Some((fd, device_of(fd)?))
+        Some((fd, real::device_of(fd)?))
     };
-    entries.filter_map(|entry| device(entry.ok()?)).collect()
-}
-
-/// The number of the character device that a descriptor is.
-fn device_of(fd: RawFd) -> Option<u64> {
-    let found = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
-    found.file_type().is_char_device().then(|| found.rdev())
+    Some(entries.filter_map(|entry| device(entry.ok()?)).collect())
 }
 
 fn is_port(number: u64) -> bool {
@@ -154,11 +151,11 @@ fn is_port(number: u64) -> bool {
 
 /// Whether it is one of the devices that `LFP_PORTS` names besides.
 fn is_further(number: u64) -> bool {
-    let value = variable(c"LFP_PORTS").unwrap_or_default();
-    let mut further = value.split(|byte| *byte == b':').skip(1);
-    further.any(|path| {
-        let path = std::ffi::OsStr::from_bytes(path);
-        fs::metadata(path).is_ok_and(|it| it.file_type().is_char_device() && it.rdev() == number)
+    mode::further().any(|path| {
+        let is_device = |it: &Stat| {
+            FileType::from_raw_mode(it.st_mode) == FileType::CharacterDevice && it.st_rdev == number
+        };
+        stat(path).is_ok_and(|it| is_device(&it))
     })
 }
 

@@ -6,10 +6,12 @@
 #![expect(unsafe_code, reason = "these are the C library's calls")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{AT_FDCWD, ENOSYS, FILE, gid_t, mode_t, timespec, timeval, uid_t, utimbuf};
+use rustix::fs::{FileType, fstat};
 
 /// What a call gives that has failed.
 trait Failed {
@@ -43,16 +45,37 @@ fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 }
 
 macro_rules! real {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+        /// Where each call's successor is noted.
+        #[expect(non_upper_case_globals, reason = "the calls' own names")]
+        mod slots {
+            use std::ffi::c_void;
+            use std::ptr::null_mut;
+            use std::sync::atomic::AtomicPtr;
+
+            $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(null_mut());)*
+        }
+
+        /// Looks all of them up, to be called when the library has been loaded: later, a call may
+        /// be made by a signal handler, which has no business with dlsym(3) and may have a small
+        /// stack.
+        pub(crate) fn look_up() {
+            $(
+                if let Ok(name) = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    next(&slots::$name, name);
+                }
+            )*
+        }
+
+        $(
         /// The C library's call of this name.
         ///
         /// # Safety
         /// As the C library's.
         pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
-            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
             const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
             let Ok(name) = CStr::from_bytes_with_nul(NAME) else { return <$ret>::FAILED };
-            let found = next(&SLOT, name);
+            let found = next(&slots::$name, name);
             if found.is_null() {
                 set_errno(ENOSYS);
                 return <$ret>::FAILED;
@@ -63,7 +86,8 @@ macro_rules! real {
             // SAFETY: the caller's promise.
             unsafe { call($($arg),*) }
         }
-    )*};
+        )*
+    };
 }
 
 // The variadic ones of the open family are called with their mode as a fixed argument, which the
@@ -129,6 +153,17 @@ real! {
 unsafe extern "C" {
     /// secure_getenv(3), of glibc and musl alike.
     fn secure_getenv(name: *const c_char) -> *mut c_char;
+}
+
+/// The number of the character device that a descriptor is.
+pub(crate) fn device_of(fd: c_int) -> Option<u64> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: used for one call, which the kernel refuses where there is no such descriptor.
+    let found = fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+    let is_device = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice;
+    is_device.then_some(found.st_rdev)
 }
 
 /// The directory that a path without one is relative to.

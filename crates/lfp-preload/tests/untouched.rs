@@ -154,19 +154,21 @@ print(before == sorted(os.listdir('/proc/self/fd')))
     assert_eq!(end.output(), "True\n[]\nTrue\n", "{end}");
 }
 
-/// Whoever may not open a port does not get its lock by trying.
+/// Whoever cannot open a port does not get its lock by trying.
 #[test]
 fn a_port_that_cannot_be_opened_is_not_kept() {
     let ground = Ground::new();
     let _daemon = ground.serve();
     let script = "
 import os, errno
-try: os.open('/dev/ttyW0', os.O_RDWR | os.O_DIRECTORY)
+try: os.open('/dev/link', os.O_RDWR | os.O_NOFOLLOW)
 except OSError as error: print(errno.errorcode[error.errno])
 print(os.path.exists('/run/lock/LCK..ttyW0'))
 ";
+    let linked = ground.sandbox.command("ln").args(["-s", "ttyW0", "/dev/link"]).run();
+    assert_eq!(linked.code(), 0, "{linked}");
     let end = ground.python(script, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0").run();
-    assert_eq!(end.output(), "ENOTDIR\nFalse\n", "{end}");
+    assert_eq!(end.output(), "ELOOP\nFalse\n", "{end}");
 }
 
 /// Without a service, ports are opened all the same, and that is said once.
@@ -179,3 +181,118 @@ fn without_a_service_a_port_is_open_and_that_is_said() {
     let expected = "lfp: no lock for /dev/ttyW0: the service does not answer\nopen\n";
     assert_eq!((end.output(), end.code()), (expected, 0), "{end}");
 }
+
+/// In ports mode a path is looked at before it is opened only where a port may be.
+#[rstest]
+#[case::of_the_system("/usr/lib/os-release", "os.O_RDONLY", 0)]
+#[case::a_directory("/tmp", "os.O_RDONLY | os.O_DIRECTORY", 0)]
+#[case::made_new("/tmp/new", "os.O_WRONLY | os.O_CREAT | os.O_EXCL", 0)]
+#[case::only_a_path("/dev/null", "os.O_PATH", 0)]
+#[case::perhaps_a_link("/tmp/program.c", "os.O_RDONLY", 1)]
+#[case::climbs("/usr/../dev/null", "os.O_RDONLY", 1)]
+#[case::relative("program.c", "os.O_RDONLY", 1)]
+fn opening_costs_no_call_more(#[case] path: &str, #[case] flags: &str, #[case] looks: usize) {
+    let ground = Ground::new();
+    ground.sandbox.write("/tmp/program.c", "", 0o644);
+    let script = format!("import os; os.chdir('/tmp'); os.close(os.open('{path}', {flags}))");
+    let library = format!("LD_PRELOAD={LIBRARY}");
+    let traced = ground.sandbox.command("strace").args(["-o", "/tmp/calls", "-e", "trace=file"]);
+    let traced = traced.args(["env", &library, "/usr/bin/python3", "-c", &script]);
+    let end = traced.user(User::Alice).env("LFP_PORTS", "1:/dev/ttyW0").run();
+    assert_eq!(end.code(), 0, "{end}");
+    let calls = ground.sandbox.read("/tmp/calls").unwrap_or_default();
+    let calls = String::from_utf8_lossy(&calls);
+    // Not the words of python's own command line, which are cut.
+    let named = format!("\"{path}\", ");
+    let calls: Vec<&str> = calls.lines().filter(|line| line.contains(&named)).collect();
+    assert_eq!(calls.len(), 1 + looks, "{calls:#?}");
+}
+
+/// What signal handlers may call (signal-safety(7)) allocates nothing: the program may have been
+/// interrupted while it was allocating.
+#[rstest]
+#[case::files("0", &[])]
+#[case::ports("1", &[])]
+#[case::a_port_is_open("1:/dev/ttyW0", &["/dev/ttyW0"])]
+fn signal_handlers_may_name_and_close_files(#[case] ports: &str, #[case] port: &[&str]) {
+    let ground = Ground::new();
+    let _daemon = ground.serve();
+    ground.sandbox.write("/tmp/program.c", HANDLER, 0o644);
+    let made = ground.sandbox.command("cc").args(["-w", "-o", "/tmp/program", "/tmp/program.c"]);
+    let made = made.run();
+    assert_eq!(made.code(), 0, "{made}");
+    let command = ground.preloaded(&[&["/tmp/program"], port].concat()).user(User::Alice);
+    let end = command.env("LFP_PORTS", ports).run();
+    assert_eq!((end.code(), end.output()), (0, "begins\ndone\n"), "{end}");
+
+    // Nor does it look for symbols then, which takes a lock and much of a small stack.
+    let command = ground.preloaded(&[&["/tmp/program"], port].concat()).user(User::Alice);
+    let command = command.env("LFP_PORTS", ports).env("LD_BIND_NOW", "1");
+    let end = command.env("LD_DEBUG", "bindings").run();
+    let (before, after) = end.output().split_once("begins\n").unwrap_or_default();
+    let bound = |text: &str| text.matches(&format!("binding file {LIBRARY} ")).count();
+    assert!(bound(before) > 0 && bound(after) == 0, "{after}");
+}
+
+const HANDLER: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utime.h>
+
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+extern void __libc_free(void *);
+static const char *in_handler;
+
+static void look(void)
+{
+    if (!in_handler) return;
+    write(1, "allocates for ", 14);
+    write(1, in_handler, strlen(in_handler));
+    _exit(9);
+}
+void *malloc(size_t n) { look(); return __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { look(); return __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { look(); return __libc_realloc(p, n); }
+void *memalign(size_t a, size_t n) { look(); return __libc_memalign(a, n); }
+void *aligned_alloc(size_t a, size_t n) { look(); return __libc_memalign(a, n); }
+int posix_memalign(void **p, size_t a, size_t n) { look(); return !(*p = __libc_memalign(a, n)); }
+void free(void *p) { if (p) look(); __libc_free(p); }
+
+int main(int count, char **words)
+{
+    static const char *const names[] = {
+        "missing", "/missing", "/tmp/program.c/x", "below/missing", "/root/x", "/etc/hostname",
+        "/dev/null", "/dev/tty", "/dev/urandom", "/dev/missing", "/", ".", "", 0,
+    };
+    struct stat found;
+    int port = count > 1 ? open(words[1], O_RDWR | O_NOCTTY) : -1;
+    int root = open("/", O_RDONLY | O_DIRECTORY);
+    if (root < 0 || (count > 1 && port < 0)) return perror("open"), 2;
+    write(1, "begins\n", 7);
+    for (int i = 0; names[i]; i++) {
+        const char *name = in_handler = names[i];
+        close(open(name, O_RDONLY | O_NOCTTY));
+        close(open(name, O_RDWR | O_NOCTTY));
+        close(openat(AT_FDCWD, name, O_RDONLY | O_NOCTTY));
+        close(openat(root, name, O_WRONLY | O_NOCTTY));
+        stat(name, &found), lstat(name, &found), fstatat(root, name, &found, 0);
+        access(name, R_OK), access(name, W_OK), faccessat(root, name, W_OK, 0);
+        chmod(name, 0600), fchmodat(root, name, 0600, 0);
+        chown(name, -1, -1), fchownat(root, name, -1, -1, 0);
+        utime(name, 0), utimensat(root, name, 0, 0);
+        link("missing", name), linkat(root, "missing", AT_FDCWD, name, 0);
+        rename("missing", name), renameat(AT_FDCWD, "missing", root, name);
+        unlink("/proc/1/stat"), unlinkat(root, "missing", 0);
+    }
+    in_handler = "descriptors";
+    dup2(root, 50), dup2(51, 52), close(50), close(root), close(-1);
+    in_handler = 0;
+    return puts("done") < 0;
+}
+"#;

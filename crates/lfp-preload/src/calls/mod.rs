@@ -3,7 +3,8 @@
 //!
 //! Every function here has the prototype of the C library's function of the same name, and its
 //! callers promise what they promise that: that paths are C strings and buffers are large enough.
-//! A path is read by us only after the kernel has read it, so a bad pointer is EFAULT as ever.
+//! A path is read by us only after the kernel has read it, so a bad pointer is EFAULT as ever; but
+//! for opening in ports mode, see there.
 
 #![expect(unsafe_code, reason = "the C interface")]
 #![expect(clippy::missing_safety_doc, reason = "said above, for all of them")]
@@ -42,6 +43,7 @@ use calls;
 static START: extern "C" fn() = start;
 
 extern "C" fn start() {
+    real::look_up();
     mode::start();
 }
 

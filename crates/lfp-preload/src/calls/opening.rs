@@ -10,12 +10,16 @@ use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::os::fd::IntoRawFd;
 
-use libc::{O_ACCMODE, O_CREAT, O_PATH, O_TMPFILE, O_TRUNC, O_WRONLY, S_IFCHR, S_IFMT, mode_t};
+use libc::{
+    O_ACCMODE, O_CREAT, O_DIRECTORY, O_EXCL, O_PATH, O_TMPFILE, O_TRUNC, O_WRONLY, S_IFCHR, S_IFMT,
+    mode_t,
+};
 use rustix::fs::{Mode, OFlags};
 
 use super::{calls, failed, failure, looked, settle};
 use crate::files;
 use crate::mode;
+use crate::path;
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
 
@@ -145,7 +149,8 @@ unsafe fn opened(
 /// # Safety
 /// `path` is what the real call gets.
 pub(super) unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
-    if !mode::ports() || flags & O_PATH != 0 {
+    // SAFETY: the caller's promise.
+    if !mode::ports() || !unsafe { may_be_device(path, flags) } {
         return Opening::Plain;
     }
     let before = real::errno();
@@ -162,6 +167,22 @@ pub(super) unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> 
     };
     real::set_errno(before);
     opening
+}
+
+/// Whether a call may open a device, as far as that can be told without asking the kernel.
+///
+/// # Safety
+/// `path` is what the real call gets. This is the one place where a path is read before the kernel
+/// has read it: a pointer that a program cannot have (null, or in the first 64 KiB, which Linux
+/// gives to nobody) is left to the kernel to refuse, any other bad one is fatal.
+unsafe fn may_be_device(path: *const c_char, flags: c_int) -> bool {
+    const NOBODYS_BYTES: usize = 1 << 16;
+    const NEW: c_int = O_CREAT | O_EXCL;
+    if flags & (O_PATH | O_DIRECTORY) != 0 || flags & NEW == NEW {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    path.addr() < NOBODYS_BYTES || path::may_be_device(unsafe { CStr::from_ptr(path) }.to_bytes())
 }
 
 /// # Safety

@@ -335,8 +335,16 @@ fn connect_unix(path: &std::path::Path, patience: Duration) -> io::Result<UnixSt
     let fd = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     let milliseconds = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
     socket::setsockopt(&fd, sockopt::SendTimeout, &TimeVal::milliseconds(milliseconds))?;
-    socket::connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-    Ok(UnixStream::from(fd))
+    let address = UnixAddr::new(path)?;
+    let begin = Instant::now();
+    loop {
+        match socket::connect(fd.as_raw_fd(), &address) {
+            Ok(()) => return Ok(UnixStream::from(fd)),
+            // A signal of the program that waits for a place in the queue: nothing has begun.
+            Err(Errno::EINTR) if begin.elapsed() < patience => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 impl Stream {
