@@ -20,6 +20,9 @@ mod program;
 #[path = "client/ask.rs"]
 mod ask;
 #[cfg(test)]
+#[path = "client/blocked.rs"]
+mod blocked;
+#[cfg(test)]
 #[path = "client/documents.rs"]
 mod documents;
 #[cfg(test)]

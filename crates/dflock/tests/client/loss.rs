@@ -105,7 +105,7 @@ fn the_server_is_started_again() {
 }
 
 /// Whether locks are kept by others than the server.
-fn is_shared() -> bool {
+pub(crate) fn is_shared() -> bool {
     !crate::store().environment.is_empty()
 }
 

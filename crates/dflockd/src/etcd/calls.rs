@@ -107,8 +107,17 @@ impl Inner {
                 return;
             }
             if let Some(batch) = self.take(&mut load) {
-                tokio::spawn(Arc::clone(&self).carry(batch));
+                tokio::spawn(Arc::clone(&self).carry_later(batch));
             }
+        }
+    }
+
+    /// What came in haste while all ways were taken by such as this waits for nobody else.
+    async fn carry_later(self: Arc<Self>, batch: Batch<Back>) {
+        Arc::clone(&self).carry(batch).await;
+        let mut load = self.outbox.load();
+        if load.queue.is_hasty() {
+            self.ring(&mut load);
         }
     }
 
@@ -234,5 +243,43 @@ impl Answered {
 fn reply(backs: Vec<Back>, answers: impl Iterator<Item = Result<TxnResponse, Failure>>) {
     for (back, answer) in backs.into_iter().zip(answers) {
         let _nobody_waits = back.send(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::Names;
+    use super::super::txn::Guard;
+    use super::super::{Engine, Settings};
+    use super::*;
+
+    fn request(nonce: u64) -> TxnRequest {
+        txn::remove(&Names::new("").ticket(b"k", nonce), Guard::Create(1))
+    }
+
+    /// Requests that were in no haste take all ways, and none is left in the queue; then one comes
+    /// that is. It goes as soon as one of them is back, though nobody else comes to send it.
+    #[tokio::test]
+    async fn who_comes_behind_the_patient_is_sent() {
+        let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
+        let engine = Engine::new(settings, super::super::turns::CAPS);
+        let inner = Arc::clone(&engine.inner);
+        let mut under_way = Vec::new();
+        for nonce in 0..MOST_UNDER_WAY {
+            let mut load = inner.outbox.load();
+            let request = request(u64::try_from(nonce).unwrap());
+            load.queue.push(request, Haste::Later, oneshot::channel().0);
+            under_way.push(inner.take(&mut load).unwrap());
+        }
+        let hasty = Arc::clone(&inner);
+        let hasty = tokio::spawn(async move { hasty.submit(request(9), Haste::Now).await });
+        while !inner.outbox.load().queue.is_hasty() {
+            tokio::task::yield_now().await;
+        }
+        for batch in under_way {
+            Arc::clone(&inner).carry_later(batch).await;
+        }
+        let answer = tokio::time::timeout(Duration::from_secs(20), hasty).await;
+        assert_eq!(answer.expect("it is sent").unwrap().unwrap_err(), Failure::NotSent);
     }
 }

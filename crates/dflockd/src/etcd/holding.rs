@@ -279,10 +279,11 @@ impl Inner {
 
     /// A hold whose front-end is gone is over.
     pub(super) async fn reap(self: Arc<Self>, name: Vec<u8>, revision: i64) {
-        let Some((key, _)) = self.names.read_ticket(&name) else { return };
+        let Some((key, nonce)) = self.names.read_ticket(&name) else { return };
         let until = self.now().after_micros(BUDGET_MICROS);
         let remove = txn::remove(&name, Guard::Mod(revision));
         if let Ok(Changed::Done(_)) = self.change(remove, until).await {
+            self.let_go(nonce);
             {
                 let mut state = self.state();
                 state.counters.expiries += 1;

@@ -380,12 +380,14 @@ impl Engine {
         }
     }
 
-    /// See [`Inner::take_away`].
+    /// See [`Inner::take_away`]. It goes on when nobody waits for its answer: the next in line may
+    /// have its turn by it.
     pub(crate) fn force_release(
         &self,
         key: Key<'_>,
     ) -> Pin<Box<dyn Future<Output = Result<usize, Unreachable>> + Send>> {
-        Box::pin(Arc::clone(&self.inner).take_away(key.bytes().into()))
+        let task = tokio::spawn(Arc::clone(&self.inner).take_away(key.bytes().into()));
+        Box::pin(async move { task.await.unwrap_or(Err(Unreachable)) })
     }
 
     pub(crate) fn is_available(&self) -> bool {

@@ -130,13 +130,18 @@ impl Picture {
         census
     }
 
-    /// Holds that no living front-end keeps.
+    /// Holds that no living front-end keeps. Also what says that this one does, and it does not: a
+    /// write whose answer never came.
     fn orphans(&self, state: &State, names: &super::keys::Names) -> Vec<Orphan> {
         let mut orphans = Vec::new();
         for row in &self.rows {
             for seen in &row.tickets {
                 let keeper = seen.ticket.keeper;
-                let is_kept = keeper == state.front || state.fronts.contains(&keeper);
+                let is_kept = if keeper == state.front {
+                    state.will_end(seen.nonce)
+                } else {
+                    state.fronts.contains(&keeper)
+                };
                 if seen.ticket.stage == Stage::Held && !is_kept {
                     let name = names.ticket(&row.name, seen.nonce);
                     let (revision, ttl) = (seen.revision, seen.ticket.ttl);
@@ -354,5 +359,60 @@ impl Inner {
             }
         }
         Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::{Front, Names};
+    use super::super::state::{Mine, Place};
+    use super::*;
+    use crate::engine::Ttl;
+    use rstest::rstest;
+
+    const OURS: Front = Front(1);
+    const THEIRS: Front = Front(2);
+
+    fn mine(ticket: Ticket, deadline: Moment) -> Mine {
+        Mine {
+            key: b"k"[..].into(),
+            nonce: 7,
+            create: 20,
+            revision: 20,
+            ticket,
+            place: Place::Held,
+            conn: ConnId::new(0, 1),
+            since: Moment::default(),
+            deadline,
+            wake: None,
+            unwanted: false,
+        }
+    }
+
+    /// Somebody alive must be going to end a hold; what a ticket says of that is not enough when it
+    /// names this front-end.
+    #[rstest]
+    #[case::kept_here(OURS, Some(Moment::from_micros(9)), false)]
+    #[case::not_known_here(OURS, None, true)]
+    #[case::known_here_as_anothers(OURS, Some(Moment::NEVER), true)]
+    #[case::kept_there(THEIRS, None, false)]
+    #[case::of_a_dead_one(Front(3), None, true)]
+    fn who_ends_a_hold(
+        #[case] keeper: Front,
+        #[case] deadline: Option<Moment>,
+        #[case] is_orphan: bool,
+    ) {
+        let mut state = State::new(OURS);
+        state.fronts.extend([OURS, THEIRS]);
+        let ttl = Ttl::new(5).unwrap();
+        let ticket = Ticket { stage: Stage::Held, keeper, owner: None, renewer: None, ttl };
+        if let Some(deadline) = deadline {
+            state.keep(mine(ticket, deadline));
+        }
+        let tickets = vec![Seen { create: 20, nonce: 7, revision: 20, ticket }];
+        let idle_since = Moment::default();
+        let row = Row { name: b"k"[..].into(), limit: 1, revision: 2, tickets, idle_since };
+        let picture = Picture { rows: vec![row], ..Picture::default() };
+        assert_eq!(picture.orphans(&state, &Names::new("")).len(), usize::from(is_orphan));
     }
 }

@@ -98,7 +98,7 @@ impl Inner {
     }
 
     /// What hung on the session is gone, or will be: waiters are told, nothing is made in its name.
-    fn lose(self: &Arc<Self>, session: Session, reached: Moment) {
+    pub(super) fn lose(self: &Arc<Self>, session: Session, reached: Moment) {
         let silent = self.now().micros_since(reached) > LEASE_MICROS;
         {
             let mut state = self.state();

@@ -392,6 +392,25 @@ impl State {
         }
     }
 
+    /// Why a waiting ticket would wait in vain: its line went with the session, nobody wants it any
+    /// more, or all waits end.
+    pub(super) fn why_not_wait(&mut self, nonce: u64) -> Option<Refusal> {
+        let mine = self.tickets.get(&nonce)?;
+        let (id, create, unwanted) = (mine.conn, mine.create, mine.unwanted);
+        let is_blocked = mine.wake.is_some();
+        if !self.lines.get(&mine.key).is_some_and(|line| line.own.contains_key(&create)) {
+            return Some(Refusal::Unavailable);
+        }
+        let is_here = self.conn(id).is_some_and(|conn| conn.departure == Departure::Here);
+        let is_over = unwanted || !is_here || (is_blocked && self.draining);
+        is_over.then_some(Refusal::Draining)
+    }
+
+    /// Whether this front-end is going to end this hold in time.
+    pub(super) fn will_end(&self, nonce: u64) -> bool {
+        self.tickets.get(&nonce).is_some_and(|mine| mine.deadline < Moment::NEVER)
+    }
+
     /// Takes a waiting ticket of ours out of its queue here; nothing when it has its turn already.
     pub(super) fn withdraw(&mut self, nonce: u64) -> Option<Mine> {
         let mine = self.tickets.get(&nonce)?;

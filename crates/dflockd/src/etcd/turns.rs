@@ -166,7 +166,8 @@ impl Inner {
         Some((nonce, Next { name: self.names.ticket(key, nonce), revision: mine.revision, held }))
     }
 
-    /// The turn was not written down with the end of the one before: the mirror will tell.
+    /// The turn was not written down with the end of the one before: the mirror will tell. While it
+    /// had its turn nobody could end its wait, so that is made up for.
     pub(super) fn not_yet(self: &Arc<Self>, nonce: u64) {
         let mut state = self.state();
         let Some(mine) = state.tickets.get_mut(&nonce) else { return };
@@ -174,7 +175,15 @@ impl Inner {
             mine.place = Place::Waiting;
         }
         let key = Arc::clone(&mine.key);
-        self.take_turns(&mut state, &key);
+        match state.why_not_wait(nonce) {
+            None => self.take_turns(&mut state, &key),
+            Some(refusal) => {
+                if let Some(mine) = state.withdraw(nonce) {
+                    self.remove_later(&state, &mine);
+                    end_wait(&mut state, mine, refusal);
+                }
+            }
+        }
     }
 }
 
@@ -187,3 +196,9 @@ pub(super) fn end_wait(state: &mut State, mine: Mine, refusal: Refusal) {
         None => state.lose_record(mine.conn, &mine.key, mine.nonce, Phase::Forgotten),
     }
 }
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;
+#[cfg(test)]
+pub(super) use tests::CAPS;

@@ -3,7 +3,7 @@
 
 use super::Inner;
 use super::asking::{Made, Patience, Want};
-use super::calls::BUDGET_MICROS;
+use super::calls::{BUDGET_MICROS, PAUSE};
 use super::keys::{Names, Party};
 use super::state::{Departure, End, Line, Phase, Place, State};
 use crate::engine::{Answer, ConnId, Grant, Moment, Refusal, Ttl};
@@ -65,18 +65,19 @@ impl Inner {
         mut waiter: oneshot::Receiver<End>,
         end: Moment,
     ) -> Result<Option<Grant>, Refusal> {
-        let left = Duration::from_micros(end.micros_since(self.now()));
-        let ended = match tokio::time::timeout(left, &mut waiter).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                let withdrawn = self.state().withdraw(nonce);
-                if let Some(mine) = withdrawn {
-                    self.remove_ticket(&mine).await?;
-                    return Ok(None);
-                }
-                // It has its turn: a grant that races the end of the patience wins.
-                waiter.await
+        let mut left = Duration::from_micros(end.micros_since(self.now()));
+        let ended = loop {
+            if let Ok(ended) = tokio::time::timeout(left, &mut waiter).await {
+                break ended;
             }
+            let withdrawn = self.state().withdraw(nonce);
+            if let Some(mine) = withdrawn {
+                self.remove_ticket(&mine).await?;
+                return Ok(None);
+            }
+            // It has its turn: a grant that races the end of the patience wins. But the turn may
+            // come to nothing.
+            left = PAUSE;
         };
         match ended {
             Ok(End::Granted(sent)) => self.tell(nonce, sent).await.map(Some),

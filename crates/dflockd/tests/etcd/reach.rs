@@ -190,6 +190,38 @@ fn a_dead_servers_locks_end() {
     second.logged("lease expired");
 }
 
+/// A server that stands still for longer than its session, which takes its queues along, and than
+/// the leases that others wait for. When it goes on, who waits is told soon, and may wait again. There
+/// are many, so that writing down whose turn it is takes longer than to find the session lost.
+#[test]
+fn who_waits_at_a_server_that_stood_still_is_told() {
+    const KEYS: usize = 60;
+    let mut cluster = Cluster::start(&[]);
+    let daemon = start(&cluster.store(), &[]);
+    let mut holder = daemon.talk();
+    let tokens: Vec<String> = (0..KEYS).map(|n| holder.take(&format!("k{n}"), "0 4")).collect();
+    let mut waiters: Vec<Talker> = (0..KEYS).map(|_| daemon.talk()).collect();
+    for (number, waiter) in waiters.iter_mut().enumerate() {
+        waiter.say(format!("l\nk{number}\n600\n").as_bytes());
+    }
+    until("all wait", || daemon.stats().matches("\"waiters\":1").count() == KEYS);
+    daemon.signal(Signal::SIGSTOP);
+    until("its session is over", || {
+        let names = cluster.control("get --prefix --keys-only test-");
+        !names.iter().any(|name| name.contains("/f/"))
+    });
+    daemon.signal(Signal::SIGCONT);
+    for (number, (mut waiter, token)) in waiters.into_iter().zip(tokens).enumerate() {
+        let mut reply = waiter.line();
+        if reply == "error_draining" {
+            assert!(waiter.is_closed());
+            reply = daemon.talk().ask("l", &format!("k{number}"), "600");
+        }
+        assert!(reply.starts_with("ok ") && reply[3..19] > token[..16], "{reply} after {token}");
+        assert_eq!(holder.ask("n", &format!("k{number}"), &token), "error");
+    }
+}
+
 /// etcd with users: the right password is needed.
 #[test]
 fn users() {

@@ -1,0 +1,166 @@
+//! What becomes of a ticket whose turn comes to nothing, without etcd: it is not reached here.
+
+use super::super::keys::{Front, Party};
+use super::super::state::Line;
+use super::super::txn::Session;
+use super::super::{Engine, Settings};
+use super::*;
+use crate::engine::{AutoRelease, Caps, ConnId, Progress, Seconds, Ttl};
+use rstest::rstest;
+use std::time::Duration;
+use tokio::sync::oneshot::{self, error::TryRecvError};
+
+const KEY: &[u8] = b"k";
+/// The ticket that waits, and when it was made.
+const NONCE: u64 = 7;
+const CREATE: i64 = 20;
+/// The holder before it.
+const HOLDER: u64 = 1;
+const SESSION: Session = Session { lease: 1, revision: 1 };
+
+pub(in super::super) const CAPS: Caps = Caps {
+    default_ttl: Ttl::new(33).unwrap(),
+    max_locks: 10,
+    max_waiters: 0,
+    gc_interval: Seconds::ZERO,
+    gc_max_idle: Seconds::ZERO,
+    disconnect_grace: Seconds::ZERO,
+    max_entries: 10,
+    max_entries_per_connection: 10,
+};
+
+struct Scene {
+    engine: Engine,
+    inner: Arc<Inner>,
+    id: ConnId,
+    waiter: oneshot::Receiver<End>,
+}
+
+impl Scene {
+    /// One of ours waits behind a holder whose end is being written down together with its turn.
+    fn new() -> Self {
+        let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
+        let mut engine = Engine::new(settings, CAPS);
+        let inner = Arc::clone(&engine.inner);
+        let id = engine.connect(1);
+        let (wake, waiter) = oneshot::channel();
+        {
+            let mut state = inner.state();
+            state.session = Some(SESSION);
+            let mut line = Line::new(2, 1);
+            line.mirror.read(CREATE, [(HOLDER, 10), (NONCE, CREATE)]);
+            line.own.insert(CREATE, NONCE);
+            state.lines.insert(KEY.into(), line);
+            let conn = state.conn(id).unwrap();
+            (conn.busy, conn.blocked) = (true, Some(NONCE));
+            state.keep(waiting(inner.front, id, wake));
+            assert!(inner.next_in_line(&mut state, KEY, HOLDER).is_some());
+        }
+        Self { engine, inner, id, waiter }
+    }
+
+    fn is_known(&self) -> bool {
+        self.inner.state().tickets.contains_key(&NONCE)
+    }
+}
+
+fn waiting(front: Front, conn: ConnId, wake: oneshot::Sender<End>) -> Mine {
+    let owner = Some(Party { front, serial: 1 });
+    let ttl = CAPS.default_ttl;
+    Mine {
+        key: KEY.into(),
+        nonce: NONCE,
+        create: CREATE,
+        revision: CREATE,
+        ticket: Ticket { stage: Stage::Waiting, keeper: front, owner, renewer: None, ttl },
+        place: Place::Waiting,
+        conn,
+        since: Moment::default(),
+        deadline: Moment::NEVER,
+        wake: Some(wake),
+        unwanted: false,
+    }
+}
+
+/// What happens while its turn is being written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meanwhile {
+    Nothing,
+    SessionLost,
+    /// And a line of the same key begins in the next session.
+    NewLine,
+    Draining,
+    PeerGone,
+}
+
+/// Nobody can end its wait then. So when its turn comes to nothing it is told, and not left in a
+/// queue that nobody looks at.
+#[rstest]
+#[case(Meanwhile::Nothing, None)]
+#[case(Meanwhile::SessionLost, Some(Refusal::Unavailable))]
+#[case(Meanwhile::NewLine, Some(Refusal::Unavailable))]
+#[case(Meanwhile::Draining, Some(Refusal::Draining))]
+#[case(Meanwhile::PeerGone, Some(Refusal::Draining))]
+#[tokio::test]
+async fn a_turn_comes_to_nothing(#[case] meanwhile: Meanwhile, #[case] told: Option<Refusal>) {
+    let mut scene = Scene::new();
+    let now = Moment::default();
+    match meanwhile {
+        Meanwhile::Nothing => {}
+        Meanwhile::SessionLost => scene.inner.lose(SESSION, now),
+        Meanwhile::NewLine => {
+            scene.inner.lose(SESSION, now);
+            scene.inner.state().lines.insert(KEY.into(), Line::new(3, 1));
+        }
+        Meanwhile::Draining => scene.engine.drain(now),
+        Meanwhile::PeerGone => {
+            scene.engine.cancel(now, scene.id);
+            let left = scene.engine.disconnect(now, scene.id, AutoRelease::On, 1);
+            assert_eq!(left, Progress::Later);
+        }
+    }
+    assert!(matches!(scene.waiter.try_recv(), Err(TryRecvError::Empty)));
+    scene.inner.not_yet(NONCE);
+    match told {
+        None => {
+            assert!(matches!(scene.waiter.try_recv(), Err(TryRecvError::Empty)));
+            assert_eq!(scene.inner.state().tickets[&NONCE].place, Place::Waiting);
+        }
+        Some(told) => {
+            let end = scene.waiter.try_recv();
+            assert!(matches!(end, Ok(End::Refused(refusal)) if refusal == told), "{end:?}");
+            assert!(!scene.is_known());
+        }
+    }
+}
+
+/// Its patience ends while it has its turn, which then comes to nothing.
+#[tokio::test]
+async fn patience_ends_during_a_turn() {
+    let Scene { engine, inner, waiter, .. } = Scene::new();
+    let waiting = Arc::clone(&inner);
+    let task =
+        tokio::spawn(async move { waiting.wait_turn(NONCE, waiter, Moment::default()).await });
+    // It has found out that its time is over, and that it has its turn.
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(!task.is_finished());
+    inner.not_yet(NONCE);
+    let left_the_queue = async {
+        while inner.state().tickets.contains_key(&NONCE) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), left_the_queue).await.expect("it gives up");
+    drop(engine);
+}
+
+/// A session that is lost takes the lines along: what is left in the tables has a wait that ended.
+#[tokio::test]
+async fn a_lost_session_ends_waits() {
+    let mut scene = Scene::new();
+    scene.inner.not_yet(NONCE);
+    scene.inner.lose(SESSION, Moment::default());
+    let end = scene.waiter.try_recv();
+    assert!(matches!(end, Ok(End::Refused(Refusal::Unavailable))), "{end:?}");
+    assert!(!scene.is_known());
+}
