@@ -33,6 +33,10 @@ deny:
 demo:
     tests/demo
 
+# What the quick tests would not notice in the pure files, one change at a time; an hour or two.
+mutants *packages:
+    tests/mutants {{packages}}
+
 # Thirty histories of locks in etcd under faults; some five minutes.
 etcd-long:
     cargo test -p dflockd --test etcd --locked -- --ignored --nocapture thirty_histories

@@ -90,3 +90,27 @@ impl From<Error> for io::Error {
         io::Error::new(error.kind(), error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::not_readable(Errno::EACCES, true)]
+    #[case::not_ones_own(Errno::EPERM, true)]
+    #[case::read_only(Errno::EROFS, true)]
+    #[case::full(Errno::ENOSPC, false)]
+    fn it_tells_lack_of_rights_from_trouble(#[case] errno: Errno, #[case] expected: bool) {
+        assert_eq!(Error::new(Step::Remove, "x", errno).is_not_permitted(), expected);
+    }
+
+    #[test]
+    fn it_tells_the_step_the_file_and_the_reason() {
+        let error = Error::new(Step::Publish, "LCK..\n", Errno::ENOSPC);
+        assert_eq!(error.to_string(), "publishing LCK..\\n: No space left on device");
+        assert_eq!((error.raw_os_error(), error.kind()), (28, io::ErrorKind::StorageFull));
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::StorageFull);
+    }
+}

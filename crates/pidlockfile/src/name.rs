@@ -48,6 +48,9 @@ mod tests {
     #[case::nul("a\0b", false)]
     fn is_one_component(#[case] name: &str, #[case] good: bool) {
         assert_eq!(Name::new(name).is_some(), good);
+        if let Some(checked) = Name::new(name) {
+            assert_eq!((checked.as_str(), checked.to_string().as_str()), (name, name));
+        }
     }
 
     #[rstest]
