@@ -41,6 +41,10 @@ mutants *packages:
 etcd-long:
     cargo test -p dflockd --test etcd --locked -- --ignored --nocapture thirty_histories
 
+# Do the histories find mistakes? dflockd is built with one after another; some minutes each.
+etcd-mutants:
+    crates/dflockd/tests/etcd/mutants
+
 # The Debian packages, in target/debian.
 packages:
     packaging/debian/build
