@@ -13,16 +13,19 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 
 const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 3;
+/// For one answer of dflockd, which tries for six seconds itself.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// For one answer of etcd without a leader.
+const TRY: Duration = Duration::from_millis(200);
 
 /// Requests and answers of etcd's lock service, and of its leases.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -227,8 +230,11 @@ fn median(mut figures: Vec<Figure>) -> Figure {
 
 /// `etcdctl lock` around a command that does nothing, as scripts use it.
 fn etcdctl(endpoints: &str) -> f64 {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
-    let program = root.join("etcd-client/usr/bin/etcdctl");
+    let peers = std::env::var_os("LFPD_PEERS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers"),
+        PathBuf::from,
+    );
+    let program = peers.join("etcd-client/usr/bin/etcdctl");
     let begun = Instant::now();
     const CALLS: u32 = 20;
     for _ in 0..CALLS {
@@ -239,12 +245,91 @@ fn etcdctl(endpoints: &str) -> f64 {
     f64::from(CALLS) / begun.elapsed().as_secs_f64()
 }
 
-/// The longest time in which nobody gets anything after SIGKILL of the leader, for both at once.
-fn stall(
-    members: &mut Members,
+/// A client of dflockd that bears the end of its connection: it connects anew.
+struct Customer {
     address: SocketAddr,
-    runtime: &tokio::runtime::Runtime,
-) -> [Duration; 2] {
+    stream: Option<BufReader<TcpStream>>,
+    /// So many keys were used, one a connection: what a lost one held is held for a while.
+    keys: u64,
+}
+
+impl Customer {
+    /// Takes a lock and gives it back; whether that went well.
+    fn is_served(&mut self) -> bool {
+        let served = self.cycle().is_some();
+        if !served {
+            self.stream = None;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        served
+    }
+
+    fn cycle(&mut self) -> Option<()> {
+        if self.stream.is_none() {
+            let stream = TcpStream::connect(self.address).ok()?;
+            stream.set_read_timeout(Some(PATIENCE)).ok()?;
+            stream.set_nodelay(true).ok()?;
+            self.stream = Some(BufReader::new(stream));
+            self.keys += 1;
+        }
+        let key = self.keys;
+        let held = self.ask(&format!("l\nstall-{key}\n0\n"))?;
+        let token = held.strip_prefix("ok ")?.split(' ').next()?;
+        let answer = self.ask(&format!("r\nstall-{key}\n{token}\n"))?;
+        (answer == "ok\n").then_some(())
+    }
+
+    fn ask(&mut self, frame: &str) -> Option<String> {
+        let stream = self.stream.as_mut()?;
+        stream.get_mut().write_all(frame.as_bytes()).ok()?;
+        let mut line = String::new();
+        stream.read_line(&mut line).ok()?;
+        Some(line)
+    }
+}
+
+/// A client of one member of etcd that only tries again, on a runtime of its own thread.
+struct Direct {
+    runtime: tokio::runtime::Runtime,
+    channel: Channel,
+}
+
+impl Direct {
+    fn new(member: &str) -> Self {
+        let runtime = runtime();
+        let endpoint = Endpoint::from_shared(format!("http://{member}")).unwrap();
+        let channel = runtime.block_on(endpoint.connect()).unwrap();
+        Self { runtime, channel }
+    }
+
+    fn is_served(&self) -> bool {
+        let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseGrant");
+        let answer = async {
+            let mut grpc = tonic::client::Grpc::new(self.channel.clone());
+            grpc.ready().await.ok()?;
+            let codec = tonic_prost::ProstCodec::<LeaseRequest, LeaseResponse>::default();
+            let request = tonic::Request::new(LeaseRequest { ttl: 60 });
+            grpc.unary(request, path, codec).await.ok()
+        };
+        let limited = async { tokio::time::timeout(TRY, answer).await };
+        matches!(self.runtime.block_on(limited), Ok(Some(_)))
+    }
+}
+
+/// The longest time without success until it is over.
+fn longest(over: &AtomicBool, mut is_served: impl FnMut() -> bool) -> Duration {
+    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+    while !over.load(Ordering::Relaxed) {
+        if is_served() {
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+    }
+    longest.max(last.elapsed())
+}
+
+/// The longest time in which nobody gets anything after SIGKILL of the leader, for both at once.
+fn stall(members: &mut Members, address: SocketAddr) -> [Duration; 2] {
     let mut answers = BufReader::new(members.0.stdout.take().unwrap());
     let stdin = members.0.stdin.as_mut().unwrap();
     let mut obey = |command: &str| {
@@ -255,58 +340,32 @@ fn stall(
     };
     let leader = obey("leader");
     let leader: usize = leader.strip_prefix("leader ").unwrap().parse().unwrap();
-    // etcd's own: puts at a member that lives, by somebody who only tries again.
-    let survivor = members.1.split(',').nth(leader % 3).unwrap().to_owned();
-    let over = Arc::new(AtomicBool::new(false));
-    let longest = |over: Arc<AtomicBool>, mut works: Box<dyn FnMut() -> bool + Send>| {
-        std::thread::spawn(move || {
-            let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
-            while !over.load(Ordering::Relaxed) {
-                if works() {
-                    longest = longest.max(last.elapsed());
-                    last = Instant::now();
-                }
-            }
-            longest
-        })
-    };
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
-    let dflockd = longest(
-        Arc::clone(&over),
-        Box::new(move || {
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            write!(stream.get_mut(), "l\nstall-{number}\n0\n").unwrap();
-            let mut line = String::new();
-            stream.read_line(&mut line).unwrap();
-            line.starts_with("ok ")
-        }),
-    );
-    let handle = runtime.handle().clone();
-    let channel =
-        runtime.block_on(Endpoint::from_shared(format!("http://{survivor}")).unwrap().connect());
-    let channel = channel.unwrap();
-    let etcd = longest(
-        Arc::clone(&over),
-        Box::new(move || {
-            let one = call::<LeaseRequest, LeaseResponse>;
-            let request = one(&channel, "/etcdserverpb.Lease/LeaseGrant", LeaseRequest { ttl: 60 });
-            handle.block_on(async {
-                let task = tokio::time::timeout(Duration::from_millis(200), request);
-                task.await.is_ok()
-            })
-        }),
-    );
-    std::thread::sleep(Duration::from_secs(1));
-    obey(&format!("kill {leader}"));
-    std::thread::sleep(Duration::from_secs(6));
-    over.store(true, Ordering::Relaxed);
-    [dflockd.join().unwrap(), etcd.join().unwrap()]
+    // etcd's own: leases at a member that lives.
+    let survivor = members.1.split(',').nth(leader % 3).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let dflockd = scope.spawn(|| {
+            let mut customer = Customer { address, stream: None, keys: 0 };
+            longest(&over, || customer.is_served())
+        });
+        let etcd = scope.spawn(|| {
+            let direct = Direct::new(survivor);
+            longest(&over, || direct.is_served())
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        obey(&format!("kill {leader}"));
+        std::thread::sleep(Duration::from_secs(6));
+        over.store(true, Ordering::Relaxed);
+        [dflockd.join().unwrap(), etcd.join().unwrap()]
+    })
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 fn main() {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     let mut members = Members::start();
     let server = Server::start(&members.1);
     let first = members.1.split(',').next().unwrap();
@@ -344,7 +403,7 @@ fn main() {
         );
     }
     println!("etcdctl lock x true, one after another: {:.0} a second", etcdctl(&members.1));
-    let [dflockd, etcd] = stall(&mut members, server.1, &runtime);
+    let [dflockd, etcd] = stall(&mut members, server.1);
     println!(
         "SIGKILL of the leader: nobody served for {:.2} s, etcd itself for {:.2} s",
         dflockd.as_secs_f64(),
