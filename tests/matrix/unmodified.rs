@@ -268,4 +268,6 @@ fn an_adopted_program_is_right_for_everybody_who_types_its_name() {
 
     assert_eq!(lfp(&["adopt", "--undo", "minicom"]).code(), 0);
     assert!(sandbox.read("/usr/local/bin/minicom").is_none());
+    let end = lfp(&["adopt", "--undo", "minicom"]);
+    assert!(end.code() == 71 && end.said("minicom is not adopted"), "{end}");
 }

@@ -102,3 +102,16 @@ fn the_ports_of_the_command_are_its_own() {
     assert_eq!(alice.wait(LIMIT).code(), 0);
     assert_eq!(holder(&ground), None);
 }
+
+/// Who is in the way is named, and not ourselves, who have the port open from the one who has it.
+#[test]
+fn who_inherited_the_port_is_not_in_its_own_way() {
+    let ground = Ground::new();
+    let _daemon = ground.serve();
+    let script = format!("exec 3<>{PORT}; {LFP} run {PORT} -- true; echo code $?");
+    let words = ["shim", "--ports", "--also", PORT, "--", "sh", "-c", &script];
+    let alice = ground.sandbox.command(LFP).args(words).user(User::Alice);
+    let end = alice.env("LFP_TIMEOUT", "30").run();
+    assert!(end.said("busy\n  held by alice, pid ") && end.said("code 1"), "{end}");
+    assert_eq!(end.output().matches("held by").count(), 1, "{end}");
+}

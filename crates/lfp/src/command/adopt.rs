@@ -7,6 +7,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+
 use super::arguments::{Adopt, Adoption};
 use super::outcome::Failure;
 use super::output::Output;
@@ -28,7 +30,7 @@ const WRAPPER_BYTES: u64 = 4096;
 pub(super) fn adopt(asked: &Adopt, output: &Output) -> Result<u8, Failure> {
     let wrapper = Path::new(PLACE).join(&asked.program);
     match asked.adoption() {
-        Adoption::Undone => undo(&wrapper)?,
+        Adoption::Undone => undo(&asked.program, &wrapper)?,
         Adoption::Files => make(asked, &wrapper, "")?,
         Adoption::Ports => make(asked, &wrapper, "--ports ")?,
     }
@@ -61,9 +63,16 @@ fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
     write(wrapper, &text).map_err(|error| trouble(wrapper, &error))
 }
 
-fn undo(wrapper: &Path) -> Result<(), Failure> {
-    if wrapper.symlink_metadata().is_ok() && !is_ours(wrapper) {
-        return Err(stranger(wrapper));
+fn undo(program: &str, wrapper: &Path) -> Result<(), Failure> {
+    match wrapper.symlink_metadata() {
+        Ok(_) if !is_ours(wrapper) => return Err(stranger(wrapper)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Failure::system(format!(
+                "{program} is not adopted: there is no {}",
+                wrapper.display()
+            )));
+        }
+        Ok(_) | Err(_) => {}
     }
     fs::remove_file(wrapper).map_err(|error| trouble(wrapper, &error))
 }
@@ -106,5 +115,6 @@ fn stranger(wrapper: &Path) -> Failure {
 }
 
 fn trouble(wrapper: &Path, error: &io::Error) -> Failure {
-    Failure::system(format!("{}: {error}", wrapper.display()))
+    let why = error.raw_os_error().map(|number| Errno::from_raw(number).desc().to_owned());
+    Failure::system(format!("{}: {}", wrapper.display(), why.unwrap_or_else(|| error.to_string())))
 }

@@ -97,7 +97,12 @@ pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
         holders.into_iter().partition(|holder| holder.standing == Standing::Stale);
     living.dedup_by(|b, a| a.pid == b.pid && a.pid.is_some() && a.device == b.device);
     let is_lock = |holder: &Holder| holder.scheme != Scheme::Open;
-    if living.iter().any(is_lock) || stale.is_empty() {
+    if living.iter().any(is_lock) {
+        // Who merely has it open keeps nobody out: we may ourselves, by inheritance.
+        living.retain(is_lock);
+        return rows(&living);
+    }
+    if stale.is_empty() {
         return rows(&living);
     }
     let with_remedy = |(mut row, holder): (Row, &Holder)| {
