@@ -38,7 +38,7 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     let standby = Standby::start("lfp", &asked.command, &signals)
         .map_err(|error| Failure::system(format!("cannot start /proc/self/exe: {error}")))?;
     let pid = Pid::new(standby.pid().into()).ok_or_else(|| Failure::system("no process"))?;
-    let additions = shim::additions(asked, route, pid, output)?;
+    let additions = shim::additions(asked, route, pid)?;
     let mut broker = Broker::new(route);
     let requests = match take_all(&mut broker, asked, pid, Some(&signals), output) {
         // Somebody killed the process that was to become the command.
@@ -74,7 +74,7 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
 
 /// The locks are this process's own, and end with it: nobody is left to release them.
 fn in_this_process(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let additions = shim::additions(asked, route, Pid::this(), output)?;
+    let additions = shim::additions(asked, route, Pid::this())?;
     let mut broker = Broker::new(route);
     let requests = take_all(&mut broker, asked, Pid::this(), None, output)?;
     broker.hang_up();
@@ -118,6 +118,7 @@ fn take_all(
     for remark in taken.iter().flat_map(surprises) {
         output.remark(&remark);
     }
+    shim::caution(asked, output);
     Ok(taken)
 }
 

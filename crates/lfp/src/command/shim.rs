@@ -47,23 +47,18 @@ impl Additions {
     }
 }
 
-/// What a command is to have in its environment that holds a device itself. Says where it may
-/// refuse the device because of that.
+/// What a command is to have in its environment that holds a device itself.
 ///
 /// # Errors
 /// The library was asked for and is not installed, or cannot be loaded into the command.
-pub(super) fn additions(
-    asked: &Run,
-    route: &Route,
-    pid: Pid,
-    output: &Output,
-) -> Result<Additions, Failure> {
+pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Additions, Failure> {
     let shim = asked.shim();
-    let program = asked.command.first().map(OsString::as_os_str).unwrap_or_default();
     let library = match shim {
         Shim::Off => None,
-        Shim::WhereInstalled => loadable(program, output),
-        Shim::Files | Shim::Ports => Some(required(program)?),
+        Shim::WhereInstalled => {
+            library().filter(|_| Executable::find(program(asked)).obstacle().is_none())
+        }
+        Shim::Files | Shim::Ports => Some(required(program(asked))?),
     };
     let Some(library) = library else { return Ok(Additions(without())) };
     let mut variables = usual(&library, route);
@@ -104,13 +99,16 @@ pub(super) fn required(program: &OsStr) -> Result<String, Failure> {
     }
 }
 
-/// The library for a program that goes without it where that cannot be helped. A program that makes
-/// lock files is then in the way of its own wrapper, which is said.
-fn loadable(program: &OsStr, output: &Output) -> Option<String> {
-    let library = library();
+/// Says that the command may refuse the device because of the lock that was taken for it: a program
+/// that makes lock files, and goes without the library because that cannot be helped.
+pub(super) fn caution(asked: &Run, output: &Output) {
+    if asked.shim() != Shim::WhereInstalled {
+        return;
+    }
+    let program = program(asked);
     let executable = Executable::find(program);
-    let why = match (executable.obstacle(), &library) {
-        (None, Some(_)) => return library,
+    let why = match (executable.obstacle(), library()) {
+        (None, Some(_)) => return,
         (Some(obstacle), _) => format!("{obstacle}, so {LIBRARY} does nothing for it"),
         (None, None) => format!("{LIBRARY} would help (package lfp-preload)"),
     };
@@ -121,7 +119,10 @@ fn loadable(program: &OsStr, output: &Output) -> Option<String> {
              {why}"
         ));
     }
-    None
+}
+
+fn program(asked: &Run) -> &OsStr {
+    asked.command.first().map(OsString::as_os_str).unwrap_or_default()
 }
 
 fn usual(library: &str, route: &Route) -> Vec<(&'static str, String)> {
