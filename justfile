@@ -25,6 +25,10 @@ ci:
 oldest:
     .ci/oldest
 
+# Other machines: type-checked, built with Debian's cross compilers, and run by qemu-user.
+targets:
+    .ci/targets
+
 # Licences, banned crates, sources, and known vulnerabilities where their database can be had.
 deny:
     .ci/deny

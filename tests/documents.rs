@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -100,4 +100,30 @@ fn files_the_readme_tells_of_are_there() {
         counted += 1;
     }
     assert!(counted > 5, "{counted} files are named");
+}
+
+/// Which machines the README promises, and what runs their programs, is what `.ci/targets` holds.
+#[test]
+fn the_readme_promises_the_targets_that_are_checked() {
+    let script = fs::read_to_string(root().join(".ci/targets")).unwrap();
+    let table = script.split_once("\ntable='\n").unwrap().1.split_once("\n'\n").unwrap().0;
+    let held = table.lines().map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [target, _, _, runner, promise, _]: [&str; 6] = words.try_into().unwrap();
+        let run = match (promise, runner) {
+            ("runs", "-") => "natively".to_owned(),
+            ("runs", runner) => format!("by {runner}"),
+            (_, _) => "no".to_owned(),
+        };
+        (target.to_owned(), run)
+    });
+    let document = fs::read_to_string(root().join("README.md")).unwrap();
+    let rows =
+        document.split_once("<!-- .ci/targets -->\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let promised = rows.lines().filter(|row| row.starts_with("| `")).map(|row| {
+        let target = quoted(row).next().unwrap().to_owned();
+        let run = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        (target, run.to_owned())
+    });
+    assert_eq!(promised.collect::<BTreeMap<_, _>>(), held.collect::<BTreeMap<_, _>>());
 }
