@@ -28,7 +28,7 @@ pub const MOST_TURNS_MISSED: u32 = 3;
 /// The permission bits of a published lock.
 pub const MODE: u32 = 0o644;
 
-/// The bits a lock's mode may have: `lockfile` marks stand-ins with the others.
+/// The bits a lock's mode may have: `pidlockfile` marks stand-ins with the others.
 pub const MODE_BITS: u32 = 0o666;
 
 /// The most holders one counting semaphore can have.
