@@ -242,7 +242,12 @@ fn guard(directory: &Directory, file: &File) {
 }
 
 fn mode(claim: &Claim<'_>) -> Mode {
-    Mode::from_bits_truncate(claim.mode & 0o777)
+    Mode::from_bits_truncate(permissions(claim.mode))
+}
+
+/// As wide as the system has its `mode_t`, at least 16 bits.
+fn permissions<N: TryFrom<u32> + Default>(mode: u32) -> N {
+    N::try_from(mode & 0o777).unwrap_or_default()
 }
 
 /// The last resort where a file can be neither renamed without replacing nor linked: exclusive

@@ -23,6 +23,7 @@ pub mod device;
 pub mod limits;
 pub mod lock;
 pub mod stamp;
+mod sys;
 
 pub use device::name::DeviceName;
 pub use lock::table::{Places, Table};

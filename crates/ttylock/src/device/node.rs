@@ -3,16 +3,15 @@
 //! The node itself is never opened: opening a serial port moves its modem lines.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::linux::fs::MetadataExt as _;
-use std::os::unix::fs::FileTypeExt as _;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use nix::sys::stat::SFlag;
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::FileType;
 
 use super::name::DeviceName;
 use crate::limits::{LINK_BYTES, LINK_PARTS};
+use crate::sys::{self, Seen};
 
 /// As many symbolic links as the kernel follows (path_resolution(7)).
 const LINKS_FOLLOWED: usize = 40;
@@ -62,7 +61,7 @@ impl Access {
     /// Whether it is a character device, as every port is.
     #[must_use]
     pub fn is_character_device(&self) -> bool {
-        SFlag::from_bits_truncate(self.mode) & SFlag::S_IFMT == SFlag::S_IFCHR
+        sys::kind(self.mode) == FileType::CharacterDevice
     }
 }
 
@@ -118,13 +117,15 @@ impl Trail {
 }
 
 impl Numbers {
-    fn new(major: u32, minor: u32) -> Self {
-        Self { major: u64::from(major), minor: u64::from(minor) }
+    /// Splits a `dev_t` as the system does.
+    pub(crate) fn of(device: u64) -> Self {
+        sys::numbers(device).into()
     }
+}
 
-    /// Splits a `dev_t` as Linux does (makedev(3)).
-    fn of(device: u64) -> Self {
-        Self { major: nix::sys::stat::major(device), minor: nix::sys::stat::minor(device) }
+impl From<(u64, u64)> for Numbers {
+    fn from((major, minor): (u64, u64)) -> Self {
+        Self { major, minor }
     }
 }
 
@@ -155,9 +156,9 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<Trail, Astray> {
             continue;
         }
         let here = real.join(&part);
-        let look = match look_at(&dev_dir.join(&here)) {
+        let look = match sys::look_at(&dev_dir.join(&here)).map(Look::from) {
             Ok(look) => look,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 real = here;
                 real.extend(rest.drain(..).filter(|part| part.as_os_str() != ".."));
                 break;
@@ -268,18 +269,26 @@ struct Look {
     device: Numbers,
 }
 
+impl From<Seen> for Look {
+    fn from(seen: Seen) -> Self {
+        let Seen { mode, owner, group, file_system, inode, device } = seen;
+        let (file_system, device) = (file_system.into(), device.into());
+        Self { mode, owner, group, file_system, inode, device }
+    }
+}
+
 impl Look {
-    fn kind(&self) -> SFlag {
-        SFlag::from_bits_truncate(self.mode) & SFlag::S_IFMT
+    fn kind(&self) -> FileType {
+        sys::kind(self.mode)
     }
 
     fn is_link(&self) -> bool {
-        self.kind() == SFlag::S_IFLNK
+        self.kind() == FileType::Symlink
     }
 
     fn is_open_to_others(&self) -> bool {
         let trusted = || [0, nix::unistd::geteuid().as_raw()].contains(&self.owner);
-        self.kind() == SFlag::S_IFDIR && (self.mode & 0o002 != 0 || !trusted())
+        self.kind() == FileType::Directory && (self.mode & 0o002 != 0 || !trusted())
     }
 
     fn access(&self) -> Access {
@@ -287,37 +296,9 @@ impl Look {
     }
 
     fn node(&self) -> Node {
-        let is_device = [SFlag::S_IFCHR, SFlag::S_IFBLK].contains(&self.kind());
+        let is_device = matches!(self.kind(), FileType::CharacterDevice | FileType::BlockDevice);
         let Self { file_system, inode, .. } = *self;
         Node { file_system, inode, device: is_device.then_some(self.device) }
-    }
-}
-
-/// `lstat(2)` that asks no file system in user space: it might never answer.
-fn look_at(path: &Path) -> io::Result<Look> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-    match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
-        Ok(seen) => Ok(Look {
-            mode: u32::from(seen.stx_mode),
-            owner: seen.stx_uid,
-            group: seen.stx_gid,
-            file_system: Numbers::new(seen.stx_dev_major, seen.stx_dev_minor),
-            inode: seen.stx_ino,
-            device: Numbers::new(seen.stx_rdev_major, seen.stx_rdev_minor),
-        }),
-        // Kernels before 4.11.
-        Err(rustix::io::Errno::NOSYS) => {
-            let seen = std::fs::symlink_metadata(path)?;
-            Ok(Look {
-                mode: seen.st_mode(),
-                owner: seen.st_uid(),
-                group: seen.st_gid(),
-                file_system: Numbers::of(seen.st_dev()),
-                inode: seen.st_ino(),
-                device: Numbers::of(seen.st_rdev()),
-            })
-        }
-        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -345,9 +326,9 @@ impl Node {
         let kind = metadata.file_type();
         let is_device = kind.is_char_device() || kind.is_block_device();
         Self {
-            file_system: Numbers::of(metadata.st_dev()),
-            inode: metadata.st_ino(),
-            device: is_device.then(|| Numbers::of(metadata.st_rdev())),
+            file_system: Numbers::of(metadata.dev()),
+            inode: metadata.ino(),
+            device: is_device.then(|| Numbers::of(metadata.rdev())),
         }
     }
 }

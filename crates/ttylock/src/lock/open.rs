@@ -76,17 +76,13 @@ pub(super) enum Opened {
 
 impl Opened {
     pub(super) fn is_of(&self, node: &Node) -> bool {
-        let numbers = |device: u64| Numbers {
-            major: nix::sys::stat::major(device),
-            minor: nix::sys::stat::minor(device),
-        };
         match (self, node.device) {
             (Self::Terminal(terminal), device) => device == Some(*terminal),
             (Self::File(found), Some(device)) => {
-                found.file_type().is_char_device() && numbers(found.rdev()) == device
+                found.file_type().is_char_device() && Numbers::of(found.rdev()) == device
             }
             (Self::File(found), None) => {
-                found.ino() == node.inode && numbers(found.dev()) == node.file_system
+                found.ino() == node.inode && Numbers::of(found.dev()) == node.file_system
             }
         }
     }

@@ -4,19 +4,18 @@
 //! again until it changes.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::OsStr;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use pidlockfile::{Directory, Identity, Name, Status};
 
 use crate::limits::LOCKS_FOR_INVENTED;
 use crate::stamp::Stamp;
+use crate::sys;
 
 /// The beginnings of every lock file name that is ever looked for.
 const LOCK_BEGINNINGS: [&str; 3] = ["LCK.", "LK.", "lk.."];
@@ -131,7 +130,7 @@ impl Place {
         } else {
             let name = path.file_name().ok_or(Closed::NotForUs)?;
             let above = Directory::open(above).map_err(|error| Closed::by(error.kind()))?;
-            let handle = open_below(&above, name).map_err(closed)?;
+            let handle = sys::open_below(&above, name).map_err(closed)?;
             Directory::from_handle(handle).map_err(|error| Closed::by(error.kind()))?
         };
         if !trusted.contains(&directory.owner()) {
@@ -229,18 +228,6 @@ impl Place {
     fn listing(&self) -> Option<nix::dir::Dir> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         nix::dir::Dir::openat(&self.directory, ".", flags, Mode::empty()).ok()
-    }
-}
-
-/// Opens a directory in one that others may write: they may have made it, put a link in its place,
-/// or mounted something over it.
-fn open_below(above: &Directory, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let resolve = ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS;
-    match openat2(above, name, OpenHow::new().flags(flags).resolve(resolve)) {
-        // Before Linux 5.6 nothing more can be asked.
-        Err(Errno::ENOSYS) => nix::fcntl::openat(above, name, flags, Mode::empty()),
-        answer => answer,
     }
 }
 

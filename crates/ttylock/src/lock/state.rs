@@ -20,6 +20,7 @@ use pidlockfile::{Identity, Name, Pid, Status, process};
 
 use super::memory::{Here, Memory, nanoseconds};
 use crate::limits::NAMES_OF_A_LOCK;
+use crate::sys::HANDLE;
 
 /// A state directory with fewer bytes than this has few records: a file takes 20 bytes of a directory
 /// on tmpfs, twice its name on btrfs, and one on ZFS.
@@ -85,7 +86,7 @@ impl State {
     /// we would find there may be anybody's, and `/tmp` is searched for locks as well.
     #[must_use]
     pub fn open(path: &Path) -> Self {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let handle = nix::fcntl::open(path, flags, Mode::empty()).ok();
         let stat = handle.as_ref().and_then(|handle| Status::of_open(handle).ok());
         let everybodys = stat.is_some_and(|stat| stat.mode & 0o002 != 0);

@@ -1,0 +1,51 @@
+//! Linux.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::Mode;
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
+use super::{Seen, look_plainly};
+
+/// How a directory is opened that is to be used but need not be listed.
+pub(crate) const HANDLE: OFlag = OFlag::O_PATH;
+
+/// `lstat(2)` that asks no file system in user space: it might never answer.
+pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
+        Ok(seen) => Ok(Seen {
+            mode: u32::from(seen.stx_mode),
+            owner: seen.stx_uid,
+            group: seen.stx_gid,
+            file_system: (u64::from(seen.stx_dev_major), u64::from(seen.stx_dev_minor)),
+            inode: seen.stx_ino,
+            device: (u64::from(seen.stx_rdev_major), u64::from(seen.stx_rdev_minor)),
+        }),
+        // Kernels before 4.11.
+        Err(rustix::io::Errno::NOSYS) => look_plainly(path),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Opens a directory in one that others may write: they may have made it, put a link in its place,
+/// or mounted something over it.
+pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let resolve = ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    match openat2(above.as_fd(), name, OpenHow::new().flags(flags).resolve(resolve)) {
+        // Before Linux 5.6 nothing more can be asked.
+        Err(Errno::ENOSYS) => nix::fcntl::openat(above.as_fd(), name, flags, Mode::empty()),
+        answer => answer,
+    }
+}
+
+/// Splits a `dev_t` into major and minor number (makedev(3)).
+pub(crate) fn numbers(device: u64) -> (u64, u64) {
+    (nix::sys::stat::major(device), nix::sys::stat::minor(device))
+}

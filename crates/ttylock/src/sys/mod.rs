@@ -1,0 +1,51 @@
+//! What the locks ask of the system and get in another way on each: one file for each kind of system.
+
+use rustix::fs::FileType;
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(target_os = "linux"))]
+mod unix;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{HANDLE, look_at, numbers, open_below};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use unix::{HANDLE, look_at, numbers, open_below};
+
+/// What a name leads to, itself not followed.
+pub(crate) struct Seen {
+    /// Kind and permission bits (`st_mode`).
+    pub(crate) mode: u32,
+    pub(crate) owner: u32,
+    pub(crate) group: u32,
+    /// The file system it lies on, as major and minor number.
+    pub(crate) file_system: (u64, u64),
+    pub(crate) inode: u64,
+    /// The device it stands for, if it is one.
+    pub(crate) device: (u64, u64),
+}
+
+/// `lstat(2)`, as every Unix has it.
+fn look_plainly(path: &std::path::Path) -> std::io::Result<Seen> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let seen = std::fs::symlink_metadata(path)?;
+    Ok(Seen {
+        mode: seen.mode(),
+        owner: seen.uid(),
+        group: seen.gid(),
+        file_system: numbers(seen.dev()),
+        inode: seen.ino(),
+        device: numbers(seen.rdev()),
+    })
+}
+
+/// What kind of file `st_mode` tells of.
+pub(crate) fn kind(mode: u32) -> FileType {
+    kind_in(mode).map_or(FileType::Unknown, FileType::from_raw_mode)
+}
+
+/// As wide as the system has it: 16 bits on some, in which all of it fits.
+fn kind_in<N: TryFrom<u32>>(mode: u32) -> Option<N> {
+    N::try_from(mode & 0xffff).ok()
+}

@@ -1,0 +1,45 @@
+//! Other systems than Linux, by what all of them have. Type-checked, never run so far.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use pidlockfile::Status;
+
+use super::{Seen, look_plainly};
+
+/// How a directory is opened that is to be used: these systems want the right to list it as well.
+pub(crate) const HANDLE: OFlag = OFlag::O_RDONLY;
+
+/// `lstat(2)`.
+pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
+    look_plainly(path)
+}
+
+/// Opens a directory in one that others may write: they may have made it, put a link in its place,
+/// or mounted something over it.
+pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags =
+        HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let own = Status::of_open(above.as_fd())?.identity.device;
+    let name = name.to_str().ok_or(Errno::EILSEQ)?;
+    // What is mounted there can be told beforehand only by a look.
+    if Status::of_name(above.as_fd(), name)?.identity.device != own {
+        return Err(Errno::EXDEV);
+    }
+    let opened = nix::fcntl::openat(above.as_fd(), name, flags, Mode::empty())?;
+    if Status::of_open(&opened)?.identity.device == own { Ok(opened) } else { Err(Errno::EXDEV) }
+}
+
+/// Splits a `dev_t` into major and minor number, as this system does.
+pub(crate) fn numbers(device: u64) -> (u64, u64) {
+    let numbers = |device| {
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        (u64::from(major), u64::from(minor))
+    };
+    rustix::fs::Dev::try_from(device).map_or((u64::MAX, device), numbers)
+}
