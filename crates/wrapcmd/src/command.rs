@@ -3,8 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -12,16 +11,13 @@ use nix::errno::Errno;
 
 use crate::exit;
 use crate::signals::let_through;
+use crate::sys;
 
 /// The first argument of the process that stands by. No program's command may be called so.
 pub(crate) const WHEN_TOLD: &str = "exec-when-told";
 
 /// Where the process that stands by finds the PATH that is not its own.
 pub(crate) const REAL_PATH: &str = "WRAPCMD_PATH";
-
-/// As much is read of what passes over the pipe: more than execve(2) takes of one variable
-/// (`MAX_ARG_STRLEN`, 128 KiB), so that whatever is too long is refused there, with words.
-const WORD_BYTES: u64 = 1 << 18;
 
 /// Why this process did not become the command.
 #[derive(Debug)]
@@ -137,11 +133,7 @@ fn heard(text: &str) -> Option<Vec<(String, String)>> {
 fn listen(descriptor: &str) -> Option<Vec<(String, String)>> {
     let digits = descriptor.bytes().all(|b| b.is_ascii_digit());
     let number: i32 = descriptor.parse().ok().filter(|number| digits && *number > 2)?;
-    let pipe = File::open(format!("/proc/self/fd/{number}")).ok()?;
-    nix::unistd::close(number).ok()?;
-    let mut text = String::new();
-    pipe.take(WORD_BYTES).read_to_string(&mut text).ok()?;
-    heard(&text)
+    heard(&sys::hear(number)?)
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ mod json;
 mod output;
 mod signals;
 mod standby;
+mod sys;
 
 pub use command::{Refusal, execute, take_over};
 pub use json::Value;

@@ -1,16 +1,16 @@
-//! Signals as something to wait for (signalfd(2)). Decides nothing about them.
+//! Signals as something to wait for. Decides nothing about them.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+
+use crate::sys::{self, Caught};
+pub(crate) use crate::sys::{has_ended, was_stopped};
 
 /// Signals that ask a program to end, or that a command may want to hear.
 const ENDING: [Signal; 7] = [
@@ -46,7 +46,7 @@ pub struct Arrived {
 pub enum Sender {
     /// The kernel; for the signals here a terminal, which tells its whole process group.
     Kernel,
-    /// A process.
+    /// A process; any sender where the system does not tell, as only Linux does.
     Process,
 }
 
@@ -65,7 +65,7 @@ pub enum Woken {
 /// ignored (nohup(1)).
 #[derive(Debug)]
 pub struct Signals {
-    fd: SignalFd,
+    caught: Caught,
     /// Those that were not held off before.
     newly_held: SigSet,
     /// Whose end is news. Others may be our children too: whoever became us by execve(2) may have
@@ -84,9 +84,9 @@ impl Signals {
         let heard = ENDING.into_iter().chain([STOP]).filter(|signal| !is_in(*signal, ignored));
         let set: SigSet = heard.chain([Signal::SIGCHLD]).collect();
         let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let caught = Caught::these(&set)?;
         let newly_held = set.iter().filter(|signal| !before.contains(*signal)).collect();
-        Ok(Self { fd, newly_held, child: Cell::new(None) })
+        Ok(Self { caught, newly_held, child: Cell::new(None) })
     }
 
     /// From now on the end of this child ends a wait.
@@ -114,17 +114,7 @@ impl Signals {
 
     /// The next signal that has arrived, whatever it asks for.
     pub(crate) fn arrived(&self) -> Option<Arrived> {
-        /// `si_code` of what the kernel itself sends (sigaction(2)).
-        const SI_KERNEL: i32 = 0x80;
-        loop {
-            let info = self.fd.read_signal().ok()??;
-            let number = i32::try_from(info.ssi_signo).ok()?;
-            if let Ok(signal) = Signal::try_from(number) {
-                let kernel = info.ssi_code == SI_KERNEL;
-                let sender = if kernel { Sender::Kernel } else { Sender::Process };
-                return Some(Arrived { signal, sender });
-            }
-        }
+        self.caught.next()
     }
 
     /// The first signal that has arrived and asks for an end; CHLD only when the process that
@@ -137,14 +127,14 @@ impl Signals {
 
     /// Waits for a signal, for the other descriptor to be readable, or for the end of the time.
     pub fn pause(&self, other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
-        wait([Some(self.fd.as_fd()), other], time)
+        wait([Some(self.caught.as_fd()), other], time)
     }
 }
 
 /// Readable when a signal has arrived.
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.caught.as_fd()
     }
 }
 
@@ -178,23 +168,6 @@ pub(crate) fn stop_here() {
     let _ = raise(Signal::SIGSTOP);
 }
 
-/// Whether a terminal, or who asked like one, has stopped a child since this was asked last.
-/// SIGSTOP is nobody's wish to stop the wrapper as well.
-pub(crate) fn was_stopped(child: Pid) -> bool {
-    let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
-    let by = match waitid(Id::Pid(child), flags) {
-        Ok(WaitStatus::Stopped(_, signal)) => signal,
-        _ => return false,
-    };
-    matches!(by, STOP | Signal::SIGTTIN | Signal::SIGTTOU)
-}
-
-/// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.
-pub(crate) fn has_ended(child: Pid) -> bool {
-    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    !matches!(waitid(Id::Pid(child), flags), Ok(WaitStatus::StillAlive) | Err(Errno::EINTR))
-}
-
 /// Undoes [`Signals::catch`] in a child. `None`: these are no signals.
 pub(crate) fn let_through(numbers: &str) -> Option<()> {
     let signal = |number: &str| Signal::try_from(number.parse::<i32>().ok()?).ok();
@@ -203,23 +176,17 @@ pub(crate) fn let_through(numbers: &str) -> Option<()> {
     set.thread_unblock().ok()
 }
 
-/// Whether a signal was ignored when the program began (nohup(1)).
+/// Whether a signal was ignored when the program began (nohup(1)). No, where the system does not
+/// tell, as only Linux does.
 #[must_use]
 pub fn is_ignored(signal: Signal) -> bool {
     is_in(signal, ignored())
 }
 
-/// The mask of the signals that were ignored when this was asked first, bit n-1 for signal n
-/// (proc(5), `SigIgn`). The kernel takes its time to put that file together.
+/// The mask of the signals that were ignored when this was asked first, bit n-1 for signal n.
 fn ignored() -> u64 {
     static IGNORED: OnceLock<u64> = OnceLock::new();
-    *IGNORED.get_or_init(look_what_is_ignored)
-}
-
-fn look_what_is_ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    *IGNORED.get_or_init(sys::ignored)
 }
 
 fn is_in(signal: Signal, mask: u64) -> bool {

@@ -5,18 +5,19 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::command::{REAL_PATH, WHEN_TOLD, word};
 use crate::exit::End;
 use crate::signals::{Sender, Signals, has_ended, is_ignored, stop_here, was_stopped};
+use crate::sys;
 
 /// A process that waits for the word to become a command. Without the word it ends by itself and
 /// the command never runs.
@@ -36,7 +37,7 @@ pub struct Standby {
 pub struct Running(Child);
 
 impl Standby {
-    /// Starts this very program (`/proc/self/exe`) again, under the name `program`, as a process
+    /// Starts this very program again, under the name `program`, as a process
     /// that stands by; its `main` must begin with [`crate::take_over`]. It lets those signals
     /// through that `signals` holds off, and its end is among them from now on.
     ///
@@ -44,11 +45,16 @@ impl Standby {
     /// No pipe or no process can be had.
     pub fn start(program: &str, command: &[OsString], signals: &Signals) -> io::Result<Self> {
         reap_children();
-        let (listen, tell) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+        let (listen, tell) = sys::line()?;
         // The only descriptor the child inherits besides those that were ours; it closes it
         // before it becomes the command.
         fcntl(listen.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
-        let mut itself = itself();
+        let mut itself = sys::itself()?;
+        // Its PATH need not be ours; the one that was is handed on.
+        match std::env::var_os("PATH") {
+            Some(path) => itself.env(REAL_PATH, path),
+            None => itself.env_remove(REAL_PATH),
+        };
         let child = itself
             .arg0(program)
             .arg(WHEN_TOLD)
@@ -160,20 +166,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.wait();
     }
-}
-
-/// This very program, to be started with fork(2) and execvp(3): posix_spawn(3), which the standard
-/// library prefers, leaves signals 32 and 33, the C library's own, ignored in the child and in every
-/// program after it. It does not prefer it when the program is looked for in another PATH; the one
-/// that was is handed on.
-fn itself() -> Command {
-    let mut command = Command::new("exe");
-    command.env("PATH", "/proc/self");
-    match std::env::var_os("PATH") {
-        Some(path) => command.env(REAL_PATH, path),
-        None => command.env_remove(REAL_PATH),
-    };
-    command
 }
 
 /// A caller may have told the kernel to forget children (`signal(SIGCHLD, SIG_IGN)` survives

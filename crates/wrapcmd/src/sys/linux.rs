@@ -1,0 +1,93 @@
+//! Linux: signalfd(2), proc(5).
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
+use super::{WORD_BYTES, is_a_terminals_stop};
+use crate::signals::{Arrived, Sender};
+
+/// Signals that are held off, readable.
+#[derive(Debug)]
+pub(crate) struct Caught(SignalFd);
+
+impl Caught {
+    /// Makes signals readable that are held off already.
+    pub(crate) fn these(set: &SigSet) -> nix::Result<Self> {
+        SignalFd::with_flags(set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Self)
+    }
+
+    /// The next one that has arrived. Does not wait.
+    pub(crate) fn next(&self) -> Option<Arrived> {
+        /// `si_code` of what the kernel itself sends (sigaction(2)).
+        const SI_KERNEL: i32 = 0x80;
+        loop {
+            let info = self.0.read_signal().ok()??;
+            let number = i32::try_from(info.ssi_signo).ok()?;
+            if let Ok(signal) = Signal::try_from(number) {
+                let kernel = info.ssi_code == SI_KERNEL;
+                let sender = if kernel { Sender::Kernel } else { Sender::Process };
+                return Some(Arrived { signal, sender });
+            }
+        }
+    }
+}
+
+impl AsFd for Caught {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The mask of the signals that are ignored, bit n-1 for signal n (proc(5), `SigIgn`). The kernel
+/// takes its time to put that file together.
+pub(crate) fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Whether a terminal has stopped a child since this was asked last.
+pub(crate) fn was_stopped(child: Pid) -> bool {
+    match waitid(Id::Pid(child), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
+        Ok(WaitStatus::Stopped(_, signal)) => is_a_terminals_stop(signal),
+        _ => false,
+    }
+}
+
+/// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.
+pub(crate) fn has_ended(child: Pid) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    !matches!(waitid(Id::Pid(child), flags), Ok(WaitStatus::StillAlive) | Err(Errno::EINTR))
+}
+
+/// What passes the word: the end that a child reads, and the other.
+pub(crate) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(nix::unistd::pipe2(OFlag::O_CLOEXEC)?)
+}
+
+/// In the child: all that comes through an inherited descriptor, which is closed.
+pub(crate) fn hear(number: i32) -> Option<String> {
+    let pipe = File::open(format!("/proc/self/fd/{number}")).ok()?;
+    nix::unistd::close(number).ok()?;
+    let mut text = String::new();
+    pipe.take(WORD_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// This very program, to be started with fork(2) and execvp(3): posix_spawn(3), which the standard
+/// library prefers, leaves signals 32 and 33, the C library's own, ignored in the child and in every
+/// program after it. It does not prefer it when the program is looked for in another PATH.
+pub(crate) fn itself() -> io::Result<Command> {
+    let mut command = Command::new("exe");
+    command.env("PATH", "/proc/self");
+    Ok(command)
+}

@@ -1,0 +1,24 @@
+//! What a wrapper asks of the system and gets in another way on each: one file for each kind of system.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(target_os = "linux"))]
+mod unix;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{Caught, has_ended, hear, ignored, itself, line, was_stopped};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use unix::{Caught, has_ended, hear, ignored, itself, line, was_stopped};
+
+use nix::sys::signal::Signal;
+
+/// As much is read of what passes from the wrapper to the process that stands by: more than execve(2)
+/// takes of one variable (`MAX_ARG_STRLEN`, 128 KiB), so that whatever is too long is refused there,
+/// with words.
+const WORD_BYTES: u64 = 1 << 18;
+
+/// Whether it is a signal by which a terminal, or who asks like one, stops a program. SIGSTOP is
+/// nobody's wish to stop the wrapper as well.
+fn is_a_terminals_stop(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)
+}

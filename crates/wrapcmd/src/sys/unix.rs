@@ -1,0 +1,119 @@
+//! Other systems than Linux, by what most of them have. Type-checked, never run so far.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::socket::{MsgFlags, recv};
+use nix::unistd::Pid;
+use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+use super::{WORD_BYTES, is_a_terminals_stop};
+use crate::signals::{Arrived, Sender};
+
+/// Signals that are held off, readable: a thread waits for them (sigwait(2)) and passes them on.
+#[derive(Debug)]
+pub(crate) struct Caught(UnixStream);
+
+impl Caught {
+    /// Makes signals readable that are held off already.
+    pub(crate) fn these(set: &SigSet) -> nix::Result<Self> {
+        // What is ignored never comes, and the end of a child is ignored where nobody handles it.
+        let unused = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(Signal::SIGCHLD as i32, unused).map_err(errno)?;
+        let (read, mut write) = UnixStream::pair().map_err(errno)?;
+        read.set_nonblocking(true).map_err(errno)?;
+        let set = *set;
+        let pass_on = move || {
+            loop {
+                let signal = match set.wait() {
+                    Ok(signal) => signal,
+                    Err(Errno::EINTR) => continue,
+                    Err(_) => return,
+                };
+                let number = u8::try_from(signal as i32).unwrap_or_default();
+                if write.write_all(&[number]).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().spawn(pass_on).map_err(errno)?;
+        Ok(Self(read))
+    }
+
+    /// The next one that has arrived. Does not wait. Nobody tells from where: the terminal's signals
+    /// too count as a process's, so that a command may get one twice, and never misses one.
+    pub(crate) fn next(&self) -> Option<Arrived> {
+        let mut number = [0];
+        (&self.0).read_exact(&mut number).ok()?;
+        let signal = Signal::try_from(i32::from(number[0])).ok()?;
+        Some(Arrived { signal, sender: Sender::Process })
+    }
+}
+
+impl AsFd for Caught {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// That cannot be seen. What is ignored never comes when it is held off and waited for, so nothing
+/// is lost by it.
+pub(crate) fn ignored() -> u64 {
+    0
+}
+
+/// Whether a terminal has stopped a child since this was asked last.
+pub(crate) fn was_stopped(child: Pid) -> bool {
+    let Some(child) = rustix::process::Pid::from_raw(child.as_raw()) else { return false };
+    let flags = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+    let status = waitid(WaitId::Pid(child), flags).ok().flatten();
+    let signal = status.and_then(|status| status.stopping_signal());
+    signal.and_then(|number| Signal::try_from(number).ok()).is_some_and(is_a_terminals_stop)
+}
+
+/// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.
+pub(crate) fn has_ended(child: Pid) -> bool {
+    let Some(child) = rustix::process::Pid::from_raw(child.as_raw()) else { return true };
+    let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::Pid(child), flags), Ok(None) | Err(rustix::io::Errno::INTR))
+}
+
+/// What passes the word: the end that a child reads, and the other. A socket, which can be read by
+/// its number.
+pub(crate) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (listen, tell) = UnixStream::pair()?;
+    Ok((listen.into(), tell.into()))
+}
+
+/// In the child: all that comes through an inherited descriptor, which is closed.
+pub(crate) fn hear(number: i32) -> Option<String> {
+    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        match recv(number, &mut piece, MsgFlags::empty()) {
+            Ok(0) => break,
+            Ok(length) => text.extend_from_slice(piece.get(..length)?),
+            Err(Errno::EINTR) => {}
+            Err(_) => return None,
+        }
+        if u64::try_from(text.len()).ok()? >= WORD_BYTES {
+            break;
+        }
+    }
+    nix::unistd::close(number).ok()?;
+    String::from_utf8(text).ok()
+}
+
+/// This very program, to be started.
+pub(crate) fn itself() -> io::Result<Command> {
+    std::env::current_exe().map(Command::new)
+}
+
+fn errno(error: io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
