@@ -6,12 +6,14 @@ mod conversation;
 use std::collections::HashMap;
 
 use conversation::{GONE, TRANSCRIPTS, Transcript, host};
-use lfpd::limits::{ECHO_CHARS, HOST_CHARS, REPLY_BYTES, VERSION_CHARS};
+use lfpd::limits::{ECHO_CHARS, HOST_CHARS, LINE_BYTES, REPLY_BYTES, VERSION_CHARS};
 use lfpd::protocol::reply::{Echo, Identity, Reply, Version};
 use lfpd::protocol::session::{Demand, Session, Step};
+use pidlockfile::Pid;
 use proptest::prelude::*;
 use rstest::rstest;
-use ttylock::lock::Outcome;
+use ttylock::device::name::DeviceName;
+use ttylock::lock::{Outcome, Pass, Request};
 
 fn identity() -> Identity {
     Identity::new(host().as_bytes(), Version::original())
@@ -202,6 +204,136 @@ fn faults_have_an_order(#[case] line: &str, #[case] code: &str) {
     assert_eq!(&said[1][..3], code);
     // A refused request never reaches the locks.
     assert_eq!(model.holders.is_empty(), code != "200");
+}
+
+/// What a line leads to, when the peer may name every process.
+fn led_to(line: &str) -> Step {
+    let mut session = Session::admit(identity()).offering_to_wait();
+    let line = format!("{line}\n");
+    let mut input = line.as_bytes();
+    assert!(matches!(session.next(&mut input), Step::Send(_)));
+    let step = session.next(&mut input);
+    let Step::MayName(demand) = step else { return step };
+    assert_eq!(demand.device(), &device());
+    session.vouch(Some(demand));
+    session.next(&mut input)
+}
+
+#[cfg(test)]
+fn device() -> DeviceName {
+    DeviceName::parse(b"ttyS1").unwrap()
+}
+
+#[cfg(test)]
+fn pid(number: i64) -> Pid {
+    Pid::new(number).unwrap()
+}
+
+fn request() -> Request {
+    Request { device: device(), pid: pid(5) }
+}
+
+#[rstest]
+#[case::wait("wait ttyS1 5 86400", Step::Wait(request(), 86_400))]
+#[case::wait_no_time("WAIT /dev/ttyS1 5 0", Step::Wait(request(), 0))]
+#[case::pass("pass ttyS1 5 6", Step::Pass(Pass { device: device(), from: pid(5), to: pid(6) }))]
+#[case::force("force ttyS1 5", Step::Force(request()))]
+#[case::stat("stat ttyS1", Step::Status(Some(device())))]
+#[case::stat_all("stat", Step::Status(None))]
+fn extensions_are_read(#[case] line: &str, #[case] step: Step) {
+    assert_eq!(led_to(line), step);
+}
+
+/// The first fault decides, as for LOCK.
+#[rstest]
+#[case::wait_too_long("wait ttyS1 5 86401", "550")]
+#[case::wait_far_too_long("wait ttyS1 5 99999999999999999999", "550")]
+#[case::wait_count_below("wait ttyS1 5", "500")]
+#[case::wait_count_above("wait ttyS1 5 1 1", "500")]
+#[case::wait_malformed_pid_before_its_time("wait ttyS1 x 86401", "500")]
+#[case::wait_malformed_time_before_the_pids_range("wait ttyS1 0 x", "500")]
+#[case::wait_malformed_time("wait ttyS1 5 +1", "500")]
+#[case::wait_pid_range("wait ttyS1 0 1", "550")]
+#[case::wait_device("wait /etc/passwd 5 1", "550")]
+#[case::pass_is_a_password("pass secret", "202")]
+#[case::pass_of_no_numbers("pass /etc/passwd 5 x", "202")]
+#[case::pass_of_no_numbers_before_the_range("pass ttyS1 x 0", "202")]
+#[case::pass_pid_range("pass ttyS1 5 0", "550")]
+#[case::pass_device("pass /etc/passwd 5 6", "550")]
+#[case::stat_count("stat ttyS1 5", "500")]
+#[case::stat_device("stat /etc/passwd", "550")]
+#[case::help_count("help me", "500")]
+fn faults_of_extensions_have_an_order(#[case] line: &str, #[case] code: &str) {
+    let step = led_to(line);
+    assert!(matches!(&step, Step::Send(said) if said.starts_with(code)), "{step:?}");
+}
+
+/// WAIT is there for those who can wait only.
+#[rstest]
+#[case::offered(Session::admit(identity()).offering_to_wait(), true)]
+#[case::not_offered(Session::admit(identity()), false)]
+fn help_shows_every_command_there_is(#[case] mut session: Session, #[case] waits: bool) {
+    let (said, _) = converse(&mut session, &mut Model::default(), &[b"wait ttyS1 5\nhelp\n"]);
+    assert!(said[1].starts_with(if waits { "500 " } else { "202 " }), "{}", said[1]);
+    let lines: Vec<&str> = said[2].lines().collect();
+    let mut expected = vec![
+        "214-The following commands are recognized.",
+        " LOCK device pid",
+        " UNLOCK device pid",
+        " WAIT device pid seconds",
+        " PASS device from-pid to-pid",
+        " FORCE device pid",
+        " STAT [device]",
+        " HELP",
+        " NOOP",
+        " QUIT",
+        "214 End of help.",
+    ];
+    expected.retain(|line| waits || !line.contains("WAIT"));
+    assert_eq!(lines, expected);
+}
+
+/// What a browser says first, whole or in a line that is too long.
+#[rstest]
+#[case::get("GET / HTTP/1.1", true)]
+#[case::any_method("x /y http/1.0", true)]
+#[case::host("Host: localhost:50001", true)]
+#[case::origin("ORIGIN: null", true)]
+#[case::agent("user-agent: x", true)]
+#[case::another_header("Accept: */*", false)]
+#[case::another_protocol("GET / FTP/1.0", false)]
+#[case::only_two_words("GET HTTP/1.1", false)]
+#[case::a_word_too_late("lock ttyS1 5 HTTP/1.1", false)]
+#[case::no_header("host", false)]
+fn a_line_of_http_is_known(
+    #[case] line: &str,
+    #[values("", " ")] filler: &str,
+    #[case] is_http: bool,
+) {
+    let step = led_to(&format!("{line}{}", filler.repeat(600)));
+    assert_eq!(step == Step::Http, is_http, "{step:?}");
+    assert_eq!(matches!(&step, Step::Send(said) if said.starts_with("500 ")), !is_http);
+}
+
+/// What has begun must end within a time, and a line that is too long is known before it ends.
+#[rstest]
+#[case::nothing(b"", false, false)]
+#[case::ended(b"noop\r\n", false, false)]
+#[case::begun(b"n", true, false)]
+#[case::begun_behind_another(b"noop\nn", true, false)]
+#[case::telnet_begun(b"\xff", true, false)]
+#[case::telnet_ended(b"\xff\xfb\x01", false, false)]
+#[case::longest(&[b'x'; LINE_BYTES - 1], true, false)]
+#[case::too_long(&[b'x'; LINE_BYTES], true, true)]
+#[case::too_long_and_ended(&*[&[b'x'; LINE_BYTES][..], b"\n"].concat(), false, false)]
+fn a_line_that_has_begun_is_known(
+    #[case] sent: &[u8],
+    #[case] within: bool,
+    #[case] skipping: bool,
+) {
+    let mut session = Session::admit(identity());
+    converse(&mut session, &mut Model::default(), &[sent]);
+    assert_eq!((session.is_within_a_line(), session.is_skipping()), (within, skipping));
 }
 
 #[test]

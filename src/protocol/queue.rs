@@ -412,6 +412,13 @@ mod tests {
         assert!(!scene.queue.was_busy_since("a", asked, scene.now));
         scene.look(Outcome::Busy);
         assert!(scene.queue.was_busy_since("a", asked, scene.now));
+        // Told of a change at once, though the look has to wait for a moment.
+        let (mut told, now) = (Scene::new(), scene.now);
+        told.now = now;
+        told.enter(1, "a", 100);
+        told.look(Outcome::Busy);
+        told.queue.wake("a", now);
+        assert!(!told.queue.was_busy_since("a", asked, now));
         scene.now += LOOK_GAP;
         assert!(!scene.queue.was_busy_since("a", scene.now, scene.now));
         // Something has told of a change since.
@@ -505,6 +512,26 @@ mod tests {
         scene.queue.wake("b", scene.now);
         assert_eq!(scene.look(Outcome::Done), [2]);
         assert!(scene.queue.is_waited_for("a") && !scene.queue.is_waited_for("b"));
+    }
+
+    #[test]
+    fn who_waits_for_what_is_told_in_the_order_of_each_line() {
+        let mut scene = Scene::new();
+        for (id, device) in [(1, "a"), (2, "b"), (3, "a")] {
+            scene.enter(id, device, 100);
+        }
+        let mut devices: Vec<&str> = scene.queue.devices().map(|device| &**device).collect();
+        devices.sort_unstable();
+        assert_eq!((devices, scene.queue.len()), (vec!["a", "b"], 3));
+        let waiters = |device| -> Vec<(String, i32)> {
+            let waiters = scene.queue.waiters(device);
+            waiters.map(|(of, request, _)| (of.to_owned(), request.pid.as_raw())).collect()
+        };
+        assert_eq!(waiters(Some("a")), [("a".to_owned(), 1), ("a".to_owned(), 3)]);
+        assert_eq!(
+            (waiters(Some("b")).len(), waiters(Some("c")).len(), waiters(None).len()),
+            (1, 0, 3)
+        );
     }
 
     #[derive(Clone, Debug)]

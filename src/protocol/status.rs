@@ -266,6 +266,17 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_said_if_the_line_has_room_for_it() {
+        let of = |length: usize| {
+            let scheme = Scheme::Uucp(PathBuf::from("/run/lock").join("z".repeat(length)));
+            said(Holder { device: "y".repeat(200), scheme, command: None, ..holder() })
+        };
+        let fits = REPLY_BYTES - FRAME_BYTES + 1 - of(1).len();
+        assert_eq!(of(fits).len(), REPLY_BYTES - FRAME_BYTES);
+        assert!(!of(fits + 1).contains("file="));
+    }
+
+    #[test]
     fn who_waits_comes_last() {
         let pid = Pid::new(7).unwrap();
         let waiter = Waiter { device: "ttyUSB0".to_owned(), pid, user: Some(1000) };

@@ -186,6 +186,24 @@ mod tests {
     }
 
     #[test]
+    fn when_the_system_has_no_descriptor_left_the_user_with_most_silent_ones_pays() {
+        let mut crowd = filled(9, 9, &[BOB, BOB, ALICE, ALICE, ALICE]);
+        assert_eq!((crowd.len(), crowd.is_empty()), (5, false));
+        assert_eq!(crowd.dispensable(), Some(2));
+        crowd.spoke(ALICE, 2);
+        crowd.spoke(ALICE, 3);
+        assert_eq!(crowd.dispensable(), Some(0));
+        // No more than there are now, but for one.
+        crowd.shrink_to_fit();
+        assert_eq!(crowd.judge(None), Decision::Instead(4));
+        crowd.leave(ALICE, 4);
+        assert_eq!(crowd.judge(None), Decision::Welcome);
+        let mut nobody = filled(9, 9, &[]);
+        nobody.shrink_to_fit();
+        assert_eq!(nobody.judge(None), Decision::Welcome);
+    }
+
+    #[test]
     fn who_left_does_not_count() {
         let mut crowd = filled(2, 2, &[ALICE, ALICE]);
         crowd.leave(ALICE, 0);

@@ -34,3 +34,14 @@ pub const LOCK_FILES_OF_A_USER: usize = 256;
 
 /// With so many lock files in the lock directory, no name without a device is locked any more.
 pub const LOCKS_FOR_INVENTED: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many names somebody invents, as many files are kept open for devices.
+    #[test]
+    fn invented_names_leave_room_for_devices() {
+        assert_eq!(2 * KEPT_WITHOUT_DEVICE, KEPT_FILES);
+    }
+}

@@ -185,10 +185,38 @@ mod tests {
 
     #[rstest]
     #[case::a_node_came(FAN_CREATE, Happening::Elsewhere)]
+    #[case::a_node_was_moved_here(FAN_MOVED_TO, Happening::Elsewhere)]
     #[case::a_node_changed_hands(FAN_ATTRIB, Happening::Elsewhere)]
     #[case::overflow(FAN_Q_OVERFLOW, Happening::Lost)]
     fn other_events(#[case] mask: u64, #[case] expected: Happening) {
         assert_eq!(parse(&event(mask, 0)), [expected]);
+    }
+
+    /// An event may be its metadata and nothing else, one that the kernel has lost for all.
+    #[rstest]
+    #[case::metadata_alone(METADATA_BYTES, VERSION, &[Happening::Lost])]
+    #[case::less_than_metadata(METADATA_BYTES - 1, VERSION, &[])]
+    #[case::another_version(METADATA_BYTES, VERSION + 1, &[])]
+    fn an_event_has_metadata_of_one_version(
+        #[case] length: usize,
+        #[case] version: u8,
+        #[case] expected: &[Happening],
+    ) {
+        let mut bytes = event(FAN_Q_OVERFLOW, 0);
+        bytes.truncate(METADATA_BYTES);
+        bytes[..4].copy_from_slice(&u32::try_from(length).unwrap().to_ne_bytes());
+        bytes[4] = version;
+        assert_eq!(parse(&bytes), expected);
+    }
+
+    /// Other kinds of information may follow an event's metadata.
+    #[test]
+    fn what_identifies_no_file_is_passed_over() {
+        let mut other = event(FAN_OPEN, 5);
+        other[METADATA_BYTES] = FILE_IDENTITY + 1;
+        let both = [other, event(FAN_OPEN, 6)].concat();
+        let deed = Deed::Opened;
+        assert_eq!(parse(&both), [Happening::At { handle: terminal(), pid: Pid::new(6), deed }]);
     }
 
     /// Cut anywhere, and with any byte another, it neither fails nor invents a file's bytes.

@@ -236,6 +236,52 @@ mod tests {
         assert!(!openers.closed("ttyS0", pid(5)));
     }
 
+    /// Two processes have one port open, and one of them another port as well.
+    #[test]
+    fn what_is_told_of_one_process_and_port_is_nothing_to_the_others() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        assert!(openers.is_empty());
+        for (port, process) in [("ttyS0", 5), ("ttyS0", 6), ("ttyS1", 5)] {
+            openers.opened(port, pid(process), now);
+        }
+        openers.settle("ttyS0", pid(5), Verdict::Locked, now);
+        // A program that opens its port a second time has its lock already.
+        openers.opened("ttyS0", pid(5), now);
+        let later = now + OPEN_FOR;
+        openers.settle("ttyS1", pid(5), Verdict::Closed, later);
+        assert_eq!(openers.due(later), Some(("ttyS0".to_owned(), pid(6))));
+        openers.released("ttyS0", pid(6));
+        assert!(!openers.closed("ttyS0", pid(6)), "the lock is the other's");
+        openers.released("ttyS0", pid(6));
+        assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", pid(5))]);
+        assert!(!openers.is_empty() && openers.closed("ttyS0", pid(5)) && openers.is_empty());
+    }
+
+    #[test]
+    fn who_needed_no_lock_may_be_another_program_when_it_opens_the_port_again() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        openers.opened("ttyS0", pid(5), now);
+        openers.settle("ttyS0", pid(5), Verdict::Left, now);
+        assert_eq!(openers.next_moment(), None);
+        openers.opened("ttyS0", pid(5), now);
+        assert_eq!(openers.next_moment(), Some(now + OPEN_FOR));
+    }
+
+    #[test]
+    fn when_nobody_knows_what_was_opened_only_what_is_locked_stays() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        for process in [5, 6, 7] {
+            openers.opened("ttyS0", pid(process), now);
+        }
+        openers.opened("ttyS1", pid(6), now);
+        openers.settle("ttyS0", pid(5), Verdict::Locked, now);
+        openers.settle("ttyS0", pid(6), Verdict::Left, now);
+        openers.forget_unlocked();
+        assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", pid(5))]);
+        openers.gone(pid(6));
+        assert!(openers.closed("ttyS0", pid(5)));
+    }
+
     #[test]
     fn ports_and_openers_are_bounded() {
         let (mut openers, now) = (Openers::default(), Instant::now());

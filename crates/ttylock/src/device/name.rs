@@ -101,6 +101,11 @@ mod tests {
         assert_eq!(DeviceName::parse(spelling), Err(NotADevice));
     }
 
+    #[test]
+    fn a_refusal_says_what_a_device_is_called() {
+        assert!(NotADevice.to_string().contains("/dev/NAME"));
+    }
+
     #[rstest]
     #[case::at_the_limit(NAME_BYTES, true)]
     #[case::one_over(NAME_BYTES + 1, false)]

@@ -60,6 +60,7 @@ mod tests {
         let mut pauses = Vec::new();
         while backoff.contention() == Contention::ComesBack {
             pauses.push(backoff.pause());
+            assert!(pauses.len() < 100, "without an end");
         }
         assert_eq!(pauses, PAUSES);
         assert_eq!(backoff, Backoff::used_up());

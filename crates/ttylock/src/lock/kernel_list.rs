@@ -349,10 +349,13 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_short_list_takes_two_readings() {
-        assert!(read_while(list(3, 3), |_| (), 3).is_whole());
-        assert!(!read_while(list(3, 3), |_| (), 2).is_whole());
+    /// Up to three quarters of a page: this is the work of every LOCK on most machines.
+    #[rstest]
+    #[case::few(3)]
+    #[case::half_a_page(20)]
+    fn a_short_list_takes_two_readings(#[case] before: usize) {
+        assert!(read_while(list(before, before), |_| (), 3).is_whole());
+        assert!(!read_while(list(before, before), |_| (), 2).is_whole());
     }
 
     #[test]
@@ -374,13 +377,85 @@ mod tests {
         assert_eq!(read_while(list(100, 100), change, reads).extent, extent);
     }
 
-    /// A line longer than a page: a lock for which a hundred others wait.
-    #[test]
-    fn a_long_line_is_read_to_its_end() {
+    /// A lock for which a hundred others wait: its line is never told in parts.
+    #[rstest]
+    #[case::longer_than_a_page(3 * PAGE_BYTES)]
+    #[case::longer_than_the_room(ROOM_BYTES + PAGE_BYTES)]
+    fn a_long_line_is_read_to_its_end(#[case] length: usize) {
         let mut list = list(30, 40);
-        list.insert(10, format!("FLOCK {}", "x".repeat(3 * PAGE_BYTES)));
-        let listing = read_while(list, |_| (), usize::MAX);
+        list.insert(10, format!("FLOCK {}", "x".repeat(length)));
+        let listing = read_while(list.clone(), |_| (), usize::MAX);
         assert!(listing.is_whole() && listing.text.contains(HELD));
+        for line in listing.text.lines() {
+            let (number, lock) = line.split_once(": ").unwrap();
+            assert_eq!(list[number.parse::<usize>().unwrap() - 1], lock);
+        }
+    }
+
+    /// Fails once, and has one lock to tell.
+    struct Failing(Option<io::ErrorKind>, &'static [u8]);
+
+    impl Read for Failing {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0.take().map_or_else(|| self.1.read(buffer), |kind| Err(kind.into()))
+        }
+    }
+
+    impl Seek for Failing {
+        fn seek(&mut self, _: io::SeekFrom) -> io::Result<u64> {
+            Ok(0)
+        }
+    }
+
+    /// A signal is no reason to know less.
+    #[rstest]
+    #[case::a_signal(io::ErrorKind::Interrupted, None)]
+    #[case::no_memory(io::ErrorKind::OutOfMemory, Some(io::ErrorKind::OutOfMemory))]
+    fn a_list_that_cannot_be_read_is_an_error(
+        #[case] kind: io::ErrorKind,
+        #[case] error: Option<io::ErrorKind>,
+    ) {
+        match read(|| Ok(Failing(Some(kind), b"1: x\n")), || true) {
+            Ok(listing) => assert!(listing.is_whole() && listing.text == "1: x\n"),
+            Err(failure) => assert_eq!(Some(failure.kind()), error),
+        }
+        assert_eq!(read(|| Ok(Failing(Some(kind), b"1: x\n")), || true).is_err(), error.is_some());
+    }
+
+    /// The list shrinks below both readers in the middle of each pass, and is as long as before
+    /// when the next one begins: both are at its end, and neither was told the last lock.
+    #[test]
+    fn a_list_that_ends_before_both_readers_is_not_whole() {
+        let mut time = 0;
+        let shrink = move |now: &mut Vec<String>| {
+            // One reading at first, then five a pass.
+            let is_long = time == 0 || matches!(time % 5, 1 | 2);
+            *now = if is_long { list(200, 0) } else { vec![HELD.to_owned()] };
+            time += 1;
+        };
+        let listing = read_while(list(200, 0), shrink, usize::MAX);
+        assert!(!listing.text.contains(HELD), "it is not hidden, so nothing is tested");
+        assert_eq!(listing.extent, Extent::Changing);
+    }
+
+    /// Two pieces that were told one after the other.
+    #[rstest]
+    #[case::one_line_in_both("1: a\n2: b\n", "2: b\n3: c\n", Trust::Joined)]
+    #[case::it_has_moved("1: a\n2: b\n", "7: b\n8: c\n", Trust::Joined)]
+    #[case::it_is_enough("1: a\n2: b\n3: d\n", "2: x\n3: b\n4: y\n", Trust::Joined)]
+    #[case::nothing_in_both("1: a\n2: b\n", "3: c\n4: d\n", Trust::Torn)]
+    #[case::other_locks_in_their_places("1: a\n2: b\n", "2: c\n3: d\n", Trust::Torn)]
+    #[case::which_of_two("1: a\n2: a\n3: b\n", "3: a\n4: c\n", Trust::Torn)]
+    #[case::which_of_two_later("1: a\n2: b\n", "2: a\n3: c\n4: a\n", Trust::Torn)]
+    #[case::all_alike("1: a\n2: a\n3: a\n", "2: a\n3: a\n4: a\n", Trust::Joined)]
+    #[case::alike_and_moved("1: a\n2: a\n3: b\n", "2: a\n3: a\n4: c\n", Trust::Torn)]
+    #[case::alike_without_a_common_place("1: a\n2: a\n", "3: a\n4: a\n", Trust::Torn)]
+    fn pieces_are_joined_where_nothing_slid_past(
+        #[case] one: &str,
+        #[case] other: &str,
+        #[case] trust: Trust,
+    ) {
+        assert_eq!(joint(one, other), trust);
     }
 
     /// All the locks before the one that is held go, at any one moment: it slides below where the

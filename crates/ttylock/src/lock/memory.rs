@@ -89,3 +89,39 @@ impl Memory {
         Some(Self { pid, start, uid, here: Here { boot, namespace }, file, written, names })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn memory(written: u128) -> Memory {
+        Memory {
+            pid: Pid::this(),
+            start: None,
+            uid: None,
+            here: Here { boot: "boot".to_owned(), namespace: 1 },
+            file: Identity { device: 1, inode: 2 },
+            written,
+            names: Vec::new(),
+        }
+    }
+
+    /// A record says so of a later lock only, and not when the clock was set back in between.
+    #[rstest]
+    #[case::the_same(0, false)]
+    #[case::just_after(1, true)]
+    #[case::as_late_as_a_record_is_written(LATEST.as_nanos() - 1, true)]
+    #[case::later_than_any_record(LATEST.as_nanos(), false)]
+    #[case::far_in_the_future(2 * LATEST.as_nanos(), false)]
+    fn a_lock_follows_those_that_were_taken_shortly_before(
+        #[case] later: u128,
+        #[case] follows: bool,
+    ) {
+        let taken = nanoseconds(UNIX_EPOCH + Duration::from_secs(1_763_700_000));
+        assert_eq!(taken, 1_763_700_000_000_000_000);
+        assert_eq!(memory(taken + later).follows(&memory(taken)), follows);
+        assert!(!memory(taken).follows(&memory(taken + later)));
+    }
+}

@@ -94,6 +94,8 @@ mod tests {
         for (file, holder) in [("LCK..a", 5), ("LCK..b", 5), ("LCK..c", 6)] {
             watched.add(&name(file), pid(holder));
         }
+        assert!(!watched.is_empty() && watched.holders().eq([pid(5), pid(6)]));
+        assert_eq!([5, 6, 7].map(|holder| watched.count_of(pid(holder))), [2, 1, 0]);
         assert_eq!(watched.take_fresh(), [pid(5), pid(6)]);
         assert_eq!(watched.take_fresh(), []);
         watched.forget(&[name("LCK..a")], pid(5));
