@@ -12,6 +12,7 @@ use crate::draft::{Claim, Draft, Given, PrivateName, Published};
 use crate::error::{Error, Step};
 use crate::found::Judged;
 use crate::name::Name;
+use crate::status::Status;
 use crate::sys::{self, Rename};
 
 /// The answer to [`Directory::replace`].
@@ -160,7 +161,7 @@ impl Directory {
     /// # Errors
     /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
     pub fn withdraw(&self, name: &Name, published: Published) -> Result<Withdrawal, Error> {
-        Ok(match self.try_withdraw(name, &published)? {
+        Ok(match self.try_withdraw(name, &published, |_| true)? {
             Some(removal) => Withdrawal::Done(removal),
             None => Withdrawal::Contended(published),
         })
@@ -169,20 +170,31 @@ impl Directory {
     /// The same for one who closes the file when he likes; `None` when another process holds
     /// `flock(2)` on it.
     ///
+    /// `before` is called with what the system tells of the file when that is found under its name,
+    /// and nobody may break or release it any more: to do what has to be done before it goes. Where
+    /// it says `false`, the file stays, and the answer is `None`.
+    ///
     /// # Errors
     /// As [`Directory::withdraw`].
     pub fn try_withdraw(
         &self,
         name: &Name,
         published: &Published,
+        before: impl FnOnce(&Status) -> bool,
     ) -> Result<Option<Removal>, Error> {
         if !sys::try_lock_inode(&published.file).map_err(Error::at(Step::Exclude, name))? {
             return Ok(None);
         }
-        match self.identity_of(name.as_str()) {
-            Ok(Some(seen)) if seen == published.identity => self.unlink_judged(name).map(Some),
-            Ok(_) if has_a_name(&published.file) => Ok(None),
-            Ok(_) => Ok(Some(Removal::Changed)),
+        match sys::inspect(self, name.as_str()) {
+            Ok(seen) if seen.identity == published.identity => {
+                if before(&seen) {
+                    self.unlink_judged(name).map(Some)
+                } else {
+                    Ok(None)
+                }
+            }
+            Ok(_) | Err(Errno::ENOENT) if has_a_name(&published.file) => Ok(None),
+            Ok(_) | Err(Errno::ENOENT) => Ok(Some(Removal::Changed)),
             Err(errno) => Err(Error::new(Step::Inspect, name, errno)),
         }
     }

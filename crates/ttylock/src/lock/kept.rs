@@ -128,13 +128,11 @@ impl Kept {
         }
     }
 
-    /// Gives a file of this holder to the one who removes it, a daemon's lock still on it, if nobody
-    /// has written to it since.
+    /// Gives a file of this holder to the one who removes or replaces it, a daemon's lock still on it.
+    /// Somebody may have written to it since.
     pub(super) fn take(&mut self, name: &Name, pid: Pid) -> Option<Published> {
         self.files.get(name).filter(|held| held.pid == pid)?;
-        let held = self.files.remove(name)?;
-        let written = held.published.file.metadata().and_then(|data| data.modified()).ok();
-        (written == Some(held.published.modified)).then_some(held.published)
+        self.files.remove(name).map(|held| held.published)
     }
 
     /// Lets go of everything of a process that is gone.

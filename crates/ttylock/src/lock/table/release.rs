@@ -138,11 +138,16 @@ impl Table {
         tally: &mut Tally,
     ) -> bool {
         let Some(published) = self.kept.take(name, pid) else { return false };
-        // Nobody puts another lock there meanwhile, whose record would go instead.
-        if published.try_hold().is_ok_and(|held| held) {
-            self.state().forget_lock(name, published.identity);
-        }
-        let removal = own.directory.try_withdraw(name, &published);
+        let state = self.state();
+        let removal = own.directory.try_withdraw(name, &published, |seen| {
+            let is_as_written = seen.modified == published.modified;
+            if is_as_written {
+                // The name is this lock's, so the record by that name is, too, and nobody of ours puts
+                // another one in the place of either meanwhile.
+                state.forget(name);
+            }
+            is_as_written
+        });
         let removed = matches!(removal, Ok(Some(Removal::Removed)));
         // One that is still there must not keep our `flock(2)`: it is released in another way.
         if removed && self.kept.is_a_daemons() {
