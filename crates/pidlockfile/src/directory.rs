@@ -82,6 +82,10 @@ impl Directory {
     /// it meanwhile, whatever he thinks of the process it names. For a maker who has more to say of
     /// its lock than fits into the file. Where the file system has no `flock(2)`, it is published
     /// without.
+    ///
+    /// Whether somebody who knows no rules has removed the lock in its first moment is then for the
+    /// maker to see when all is said: the name leads to another file or to none, and
+    /// [`Published::has_a_name`] says no.
     #[must_use]
     pub fn guarding(self) -> Self {
         Self { guard: Guard::Flock, ..self }

@@ -57,6 +57,13 @@ impl Published {
         Ok(sys::try_lock_inode(&self.file)?)
     }
 
+    /// Whether the file has a name still, whichever: `false` only where the system says that somebody
+    /// has removed it.
+    #[must_use]
+    pub fn has_a_name(&self) -> bool {
+        sys::stat_open(&self.file).map_or(true, |stat| stat.links > 0)
+    }
+
     /// Gives the `flock(2)` of [`Directory::guarding`] back while the file stays open.
     pub fn let_go(&self) {
         // It goes with the descriptor at the latest.
@@ -204,8 +211,13 @@ impl<'d> Draft<'d> {
     /// The system said that the name was given, so only what is seen counts against it: a look
     /// that fails does not, and neither does a file that still has a name besides its private
     /// one: a forced release has moved it aside for a moment and puts it back.
+    ///
+    /// Who is not done with the lock when it has its name looks later ([`Directory::guarding`]).
     pub(crate) fn published(self, name: &Name, given: Given) -> Option<Published> {
         let Self { private, file, identity, modified } = self;
+        if given == Given::Renamed && private.directory.guard() == Guard::Flock {
+            return Some(Published { file, identity, modified });
+        }
         let seen = private.directory.identity_of(name.as_str());
         let is_nameless = |links| match given {
             Given::Linked => links < 2,

@@ -167,8 +167,9 @@ impl State {
     /// Remembers a lock under the name of each of its files: when its holder started, and all
     /// the names. Without a state directory, or without `/proc`, this does nothing.
     ///
-    /// `stands` tells whether a file is still there: others may have released
-    /// the lock meanwhile, and would leave the record of it for ever.
+    /// `stands` tells whether a file is still there: others may have released the lock meanwhile, and
+    /// would leave the record of it for ever. It is asked of every file when all are on record,
+    /// or are not going to be.
     ///
     /// # Errors
     /// When the record cannot be written; the lock is good all the same.
@@ -178,9 +179,20 @@ impl State {
         files: &[Written],
         stands: impl Fn(&Written) -> bool,
     ) -> Result<(), Errno> {
-        if self.handle.is_none() {
-            return Ok(());
+        let outcome = self.record(claimant, files, &stands);
+        // In this order: who releases the lock after our look removes the record, too.
+        for lock in files.iter().filter(|lock| !stands(lock)) {
+            self.sweep(&lock.name, lock.file);
         }
+        outcome
+    }
+
+    fn record(
+        &mut self,
+        claimant: &Claimant,
+        files: &[Written],
+        stands: &impl Fn(&Written) -> bool,
+    ) -> Result<(), Errno> {
         let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here).cloned()) else {
             return Ok(());
         };
@@ -216,10 +228,6 @@ impl State {
                     nix::unistd::symlinkat(text.as_str(), handle, name.as_str())?;
                 }
                 outcome => outcome?,
-            }
-            // In this order: who releases the lock after our look removes the record, too.
-            if !stands(lock) {
-                self.sweep(name, file);
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Taking every lock file of a device, or none.
 
+use std::cell::Cell;
 use std::time::SystemTime;
 
 use nix::errno::Errno;
@@ -43,7 +44,10 @@ impl Table {
             .and_then(|()| self.clear_searched(&open, &forms, contention))
             .and_then(|()| self.take_written(&open.own, &forms, request, contention));
         let published = taken?;
-        self.remember(&open.own, &forms, &claimant, &published);
+        if let Some(name) = self.remember(&open.own, &forms, &claimant, &published) {
+            self.take_back(&open.own, &forms, &published);
+            return Err(self.contended(&open.own, name, contention));
+        }
         self.keep_if_there(&open.own, &forms, &claimant, &published)?;
         let room = room(Some(&trail));
         for (name, published) in forms.written.iter().zip(published) {
@@ -67,13 +71,18 @@ impl Table {
         if self.state().is_there(claimant) {
             return Ok(());
         }
+        self.take_back(own, forms, published);
+        self.say(Weight::Info, format!("pid {} ended while its lock was taken", claimant.pid));
+        Err(Stop::Busy)
+    }
+
+    /// Gives back what was taken and put on record.
+    fn take_back(&mut self, own: &Place, forms: &Forms, published: &[Published]) {
         // While they are held: afterwards the record of the next lock might go instead.
         for (name, published) in forms.written.iter().zip(published) {
             self.state().forget_lock(name, published.identity);
         }
         self.give_back(own, forms, published);
-        self.say(Weight::Info, format!("pid {} ended while its lock was taken", claimant.pid));
-        Err(Stop::Busy)
     }
 
     /// Looks at every name that is not going to be written. What is found dead is removed; if it
@@ -203,22 +212,36 @@ impl Table {
     /// break it: without one it looks dead to those who count processes in another pid namespace,
     /// and a reused pid goes unnoticed. The lock files are held by `flock(2)` meanwhile
     /// ([`pidlockfile::Directory::guarding`]).
-    pub(super) fn remember(
+    ///
+    /// Gives back the name of a lock file that is gone already: somebody who knows no rules has removed
+    /// it in its first moment.
+    pub(super) fn remember<'f>(
         &mut self,
         own: &Place,
-        forms: &Forms,
+        forms: &'f Forms,
         claimant: &Claimant,
         published: &[Published],
-    ) {
+    ) -> Option<&'f Name> {
         let files = forms.written.iter().zip(published).map(|(name, published)| {
             let Published { identity, modified, .. } = published;
             Written { name: name.clone(), file: *identity, at: *modified }
         });
         let files: Vec<Written> = files.collect();
-        if let Err(errno) = self.state().remember(claimant, &files, |lock| is_there(own, lock)) {
+        let all_stand = Cell::new(true);
+        let stands = |lock: &Written| {
+            let stands = is_there(own, lock);
+            all_stand.set(all_stand.get() && stands);
+            stands
+        };
+        if let Err(errno) = self.state().remember(claimant, &files, stands) {
             let text = format!("start of pid {} is not recorded: {}", claimant.pid, errno.desc());
             self.say(Weight::Warning, text);
         }
+        if all_stand.get() {
+            return None;
+        }
+        let mut files = forms.written.iter().zip(published);
+        files.find(|(_, published)| !published.has_a_name()).map(|(name, _)| name)
     }
 }
 

@@ -120,6 +120,24 @@ fn one_who_ends_meanwhile_gets_no_lock() {
     }
 }
 
+/// Programs that know no rules remove locks by name. Nobody is told that he has one that is gone.
+#[test]
+fn a_lock_that_is_removed_in_its_first_moment_is_taken_once_more() {
+    let shared = Shared::new();
+    let file = shared.0.path().join("lock/LCK..ttyS0");
+    let removed = file.clone();
+    before_record::set(move || std::fs::remove_file(removed).unwrap());
+    let mut table = shared.here();
+    let request = request(Pid::this());
+    let first = table.attempt_lock(&request, Contention::ComesBack);
+    assert!(first.is_err(), "{first:?}");
+    for left in ["lock", "state"] {
+        assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
+    }
+    assert_eq!(table.attempt_lock(&request, Contention::ComesBack).unwrap().outcome, Outcome::Done);
+    assert!(file.exists());
+}
+
 /// Where the kernel does not tell all of its locks, whoever has the port open may have locked it.
 #[rstest]
 #[case::all_is_told(Extent::Whole, Outcome::Done)]
