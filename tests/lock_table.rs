@@ -977,6 +977,29 @@ fn a_lock_that_another_service_released_leaves_no_record() {
     assert_eq!(listing(&machine.path("state")), [""; 0]);
 }
 
+/// Who takes a lock over by writing into its file has it: who took it knows better than his own memory.
+#[rstest]
+#[case::a_session(0)]
+#[case::a_daemon(16)]
+fn a_lock_that_was_written_to_since_is_its_writers(#[case] kept: usize) {
+    let machine = Machine::new();
+    let (first, second) = (Holder::new(), Holder::new());
+    let mut table = machine.table();
+    if kept > 0 {
+        table.keep_open(kept);
+    }
+    assert_eq!(table.lock(&request("ttyS1", first.pid())).outcome, Outcome::Done);
+    let file = machine.path("lock/LCK..ttyS1");
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    fs::write(&file, decimal(second.pid())).unwrap();
+    // File systems keep time in steps.
+    age(&file, 1);
+    assert_eq!(table.unlock(&request("ttyS1", first.pid())).outcome, Outcome::Busy);
+    assert_eq!(fs::read(&file).unwrap(), decimal(second.pid()));
+    assert_eq!(table.unlock(&request("ttyS1", second.pid())).outcome, Outcome::Done);
+    assert!(!file.exists());
+}
+
 /// Anybody can leave a stale lock in `/tmp` and have it removed by UNLOCK; whoever has the port
 /// does not lose his record by that.
 #[test]

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use pidlockfile::Pid;
+use pidlockfile::{Name, Pid};
 
 use super::flock::Flocks;
 use super::kept::Kept;
 use super::places::Open;
 use super::state::State;
 use super::watched::Watched;
-use super::{Event, Weight};
+use super::{Event, Request, Weight};
 use crate::device::links::Links;
 use crate::limits::PUT_OFF;
 
@@ -89,6 +89,8 @@ pub struct Table {
     state: Option<State>,
     links: Links,
     kept: Kept,
+    /// The lock that was taken last: who takes one and gives it back is told nothing new of the device.
+    taken: Option<Taken>,
     /// Whose ends a daemon waits for.
     watched: Watched,
     blocker: Option<Pid>,
@@ -98,6 +100,15 @@ pub struct Table {
     /// Files that have no name any more: the last close of one takes as long as two requests for
     /// the next one.
     spent: Vec<File>,
+}
+
+/// A lock that was taken, and under which names.
+#[derive(Debug)]
+struct Taken {
+    request: Request,
+    /// The real name of the device.
+    device: String,
+    names: Vec<Name>,
 }
 
 /// The reason to stop on the way to a lock or its release.
@@ -119,6 +130,7 @@ impl Table {
             state: None,
             links: Links::default(),
             kept: Kept::default(),
+            taken: None,
             watched: Watched::default(),
             blocker: None,
             journal: Vec::new(),

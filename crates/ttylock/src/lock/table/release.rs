@@ -33,24 +33,33 @@ impl Table {
         request: &Request,
         contention: Contention,
     ) -> Result<Outcome, Stop> {
+        let open = self.open()?;
+        let mut tally = Tally::default();
+        if let Some(taken) = self.taken.take_if(|taken| taken.request == *request) {
+            tally = self.release_written(&open.own, &taken.names, request.pid);
+            if tally.is_enough() {
+                self.watched.forget(&taken.names, request.pid);
+                return Ok(self.unlocked(&taken.device, request.pid));
+            }
+        }
         let mut trail = self.follow(&request.device)?;
         // Where the lock is on record, that tells all its names.
         let mut forms = self.forms(&trail, &request.device)?;
-        let open = self.open()?;
         let written = self.names_written(&forms, request.pid);
-        let mut tally = self.release_written(&open.own, &written, request.pid);
-        if tally.own > 0 && tally.stood() == (0, 0, 0) {
-            forms.written = written;
-        } else {
-            self.add_links(&mut trail);
-            forms = self.forms(&trail, &request.device)?;
-            for name in written {
-                forms.write_too(name);
-            }
-            tally = tally.and(self.release_all(&open, &forms, request.pid));
-            // What strangers removed; of what is removed here, the record goes first.
-            self.forget_gone(&open.own, &forms.written, &tally.standing);
+        let those_written = self.release_written(&open.own, &written, request.pid);
+        if those_written.is_enough() {
+            self.watched.forget(&written, request.pid);
+            return Ok(self.unlocked(trail.real(), request.pid));
         }
+        tally = tally.and(those_written);
+        self.add_links(&mut trail);
+        forms = self.forms(&trail, &request.device)?;
+        for name in written {
+            forms.write_too(name);
+        }
+        tally = tally.and(self.release_all(&open, &forms, request.pid));
+        // What strangers removed; of what is removed here, the record goes first.
+        self.forget_gone(&open.own, &forms.written, &tally.standing);
         if tally.removed > 0 {
             let vacant: Vec<Name> =
                 forms.written.into_iter().filter(|name| !tally.standing.contains(name)).collect();
@@ -62,14 +71,18 @@ impl Table {
         }
         let stands = tally.busy.saturating_add(tally.contended) > 0;
         Ok(if tally.own > 0 || (tally.removed > 0 && !stands) {
-            self.say(Weight::Info, format!("unlocked {device} for pid {pid}"));
-            Outcome::Done
+            self.unlocked(device, pid)
         } else if tally.failed > 0 {
             Outcome::Denied
         } else {
             self.say(Weight::Info, format!("{device} is not pid {pid}'s to unlock"));
             Outcome::Busy
         })
+    }
+
+    fn unlocked(&mut self, device: &str, pid: Pid) -> Outcome {
+        self.say(Weight::Info, format!("unlocked {device} for pid {pid}"));
+        Outcome::Done
     }
 
     /// Under which names this pid's lock of the device was written.
@@ -248,6 +261,11 @@ impl Tally {
     fn and(self, later: Self) -> Self {
         let removed = self.removed.saturating_add(later.removed);
         Self { removed, own: self.own.saturating_add(later.own), ..later }
+    }
+
+    /// Whether it was the asker's, and nothing stands in the way of the next one.
+    fn is_enough(&self) -> bool {
+        self.own > 0 && self.stood() == (0, 0, 0)
     }
 
     pub(super) fn stood(&self) -> (usize, usize, usize) {

@@ -11,7 +11,7 @@ use pidlockfile::{
 
 use super::judge::{Busy, Verdict};
 use super::keeping::room;
-use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
+use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table, Taken};
 use crate::lock::backoff::Contention;
 use crate::lock::names::Forms;
 use crate::lock::places::{Open, Place};
@@ -57,6 +57,8 @@ impl Table {
             self.kept.keep(name, request.pid, published, room);
         }
         self.say(Weight::Info, format!("locked {} for pid {}", trail.real(), request.pid));
+        let (request, device) = (request.clone(), trail.real().to_owned());
+        self.taken = Some(Taken { request, device, names: forms.written });
         Ok(())
     }
 
