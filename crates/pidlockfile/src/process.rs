@@ -157,8 +157,11 @@ fn read_once<'b>(path: &str, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
 /// Whether `/proc` counts processes as this process does. In a new pid namespace it may still be
 /// the old one's (`unshare --pid` without `--mount-proc`): a number means another process there,
 /// so nothing may be read by it. Where it does, it does for good: neither a process nor what it
-/// forks changes its own namespace.
+/// forks changes its own namespace. Other systems have another `/proc`, or none.
 fn numbers_are_ours() -> bool {
+    if cfg!(not(target_os = "linux")) {
+        return false;
+    }
     static KNOWN: AtomicBool = AtomicBool::new(false);
     if KNOWN.load(Ordering::Relaxed) {
         return true;

@@ -22,9 +22,9 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use pidlockfile::{Directory, Identity, Name, Pid, Status};
-use rustix::fs::{RenameFlags, renameat_with};
 
 use super::flock;
+use super::rename::{How, rename};
 
 /// How many tickets of the dead are passed over at once: more than can be there by accident.
 const MOST_DEAD: usize = 4096;
@@ -76,7 +76,7 @@ impl<'d> Line<'d> {
         let last = last_name(self.lock)?;
         let own = self.fresh()?;
         let flags = OPENING | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
-        let mode = Mode::from_bits_truncate(mode & 0o666);
+        let mode = Mode::from_bits_truncate(permissions(mode));
         let mut file = File::from(openat(self.directory, own.as_str(), flags, mode).ok()?);
         let named = fchmod(&file, mode).is_ok()
             && flock::exclude(&file)
@@ -95,12 +95,12 @@ impl<'d> Line<'d> {
 
     fn put(self, own: &Name, last: &Name) -> Option<Joined> {
         for _ in 0..TRIES {
-            match self.rename(own, last, RenameFlags::EXCHANGE) {
+            match self.rename(own, last, How::Exchange) {
                 Ok(()) => return Some(Joined::Behind),
                 Err(Errno::ENOENT) => {}
                 Err(_) => return None,
             }
-            match self.rename(own, last, RenameFlags::NOREPLACE) {
+            match self.rename(own, last, How::NoReplace) {
                 Ok(()) => return Some(Joined::First),
                 Err(Errno::EEXIST) => {}
                 Err(_) => return None,
@@ -114,9 +114,8 @@ impl<'d> Line<'d> {
         Name::new(format!("{}.{}.{random:016x}.tmp", self.lock, Pid::this()))
     }
 
-    fn rename(self, from: &Name, to: &Name, how: RenameFlags) -> Result<(), Errno> {
-        renameat_with(self.directory, from.as_str(), self.directory, to.as_str(), how)
-            .map_err(|error| Errno::from_raw(error.raw_os_error()))
+    fn rename(self, from: &Name, to: &Name, how: How) -> Result<(), Errno> {
+        rename(self.directory, from.as_str(), to.as_str(), how)
     }
 
     fn remove(self, name: &Name) {
@@ -149,6 +148,11 @@ impl<'d> Line<'d> {
         self.remove(&last.name);
         true
     }
+}
+
+/// As wide as the system has it, at least 16 bits.
+fn permissions<N: TryFrom<u32> + Default>(mode: u32) -> N {
+    N::try_from(mode & 0o666).unwrap_or_default()
 }
 
 /// Where a newcomer stands.
@@ -186,8 +190,8 @@ impl Ticket<'_> {
         }
         // Nobody is behind. The ticket before becomes the last again, or there is none.
         let (own, how) = match &self.before {
-            Some(before) => (before.name.clone(), RenameFlags::EXCHANGE),
-            None => (self.line.fresh()?, RenameFlags::NOREPLACE),
+            Some(before) => (before.name.clone(), How::Exchange),
+            None => (self.line.fresh()?, How::NoReplace),
         };
         let (from, to) = if self.before.is_some() { (&own, &last) } else { (&last, &own) };
         self.line.rename(from, to, how).ok()?;

@@ -1,9 +1,12 @@
 //! What the running system says of processes and of itself, and how it wakes a waiter. Everything
-//! that only Linux has (`/proc`, namespaces, inotify) is in this directory. Decides nothing.
+//! that only Linux has (`/proc`, namespaces, inotify) is in this directory; other systems say less, so
+//! that less is known of a holder than its number, and waiters look from time to time. Decides nothing.
 
 pub(crate) mod flock;
 pub(crate) mod line;
+mod news;
 pub(crate) mod process;
+mod rename;
 pub(crate) mod watch;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -84,8 +84,11 @@ fn read_once(path: &str) -> io::Result<Vec<u8>> {
 }
 
 /// Whether `/proc` counts processes as this process does: in a new pid namespace it may still be
-/// the old one's (`unshare --pid` without `--mount-proc`).
+/// the old one's (`unshare --pid` without `--mount-proc`). Other systems have another `/proc`.
 fn numbers_are_ours() -> bool {
+    if cfg!(not(target_os = "linux")) {
+        return false;
+    }
     let shown = std::fs::read_link("/proc/self").ok();
     shown.as_ref().and_then(|shown| shown.to_str()) == Some(Pid::this().to_string().as_str())
 }

@@ -1,15 +1,15 @@
 //! Waiting until a lock may have become free. Never decides that it is: whoever wakes looks.
 
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
-use crate::error::Error;
 use pidlockfile::{Directory, Name};
+
+pub(crate) use super::news::Instance;
+use super::news::Watching;
+use crate::error::Error;
 
 /// Something besides the lock that ends a wait, such as a signal.
 pub(crate) trait Alarm {
@@ -30,40 +30,17 @@ pub(crate) enum Woken {
     Alarm,
 }
 
-/// An inotify(7) instance, kept between waits: closing one waits for the kernel to sweep up behind
-/// it, which takes longer than everything else between a release and the next holder.
-#[derive(Debug)]
-pub(crate) struct Instance(Inotify);
-
-impl Instance {
-    /// `None` where the kernel gives none: its number per user is limited.
-    pub(crate) fn new() -> Option<Self> {
-        Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok().map(Self)
-    }
-}
-
-/// A watch on a lock directory. Without an instance, or where the file system reports nothing,
-/// every wait simply lasts its time.
+/// A watch on a lock directory. Without an instance, or where the system or the file system reports
+/// nothing, every wait simply lasts its time.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    watching: Option<(Inotify, WatchDescriptor)>,
+    watching: Option<Watching>,
 }
-
-/// What happens to a ticket whose owner leaves the line or ends, or takes its turn.
-const TICKET_EVENTS: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
-    .union(AddWatchFlags::IN_ATTRIB)
-    .union(AddWatchFlags::IN_DELETE_SELF)
-    .union(AddWatchFlags::IN_MOVE_SELF);
 
 impl Watch {
     /// Starts watching a lock directory. What happens from now on is not missed.
     pub(crate) fn on(directory: &Directory, instance: Option<Instance>) -> Self {
-        // A killed holder may have had its lock file open: that it is closed is news.
-        let gone = AddWatchFlags::IN_DELETE
-            | AddWatchFlags::IN_MOVED_FROM
-            | AddWatchFlags::IN_CLOSE_WRITE
-            | AddWatchFlags::IN_ONLYDIR;
-        Self::add(directory, "", gone, instance)
+        Self { watching: instance.and_then(|instance| instance.directory(directory)) }
     }
 
     /// Starts watching one ticket.
@@ -72,34 +49,12 @@ impl Watch {
         ticket: &Name,
         instance: Option<Instance>,
     ) -> Self {
-        let events = TICKET_EVENTS | AddWatchFlags::IN_DONT_FOLLOW;
-        Self::add(directory, ticket.as_str(), events, instance)
-    }
-
-    fn add(
-        directory: &Directory,
-        name: &str,
-        events: AddWatchFlags,
-        instance: Option<Instance>,
-    ) -> Self {
-        // By descriptor: whatever happens to the path, the open directory is the one watched.
-        let path = format!("/proc/self/fd/{}/{name}", directory.as_fd().as_raw_fd());
-        let watching = instance.and_then(|Instance(inotify)| {
-            let watch = inotify.add_watch(path.as_str(), events).ok()?;
-            Some((inotify, watch))
-        });
-        Self { watching }
+        Self { watching: instance.and_then(|instance| instance.ticket(directory, ticket)) }
     }
 
     /// Stops watching, so that nothing piles up in the instance until it is used again.
     pub(crate) fn stop(self) -> Option<Instance> {
-        let (inotify, watch) = self.watching?;
-        inotify.rm_watch(watch).ok()?;
-        Some(Instance(inotify))
-    }
-
-    fn inotify(&self) -> Option<&Inotify> {
-        self.watching.as_ref().map(|(inotify, _)| inotify)
+        self.watching?.stop()
     }
 
     /// Waits until one of the names (or the ticket) goes, the time is over, or the alarm rings.
@@ -130,8 +85,8 @@ impl Watch {
         if let Some(alarm) = alarm {
             places.push(PollFd::new(alarm.as_fd(), PollFlags::POLLIN));
         }
-        if let Some(inotify) = self.inotify() {
-            places.push(PollFd::new(inotify.as_fd(), PollFlags::POLLIN));
+        if let Some(watching) = &self.watching {
+            places.push(PollFd::new(watching.as_fd(), PollFlags::POLLIN));
         }
         // Rounded up: a wait must not end early and then spin.
         let milliseconds = left.as_micros().div_ceil(1000);
@@ -146,31 +101,8 @@ impl Watch {
 
     /// Whether what happened in the directory concerns one of the names. Reads all of it.
     fn concerns(&self, names: &[Name]) -> bool {
-        let Some(inotify) = self.inotify() else { return false };
-        let mut concerned = false;
-        loop {
-            match inotify.read_events() {
-                Ok(events) => {
-                    concerned |= events.iter().any(|event| {
-                        let lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
-                        let ticket = event.name.is_none() && event.mask.intersects(TICKET_EVENTS);
-                        lost || ticket
-                            || event.name.as_deref().is_some_and(|name| is_among(name, names))
-                    });
-                    if events.is_empty() || concerned {
-                        return concerned;
-                    }
-                }
-                Err(Errno::EINTR) => {}
-                // EAGAIN: read to the end. Another error must not make a spinning waiter.
-                Err(_) => return concerned,
-            }
-        }
+        self.watching.as_ref().is_some_and(|watching| watching.concerns(names))
     }
-}
-
-fn is_among(name: &OsStr, names: &[Name]) -> bool {
-    names.iter().any(|ours| name == OsStr::new(ours.as_str()))
 }
 
 #[cfg(test)]

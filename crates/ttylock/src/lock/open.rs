@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 
 use crate::device::node::{Node, Numbers};
+use crate::sys::SHOWS_DESCRIPTORS;
 
 /// As many processes and descriptors as are looked at for people.
 const DESCRIPTORS: usize = 1 << 17;
@@ -50,6 +51,9 @@ pub(super) fn openness(node: &Node, besides: Pid) -> Openness {
 pub(super) fn has(pid: Pid, node: &Node) -> Option<bool> {
     let start = Instant::now();
     let mut complete = true;
+    if !SHOWS_DESCRIPTORS {
+        return None;
+    }
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     for (looks, descriptor) in descriptors.enumerate() {
         if looks > DESCRIPTORS_AT_ONCE && start.elapsed() > TIME_MOST {
@@ -108,6 +112,9 @@ pub(super) fn openers(matches: &dyn Fn(&Opened) -> bool) -> Vec<(Pid, Opened)> {
 /// was nothing that could not be seen.
 fn look(may_look: impl Fn(usize) -> bool, mut visit: impl FnMut(Pid, Opened) -> bool) -> bool {
     let (mut looks, mut complete) = (0_usize, true);
+    if !SHOWS_DESCRIPTORS {
+        return false;
+    }
     let Ok(processes) = fs::read_dir("/proc") else { return false };
     for process in processes.flatten() {
         let name = process.file_name();

@@ -15,6 +15,9 @@ use super::{Seen, look_plainly};
 /// How a directory is opened that is to be used but need not be listed.
 pub(crate) const HANDLE: OFlag = OFlag::O_PATH;
 
+/// Whether `/proc` shows what processes have open (proc(5), `/proc/PID/fd`).
+pub(crate) const SHOWS_DESCRIPTORS: bool = true;
+
 /// `lstat(2)` that asks no file system in user space: it might never answer.
 pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;

@@ -8,9 +8,9 @@ mod linux;
 mod unix;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{HANDLE, look_at, numbers, open_below};
+pub(crate) use linux::{HANDLE, SHOWS_DESCRIPTORS, look_at, numbers, open_below};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use unix::{HANDLE, look_at, numbers, open_below};
+pub(crate) use unix::{HANDLE, SHOWS_DESCRIPTORS, look_at, numbers, open_below};
 
 /// What a name leads to, itself not followed.
 pub(crate) struct Seen {

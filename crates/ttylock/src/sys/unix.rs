@@ -15,6 +15,9 @@ use super::{Seen, look_plainly};
 /// How a directory is opened that is to be used: these systems want the right to list it as well.
 pub(crate) const HANDLE: OFlag = OFlag::O_RDONLY;
 
+/// `/proc`, where there is one, does not show what processes have open.
+pub(crate) const SHOWS_DESCRIPTORS: bool = false;
+
 /// `lstat(2)`.
 pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
     look_plainly(path)
