@@ -156,3 +156,16 @@ pub const OPENERS_OF_PORT: usize = 16;
 
 /// Looking for the answers to STAT takes at most one part in so many of the time.
 pub const STATUS_SHARE: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of these tables has 150 bytes, and a connection within this host has two: whose each
+    /// is must be found with as many as there may be.
+    #[test]
+    fn the_tables_of_connections_are_read_whole() {
+        let needed = 2 * 150 * CONNECTIONS_MAX;
+        assert!((needed..).contains(&PROC_NET_BYTES));
+    }
+}

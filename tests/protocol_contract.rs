@@ -9,6 +9,7 @@ use conversation::{GONE, TRANSCRIPTS, Transcript, host};
 use lfpd::limits::{ECHO_CHARS, HOST_CHARS, LINE_BYTES, REPLY_BYTES, VERSION_CHARS};
 use lfpd::protocol::reply::{Echo, Identity, Reply, Version};
 use lfpd::protocol::session::{Demand, Session, Step};
+use lfpd::protocol::status::{Report, Scope};
 use pidlockfile::Pid;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -244,6 +245,25 @@ fn extensions_are_read(#[case] line: &str, #[case] step: Step) {
     assert_eq!(led_to(line), step);
 }
 
+#[rstest]
+#[case::no_device(None, "550 : Permission denied.\r\n")]
+#[case::nobody(
+    Some(Report::new(Scope::Device, &[], &[])),
+    "213-holders=0 shown=0\r\n213 End of status.\r\n"
+)]
+fn stat_is_answered(#[case] report: Option<Report>, #[case] reply: &str) {
+    let mut session = Session::admit(identity());
+    let mut input: &[u8] = b"stat ttyS1\n";
+    assert!(matches!(session.next(&mut input), Step::Send(_)));
+    // An answer to another question is none.
+    session.answer(Outcome::Done);
+    assert_eq!(session.next(&mut input), Step::Status(Some(device())));
+    session.report(report.clone());
+    assert_eq!(session.next(&mut input), Step::Send(reply.to_owned()));
+    session.report(report);
+    assert_eq!(session.next(&mut input), Step::Receive);
+}
+
 /// The first fault decides, as for LOCK.
 #[rstest]
 #[case::wait_too_long("wait ttyS1 5 86401", "550")]
@@ -313,6 +333,15 @@ fn a_line_of_http_is_known(
     let step = led_to(&format!("{line}{}", filler.repeat(600)));
     assert_eq!(step == Step::Http, is_http, "{step:?}");
     assert_eq!(matches!(&step, Step::Send(said) if said.starts_with("500 ")), !is_http);
+}
+
+/// With its end, a line has so many bytes at most; what is longer is not obeyed, whatever it says.
+#[rstest]
+#[case::longest(LINE_BYTES - 1, "200 ")]
+#[case::one_too_many(LINE_BYTES, "500 ")]
+fn a_line_is_bounded(#[case] length: usize, #[case] code: &str) {
+    let said = said(&[format!("{:length$}\n", "noop").as_bytes()]);
+    assert!(said.lines().nth(1).is_some_and(|line| line.starts_with(code)), "{said}");
 }
 
 /// What has begun must end within a time, and a line that is too long is known before it ends.

@@ -523,6 +523,7 @@ mod tests {
         let mut devices: Vec<&str> = scene.queue.devices().map(|device| &**device).collect();
         devices.sort_unstable();
         assert_eq!((devices, scene.queue.len()), (vec!["a", "b"], 3));
+        assert!(!scene.queue.is_empty());
         let waiters = |device| -> Vec<(String, i32)> {
             let waiters = scene.queue.waiters(device);
             waiters.map(|(of, request, _)| (of.to_owned(), request.pid.as_raw())).collect()

@@ -167,6 +167,9 @@ mod tests {
     fn marks_are_read_from_the_kernels_list() {
         let marks = marks(LISTED);
         assert_eq!(marks.len(), 2);
+        let bytes = vec![0x5f, 0x89, 0x70, 0xda, 1, 0, 0, 0, 0, 0, 0, 0];
+        let directory = Marked { inode: 1, file_system: (0, 6) };
+        assert_eq!(marks[0], (directory, Handle { kind: 1, bytes }));
         let file_system = (1, 0x1a);
         assert_eq!(marks[1], (Marked { inode: 3, file_system }, terminal()));
     }

@@ -377,19 +377,35 @@ mod tests {
         assert_eq!(read_while(list(100, 100), change, reads).extent, extent);
     }
 
-    /// A lock for which a hundred others wait: its line is never told in parts.
+    /// However long a line is, it is never told in parts. One that leaves no room for its neighbours
+    /// is in no two pieces with them, so such a list is not believed.
     #[rstest]
-    #[case::longer_than_a_page(3 * PAGE_BYTES)]
-    #[case::longer_than_the_room(ROOM_BYTES + PAGE_BYTES)]
-    fn a_long_line_is_read_to_its_end(#[case] length: usize) {
+    #[case::longer_than_a_page(3 * PAGE_BYTES, Extent::Whole)]
+    #[case::longer_than_the_room(ROOM_BYTES + PAGE_BYTES, Extent::Changing)]
+    fn a_line_longer_than_a_page_is_read_to_its_end(#[case] length: usize, #[case] extent: Extent) {
         let mut list = list(30, 40);
         list.insert(10, format!("FLOCK {}", "x".repeat(length)));
         let listing = read_while(list.clone(), |_| (), usize::MAX);
-        assert!(listing.is_whole() && listing.text.contains(HELD));
+        assert_eq!(listing.extent, extent);
         for line in listing.text.lines() {
             let (number, lock) = line.split_once(": ").unwrap();
             assert_eq!(list[number.parse::<usize>().unwrap() - 1], lock);
         }
+        assert!(listing.text.contains(HELD));
+    }
+
+    /// A lock for which others wait is told with them, a line for each.
+    #[rstest]
+    #[case::more_than_a_page(100)]
+    #[case::more_than_the_room(500)]
+    fn a_lock_is_read_with_all_who_wait_for_it(#[case] waiters: usize) {
+        let mut list = list(30, 40);
+        let told: Vec<String> = (0..=waiters).map(lock).collect();
+        list.insert(10, told.join("\n11: -> "));
+        let listing = read_while(list, |_| (), usize::MAX);
+        assert!(listing.is_whole() && listing.text.contains(HELD));
+        let last = format!("11: -> {}\n", lock(waiters));
+        assert!(listing.text.contains(&last));
     }
 
     /// Fails once, and has one lock to tell.
