@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, MsgFlags, sockopt};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, umask};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::{Client, Need, Service};
 use crate::journal::StandardError;
@@ -37,6 +38,15 @@ enum Kind {
 enum Wait {
     Ready,
     TooLong,
+}
+
+/// How the next bytes are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    /// By the reading itself, which ends after [`FLUSH_AFTER`] without any.
+    InRead,
+    /// Before the reading.
+    BeforeRead,
 }
 
 /// Whether what is sent still has somewhere to go.
@@ -136,6 +146,7 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
     let mut connection = Connection {
         output: descriptors.output,
         line: Line::Up,
+        waiting: Waiting::BeforeRead,
         idle_timeout,
         deadline: deadline_after(idle_timeout),
         flush_by: None,
@@ -153,7 +164,9 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
             Need::Wait => return,
             Need::Retry(pause) => std::thread::sleep(pause),
             Need::Receive => {
-                if !std::mem::replace(&mut prepared, true) {
+                if std::mem::replace(&mut prepared, true) {
+                    connection.expect_more(descriptors.input);
+                } else {
                     service.prepare();
                 }
                 match connection.receive(service, &mut client, &mut buffer) {
@@ -168,6 +181,7 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
 struct Connection {
     output: Kind,
     line: Line,
+    waiting: Waiting,
     idle_timeout: Duration,
     /// When the client has been idle too long: counted from the last line it got an answer for,
     /// so that single bytes do not keep a session.
@@ -186,17 +200,14 @@ impl Connection {
         client: &mut Client,
         buffer: &'b mut [u8],
     ) -> Option<&'b [u8]> {
+        let mut waiting = self.waiting;
         loop {
-            let mut waited = Wait::TooLong;
             if service.has_deferred_work() {
                 self.flush_by = self.flush_by.or_else(|| deadline_after(FLUSH_AFTER));
-                waited = wait(input(), PollFlags::POLLIN, self.flush_by);
             }
-            if waited == Wait::TooLong {
-                self.flush(service);
-                waited = wait(input(), PollFlags::POLLIN, self.deadline);
-            }
-            if waited == Wait::TooLong {
+            let is_past = |end: Option<Instant>| end.is_some_and(|end| end <= Instant::now());
+            let is_due = is_past(self.flush_by) || is_past(self.deadline);
+            if (waiting == Waiting::BeforeRead || is_due) && self.wait(service) == Wait::TooLong {
                 client.dismiss();
                 return Some(&[]);
             }
@@ -207,9 +218,31 @@ impl Connection {
             match nix::unistd::read(input(), buffer) {
                 Ok(0) => return None,
                 Ok(length) => return buffer.get(..length),
-                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => waiting = Waiting::BeforeRead,
                 Err(_) => return None,
             }
+        }
+    }
+
+    /// Until there is something to be read, with what is put off done meanwhile.
+    fn wait(&mut self, service: &mut Service) -> Wait {
+        let flush_by = self.flush_by.filter(|_| service.has_deferred_work());
+        if flush_by.is_some() && wait(input(), PollFlags::POLLIN, flush_by) == Wait::Ready {
+            return Wait::Ready;
+        }
+        self.flush(service);
+        wait(input(), PollFlags::POLLIN, self.deadline)
+    }
+
+    /// Who has said something may go on at once: that is read without waiting for it first.
+    fn expect_more(&mut self, input_is: Kind) {
+        if input_is == Kind::Other || self.waiting == Waiting::InRead {
+            return;
+        }
+        let moment = TimeVal::milliseconds(i64::try_from(FLUSH_AFTER.as_millis()).unwrap_or(1));
+        if socket::setsockopt(&input(), sockopt::ReceiveTimeout, &moment).is_ok() {
+            self.waiting = Waiting::InRead;
         }
     }
 
