@@ -26,6 +26,7 @@ use ttylock::device::node::Trail;
 
 use crate::limits::PROC_NET_BYTES;
 use namespace::Numbers;
+pub use permission::{Processes, Status};
 use sock_diag::Told;
 
 /// Somebody on this host.
@@ -225,11 +226,17 @@ impl Peer {
         }
     }
 
-    /// May this peer take or release locks for that process of ours?
+    /// May this peer take or release locks for that process of ours, which belongs to this user?
     ///
     /// # Errors
     /// The reason why not.
-    pub fn may_name(&self, pid: Pid, purpose: Purpose, rule: Rule) -> Result<(), Refusal> {
+    pub fn may_name(
+        &self,
+        pid: Pid,
+        owner: impl FnOnce() -> Option<u32>,
+        purpose: Purpose,
+        rule: Rule,
+    ) -> Result<(), Refusal> {
         let alive = || process::liveness(pid) == Liveness::Alive;
         if rule == Rule::Any {
             return Ok(());
@@ -241,7 +248,7 @@ impl Peer {
             return Ok(());
         }
         // One that has an owner is there.
-        match (self.uid, process::owner(pid)) {
+        match (self.uid, owner()) {
             (None, _) => Err(Refusal::PeerUnknown),
             (Some(uid), Some(owner)) if [uid, owner].contains(&OVERFLOW_UID) => {
                 Err(Refusal::Overflow)
@@ -266,8 +273,8 @@ impl Peer {
 /// Whether a process of ours may open the device at this path, which is this, for reading and
 /// writing.
 #[must_use]
-pub fn may_open(pid: Pid, path: &Path, device: &Trail) -> bool {
-    permission::may_open(pid, path, device)
+pub fn may_open(process: Option<&Status>, path: &Path, device: &Trail) -> bool {
+    permission::may_open(process, path, device)
 }
 
 /// Whether something is there that can be no serial port. What is not there may be plugged in.

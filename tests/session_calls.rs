@@ -19,9 +19,9 @@ use testbed::{LIMIT, Sandbox, User, until};
 const TRACE: &str = "/tmp/own/trace";
 const PAIRS: usize = 40;
 
-/// As many calls as a pair may take; a lock is two files here. It is 57 where the directories that
+/// As many calls as a pair may take; a lock is two files here. It is 54 where the directories that
 /// are searched are four, as on Debian.
-const MOST: usize = 58;
+const MOST: usize = 55;
 
 /// Directories that have just changed are read again with every request.
 fn let_directories_settle(sandbox: &Sandbox) {

@@ -5,10 +5,11 @@
 //! `include/uapi/linux/posix_acl_xattr.h` for the form of the attribute.
 
 use std::fs::File;
-use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use pidlockfile::Pid;
+use pidlockfile::process;
 use ttylock::device::node::{Access, Numbers, Trail};
 
 /// Reading and writing, as bits of a mode.
@@ -24,7 +25,7 @@ const ACL_BYTES: usize = 4096;
 const USUAL_STATUS_BYTES: usize = 4096;
 
 /// More than the longest `/proc/PID/status`; a process may be in 65,536 groups.
-const STATUS_BYTES: u64 = 1 << 20;
+const STATUS_BYTES: usize = 1 << 20;
 
 /// As whom a process is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,16 +57,18 @@ const MASK: u16 = 0x10;
 
 /// Whether a process may open the device at this path. What is no character device, or not there,
 /// is nobody's to forbid; nor is a process whose rights nobody tells, as it has just ended.
-pub(super) fn may_open(pid: Pid, path: &Path, device: &Trail) -> bool {
+pub(super) fn may_open(process: Option<&Status>, path: &Path, device: &Trail) -> bool {
     let Some(access) = device.access.filter(Access::is_character_device) else { return true };
     let Access { mode, user, group } = access;
-    let Some(credentials) = credentials(pid) else { return true };
+    let Some(credentials) = process.and_then(Status::credentials) else { return true };
     credentials.user == 0 || Node { user, group, mode }.permits(&credentials, &acl(path))
 }
 
 /// Whether a process of this user is in a group; nobody's who has ended.
 pub(super) fn is_in(pid: Pid, user: u32, group: u32) -> bool {
-    credentials(pid).is_some_and(|process| process.user == user && process.groups.contains(&group))
+    let status = Processes::default().status(pid);
+    let credentials = status.as_ref().and_then(Status::credentials);
+    credentials.is_some_and(|process| process.user == user && process.groups.contains(&group))
 }
 
 /// The null device is number 1:3. Source: null(4).
@@ -75,16 +78,67 @@ pub(super) fn is_no_port(device: &Trail) -> bool {
     device.access.is_some_and(|access| !access.is_character_device() || numbers == Some(NULL))
 }
 
-fn credentials(pid: Pid) -> Option<Credentials> {
-    let mut file = File::open(format!("/proc/{pid}/status")).ok()?;
-    let mut status = vec![0; USUAL_STATUS_BYTES];
-    let length = file.read(&mut status).ok()?;
-    status.truncate(length);
-    // What fits is told at once.
-    if length == USUAL_STATUS_BYTES {
-        file.take(STATUS_BYTES).read_to_end(&mut status).ok()?;
+/// What the kernel tells of processes. The file of the last one is kept open: a client names the same
+/// process all day.
+#[derive(Debug, Default)]
+pub struct Processes {
+    last: Option<(Pid, File)>,
+}
+
+/// `/proc/PID/status` of one process at one time.
+#[derive(Debug)]
+pub struct Status(String);
+
+impl Processes {
+    /// What is told of the process that has this number now; `None` where nothing is.
+    pub fn status(&mut self, pid: Pid) -> Option<Status> {
+        if let Some(status) = self.status_of_last(pid) {
+            return Some(status);
+        }
+        // Where there is one, `/proc` counts processes as we do.
+        process::owner(pid)?;
+        let file = File::open(format!("/proc/{pid}/status")).ok()?;
+        self.last = Some((pid, file));
+        self.status_of_last(pid)
     }
-    credentials_in(&String::from_utf8_lossy(&status))
+
+    /// The file is that one process's: nothing can be read of it when that has ended.
+    fn status_of_last(&mut self, pid: Pid) -> Option<Status> {
+        let (_, file) = self.last.as_ref().filter(|(last, _)| *last == pid)?;
+        let status = read(file).filter(|status| !status.is_empty());
+        if status.is_none() {
+            self.last = None;
+        }
+        status.map(|status| Status(String::from_utf8_lossy(&status).into_owned()))
+    }
+}
+
+fn read(file: &File) -> Option<Vec<u8>> {
+    let mut status = vec![0; USUAL_STATUS_BYTES];
+    let mut length = file.read_at(&mut status, 0).ok()?;
+    // What fits is told at once.
+    while length == status.len() && length < STATUS_BYTES {
+        status.resize(STATUS_BYTES.min(2 * length), 0);
+        let rest = status.get_mut(length..)?;
+        length += file.read_at(rest, u64::try_from(length).ok()?).ok()?;
+    }
+    status.truncate(length);
+    Some(status)
+}
+
+impl Status {
+    /// The effective user; where that is root, the one who started it: as [`process::owner`], which
+    /// asks for the owner of `/proc/PID`.
+    pub fn owner(&self) -> Option<u32> {
+        let line = self.0.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        let mut users = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (real, effective) = (users.next()?.ok()?, users.next()?.ok()?);
+        Some(if effective == 0 { real } else { effective })
+    }
+
+    fn credentials(&self) -> Option<Credentials> {
+        credentials_in(&self.0)
+    }
 }
 
 /// The effective user and group stand second in their lines.
@@ -210,6 +264,31 @@ mod tests {
     }
 
     #[rstest]
+    #[case::usual("Uid:\t1000\t1001\t1002\t1003\n", Some(1001))]
+    #[case::raised_to_root("Name:\tsu\nUid:\t1000\t0\t0\t0\n", Some(1000))]
+    #[case::root("Uid:\t0\t0\t0\t0\n", Some(0))]
+    #[case::cut("Uid:\t1000\n", None)]
+    #[case::none("", None)]
+    fn a_process_is_its_effective_users(#[case] status: &str, #[case] owner: Option<u32>) {
+        assert_eq!(Status(status.to_owned()).owner(), owner);
+    }
+
+    #[test]
+    fn a_file_that_is_kept_is_one_process_s_only() {
+        let mut processes = Processes::default();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::new(child.id().into()).unwrap();
+        for pid in [Pid::this(), pid, pid] {
+            let status = processes.status(pid).unwrap();
+            assert_eq!(status.owner(), process::owner(pid));
+            assert!(status.0.contains(&format!("\nPid:\t{pid}\n")));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(processes.status(pid).is_none());
+    }
+
+    #[rstest]
     #[case::none(&[], &[])]
     #[case::version_only(&[2, 0, 0, 0], &[])]
     #[case::other_version(&[3, 0, 0, 0, 2, 0, 6, 0, 1, 0, 0, 0], &[])]
@@ -224,7 +303,8 @@ mod tests {
         for (dev, name) in [("/dev", "null"), ("/nonexistent", "device"), ("/", "dev")] {
             let name = DeviceName::parse(name.as_bytes()).unwrap();
             let device = follow(Path::new(dev), &name).unwrap();
-            assert!(may_open(Pid::this(), &Path::new(dev).join(device.real()), &device));
+            let own = Processes::default().status(Pid::this());
+            assert!(may_open(own.as_ref(), &Path::new(dev).join(device.real()), &device));
             assert_eq!(is_no_port(&device), dev != "/nonexistent");
         }
     }

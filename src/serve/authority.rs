@@ -1,13 +1,14 @@
 //! Who may ask for what: joins the peer, the process that it names and the device.
 
+use std::cell::LazyCell;
 use std::path::PathBuf;
 
-use pidlockfile::Pid;
+use pidlockfile::{Pid, process};
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::{Trail, follow};
 use ttylock::lock::{Pass, Request, who};
 
-use crate::peer::{self, Access, Peer, Purpose, Refusal, Rule};
+use crate::peer::{self, Access, Peer, Processes, Purpose, Refusal, Rule, Status};
 use crate::protocol::session::Demand;
 
 /// What an administrator has decided.
@@ -28,15 +29,20 @@ pub(super) type Refused = (Pid, Refusal);
 
 impl Authority {
     /// The demand with its processes as they are numbered here, if the peer may make it.
-    pub(super) fn grant(&self, peer: &Peer, demand: Demand) -> Result<Demand, Refused> {
+    pub(super) fn grant(
+        &self,
+        processes: &mut Processes,
+        peer: &Peer,
+        demand: Demand,
+    ) -> Result<Demand, Refused> {
         match demand {
-            Demand::Lock(request) => Ok(Demand::Lock(self.grant_taking(peer, request)?)),
+            Demand::Lock(request) => Ok(Demand::Lock(self.grant_taking(processes, peer, request)?)),
             Demand::Wait(request, seconds) => {
-                Ok(Demand::Wait(self.grant_taking(peer, request)?, seconds))
+                Ok(Demand::Wait(self.grant_taking(processes, peer, request)?, seconds))
             }
             Demand::Unlock(Request { device, pid }) => {
                 let pid = self.meant(peer, pid)?;
-                self.named(peer, pid, Purpose::Release)?;
+                self.named(peer, pid, || process::owner(pid), Purpose::Release)?;
                 Ok(Demand::Unlock(Request { device, pid }))
             }
             Demand::Force(Request { device, pid }) => {
@@ -48,32 +54,47 @@ impl Authority {
             }
             Demand::Pass(Pass { device, from, to }) => {
                 let from = self.meant(peer, from)?;
-                self.named(peer, from, Purpose::Release)?;
+                self.named(peer, from, || process::owner(from), Purpose::Release)?;
                 let Request { device, pid } =
-                    self.grant_taking(peer, Request { device, pid: to })?;
+                    self.grant_taking(processes, peer, Request { device, pid: to })?;
                 Ok(Demand::Pass(Pass { device, from, to: pid }))
             }
         }
     }
 
-    fn grant_taking(&self, peer: &Peer, request: Request) -> Result<Request, Refused> {
+    fn grant_taking(
+        &self,
+        processes: &mut Processes,
+        peer: &Peer,
+        request: Request,
+    ) -> Result<Request, Refused> {
         let Request { device, pid } = request;
         let request = Request { pid: self.meant(peer, pid)?, device };
-        self.still_granted(peer, &request)?;
+        self.still_granted(processes, peer, &request)?;
         Ok(request)
     }
 
     /// Whether a request that was granted earlier may be served now: by then its number may be
     /// another process's.
-    pub(super) fn still_granted(&self, peer: &Peer, request: &Request) -> Result<(), Refused> {
-        self.named(peer, request.pid, Purpose::Take)?;
+    pub(super) fn still_granted(
+        &self,
+        processes: &mut Processes,
+        peer: &Peer,
+        request: &Request,
+    ) -> Result<(), Refused> {
+        let pid = request.pid;
+        // Whose it is and what it may open are told of one process at one time.
+        let status = LazyCell::new(|| processes.status(pid));
+        // Others may see whose it is, and no more.
+        let owner = || status.as_ref().and_then(Status::owner).or_else(|| process::owner(pid));
+        self.named(peer, pid, owner, Purpose::Take)?;
         // What leads nowhere is refused where the device is resolved for the lock.
         let Ok(device) = follow(&self.dev_dir, &request.device) else { return Ok(()) };
         if peer::is_no_port(&device) {
-            return Err((request.pid, Refusal::NoPort));
+            return Err((pid, Refusal::NoPort));
         }
-        if self.access == Access::OfDevice && !self.may_open(request.pid, &device) {
-            return Err((request.pid, Refusal::DeviceClosed));
+        if self.access == Access::OfDevice && !self.may_open(status.as_ref(), &device) {
+            return Err((pid, Refusal::DeviceClosed));
         }
         Ok(())
     }
@@ -82,14 +103,23 @@ impl Authority {
         peer.meant(pid, self.rule).map_err(|refusal| (pid, refusal))
     }
 
-    fn named(&self, peer: &Peer, pid: Pid, purpose: Purpose) -> Result<(), Refused> {
-        peer.may_name(pid, purpose, self.rule).map_err(|refusal| (pid, refusal))
+    fn named(
+        &self,
+        peer: &Peer,
+        pid: Pid,
+        owner: impl FnOnce() -> Option<u32>,
+        purpose: Purpose,
+    ) -> Result<(), Refused> {
+        peer.may_name(pid, owner, purpose, self.rule).map_err(|refusal| (pid, refusal))
     }
 
     /// Whether a process may hold a device of its own accord.
-    pub(super) fn may_hold(&self, request: &Request) -> bool {
+    pub(super) fn may_hold(&self, processes: &mut Processes, request: &Request) -> bool {
         let Ok(device) = follow(&self.dev_dir, &request.device) else { return true };
-        let may_open = || self.access == Access::Anyone || self.may_open(request.pid, &device);
+        let mut may_open = || {
+            self.access == Access::Anyone
+                || self.may_open(processes.status(request.pid).as_ref(), &device)
+        };
         !peer::is_no_port(&device) && may_open()
     }
 
@@ -100,7 +130,7 @@ impl Authority {
         who::has_open(pid, &node)
     }
 
-    fn may_open(&self, pid: Pid, device: &Trail) -> bool {
-        peer::may_open(pid, &self.dev_dir.join(device.real()), device)
+    fn may_open(&self, process: Option<&Status>, device: &Trail) -> bool {
+        peer::may_open(process, &self.dev_dir.join(device.real()), device)
     }
 }

@@ -26,7 +26,7 @@ use super::surveyor;
 use super::waiting::Waiting;
 use crate::journal::{Journal, Severity};
 use crate::limits::FILES_PER_USER;
-use crate::peer::{Inquiry, Peer, Stranger};
+use crate::peer::{Inquiry, Peer, Processes, Stranger};
 use crate::protocol::queue::WaiterId;
 use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::{Demand, Session, Step};
@@ -37,6 +37,7 @@ use crate::protocol::status::{Report, Scope, Waiter};
 pub struct Service {
     identity: Identity,
     authority: Authority,
+    processes: Processes,
     table: Table,
     journal: Journal,
     /// What the journal is still to be told.
@@ -59,6 +60,7 @@ impl Service {
         Self {
             identity,
             authority,
+            processes: Processes::default(),
             table,
             journal,
             untold: Vec::new(),
@@ -378,13 +380,13 @@ impl Service {
     fn grant(&mut self, peer: &Result<Peer, Stranger>, demand: Demand) -> Option<Demand> {
         let peer = peer.as_ref().ok()?;
         let device = demand.device().clone();
-        let granted = self.authority.grant(peer, demand);
+        let granted = self.authority.grant(&mut self.processes, peer, demand);
         granted.map_err(|refused| self.tell_refused(peer, &device, refused)).ok()
     }
 
     fn is_still_granted(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> bool {
         let Ok(peer) = peer else { return false };
-        let granted = self.authority.still_granted(peer, request);
+        let granted = self.authority.still_granted(&mut self.processes, peer, request);
         granted.map_err(|refused| self.tell_refused(peer, &request.device, refused)).is_ok()
     }
 

@@ -80,7 +80,7 @@ impl Service {
         }
         let Ok(device) = DeviceName::parse(port.as_bytes()) else { return Verdict::Left };
         let request = Request { device, pid };
-        if waits(pid) || !self.authority.may_hold(&request) {
+        if waits(pid) || !self.authority.may_hold(&mut self.processes, &request) {
             return Verdict::Left;
         }
         match self.table.attempt_lock(&request, Contention::Decides) {
