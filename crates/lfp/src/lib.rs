@@ -18,6 +18,7 @@ pub mod client;
 #[cfg(feature = "cli")]
 pub mod command;
 mod limits;
+mod sys;
 
 pub use client::{Address, Client, Error};
 pub use pidlockfile::Pid;

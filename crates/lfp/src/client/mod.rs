@@ -17,7 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sockopt};
+use nix::sys::socket::{self, MsgFlags, UnixAddr, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use pidlockfile::Pid;
 
@@ -28,6 +28,7 @@ pub use status::Waiter;
 #[cfg(feature = "cli")]
 pub(crate) use usual::chosen_by_root;
 
+use crate::sys;
 use reply::{Assembler, Reply};
 use ttylock::device::name::DeviceName;
 use ttylock::lock::Outcome;
@@ -103,10 +104,7 @@ impl Client {
     pub fn listener(&self) -> io::Result<Option<u32>> {
         match &self.stream {
             Stream::Tcp(stream) => Ok(far_end::owner(stream.local_addr()?, stream.peer_addr()?)),
-            Stream::Unix(stream) => {
-                let peer = socket::getsockopt(stream, sockopt::PeerCredentials)?;
-                Ok(Some(peer.uid()))
-            }
+            Stream::Unix(stream) => sys::peer(stream),
         }
     }
 
@@ -331,8 +329,7 @@ fn refusal(code: u16) -> Error {
 /// A listener whose queue is full blocks connect(2) on a Unix socket for ever, unless the time
 /// for sending is limited beforehand (unix(7), socket(7)).
 fn connect_unix(path: &std::path::Path, patience: Duration) -> io::Result<UnixStream> {
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let fd = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let fd = sys::unix_socket()?;
     let milliseconds = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
     socket::setsockopt(&fd, sockopt::SendTimeout, &TimeVal::milliseconds(milliseconds))?;
     let address = UnixAddr::new(path)?;

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
 use std::thread::{self, JoinHandle};
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType};
 use rstest::rstest;
 
 use super::*;

@@ -11,11 +11,11 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
-use nix::sys::prctl::get_no_new_privs;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access, getgid, getuid};
 
 use super::elf::{self, HEAD_BYTES, Kind, Loader, Piece};
+use crate::sys::{gains_nothing, has_capabilities};
 
 /// A script's interpreter may be a script: as often as the kernel follows (execve(2)).
 const SCRIPTS: usize = 5;
@@ -158,14 +158,10 @@ fn gains_rights(path: &Path) -> bool {
     (user || group || (!getuid().is_root() && has_capabilities(path))) && counts(path)
 }
 
-fn has_capabilities(path: &Path) -> bool {
-    rustix::fs::getxattr(path, "security.capability", &mut [0_u8; 64]).is_ok_and(|bytes| bytes > 0)
-}
-
 /// Whether these bits mean anything here (execve(2)).
 fn counts(path: &Path) -> bool {
     let ignored = statvfs(path).is_ok_and(|it| it.flags().contains(FsFlags::ST_NOSUID));
-    !ignored && !get_no_new_privs().is_ok_and(|it| it)
+    !ignored && !gains_nothing()
 }
 
 /// Whether a program's file holds what programs that make lock files hold: how those are called

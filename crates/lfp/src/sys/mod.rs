@@ -1,0 +1,15 @@
+//! What the client asks of the system and gets in another way on each: one file for each kind of system.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(target_os = "linux"))]
+mod unix;
+
+#[cfg(all(target_os = "linux", feature = "cli"))]
+pub(crate) use linux::{gains_nothing, has_capabilities};
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{peer, unix_socket};
+#[cfg(all(not(target_os = "linux"), feature = "cli"))]
+pub(crate) use unix::{gains_nothing, has_capabilities};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use unix::{peer, unix_socket};

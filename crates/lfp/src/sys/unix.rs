@@ -1,0 +1,43 @@
+//! Other systems than Linux, by what most of them have. Type-checked, never run so far.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+#[cfg(feature = "cli")]
+use std::path::Path;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType};
+
+/// The user at the other end of a Unix socket: who called listen(2) (getpeereid(3)).
+#[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
+pub(crate) fn peer(stream: &UnixStream) -> io::Result<Option<u32>> {
+    let (user, _) = nix::unistd::getpeereid(stream)?;
+    Ok(Some(user.as_raw()))
+}
+
+/// That cannot be seen.
+#[cfg(any(target_os = "illumos", target_os = "solaris"))]
+pub(crate) fn peer(_stream: &UnixStream) -> io::Result<Option<u32>> {
+    Ok(None)
+}
+
+/// A Unix socket that is not connected yet, and that no program started from here inherits: not
+/// quite at once, as not all of these systems can.
+pub(crate) fn unix_socket() -> io::Result<OwnedFd> {
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None)?;
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(socket)
+}
+
+/// There is no such thing, as far as is known.
+#[cfg(feature = "cli")]
+pub(crate) fn gains_nothing() -> bool {
+    false
+}
+
+/// Programs have none there.
+#[cfg(feature = "cli")]
+pub(crate) fn has_capabilities(_path: &Path) -> bool {
+    false
+}
