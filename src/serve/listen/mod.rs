@@ -378,9 +378,15 @@ mod tests {
         *peer = peer.clone().map(|peer| peer.of_user(4_000_000));
         clients.iter_mut().for_each(|client| client.write_all(&b"noop\n".repeat(50)).unwrap());
         let before = daemon.turns;
-        daemon.take_events(EpollTimeout::ZERO).unwrap();
-        let turn = daemon.clients.find(other).unwrap().last_turn;
-        assert!((before + 1..=before + 2).contains(&turn), "{turn} after {before}");
+        // On a slow machine the time is over after the first turn, and the next time begins anew.
+        let mut times = 0;
+        let mut turn = before;
+        while turn <= before {
+            times += 1;
+            daemon.take_events(EpollTimeout::ZERO).unwrap();
+            turn = daemon.clients.find(other).unwrap().last_turn;
+        }
+        assert!((before + 1..=before + 1 + times).contains(&turn), "{turn} after {before}");
         // All have more to do; so it goes on.
         while daemon.clients.backlog() < 51 {
             daemon.take_events(EpollTimeout::ZERO).unwrap();
