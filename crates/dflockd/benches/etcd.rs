@@ -2,8 +2,8 @@
 //! acquire and release a second, by workers with a key each and by workers that all want one.
 //!
 //! `cargo bench -p dflockd --bench etcd`. "v3lock" is etcd's lock service over gRPC with one lease
-//! per worker for the whole run, which is the least it can cost; a token of dflockd has a lease of
-//! its own. Everything shares this machine, so only ratios mean something.
+//! per worker for the whole run, which is the least it can cost, and the members in turn, as etcd's own
+//! client spreads its calls; a token of dflockd has a lease of its own. Everything shares this machine, so only ratios mean something.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -187,27 +187,30 @@ async fn ours(address: SocketAddr, workers: usize, keys: Keys) -> Figure {
     collect(tasks, begun).await
 }
 
-async fn theirs(channel: &Channel, workers: usize, keys: Keys) -> Figure {
+async fn theirs(channels: &[Channel], workers: usize, keys: Keys) -> Figure {
     let mut leases = Vec::new();
     for _ in 0..workers {
         let request = LeaseRequest { ttl: 60 };
-        let lease: LeaseResponse = call(channel, "/etcdserverpb.Lease/LeaseGrant", request).await;
+        let lease: LeaseResponse =
+            call(&channels[0], "/etcdserverpb.Lease/LeaseGrant", request).await;
         leases.push(lease.id);
     }
     let begun = Instant::now();
     let mut tasks = Vec::new();
     for (worker, lease) in leases.into_iter().enumerate() {
-        let (key, channel) = (key(keys, worker), channel.clone());
+        let (key, channels) = (key(keys, worker), channels.to_vec());
         tasks.push(tokio::spawn(async move {
             let mut waits = Vec::new();
+            let mut members = channels.iter().cycle().skip(worker % channels.len());
             while begun.elapsed() < ROUND {
                 let asked = Instant::now();
                 let name = format!("v3/{key}").into_bytes();
+                let channel = members.next().unwrap();
                 let held: LockResponse =
-                    call(&channel, "/v3lockpb.Lock/Lock", LockRequest { name, lease }).await;
+                    call(channel, "/v3lockpb.Lock/Lock", LockRequest { name, lease }).await;
                 waits.push(asked.elapsed());
                 let request = UnlockRequest { key: held.key };
-                let _: UnlockResponse = call(&channel, "/v3lockpb.Lock/Unlock", request).await;
+                let _: UnlockResponse = call(channel, "/v3lockpb.Lock/Unlock", request).await;
             }
             waits
         }));
@@ -368,9 +371,11 @@ fn main() {
     let runtime = runtime();
     let mut members = Members::start();
     let server = Server::start(&members.1);
-    let first = members.1.split(',').next().unwrap();
-    let endpoint = Endpoint::from_shared(format!("http://{first}")).unwrap();
-    let channel = runtime.block_on(endpoint.connect()).unwrap();
+    let channel = |member: &str| {
+        let endpoint = Endpoint::from_shared(format!("http://{member}")).unwrap();
+        runtime.block_on(endpoint.connect()).unwrap()
+    };
+    let channels: Vec<Channel> = members.1.split(',').map(channel).collect();
     println!(
         "workers, keys    dflockd: cycles/s (p50/p99 ms)    v3lock                   ratio    \
          transactions and calls a cycle"
@@ -382,7 +387,7 @@ fn main() {
         let before = server.calls();
         for _ in 0..ROUNDS {
             us.push(runtime.block_on(ours(server.1, workers, keys)));
-            them.push(runtime.block_on(theirs(&channel, workers, keys)));
+            them.push(runtime.block_on(theirs(&channels, workers, keys)));
         }
         let cycles: f64 = us.iter().map(|figure| figure.3).sum();
         let after = server.calls();

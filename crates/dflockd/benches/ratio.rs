@@ -3,12 +3,15 @@
 //! Both servers run all the time and are loaded in turn, round by round, so that whatever else the
 //! machine does hits both alike. The figure of a row is the median of its rounds. Arguments:
 //! `rounds=N` (5), `seconds=S` of load per server and round (1); `peer=floor` measures the floor
-//! against itself, which shows how much of a ratio is noise; `peer=state` and `peer=sync` measure
+//! against itself, which shows how much of a ratio is noise; `peer=tokio` measures the floor as tasks on
+//! the server's runtime, which is the most a server on it can reach; `peer=state` and `peer=sync` measure
 //! the server with `--state-dir`, without and with `--state-sync`, in the directory the build uses.
 //! With `peer=sync` a last column has the rate over what the disk allows: each grant and each release
-//! must be on it before its answer, and all connections may share a write, so this is half of the
-//! writes with fdatasync per second times the connections, or the floor's rate where that is less.
-//! `peer=two` compares two servers, as `dflockd@.service` starts them, with one.
+//! must be on it before its answer, and while one write is under way the other half of the connections
+//! gather for the next: half of the writes with fdatasync per second times half of the connections, or the
+//! floor's rate where that is less.
+//! `peer=two` compares two servers, as `dflockd@.service` starts them, with one. `base=PROGRAM` puts
+//! another build of the server in the place of the floor.
 #![expect(clippy::expect_used, reason = "a measurement that cannot be made ends")]
 
 mod floor;
@@ -17,7 +20,7 @@ mod server;
 
 use dflock::ServerAddress;
 use dflock::load::{Length, Plan, Report};
-use floor::FLOOR_WORD;
+use floor::{FLOOR_WORD, TOKIO_WORD};
 use nix::unistd::{SysconfVar, sysconf};
 use server::Server;
 use std::error::Error;
@@ -30,21 +33,27 @@ const CONNECTIONS: [u32; 4] = [1, 10, 100, 1000];
 const WARM_UP: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    if std::env::args().nth(1).is_some_and(|word| word == FLOOR_WORD) {
-        return Ok(floor::serve()?);
+    match std::env::args().nth(1).as_deref() {
+        Some(FLOOR_WORD) => return Ok(floor::serve()?),
+        Some(TOKIO_WORD) => return Ok(floor::serve_on_tokio()?),
+        Some(_) | None => {}
     }
     let rounds = argument("rounds", 5);
     let length = Duration::from_millis(argument("seconds", 1) * 1000);
-    let peer = std::env::args().find_map(|word| Some(word.strip_prefix("peer=")?.to_owned()));
+    let peer = word_after("peer=");
     if peer.as_deref() == Some("two") {
         return two_against_one(rounds, length);
     }
-    let floor = floor::start()?;
+    let floor = match word_after("base=") {
+        Some(program) => Server::of(&program, &[])?,
+        None => floor::start(FLOOR_WORD)?,
+    };
     let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let directory = state.path().to_str().ok_or("a path that is text")?;
     let kept = ("DFLOCKD_STATE_DIR", directory);
     let dflockd = match peer.as_deref() {
-        Some("floor") => floor::start()?,
+        Some("floor") => floor::start(FLOOR_WORD)?,
+        Some("tokio") => floor::start(TOKIO_WORD)?,
         Some("state") => Server::dflockd_with(&[kept])?,
         Some("sync") => Server::dflockd_with(&[kept, ("DFLOCKD_STATE_SYNC", "true")])?,
         Some(_) | None => Server::dflockd()?,
@@ -73,7 +82,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         row.print(connections);
         if peer.as_deref() == Some("sync") {
-            let allowed = syncs_per_second(state.path())? * f64::from(connections) / 2.0;
+            let share = f64::from(connections.div_ceil(2));
+            let allowed = syncs_per_second(state.path())? * share / 2.0;
             row.print_of(allowed);
         }
         println!();
@@ -224,7 +234,11 @@ fn ticks_per_second() -> u64 {
 
 /// A `name=number` argument, or what holds without it.
 fn argument(name: &str, default: u64) -> u64 {
-    std::env::args()
-        .find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
-        .unwrap_or(default)
+    let word = word_after(&format!("{name}="));
+    word.and_then(|word| word.parse().ok()).unwrap_or(default)
+}
+
+/// What an argument has behind its start.
+fn word_after(start: &str) -> Option<String> {
+    std::env::args().find_map(|word| Some(word.strip_prefix(start)?.to_owned()))
 }

@@ -2,7 +2,8 @@
 //!
 //! One thread, one epoll set; every acquire is granted and every release accepted, nothing is
 //! remembered. It is the physical limit the lock server is measured against, so it must never
-//! learn to do more.
+//! learn to do more. The same as tasks on tokio, the runtime the lock server is built on, shows how much of
+//! the distance the runtime is.
 
 use crate::server::Server;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -10,9 +11,11 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// The word that turns a benchmark program into the floor server.
+/// The words that turn a benchmark program into the floor server, and into that on tokio.
 pub(crate) const FLOOR_WORD: &str = "serve-the-floor";
+pub(crate) const TOKIO_WORD: &str = "serve-the-floor-on-tokio";
 
 const LISTENER: u64 = u64::MAX;
 const EVENTS_PER_WAIT: usize = 512;
@@ -20,16 +23,26 @@ const LINES_PER_REQUEST: u8 = 3;
 
 struct Peer {
     stream: TcpStream,
+    dialogue: Dialogue,
+}
+
+struct Dialogue {
     line: u8,
     at_line_start: bool,
     command: u8,
     outbox: Vec<u8>,
 }
 
-/// Starts this same program again, as the floor.
-pub(crate) fn start() -> io::Result<Server> {
+impl Dialogue {
+    const fn new() -> Self {
+        Self { line: 0, at_line_start: true, command: 0, outbox: Vec::new() }
+    }
+}
+
+/// Starts this same program again, as what the word says.
+pub(crate) fn start(word: &str) -> io::Result<Server> {
     let mut child =
-        Command::new(std::env::current_exe()?).arg(FLOOR_WORD).stdout(Stdio::piped()).spawn()?;
+        Command::new(std::env::current_exe()?).arg(word).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;
@@ -80,7 +93,7 @@ fn accept(listener: &TcpListener, epoll: &Epoll, peers: &mut Vec<Option<Peer>>) 
         let place = peers.iter().position(Option::is_none).unwrap_or(peers.len());
         let place_number = u64::try_from(place).unwrap_or(LISTENER);
         epoll.add(stream.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, place_number))?;
-        let peer = Peer { stream, line: 0, at_line_start: true, command: 0, outbox: Vec::new() };
+        let peer = Peer { stream, dialogue: Dialogue::new() };
         match peers.get_mut(place) {
             Some(slot) => *slot = Some(peer),
             None => peers.push(Some(peer)),
@@ -95,34 +108,67 @@ fn serve_peer(peer: &mut Peer, buffer: &mut [u8], grants: &mut u64) -> io::Resul
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
         Err(e) => return Err(e),
     };
-    for &byte in buffer.iter().take(count) {
-        if peer.at_line_start && peer.line == 0 {
-            peer.command = byte;
-        }
-        peer.at_line_start = byte == b'\n';
-        if byte == b'\n' {
-            peer.line += 1;
-        }
-        if peer.line == LINES_PER_REQUEST {
-            peer.line = 0;
-            answer(peer, grants);
-        }
-    }
-    peer.stream.write_all(&peer.outbox)?;
-    peer.outbox.clear();
+    let dialogue = &mut peer.dialogue;
+    converse(dialogue, buffer.get(..count).unwrap_or_default(), grants);
+    peer.stream.write_all(&dialogue.outbox)?;
+    dialogue.outbox.clear();
     Ok(())
 }
 
-fn answer(peer: &mut Peer, grants: &mut u64) {
-    if peer.command != b'l' {
-        peer.outbox.extend_from_slice(b"ok\n");
+/// Listens on a port of the system's choice, prints it, and serves each connection by a task of one
+/// thread's runtime until killed.
+pub(crate) fn serve_on_tokio() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
+        println!("{}", listener.local_addr()?.port());
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            tokio::spawn(serve_task(stream));
+        }
+    })
+}
+
+async fn serve_task(mut stream: tokio::net::TcpStream) -> io::Result<()> {
+    let (mut dialogue, mut buffer, mut grants) = (Dialogue::new(), vec![0; 1024], 0);
+    loop {
+        let count = stream.read(&mut buffer).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        converse(&mut dialogue, buffer.get(..count).unwrap_or_default(), &mut grants);
+        stream.write_all(&dialogue.outbox).await?;
+        dialogue.outbox.clear();
+    }
+}
+
+fn converse(dialogue: &mut Dialogue, bytes: &[u8], grants: &mut u64) {
+    for &byte in bytes {
+        if dialogue.at_line_start && dialogue.line == 0 {
+            dialogue.command = byte;
+        }
+        dialogue.at_line_start = byte == b'\n';
+        if byte == b'\n' {
+            dialogue.line += 1;
+        }
+        if dialogue.line == LINES_PER_REQUEST {
+            dialogue.line = 0;
+            answer(dialogue, grants);
+        }
+    }
+}
+
+fn answer(dialogue: &mut Dialogue, grants: &mut u64) {
+    if dialogue.command != b'l' {
+        dialogue.outbox.extend_from_slice(b"ok\n");
         return;
     }
     *grants += 1;
-    peer.outbox.extend_from_slice(b"ok ");
+    dialogue.outbox.extend_from_slice(b"ok ");
     for shift in (0..16).rev() {
         let nibble = u8::try_from(*grants >> (4 * shift) & 15).unwrap_or(0);
-        peer.outbox.push(nibble + if nibble < 10 { b'0' } else { b'a' - 10 });
+        dialogue.outbox.push(nibble + if nibble < 10 { b'0' } else { b'a' - 10 });
     }
-    peer.outbox.extend_from_slice(b"0123456789abcdef 33\n");
+    dialogue.outbox.extend_from_slice(b"0123456789abcdef 33\n");
 }

@@ -24,6 +24,11 @@ impl Server {
     pub(crate) fn dflockd_with(settings: &[(&str, &str)]) -> io::Result<Self> {
         let program = option_env!("CARGO_BIN_EXE_dflockd")
             .ok_or_else(|| io::Error::other("built without the dflockd program"))?;
+        Self::of(program, settings)
+    }
+
+    /// A build of the lock server.
+    pub(crate) fn of(program: &str, settings: &[(&str, &str)]) -> io::Result<Self> {
         let port = free_port()?;
         let child = Command::new(program)
             .env("DFLOCKD_HOST", "127.0.0.1")

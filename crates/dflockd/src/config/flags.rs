@@ -87,7 +87,7 @@ flags! {
     StartupGrace = "startup-grace", ["DFLOCKD_STARTUP_GRACE_S"], Kind::Number(0), "0", "seconds after the start in which nothing is granted, for holders that a server without --state-dir does not know any more";
     FenceStateFile = "fence-state-file", ["DFLOCKD_FENCE_STATE_FILE"], Kind::Text, "", "file that keeps fences growing across restarts though the clock goes back";
     Store = "store", ["DFLOCKD_STORE"], Kind::Text, "memory", "what keeps the locks: memory, this process; etcd, which outlives any one machine";
-    EtcdEndpoints = "etcd-endpoints", ["DFLOCKD_ETCD_ENDPOINTS"], Kind::Text, "127.0.0.1:2379", "members of etcd, host:port, separated by commas; the first that answers is used";
+    EtcdEndpoints = "etcd-endpoints", ["DFLOCKD_ETCD_ENDPOINTS"], Kind::Text, "127.0.0.1:2379", "members of etcd, host:port, separated by commas; the one that leads is used, else the first that answers";
     EtcdPrefix = "etcd-prefix", ["DFLOCKD_ETCD_PREFIX"], Kind::Text, "dflockd/", "beginning of all our keys in etcd; servers with the same one are one service";
     EtcdCa = "etcd-ca", ["DFLOCKD_ETCD_CA"], Kind::Text, "", "who vouches for the members of etcd (PEM); turns TLS on";
     EtcdCert = "etcd-cert", ["DFLOCKD_ETCD_CERT"], Kind::Text, "", "our certificate for etcd (PEM); needs --etcd-key and --etcd-ca";

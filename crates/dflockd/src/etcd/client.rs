@@ -6,10 +6,12 @@
 use super::rpc::auth_client::AuthClient;
 use super::rpc::kv_client::KvClient;
 use super::rpc::lease_client::LeaseClient;
+use super::rpc::maintenance_client::MaintenanceClient;
 use super::rpc::watch_client::WatchClient;
 use super::rpc::{
     AuthenticateRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest,
-    RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+    RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse, WatchRequest,
+    WatchResponse,
 };
 use super::settings::{CONNECT, Settings, chain};
 use crate::config::EtcdUser;
@@ -43,6 +45,13 @@ struct Link {
     generation: u64,
     channel: Option<Channel>,
     token: Option<MetadataValue<Ascii>>,
+}
+
+impl Link {
+    fn line(&self) -> Option<Line> {
+        let channel = self.channel.clone()?;
+        Some(Line { channel, token: self.token.clone(), generation: self.generation })
+    }
 }
 
 pub(super) struct Client {
@@ -210,8 +219,7 @@ impl Client {
                 }
             }
         }
-        let channel = link.channel.clone().ok_or(Failure::NotSent)?;
-        Ok(Line { channel, token: link.token.clone(), generation: link.generation })
+        link.line().ok_or(Failure::NotSent)
     }
 
     async fn connect(&self, member: &Endpoint) -> Option<(Channel, Option<MetadataValue<Ascii>>)> {
@@ -251,6 +259,39 @@ impl Client {
         token.parse().map_err(|_| "a token that is none".to_owned())
     }
 
+    /// Goes over to the member that leads, if another than the one in use does and is in the list: by a
+    /// follower each write is a hop longer, and known to be done only by the leader's next word to
+    /// it. What is under way is answered by the old connection.
+    pub(super) async fn go_to_leader(&self) {
+        let (old, at) = {
+            let link = self.link.lock().await;
+            let Some(old) = link.line() else { return };
+            (old, link.at.checked_rem(self.members.len()).unwrap_or(0))
+        };
+        if leads(&old).await != Some(false) {
+            return;
+        }
+        for (place, member) in self.members.iter().enumerate().filter(|(place, _)| *place != at) {
+            let Some((channel, token)) = self.connect(member).await else { continue };
+            let new = Line { channel, token, generation: old.generation };
+            if leads(&new).await == Some(true) {
+                return self.go_over(place, new).await;
+            }
+        }
+    }
+
+    /// Uses this connection from here on, unless the one it was found beside has been given up meanwhile.
+    async fn go_over(&self, place: usize, new: Line) {
+        let mut link = self.link.lock().await;
+        if link.generation == new.generation && link.channel.is_some() {
+            link.at = place;
+            link.channel = Some(new.channel);
+            link.token = new.token;
+            link.generation += 1;
+            self.moved.send_replace(new.generation);
+        }
+    }
+
     /// The next call goes to the next member, if nobody has seen to that yet.
     async fn give_up(&self, generation: u64) {
         let mut link = self.link.lock().await;
@@ -259,6 +300,14 @@ impl Client {
             self.moved.send_replace(generation);
         }
     }
+}
+
+/// Whether the member at the other end leads; nothing when it does not say, or knows no leader.
+async fn leads(line: &Line) -> Option<bool> {
+    let mut member = MaintenanceClient::new(line.channel.clone());
+    let request = line.request(StatusRequest {});
+    let status = tokio::time::timeout(CALL, member.status(request)).await.ok()?.ok()?.into_inner();
+    (status.leader != 0).then_some(status.leader == status.header?.member_id)
 }
 
 /// What a status says of the call's effect. Unclear unless etcd's own words say that it refused

@@ -136,6 +136,7 @@ impl Engine {
     pub(crate) fn start(&mut self, inlet: Inlet) {
         if self.inner.inlet.set(inlet).is_ok() {
             tokio::spawn(Arc::clone(&self.inner).keep_session());
+            tokio::spawn(Arc::clone(&self.inner).keep_to_leader());
             tokio::spawn(Arc::clone(&self.inner).watch());
             tokio::spawn(Arc::clone(&self.inner).sweep());
         }

@@ -20,6 +20,8 @@ const LEASE_MICROS: u64 = 5_000_000;
 const BEAT: Duration = Duration::from_millis(1250);
 /// After one that was not answered.
 const RETRY: Duration = Duration::from_millis(100);
+/// Between two looks at who leads.
+const LOOK: Duration = Duration::from_secs(5);
 
 impl Inner {
     /// Registers, keeps the registration, and registers anew when it is lost; as long as the server
@@ -41,6 +43,15 @@ impl Inner {
                     tokio::time::sleep(RETRY).await;
                 }
             }
+        }
+    }
+
+    /// Keeps to the member that leads: looks after each registration, and now and then.
+    pub(super) async fn keep_to_leader(self: Arc<Self>) {
+        let mut changed = self.session_changed.subscribe();
+        while !self.is_closed() {
+            let _either = tokio::time::timeout(LOOK, changed.changed()).await;
+            self.client.go_to_leader().await;
         }
     }
 

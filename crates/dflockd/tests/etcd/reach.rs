@@ -6,6 +6,7 @@ use crate::daemon::{Daemon, Store, Talker, program, until};
 use crate::port::free_port;
 use nix::sys::signal::Signal;
 use rstest::rstest;
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -220,6 +221,50 @@ fn who_waits_at_a_server_that_stood_still_is_told() {
         assert!(reply.starts_with("ok ") && reply[3..19] > token[..16], "{reply} after {token}");
         assert_eq!(holder.ask("n", &format!("k{number}"), &token), "error");
     }
+}
+
+/// Ports of other programs that a process is connected to.
+fn connected_to(pid: u32) -> Vec<u16> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let own: HashSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    let sockets = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+    let port = |line: &str| {
+        // proc_pid_net(5): place, local and remote address, state (1: established), ..., inode.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_its = own.contains(&format!("socket:[{}]", words[9]));
+        let (_, port) = words[2].split_once(':')?;
+        (is_its && words[3] == "01").then(|| u16::from_str_radix(port, 16).unwrap())
+    };
+    sockets.lines().skip(1).filter_map(port).collect()
+}
+
+/// Whatever the order of the list, a server soon talks to the member that leads, and to the next one when
+/// another has become it.
+#[test]
+fn a_server_talks_to_the_leader() {
+    let mut cluster = Cluster::start(&[]);
+    let members: Vec<String> = cluster.endpoints.split(',').map(str::to_owned).collect();
+    let port_of = |member: &String| member.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+    let ports: Vec<u16> = members.iter().map(port_of).collect();
+    let mut order = members.clone();
+    order.rotate_left(usize::from(cluster.leader()));
+    cluster.endpoints = order.join(",");
+    let daemon = start(&cluster.store(), &[]);
+    let mut talker = daemon.talk();
+    let token = talker.take("k", "0 600");
+    let talks_to_leader = |cluster: &mut Cluster| {
+        until("it talks to the leader", || {
+            let leader = ports[usize::from(cluster.leader()) - 1];
+            let talks = connected_to(daemon.pid());
+            talks.iter().filter(|port| ports.contains(port)).eq([&leader])
+        });
+    };
+    talks_to_leader(&mut cluster);
+    let first = cluster.leader();
+    cluster.kill(first);
+    talks_to_leader(&mut cluster);
+    assert_eq!(daemon.talk().ask("n", "k", &format!("{token} 600")), "ok 600");
 }
 
 /// etcd with users: the right password is needed.
