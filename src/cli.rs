@@ -11,11 +11,11 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser, ValueEnum};
 use syslog::Facility;
 
-use crate::journal::{self, Destination, Journal, Severity};
 use crate::limits::{
     CONNECTIONS, CONNECTIONS_MAX, CONNECTIONS_PER_USER, IDLE_TIMEOUT, IDLE_TIMEOUT_MAX_SECS,
     VERSION_CHARS,
 };
+use crate::log::{self, Destination, Log, Severity};
 use crate::peer::{Access, Rule};
 use crate::protocol::reply::Version;
 use crate::serve::address::Address;
@@ -128,7 +128,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(options) => options.serve(descriptors),
         Err(error) if descriptors.lead_to_a_client() => {
             let destination = Destination::Syslog(Facility::Daemon);
-            Journal::new(destination, Severity::Error)
+            Log::new(destination, Severity::Error)
                 .record(Severity::Error, &format_args!("cannot start: {}", error.kind()));
             ExitCode::from(2)
         }
@@ -176,8 +176,8 @@ impl Options {
     }
 
     fn serve(self, descriptors: stdio::Descriptors) -> ExitCode {
-        journal::catch_panics(self.log_facility, descriptors.standard_error);
-        let journal = Journal::new(Destination::Syslog(self.log_facility), self.log_level);
+        log::catch_panics(self.log_facility, descriptors.standard_error);
+        let log = Log::new(Destination::Syslog(self.log_facility), self.log_level);
         let authority = self.authority();
         let idle_timeout = Duration::from_secs(self.idle_timeout);
         let version = self.banner_version.clone();
@@ -196,7 +196,7 @@ impl Options {
             settings.stay = Stay::WhileNeeded;
         }
         let opened = open(&self.listen, &mut listeners);
-        let mut service = Service::new(version, authority, Table::new(self.places()), journal);
+        let mut service = Service::new(version, authority, Table::new(self.places()), log);
         let served = match opened {
             Ok(()) if listeners.is_empty() && settings.opens == Opens::Watched => {
                 Err("--watch-opens is for a daemon: it needs --listen".to_owned())
@@ -281,7 +281,7 @@ fn version(text: &str) -> Result<Version, String> {
 }
 
 fn facility(name: &str) -> Result<Facility, String> {
-    journal::facility(name).ok_or_else(|| "no such syslog facility".to_owned())
+    log::facility(name).ok_or_else(|| "no such syslog facility".to_owned())
 }
 
 /// Of `/etc/group` and no other source: name services are code of others, and may take any time.

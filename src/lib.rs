@@ -5,8 +5,8 @@
 //! how it is locked is in the crate `ttylock`; the other end of the protocol is in `lfp`.
 
 pub mod cli;
-pub mod journal;
 pub mod limits;
+pub mod log;
 pub mod peer;
 pub mod protocol;
 pub mod serve;

@@ -28,7 +28,7 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The longest `--idle-timeout`, in seconds: one day.
 pub const IDLE_TIMEOUT_MAX_SECS: u64 = 86_400;
 
-/// A line in the journal, in characters.
+/// A line in the log, in characters.
 pub const JOURNAL_CHARS: usize = 1024;
 
 /// How long a stalled syslog may hold up a session before it goes on without.
@@ -51,7 +51,7 @@ pub const LOG_USERS: usize = 1024;
 pub const PROC_NET_BYTES: u64 = 64 << 20;
 
 /// How long what no client need wait for is put off, while there may be more to do for clients:
-/// closing files, records in the state directory, the journal.
+/// closing files, records in the state directory, the log.
 pub const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
 /// How often a session of one client opens the lock directories anew: others may be there by now.

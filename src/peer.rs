@@ -22,7 +22,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::Uid;
 use pidlockfile::process::{self, Liveness, Pid};
-use ttylock::device::node::Trail;
+use ttylock::device::node::ResolvedDevice;
 
 use crate::limits::PROC_NET_BYTES;
 use namespace::Numbers;
@@ -273,13 +273,13 @@ impl Peer {
 /// Whether a process of ours may open the device at this path, which is this, for reading and
 /// writing.
 #[must_use]
-pub fn may_open(process: Option<&Status>, path: &Path, device: &Trail) -> bool {
+pub fn may_open(process: Option<&Status>, path: &Path, device: &ResolvedDevice) -> bool {
     permission::may_open(process, path, device)
 }
 
 /// Whether something is there that can be no serial port. What is not there may be plugged in.
 #[must_use]
-pub fn is_no_port(device: &Trail) -> bool {
+pub fn is_no_port(device: &ResolvedDevice) -> bool {
     permission::is_no_port(device)
 }
 

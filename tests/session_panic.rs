@@ -7,7 +7,7 @@ mod machine;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
-use lfpd::journal::{StandardError, catch_panics};
+use lfpd::log::{StandardError, catch_panics};
 use machine::Syslog;
 use testbed::{LIMIT, Sandbox};
 

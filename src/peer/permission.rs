@@ -10,7 +10,7 @@ use std::path::Path;
 
 use pidlockfile::Pid;
 use pidlockfile::process;
-use ttylock::device::node::{Access, Numbers, Trail};
+use ttylock::device::node::{Access, Numbers, ResolvedDevice};
 
 /// Reading and writing, as bits of a mode.
 const READ_WRITE: u32 = 0o6;
@@ -57,7 +57,7 @@ const MASK: u16 = 0x10;
 
 /// Whether a process may open the device at this path. What is no character device, or not there,
 /// is nobody's to forbid; nor is a process whose rights nobody tells, as it has just ended.
-pub(super) fn may_open(process: Option<&Status>, path: &Path, device: &Trail) -> bool {
+pub(super) fn may_open(process: Option<&Status>, path: &Path, device: &ResolvedDevice) -> bool {
     let Some(access) = device.access.filter(Access::is_character_device) else { return true };
     let Access { mode, user, group } = access;
     let Some(credentials) = process.and_then(Status::credentials) else { return true };
@@ -72,7 +72,7 @@ pub(super) fn is_in(pid: Pid, user: u32, group: u32) -> bool {
 }
 
 /// The null device is number 1:3. Source: null(4).
-pub(super) fn is_no_port(device: &Trail) -> bool {
+pub(super) fn is_no_port(device: &ResolvedDevice) -> bool {
     const NULL: Numbers = Numbers { major: 1, minor: 3 };
     let numbers = device.node.and_then(|node| node.device);
     device.access.is_some_and(|access| !access.is_character_device() || numbers == Some(NULL))

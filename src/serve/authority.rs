@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use pidlockfile::{Pid, process};
 use ttylock::device::name::DeviceName;
-use ttylock::device::node::{Trail, follow};
+use ttylock::device::node::{ResolvedDevice, follow};
 use ttylock::lock::{Pass, Request, who};
 
 use crate::peer::{self, Access, Peer, Processes, Purpose, Refusal, Rule, Status};
@@ -130,7 +130,7 @@ impl Authority {
         who::has_open(pid, &node)
     }
 
-    fn may_open(&self, process: Option<&Status>, device: &Trail) -> bool {
+    fn may_open(&self, process: Option<&Status>, device: &ResolvedDevice) -> bool {
         peer::may_open(process, &self.dev_dir.join(device.real()), device)
     }
 }

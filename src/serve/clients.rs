@@ -97,7 +97,7 @@ impl Clients {
     }
 
     /// It has more to do, after all others of its user that have.
-    pub(super) fn put_off(&mut self, token: Token) {
+    pub(super) fn defer(&mut self, token: Token) {
         if let Some(connection) = self.connections.find(token) {
             self.backlog.push(connection.client.user(), token);
         }
@@ -124,7 +124,7 @@ impl Clients {
     pub(super) fn end_skipping(&mut self, now: Instant) {
         while self.skipping.front().is_some_and(|(moment, _)| *moment <= now) {
             if let Some((_, token)) = self.skipping.pop_front() {
-                self.put_off(token);
+                self.defer(token);
             }
         }
     }

@@ -55,7 +55,7 @@ pub(super) enum Turn {
     /// All that had arrived is done.
     Quiet,
     /// As much had arrived as is read at once.
-    Hungry,
+    Backlogged,
     /// There is more to do with what has been read.
     More,
     /// The client must take its answer first.
@@ -122,7 +122,7 @@ impl Connection {
             None => match self.receive(buffer) {
                 Ok(0) => return Turn::Over,
                 Ok(length) => {
-                    let rest = if length == buffer.len() { Turn::Hungry } else { Turn::Quiet };
+                    let rest = if length == buffer.len() { Turn::Backlogged } else { Turn::Quiet };
                     input = buffer.get(..length).unwrap_or_default();
                     self.obey(service, &mut input, &mut commands, now).unwrap_or(rest)
                 }
@@ -263,8 +263,8 @@ mod tests {
     use syslog::Facility;
 
     use super::*;
-    use crate::journal::{Destination, Journal, Severity};
     use crate::limits::{LINE_BYTES, TURN_BYTES};
+    use crate::log::{Destination, Log, Severity};
     use crate::peer::{Access, Rule};
     use crate::protocol::queue::WaiterId;
     use crate::protocol::reply::Version;
@@ -295,7 +295,7 @@ mod tests {
                 search_dirs: Vec::new(),
                 state_dir: path("state"),
             };
-            let journal = Journal::new(Destination::Syslog(Facility::Daemon), Severity::Error);
+            let log = Log::new(Destination::Syslog(Facility::Daemon), Severity::Error);
             let table = Table::new(places);
             let authority = Authority {
                 rule: Rule::Own,
@@ -303,7 +303,7 @@ mod tests {
                 dev_dir: path("dev"),
                 force_group: None,
             };
-            let mut service = Service::new(Version::original(), authority, table, journal);
+            let mut service = Service::new(Version::original(), authority, table, log);
             let (client, stream) = UnixStream::pair().unwrap();
             client.set_nonblocking(true).unwrap();
             let now = Instant::now();
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(answers(&mut scene), TURN_COMMANDS);
         assert_eq!(scene.turn(), Turn::Quiet);
         assert_eq!(answers(&mut scene), 1);
-        assert_eq!(scene.send(&vec![b'x'; 3 * TURN_BYTES]), Turn::Hungry);
+        assert_eq!(scene.send(&vec![b'x'; 3 * TURN_BYTES]), Turn::Backlogged);
         assert!(scene.connection.client.is_skipping());
         assert!(scene.connection.pending.capacity() <= TURN_BYTES);
     }

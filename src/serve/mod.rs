@@ -17,8 +17,8 @@ mod opens;
 mod quota;
 mod service;
 mod status_queries;
+mod status_worker;
 pub mod stdio;
-mod surveyor;
 mod waiting;
 mod watches;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
-use ttylock::limits::PUT_OFF;
+use ttylock::limits::DEFERRED_MOST;
 use ttylock::lock::backoff::{Backoff, Contention};
 use ttylock::lock::table::{Places, Table};
 use ttylock::lock::who::Holder;
@@ -22,10 +22,10 @@ use super::client::{Client, Need};
 use super::log_budget::{LogBudget, Verdict};
 use super::opens::Openers;
 use super::quota::Quota;
-use super::surveyor;
+use super::status_worker;
 use super::waiting::Waiting;
-use crate::journal::{Journal, Severity};
 use crate::limits::FILES_PER_USER;
+use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer, Processes, Stranger};
 use crate::protocol::queue::WaiterId;
 use crate::protocol::reply::{Identity, Reply, Version};
@@ -39,8 +39,8 @@ pub struct Service {
     authority: Authority,
     processes: Processes,
     table: Table,
-    journal: Journal,
-    /// What the journal is still to be told.
+    log: Log,
+    /// What the log is still to be told.
     untold: Vec<(Severity, String)>,
     inquiry: Inquiry,
     waiting: Waiting,
@@ -53,7 +53,7 @@ pub struct Service {
 impl Service {
     /// A service under this host's name.
     #[must_use]
-    pub fn new(version: Version, authority: Authority, table: Table, journal: Journal) -> Self {
+    pub fn new(version: Version, authority: Authority, table: Table, log: Log) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let identity = Identity::new(host.as_encoded_bytes(), version);
         let (inquiry, waiting) = (Inquiry::default(), Waiting::default());
@@ -62,7 +62,7 @@ impl Service {
             authority,
             processes: Processes::default(),
             table,
-            journal,
+            log,
             untold: Vec::new(),
             inquiry,
             waiting,
@@ -84,12 +84,12 @@ impl Service {
     }
 
     fn deferred(&self) -> usize {
-        self.untold.len().saturating_add(self.table.put_off())
+        self.untold.len().saturating_add(self.table.deferred())
     }
 
     /// However much is asked, so much is put off and no more.
     fn flush_if_much(&mut self) {
-        if self.deferred() >= PUT_OFF {
+        if self.deferred() >= DEFERRED_MOST {
             self.flush();
         }
     }
@@ -99,25 +99,25 @@ impl Service {
         self.table.reopen();
     }
 
-    /// Does what no client need wait for: records and the journal. To be called when there is
+    /// Does what no client need wait for: records and the log. To be called when there is
     /// nothing else to do, or [`crate::limits::FLUSH_AFTER`] after it became necessary.
     pub fn flush(&mut self) {
-        let events = self.table.settle();
+        let events = self.table.flush();
         self.untold.extend(events.into_iter().map(|event| (event.weight.into(), event.text)));
         for (severity, line) in std::mem::take(&mut self.untold) {
-            self.journal.record(severity, &line);
+            self.log.record(severity, &line);
         }
     }
 
     fn tell(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
-        if self.journal.wants(severity) {
+        if self.log.wants(severity) {
             self.untold.push((severity, line.to_string()));
         }
     }
 
     /// The same for what a user has caused, who cannot bury what others do.
     fn tell_of(&mut self, user: User, severity: Severity, line: fmt::Arguments<'_>) {
-        if !self.journal.wants(severity) {
+        if !self.log.wants(severity) {
             return;
         }
         if let Verdict::Log(left_out) = self.log_budget.spend(user, Instant::now()) {
@@ -158,10 +158,10 @@ impl Service {
         Client { session, peer, id, backoff: Backoff::default(), asked: None }
     }
 
-    /// Tells the journal why nothing can be served.
+    /// Tells the log why nothing can be served.
     pub fn complain(&mut self, complaint: &str) {
         self.flush();
-        self.journal.record(Severity::Error, &complaint);
+        self.log.record(Severity::Error, &complaint);
     }
 
     /// What is said to those there is no room or time for.
@@ -338,7 +338,7 @@ impl Service {
     /// Looks who holds a device, or any: the answer to [`Need::Status`]. It takes a while, as
     /// every process of the machine is looked at.
     pub fn report(&mut self, client: &mut Client, device: Option<&DeviceName>) {
-        let holders = surveyor::holders(&mut self.table, device);
+        let holders = status_worker::holders(&mut self.table, device);
         self.report_seen(client, device, holders);
     }
 
@@ -399,7 +399,7 @@ impl Service {
         );
     }
 
-    /// Tells the journal what happened, and returns what the client is told.
+    /// Tells the log what happened, and returns what the client is told.
     fn told(
         &mut self,
         peer: &Result<Peer, Stranger>,

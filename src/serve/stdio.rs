@@ -15,8 +15,8 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, umask};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::{Client, Need, Service};
-use crate::journal::StandardError;
 use crate::limits::{FLUSH_AFTER, READ_BYTES, SESSION_REOPEN_EVERY};
+use crate::log::StandardError;
 
 /// The three descriptors, made safe.
 #[derive(Clone, Copy, Debug)]
@@ -261,7 +261,7 @@ impl Connection {
     }
 
     /// One write as a rule; a client that does not read is waited for as long as one that does
-    /// not write. The journal does not wait for it.
+    /// not write. The log does not wait for it.
     fn write_all(&mut self, service: &mut Service, mut rest: &[u8]) -> Line {
         let deadline = deadline_after(self.idle_timeout);
         if self.output == Kind::Other {

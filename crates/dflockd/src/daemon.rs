@@ -2,7 +2,7 @@
 
 use crate::config::{Config, ConfigError, Secret, TlsFiles, Wish, check_secret, usage};
 use crate::http::HttpDoor;
-use crate::journal::{self, Detail};
+use crate::log::{self, Detail};
 #[cfg(feature = "etcd")]
 use crate::server::StoreChoice;
 use crate::server::{
@@ -33,7 +33,7 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     };
-    journal::finish();
+    log::finish();
     code
 }
 
@@ -89,7 +89,7 @@ fn start() -> Result<(), Failure> {
 }
 
 fn run(config: Config) -> Result<(), Failure> {
-    journal::start(if config.debug { Detail::Debug } else { Detail::Usual });
+    log::start(if config.debug { Detail::Debug } else { Detail::Usual });
     raise_file_limit();
     let settings = settings(&config)?;
     let has_tls = settings.tls.is_some();
@@ -194,7 +194,7 @@ impl Signals {
                 Asked::Reload => reload(&handle, config),
                 Asked::Detail => {
                     detail = detail.other();
-                    journal::set_detail(detail);
+                    log::set_detail(detail);
                     tracing::info!(?detail, "log changed");
                 }
                 Asked::End if handle.is_draining() => break,

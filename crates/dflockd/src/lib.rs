@@ -3,14 +3,14 @@
 //! Where what lives, and who may use whom (arrows point at what is used):
 //!
 //! ```text
-//! bin/dflockd ─▶ daemon ─▶ config, journal, server, http
+//! bin/dflockd ─▶ daemon ─▶ config, log, server, http
 //! server ─▶ wire, engine        sockets, deadlines, TLS, auth, draining; decides nothing about locks
 //! wire                          pure: bytes → line → Request, Answer → bytes
 //! etcd                          the store on etcd, behind the same calls as engine (feature `etcd`)
 //! engine                        pure: (now, request) → answer and effects; no clock, socket, randomness of its own
 //! http ─▶ server, wire, engine  numbers and a page for people; only reads, through the server's Handle
 //! config                        flags and environment → Config
-//! journal                       log lines on standard error, written by a thread of their own
+//! log                           log lines on standard error, written by a thread of their own
 //! ```
 //!
 //! The other end of the wire is the crate `dflock`; neither needs the other.
@@ -33,6 +33,6 @@ pub mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod http;
-pub mod journal;
+pub mod log;
 pub mod server;
 pub mod wire;

@@ -20,9 +20,9 @@
 //! ```
 
 pub mod device;
+pub mod directory_stamp;
 pub mod limits;
 pub mod lock;
-pub mod stamp;
 mod sys;
 
 pub use device::name::DeviceName;

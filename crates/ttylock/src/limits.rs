@@ -4,7 +4,7 @@
 
 /// Pieces of work that are put off at one time; what is more, clients wait for. Each may be an
 /// open file, so this is far less than a daemon's own descriptors.
-pub const PUT_OFF: usize = 16;
+pub const DEFERRED_MOST: usize = 16;
 
 /// Lock files that a daemon keeps open.
 pub const KEPT_FILES: usize = 256;

@@ -10,8 +10,8 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use super::super::admission::Decision;
 use super::super::connection::Connection;
 use super::{Daemon, LISTENERS};
-use crate::journal::Severity;
 use crate::limits::{ACCEPT_PAUSE, ACCEPTED, REOPEN_EVERY};
+use crate::log::Severity;
 use crate::protocol::queue::WaiterId;
 
 impl Daemon<'_> {

@@ -29,10 +29,10 @@ use super::notify::Notify;
 use super::opens::{OpenWatch, Opens};
 use super::service::Service;
 use super::status_queries::StatusQueries;
-use super::surveyor::Surveyor;
+use super::status_worker::StatusWorker;
 use super::watches::Watches;
-use crate::journal::Severity;
 use crate::limits::{BUDGET, CROWDED};
+use crate::log::Severity;
 
 /// How a daemon behaves.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ struct Daemon<'s> {
     notify: Notify,
     clients: Clients,
     queries: StatusQueries,
-    surveyor: Surveyor,
+    status_worker: StatusWorker,
     watches: Watches,
     opens: Option<OpenWatch>,
     accept_after: Option<Instant>,
@@ -144,8 +144,8 @@ impl<'s> Daemon<'s> {
         service.keep_open(shares.kept);
         let now = Instant::now();
         // After signals were blocked and capabilities given up, which a thread inherits.
-        let surveyor = Surveyor::start(service.places().clone())?;
-        epoll.add(&surveyor, EpollEvent::new(EpollFlags::EPOLLIN, SURVEYS))?;
+        let status_worker = StatusWorker::start(service.places().clone())?;
+        epoll.add(&status_worker, EpollEvent::new(EpollFlags::EPOLLIN, SURVEYS))?;
         let mut daemon = Self {
             service,
             settings,
@@ -155,7 +155,7 @@ impl<'s> Daemon<'s> {
             notify: Notify::from_env(now),
             clients: Clients::up_to(shares.connections, settings.limit_per_user),
             queries: StatusQueries::none(now),
-            surveyor,
+            status_worker,
             watches: Watches::of_up_to(shares.watched),
             opens,
             accept_after: None,
@@ -244,7 +244,7 @@ impl<'s> Daemon<'s> {
         };
         let moments = [
             self.clients.next_moment(),
-            self.queries.next_moment().filter(|_| !self.surveyor.is_looking()),
+            self.queries.next_moment().filter(|_| !self.status_worker.is_looking()),
             end,
             self.accept_after,
             self.next_sweep,
@@ -311,7 +311,7 @@ mod tests {
     use ttylock::lock::table::{Places, Table};
 
     use super::*;
-    use crate::journal::{Destination, Journal};
+    use crate::log::{Destination, Log};
     use crate::peer::{Access, Rule};
     use crate::protocol::reply::Version;
     use crate::serve::address::Address;
@@ -329,8 +329,8 @@ mod tests {
         };
         let authority =
             Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
-        let journal = Journal::new(Destination::Syslog(Facility::Daemon), Severity::Error);
-        Service::new(Version::original(), authority, Table::new(places), journal)
+        let log = Log::new(Destination::Syslog(Facility::Daemon), Severity::Error);
+        Service::new(Version::original(), authority, Table::new(places), log)
     }
 
     /// How many lines have arrived.

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use super::Daemon;
-use crate::journal::Severity;
 use crate::limits::{ATTEMPTED, BUDGET};
+use crate::log::Severity;
 
 impl Daemon<'_> {
     /// Before the first client is served.

@@ -9,8 +9,8 @@ use nix::sys::epoll::EpollFlags;
 use super::super::connection::{Connection, Phase};
 use super::super::listener::Origin;
 use super::{Daemon, Stay};
-use crate::journal::Severity;
 use crate::limits::{FLUSH_AFTER, LISTEN_BACKLOG, REOPEN_EVERY, SWEEP_EVERY};
+use crate::log::Severity;
 
 impl Daemon<'_> {
     /// Under a load without end, it is done every [`FLUSH_AFTER`] all the same.

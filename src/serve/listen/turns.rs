@@ -6,10 +6,10 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use super::super::admission::Token;
 use super::super::connection::{Connection, Phase, Turn, close};
-use super::super::surveyor::Ended;
+use super::super::status_worker::Ended;
 use super::Daemon;
-use crate::journal::Severity;
 use crate::limits::{ATTEMPTED, BUDGET, SKIPPING_PAUSE, TURN_BYTES};
+use crate::log::Severity;
 
 impl Daemon<'_> {
     pub(super) fn ready(
@@ -61,7 +61,7 @@ impl Daemon<'_> {
             Turn::Waits => connection.phase = Phase::Waiting,
             Turn::Retries(_) => connection.phase = Phase::Retrying,
             Turn::Asks(_) => connection.phase = Phase::Asking,
-            Turn::Blocked | Turn::Quiet | Turn::Hungry | Turn::More | Turn::Over => {}
+            Turn::Blocked | Turn::Quiet | Turn::Backlogged | Turn::More | Turn::Over => {}
         }
         let deadline = connection.deadline(self.settings.idle_timeout);
         self.next_sweep = self.next_sweep.into_iter().chain(deadline).min();
@@ -69,13 +69,13 @@ impl Daemon<'_> {
         let interest = match turn {
             Turn::Over => return self.close(token),
             Turn::Quiet => Some(reading),
-            Turn::Hungry if !is_crowded => Some(reading),
-            Turn::Hungry if is_skipping => {
+            Turn::Backlogged if !is_crowded => Some(reading),
+            Turn::Backlogged if is_skipping => {
                 self.clients.skip_until(now.checked_add(SKIPPING_PAUSE).unwrap_or(now), token);
                 None
             }
-            Turn::Hungry | Turn::More => {
-                self.clients.put_off(token);
+            Turn::Backlogged | Turn::More => {
+                self.clients.defer(token);
                 None
             }
             Turn::Blocked => Some(EpollFlags::EPOLLOUT),
@@ -162,17 +162,17 @@ impl Daemon<'_> {
 
     /// Has one STAT looked into, if it is time for one.
     pub(super) fn ask_query(&mut self, now: Instant) {
-        while !self.surveyor.is_looking() {
+        while !self.status_worker.is_looking() {
             let Some((token, device)) = self.queries.due(now) else { return };
             if self.clients.find(token).is_some() {
-                self.surveyor.ask(token, device);
+                self.status_worker.ask(token, device);
             }
         }
     }
 
     /// The answer to one STAT.
     pub(super) fn answer_query(&mut self) {
-        let survey = match self.surveyor.survey() {
+        let survey = match self.status_worker.survey() {
             Ok(Some(survey)) => survey,
             Ok(None) => return,
             Err(Ended) => {

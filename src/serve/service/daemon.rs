@@ -9,7 +9,7 @@ use ttylock::lock::backoff::Contention;
 use ttylock::lock::{Answer, Outcome};
 
 use super::Service;
-use crate::journal::Severity;
+use crate::log::Severity;
 use crate::protocol::queue::{Attempt, WaiterId};
 use crate::serve::client::Client;
 use crate::serve::watches::Change;
@@ -28,7 +28,7 @@ impl Service {
         let answer = self.table.attempt_lock(&attempt.request, Contention::Decides);
         let blocker = self.table.blocker();
         let outcome = match answer {
-            // Asked again and again, it would fill the journal.
+            // Asked again and again, it would fill the log.
             Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Outcome::Busy,
             Ok(answer) => self.told(&client.peer, Ok(answer)).unwrap_or(Outcome::Busy),
         };
@@ -95,7 +95,7 @@ impl Service {
 
     /// One line in the log, at once.
     pub(in crate::serve) fn note(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
-        self.journal.record(severity, &line);
+        self.log.record(severity, &line);
     }
 
     /// The open lock directories, for those who watch them.

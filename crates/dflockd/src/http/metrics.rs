@@ -104,7 +104,7 @@ impl Page {
         self.counter(
             "log_lines_dropped_total",
             "Lines of the log that found no room or came too fast.",
-            crate::journal::dropped(),
+            crate::log::dropped(),
         );
         self.counter("lease_expiries_total", "Leases that ran out.", engine.expiries);
         self.counter(

@@ -154,8 +154,8 @@ fn locked(request: &Request, output: &Output) -> u8 {
 pub(super) fn surprises(request: &Request) -> Vec<String> {
     let Request { device, pid } = request;
     let mut remarks = Vec::new();
-    let trail = follow(Path::new("/dev"), device);
-    if trail.is_ok_and(|trail| trail.node.is_none()) {
+    let resolved = follow(Path::new("/dev"), device);
+    if resolved.is_ok_and(|resolved| resolved.node.is_none()) {
         remarks.push(format!("{}: it is locked all the same", no_such_device(device.as_str())));
     }
     if liveness(*pid) == Liveness::Gone {

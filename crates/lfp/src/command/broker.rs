@@ -231,7 +231,7 @@ impl Files {
 
     fn told(&mut self, mut answer: ttylock::lock::Answer) -> Outcome {
         // The command that runs under the lock may do so for days.
-        answer.events.extend(self.table.settle());
+        answer.events.extend(self.table.flush());
         let weighty = |weight| matches!(weight, Weight::Notice | Weight::Warning);
         self.reasons = answer
             .events

@@ -8,7 +8,7 @@ use super::output::printable;
 use crate::client::Waiter;
 use ttylock::device::links::Links;
 use ttylock::device::name::DeviceName;
-use ttylock::device::node::{Trail, follow};
+use ttylock::device::node::{ResolvedDevice, follow};
 use ttylock::device::udev;
 use ttylock::lock::who::{Holder, Standing, serial_devices};
 
@@ -62,9 +62,9 @@ impl<'a> Names<'a> {
     pub(super) fn group(&mut self, asked: &[DeviceName], holders: Vec<Holder>) -> Vec<Device> {
         let mut devices: Vec<Device> = Vec::new();
         for name in asked {
-            let found = follow(self.dev_dir, name).ok().filter(|trail| trail.node.is_some());
+            let found = follow(self.dev_dir, name).ok().filter(|resolved| resolved.node.is_some());
             match found {
-                Some(trail) => _ = self.found(&mut devices, trail),
+                Some(resolved) => _ = self.found(&mut devices, resolved),
                 None if devices.iter().any(|device| device.name == name.as_str()) => {}
                 None => devices.push(Device::absent(name.as_str().to_owned())),
             }
@@ -72,7 +72,7 @@ impl<'a> Names<'a> {
         let mut rest = Vec::new();
         for holder in holders {
             match self.node(&holder.device) {
-                Some(trail) => self.found(&mut devices, trail).add(holder),
+                Some(resolved) => self.found(&mut devices, resolved).add(holder),
                 None => rest.push(holder),
             }
         }
@@ -94,16 +94,20 @@ impl<'a> Names<'a> {
         devices
     }
 
-    /// The device at the end of a trail, added if it is new.
-    fn found<'d>(&mut self, devices: &'d mut Vec<Device>, trail: Trail) -> &'d mut Device {
-        let known = devices.iter().position(|device| device.name == trail.real());
+    /// The device that a name leads to, added if it is new.
+    fn found<'d>(
+        &mut self,
+        devices: &'d mut Vec<Device>,
+        resolved: ResolvedDevice,
+    ) -> &'d mut Device {
+        let known = devices.iter().position(|device| device.name == resolved.real());
         let (index, names) = match known {
-            Some(index) => (index, trail.names),
+            Some(index) => (index, resolved.names),
             None => {
                 let presence = Presence::There;
-                let name = trail.real().to_owned();
+                let name = resolved.real().to_owned();
                 devices.push(Device { presence, ..Device::absent(name) });
-                (devices.len().saturating_sub(1), self.every_name(trail))
+                (devices.len().saturating_sub(1), self.every_name(resolved))
             }
         };
         #[expect(clippy::indexing_slicing, reason = "it was found or added just now")]
@@ -115,7 +119,7 @@ impl<'a> Names<'a> {
     /// Follows what a lock file's name says of its device, to a node that is there. The name is
     /// the device's or its last part only, or has `_` or `:` where the device's has `/`; and what
     /// is told of it may have `/` where the device's has `:`, as in links by path.
-    fn node(&self, named: &str) -> Option<Trail> {
+    fn node(&self, named: &str) -> Option<ResolvedDevice> {
         let squashed = squash(named);
         let links = self.by_id.iter().filter(|(link, _)| *link == squashed);
         [named, &named.replace('_', "/")]
@@ -123,16 +127,16 @@ impl<'a> Names<'a> {
             .chain(links.map(|(_, link)| link.as_str()))
             .filter_map(|name| DeviceName::parse(name.as_bytes()).ok())
             .filter_map(|name| follow(self.dev_dir, &name).ok())
-            .find(|trail| trail.node.is_some())
+            .find(|resolved| resolved.node.is_some())
     }
 
-    fn every_name(&mut self, mut trail: Trail) -> Vec<String> {
-        if let Some(numbers) = trail.node.and_then(|node| node.device) {
-            trail.add_links(udev::links(self.udev_dir, numbers).unwrap_or_default());
+    fn every_name(&mut self, mut resolved: ResolvedDevice) -> Vec<String> {
+        if let Some(numbers) = resolved.node.and_then(|node| node.device) {
+            resolved.add_links(udev::links(self.udev_dir, numbers).unwrap_or_default());
         }
-        let by_hand = self.links.to(self.dev_dir, &trail, self.now);
-        trail.add_links(by_hand);
-        trail.every_name().map(str::to_owned).collect()
+        let by_hand = self.links.to(self.dev_dir, &resolved, self.now);
+        resolved.add_links(by_hand);
+        resolved.every_name().map(str::to_owned).collect()
     }
 }
 

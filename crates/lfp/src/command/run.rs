@@ -125,8 +125,8 @@ fn take_all(
 /// Each device once, by the names of their nodes.
 fn in_order(asked: &Run) -> Vec<DeviceName> {
     let node = |device: &DeviceName| {
-        let trail = follow(Path::new("/dev"), device).ok();
-        trail.map_or_else(|| device.as_str().to_owned(), |trail| trail.real().to_owned())
+        let resolved = follow(Path::new("/dev"), device).ok();
+        resolved.map_or_else(|| device.as_str().to_owned(), |resolved| resolved.real().to_owned())
     };
     let all = std::iter::once(&asked.device).chain(&asked.also);
     let mut devices: Vec<_> = all.map(|device| (node(device), device.clone())).collect();

@@ -13,8 +13,8 @@ use nix::sys::stat::Mode;
 use pidlockfile::Status;
 
 use super::name::DeviceName;
-use super::node::{Trail, follow};
-use crate::stamp::Stamp;
+use super::node::{ResolvedDevice, follow};
+use crate::directory_stamp::DirectoryStamp;
 
 /// As many links as are remembered; more are left out.
 const LINKS: usize = 256;
@@ -30,7 +30,7 @@ pub struct Links {
 /// The links of a directory in one state of it.
 #[derive(Debug)]
 struct Known {
-    stamp: Stamp,
+    stamp: DirectoryStamp,
     links: Vec<Link>,
     /// Whether there is anything by the name of udev's directory.
     has_serial: bool,
@@ -40,17 +40,22 @@ struct Known {
 type Link = (String, String);
 
 impl Links {
-    /// The names of all links that lead to the real node at the end of the trail, in one hop or
+    /// The names of all links that lead to the real node of the device, in one hop or
     /// several, relative to `dev_dir`.
-    pub fn to(&mut self, dev_dir: &Path, trail: &Trail, now: SystemTime) -> Vec<String> {
+    pub fn to(
+        &mut self,
+        dev_dir: &Path,
+        resolved: &ResolvedDevice,
+        now: SystemTime,
+    ) -> Vec<String> {
         self.refresh(dev_dir, now);
         let links = self.known.as_ref().map_or(&self.unsettled, |known| &known.links);
-        let mut wanted = vec![base(trail.real()).to_owned()];
+        let mut wanted = vec![base(resolved.real()).to_owned()];
         let mut found: Vec<String> = Vec::new();
         // Each round finds the links to those of the round before.
         while let Some(target) = wanted.pop() {
             for (name, _) in links.iter().filter(|(_, end)| base(end) == target) {
-                if !found.contains(name) && leads(dev_dir, name, trail) {
+                if !found.contains(name) && leads(dev_dir, name, resolved) {
                     found.push(name.clone());
                     wanted.push(name.clone());
                 }
@@ -68,7 +73,7 @@ impl Links {
     /// Reads the links again if the directory has changed since, or just before, the last time.
     pub fn refresh(&mut self, dev_dir: &Path, now: SystemTime) {
         if let (Some(known), Ok(stat)) = (&self.known, Status::of_path(dev_dir)) {
-            if Stamp::of(&stat) == Some(known.stamp) {
+            if DirectoryStamp::of(&stat) == Some(known.stamp) {
                 return;
             }
         }
@@ -76,7 +81,7 @@ impl Links {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let Ok(mut dir) = Dir::open(dev_dir, flags, Mode::empty()) else { return };
         // Before the reading, so that what changes meanwhile is noticed the next time.
-        let stamp = Status::of_open(&dir).ok().and_then(|stat| Stamp::of(&stat));
+        let stamp = Status::of_open(&dir).ok().and_then(|stat| DirectoryStamp::of(&stat));
         let mut links = Vec::new();
         let mut has_serial = false;
         for entry in dir.iter().flatten() {
@@ -100,26 +105,26 @@ impl Links {
 /// Where udev makes links to serial devices: by what they are, and by where they are plugged in.
 const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
 
-/// The links of udev that lead to the node at the end of the trail, read one by one: for machines
+/// The links of udev that lead to the node of the device, read one by one: for machines
 /// without its database, as containers are and those with mdev.
 #[must_use]
-pub fn made_by_udev(dev_dir: &Path, trail: &Trail) -> Vec<String> {
+pub fn made_by_udev(dev_dir: &Path, resolved: &ResolvedDevice) -> Vec<String> {
     let mut found = Vec::new();
     for below in BY_UDEV {
         let entries = std::fs::read_dir(dev_dir.join(below)).into_iter().flatten().flatten();
         for entry in entries.take(LINKS) {
             let name = entry.file_name().into_string().map(|name| format!("{below}/{name}"));
-            found.extend(name.ok().filter(|name| leads(dev_dir, name, trail)));
+            found.extend(name.ok().filter(|name| leads(dev_dir, name, resolved)));
         }
     }
     found.sort_unstable();
     found
 }
 
-fn leads(dev_dir: &Path, link: &str, trail: &Trail) -> bool {
+fn leads(dev_dir: &Path, link: &str, resolved: &ResolvedDevice) -> bool {
     let name = DeviceName::parse(link.as_bytes());
     let end = name.ok().and_then(|name| follow(dev_dir, &name).ok());
-    end.is_some_and(|end| end.real() == trail.real())
+    end.is_some_and(|end| end.real() == resolved.real())
 }
 
 fn base(path: &str) -> &str {
@@ -133,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    fn trail(dev: &Path, name: &str) -> Trail {
+    fn resolved(dev: &Path, name: &str) -> ResolvedDevice {
         follow(dev, &DeviceName::parse(name.as_bytes()).unwrap()).unwrap()
     }
 
@@ -157,7 +162,7 @@ mod tests {
         symlink("/proc/self/fd/0", path.join("stdin")).unwrap();
         symlink("round", path.join("round")).unwrap();
         let mut links = Links::default();
-        let mut to = |name| sorted(links.to(path, &trail(path, name), SystemTime::now()));
+        let mut to = |name| sorted(links.to(path, &resolved(path, name), SystemTime::now()));
         assert_eq!(to("ttyS0"), ["fax", "modem"]);
         assert_eq!(to("fax"), ["fax", "modem"]);
         assert_eq!(to("ttyS1"), ["mouse"]);
@@ -177,7 +182,7 @@ mod tests {
             symlink("../../ttyUSB0", directory.join(link)).unwrap();
             symlink("../../ttyUSB1", directory.join("other")).unwrap();
         }
-        let links = made_by_udev(path, &trail(path, "ttyUSB0"));
+        let links = made_by_udev(path, &resolved(path, "ttyUSB0"));
         assert_eq!(links, ["serial/by-id/usb-X", "serial/by-path/pci-0:1"]);
     }
 
@@ -186,10 +191,10 @@ mod tests {
         let dev = tempfile::tempdir().unwrap();
         let path = dev.path();
         fs::write(path.join("ttyS0"), "").unwrap();
-        let later = SystemTime::now() + 2 * crate::stamp::SETTLED;
+        let later = SystemTime::now() + 2 * crate::directory_stamp::SETTLED;
         let mut links = Links::default();
-        assert_eq!(links.to(path, &trail(path, "ttyS0"), later), [""; 0]);
+        assert_eq!(links.to(path, &resolved(path, "ttyS0"), later), [""; 0]);
         symlink("ttyS0", path.join("modem")).unwrap();
-        assert_eq!(links.to(path, &trail(path, "ttyS0"), later), ["modem"]);
+        assert_eq!(links.to(path, &resolved(path, "ttyS0"), later), ["modem"]);
     }
 }

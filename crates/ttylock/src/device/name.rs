@@ -49,7 +49,7 @@ impl DeviceName {
         Path::new(OsStr::from_bytes(self.0.as_bytes()))
     }
 
-    /// The same as text, for names and for the journal.
+    /// The same as text, for names and for the log.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

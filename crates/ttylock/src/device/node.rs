@@ -18,7 +18,7 @@ const LINKS_FOLLOWED: usize = 40;
 
 /// A device name followed to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trail {
+pub struct ResolvedDevice {
     /// Every name the device has on this way, relative to `/dev`: first the one asked for, last
     /// the real node. One entry when the name is no link. Links in directories that others may
     /// write, and what leads to them, are left out: anybody could make any number of names there.
@@ -76,7 +76,7 @@ pub struct Numbers {
 
 /// Why a name leads to no device below `/dev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Astray {
+pub enum ResolveError {
     /// A link on the way leads out of `/dev`.
     Outside,
     /// More links than the kernel would follow.
@@ -87,7 +87,7 @@ pub enum Astray {
     Unreachable,
 }
 
-impl Trail {
+impl ResolvedDevice {
     /// Adds names that lead to the same node; those already on the way are left out.
     pub fn add_links(&mut self, links: impl IntoIterator<Item = String>) {
         for link in links {
@@ -134,9 +134,9 @@ impl From<(u64, u64)> for Numbers {
 /// A node that does not exist is no error, nor is a link to one: the names are known anyway.
 ///
 /// # Errors
-/// [`Astray`] when the way leaves `dev_dir` or does not end.
-pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<Trail, Astray> {
-    let mut trail = Trail {
+/// [`ResolveError`] when the way leaves `dev_dir` or does not end.
+pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<ResolvedDevice, ResolveError> {
+    let mut resolved = ResolvedDevice {
         names: Vec::new(),
         links: Vec::new(),
         node: None,
@@ -150,7 +150,7 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<Trail, Astray> {
     while let Some(part) = rest.pop_front() {
         if part.as_os_str() == ".." {
             if !real.pop() {
-                return Err(Astray::Outside);
+                return Err(ResolveError::Outside);
             }
             way.directories.pop();
             continue;
@@ -163,37 +163,41 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<Trail, Astray> {
                 real.extend(rest.drain(..).filter(|part| part.as_os_str() != ".."));
                 break;
             }
-            Err(_) => return Err(Astray::Unreachable),
+            Err(_) => return Err(ResolveError::Unreachable),
         };
         if way.is_mounted_over(&look) {
-            return Err(Astray::Unreachable);
+            return Err(ResolveError::Unreachable);
         }
         if !look.is_link() {
-            trail.node = rest.is_empty().then(|| look.node());
-            trail.access = rest.is_empty().then(|| look.access());
+            resolved.node = rest.is_empty().then(|| look.node());
+            resolved.access = rest.is_empty().then(|| look.access());
             way.enter(&look);
             real = here;
             continue;
         }
         if way.is_open_to_others() {
             // Whatever led here, anybody can lead here.
-            trail.names.clear();
+            resolved.names.clear();
         } else {
-            note(&mut trail.names, &rest.iter().fold(here.clone(), |path, part| path.join(part)));
+            note(
+                &mut resolved.names,
+                &rest.iter().fold(here.clone(), |path, part| path.join(part)),
+            );
         }
-        let target = std::fs::read_link(dev_dir.join(&here)).map_err(|_| Astray::Unreachable)?;
+        let target =
+            std::fs::read_link(dev_dir.join(&here)).map_err(|_| ResolveError::Unreachable)?;
         let parts = said.parts_of(&target)?;
         if target.is_absolute() {
             real = PathBuf::new();
             way.directories.clear();
-            let target = target.strip_prefix(dev_dir).map_err(|_| Astray::Outside)?;
+            let target = target.strip_prefix(dev_dir).map_err(|_| ResolveError::Outside)?;
             prepend(&mut rest, components(target)?);
         } else {
             prepend(&mut rest, parts);
         }
     }
-    note(&mut trail.names, &real);
-    if trail.real().is_empty() { Err(Astray::Outside) } else { Ok(trail) }
+    note(&mut resolved.names, &real);
+    if resolved.real().is_empty() { Err(ResolveError::Outside) } else { Ok(resolved) }
 }
 
 fn prepend(rest: &mut VecDeque<PathBuf>, parts: VecDeque<PathBuf>) {
@@ -211,19 +215,19 @@ struct Said {
 }
 
 impl Said {
-    fn parts_of(&mut self, target: &Path) -> Result<VecDeque<PathBuf>, Astray> {
+    fn parts_of(&mut self, target: &Path) -> Result<VecDeque<PathBuf>, ResolveError> {
         self.links = self.links.saturating_add(1);
         if self.links > LINKS_FOLLOWED {
-            return Err(Astray::Loop);
+            return Err(ResolveError::Loop);
         }
         self.bytes = self.bytes.saturating_add(target.as_os_str().len());
         if self.bytes > LINK_BYTES {
-            return Err(Astray::TooLong);
+            return Err(ResolveError::TooLong);
         }
         let relative = target.strip_prefix("/").unwrap_or(target);
         let parts = components(relative)?;
         self.parts = self.parts.saturating_add(parts.len());
-        if self.parts > LINK_PARTS { Err(Astray::TooLong) } else { Ok(parts) }
+        if self.parts > LINK_PARTS { Err(ResolveError::TooLong) } else { Ok(parts) }
     }
 }
 
@@ -309,12 +313,14 @@ fn note(names: &mut Vec<String>, path: &Path) {
     }
 }
 
-fn components(path: &Path) -> Result<VecDeque<PathBuf>, Astray> {
+fn components(path: &Path) -> Result<VecDeque<PathBuf>, ResolveError> {
     path.components()
         .filter(|part| !matches!(part, Component::CurDir))
         .map(|part| match part {
             Component::Normal(_) | Component::ParentDir => Ok(PathBuf::from(part.as_os_str())),
-            Component::RootDir | Component::Prefix(_) | Component::CurDir => Err(Astray::Outside),
+            Component::RootDir | Component::Prefix(_) | Component::CurDir => {
+                Err(ResolveError::Outside)
+            }
         })
         .collect()
 }
@@ -378,21 +384,21 @@ mod tests {
     #[case::dangling("dangling", &["dangling", "gone"], false)]
     fn follows(#[case] name: &str, #[case] names: &[&str], #[case] exists: bool) {
         let dev = dev();
-        let trail = follow(dev.path(), &DeviceName::parse(name.as_bytes()).unwrap()).unwrap();
-        assert_eq!(trail.names, names);
-        assert_eq!(trail.node.is_some(), exists);
+        let resolved = follow(dev.path(), &DeviceName::parse(name.as_bytes()).unwrap()).unwrap();
+        assert_eq!(resolved.names, names);
+        assert_eq!(resolved.node.is_some(), exists);
     }
 
     #[rstest]
-    #[case::outside("outside", Astray::Outside)]
-    #[case::climbs("climbs", Astray::Outside)]
-    #[case::endless("loop-a", Astray::Loop)]
-    #[case::dev_itself("self", Astray::Outside)]
-    #[case::through_a_node("ttyS0/x", Astray::Unreachable)]
-    fn refuses(#[case] name: &str, #[case] astray: Astray) {
+    #[case::outside("outside", ResolveError::Outside)]
+    #[case::climbs("climbs", ResolveError::Outside)]
+    #[case::endless("loop-a", ResolveError::Loop)]
+    #[case::dev_itself("self", ResolveError::Outside)]
+    #[case::through_a_node("ttyS0/x", ResolveError::Unreachable)]
+    fn refuses(#[case] name: &str, #[case] error: ResolveError) {
         let dev = dev();
         let found = follow(dev.path(), &DeviceName::parse(name.as_bytes()).unwrap());
-        assert_eq!(found, Err(astray));
+        assert_eq!(found, Err(error));
     }
 
     #[rstest]
@@ -406,7 +412,7 @@ mod tests {
         symlink(target(parts), path.join("long")).unwrap();
         symlink("long", path.join("to-long")).unwrap();
         let found = follow(path, &DeviceName::parse(b"to-long").unwrap());
-        assert_eq!(found.map(|trail| trail.names.len()).ok(), fits.then_some(3));
+        assert_eq!(found.map(|resolved| resolved.names.len()).ok(), fits.then_some(3));
     }
 
     #[test]
@@ -441,13 +447,13 @@ mod tests {
         symlink("../../ttyS0", path.join("shm/own/a")).unwrap();
         fs::write(path.join("shm/file"), "").unwrap();
         symlink("shm", path.join("shared")).unwrap();
-        let trail = follow(path, &DeviceName::parse(name.as_bytes()).unwrap()).unwrap();
-        assert_eq!(trail.names, names);
+        let resolved = follow(path, &DeviceName::parse(name.as_bytes()).unwrap()).unwrap();
+        assert_eq!(resolved.names, names);
     }
 
     #[test]
     fn a_real_device_has_numbers() {
-        let trail = follow(Path::new("/dev"), &DeviceName::parse(b"null").unwrap()).unwrap();
-        assert_eq!(trail.node.unwrap().device, Some(Numbers { major: 1, minor: 3 }));
+        let resolved = follow(Path::new("/dev"), &DeviceName::parse(b"null").unwrap()).unwrap();
+        assert_eq!(resolved.node.unwrap().device, Some(Numbers { major: 1, minor: 3 }));
     }
 }

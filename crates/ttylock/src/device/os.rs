@@ -61,7 +61,7 @@ pub enum Content {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     /// As the device is called.
-    Kept,
+    FlockGuards,
     /// All lower case (SCO OpenServer 5).
     Lower,
 }
@@ -88,7 +88,7 @@ const PLAIN: System = System {
     lock_dir: "/var/spool/lock",
     written: FHS_FORMS,
     content: Content::Decimal,
-    case: Case::Kept,
+    case: Case::FlockGuards,
     families: &[],
     dial_in_too: DialIn::Apart,
 };

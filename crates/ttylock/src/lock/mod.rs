@@ -5,7 +5,8 @@
 
 pub mod backoff;
 pub mod flock;
-mod kept;
+mod flock_guards;
+pub mod holder_records;
 mod kernel_list;
 pub mod memory;
 mod model;
@@ -13,7 +14,6 @@ pub mod names;
 mod open;
 pub mod places;
 pub mod record;
-pub mod state;
 pub mod table;
 mod watched;
 pub mod who;

@@ -16,7 +16,7 @@ pub enum Outcome {
     Denied,
 }
 
-/// What happened on the way to an [`Outcome`], for the journal only.
+/// What happened on the way to an [`Outcome`], for the log only.
 ///
 /// The text is for administrators: it names files and system errors, is built from cleaned
 /// names, and never reaches a client.
@@ -44,7 +44,7 @@ pub enum Weight {
 pub struct Answer {
     /// What the client is told.
     pub outcome: Outcome,
-    /// What the journal is told, in order.
+    /// What the log is told, in order.
     pub events: Vec<Event>,
 }
 
@@ -63,7 +63,7 @@ pub struct Pass {
 /// this very moment, and there will be an answer a moment later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contended {
-    /// What the journal is told, in order.
+    /// What the log is told, in order.
     pub events: Vec<Event>,
 }
 

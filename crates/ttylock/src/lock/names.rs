@@ -3,13 +3,13 @@
 
 use pidlockfile::{Name, Pid};
 
-use crate::device::node::{Node, Numbers, Trail};
+use crate::device::node::{Node, Numbers, ResolvedDevice};
 use crate::device::os::{Case, DialIn, NameForm, System};
 use crate::limits::{NAME_BYTES_OF_A_LOCK, NAMES_OF_A_LOCK};
 
 /// The lock file names of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forms {
+pub struct LockNames {
     /// The names under which a lock is written, in the order in which they are taken: those of
     /// the real node first, so that two spellings of one device meet at the first file.
     pub written: Vec<Name>,
@@ -26,43 +26,43 @@ pub struct NoSuchForm;
 ///
 /// # Errors
 /// [`NoSuchForm`] when the real node has no other.
-pub fn forms(system: &System, trail: &Trail) -> Result<Forms, NoSuchForm> {
-    let mut forms = Forms::default();
-    for path in trail.every_name() {
+pub fn lock_names(system: &System, resolved: &ResolvedDevice) -> Result<LockNames, NoSuchForm> {
+    let mut lock_names = LockNames::default();
+    for path in resolved.every_name() {
         for form in system.written {
-            let Some(name) = written_name(system, *form, path, trail) else { continue };
-            forms.write(name);
+            let Some(name) = written_name(system, *form, path, resolved) else { continue };
+            lock_names.write(name);
         }
         if system.dial_in_too == DialIn::Both {
             for alias in aliases(system, path).take(1) {
-                forms.write(format!("LCK..{alias}"));
+                lock_names.write(format!("LCK..{alias}"));
             }
         }
         // The real node comes first. Two spellings of the device meet at a name of that one.
-        if forms.written.is_empty() {
+        if lock_names.written.is_empty() {
             return Err(NoSuchForm);
         }
     }
-    for path in trail.every_name() {
-        search(&mut forms, system, path);
+    for path in resolved.every_name() {
+        search(&mut lock_names, system, path);
         for alias in aliases(system, path) {
-            search_base(&mut forms, system, &alias);
+            search_base(&mut lock_names, system, &alias);
         }
     }
-    if let Some((file_system, device)) = numbers(trail) {
+    if let Some((file_system, device)) = numbers(resolved) {
         let (major, minor) = (device.major, device.minor);
-        forms.seek(svr4(file_system, device));
-        forms.seek(gensio(device));
-        forms.seek(format!("LCK.C.{major:03}.{minor:03}"));
+        lock_names.seek(svr4(file_system, device));
+        lock_names.seek(gensio(device));
+        lock_names.seek(format!("LCK.C.{major:03}.{minor:03}"));
     }
-    Ok(forms)
+    Ok(lock_names)
 }
 
 fn fhs(path: &str) -> String {
     format!("LCK..{}", base(path))
 }
 
-impl Forms {
+impl LockNames {
     /// Every name under which some program may hold the device.
     pub fn all(&self) -> impl Iterator<Item = &Name> {
         self.written.iter().chain(&self.searched)
@@ -98,10 +98,15 @@ fn add(names: &mut Vec<Name>, name: Name) {
     }
 }
 
-fn written_name(system: &System, form: NameForm, path: &str, trail: &Trail) -> Option<String> {
-    let name = match (form, numbers(trail)) {
+fn written_name(
+    system: &System,
+    form: NameForm,
+    path: &str,
+    resolved: &ResolvedDevice,
+) -> Option<String> {
+    let name = match (form, numbers(resolved)) {
         (NameForm::Svr4, Some((file_system, device))) => return Some(svr4(file_system, device)),
-        (NameForm::Numbers, Some((_, device))) if trail.is_known_by_number_only => {
+        (NameForm::Numbers, Some((_, device))) if resolved.is_known_by_number_only => {
             return Some(gensio(device));
         }
         (NameForm::Numbers, _) => return None,
@@ -112,26 +117,26 @@ fn written_name(system: &System, form: NameForm, path: &str, trail: &Trail) -> O
     };
     Some(match (system.case, name.strip_prefix("LCK..")) {
         (Case::Lower, Some(rest)) => format!("LCK..{}", rest.to_ascii_lowercase()),
-        (Case::Kept | Case::Lower, _) => name,
+        (Case::FlockGuards | Case::Lower, _) => name,
     })
 }
 
 /// Every name-based form of one spelling.
-fn search(forms: &mut Forms, system: &System, path: &str) {
-    search_base(forms, system, base(path));
+fn search(lock_names: &mut LockNames, system: &System, path: &str) {
+    search_base(lock_names, system, base(path));
     if path.contains('/') {
-        forms.seek(format!("LCK..{}", path.replace('/', "_")));
-        forms.seek(format!("LCK..{}", path.replace('/', ":")));
+        lock_names.seek(format!("LCK..{}", path.replace('/', "_")));
+        lock_names.seek(format!("LCK..{}", path.replace('/', ":")));
     }
 }
 
-fn search_base(forms: &mut Forms, system: &System, base: &str) {
-    forms.seek(format!("LCK..{base}"));
-    forms.seek(format!("lk..{base}"));
-    forms.seek(format!("LK.{base}"));
+fn search_base(lock_names: &mut LockNames, system: &System, base: &str) {
+    lock_names.seek(format!("LCK..{base}"));
+    lock_names.seek(format!("lk..{base}"));
+    lock_names.seek(format!("LK.{base}"));
     if system.case == Case::Lower {
-        forms.seek(format!("LCK..{}", base.to_ascii_lowercase()));
-        forms.seek(format!("LCK..{}", last_letter_lower(base)));
+        lock_names.seek(format!("LCK..{}", base.to_ascii_lowercase()));
+        lock_names.seek(format!("LCK..{}", last_letter_lower(base)));
     }
 }
 
@@ -162,8 +167,8 @@ fn last_letter_lower(base: &str) -> String {
     }
 }
 
-fn numbers(trail: &Trail) -> Option<(Numbers, Numbers)> {
-    trail.node.and_then(|node| Some((node.file_system, node.device?)))
+fn numbers(resolved: &ResolvedDevice) -> Option<(Numbers, Numbers)> {
+    resolved.node.and_then(|node| Some((node.file_system, node.device?)))
 }
 
 fn gensio(device: Numbers) -> String {
@@ -209,21 +214,27 @@ mod tests {
     use super::*;
     use crate::device::os::by_name;
 
-    fn trail(names: &[&str], numbers: Option<(u64, u64, u64)>) -> Trail {
+    fn resolved(names: &[&str], numbers: Option<(u64, u64, u64)>) -> ResolvedDevice {
         let node = numbers.map(|(file_system, major, minor)| Node {
             file_system: Numbers { major: file_system, minor: 0 },
             inode: 1,
             device: Some(Numbers { major, minor }),
         });
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Trail { names, links: Vec::new(), node, access: None, is_known_by_number_only: false }
+        ResolvedDevice {
+            names,
+            links: Vec::new(),
+            node,
+            access: None,
+            is_known_by_number_only: false,
+        }
     }
 
     fn texts(names: &[Name]) -> Vec<&str> {
         names.iter().map(Name::as_str).collect()
     }
 
-    /// The table of forms in the contract: /dev/pts/3, number 136:3.
+    /// The table of names in the contract: /dev/pts/3, number 136:3.
     #[rstest]
     #[case::fhs("LCK..3")]
     #[case::underscore("LCK..pts_3")]
@@ -234,9 +245,9 @@ mod tests {
     #[case::gensio("LCK.136.003")]
     #[case::lockdev_103("LCK.C.136.003")]
     fn looks_at_every_form(#[case] name: &str) {
-        let trail = trail(&["pts/3"], Some((5, 136, 3)));
-        let forms = forms(by_name("linux").unwrap(), &trail).unwrap();
-        let all = [texts(&forms.written), texts(&forms.searched)].concat();
+        let resolved = resolved(&["pts/3"], Some((5, 136, 3)));
+        let lock_names = lock_names(by_name("linux").unwrap(), &resolved).unwrap();
+        let all = [texts(&lock_names.written), texts(&lock_names.searched)].concat();
         assert_eq!(all.iter().filter(|found| **found == name).count(), 1, "{all:?}");
     }
 
@@ -250,20 +261,21 @@ mod tests {
     )]
     #[case::deep(&["usb/tts/0"], &["LCK..0", "LCK..usb_tts_0", "LCK..usb:tts:0"])]
     fn linux_writes(#[case] names: &[&str], #[case] written: &[&str]) {
-        let forms = forms(by_name("linux").unwrap(), &trail(names, Some((5, 4, 64)))).unwrap();
-        assert_eq!(texts(&forms.written), written);
+        let lock_names =
+            lock_names(by_name("linux").unwrap(), &resolved(names, Some((5, 4, 64)))).unwrap();
+        assert_eq!(texts(&lock_names.written), written);
     }
 
     #[test]
     fn a_device_without_a_name_of_the_kernels_is_locked_by_number() {
-        let mut trail = trail(&["ttyX"], Some((5, 4, 64)));
-        trail.is_known_by_number_only = true;
-        let written = |os| forms(by_name(os).unwrap(), &trail).unwrap().written;
+        let mut resolved = resolved(&["ttyX"], Some((5, 4, 64)));
+        resolved.is_known_by_number_only = true;
+        let written = |os| lock_names(by_name(os).unwrap(), &resolved).unwrap().written;
         assert_eq!(texts(&written("linux")), ["LCK..ttyX", "LCK.004.064"]);
         assert_eq!(texts(&written("freebsd")), ["LCK..ttyX"]);
-        trail.node = None;
+        resolved.node = None;
         assert_eq!(
-            texts(&forms(by_name("linux").unwrap(), &trail).unwrap().written),
+            texts(&lock_names(by_name("linux").unwrap(), &resolved).unwrap().written),
             ["LCK..ttyX"]
         );
     }
@@ -272,9 +284,10 @@ mod tests {
     #[case::many(40, 5)]
     #[case::long(12, 240)]
     fn the_names_of_a_lock_are_bounded(#[case] links: usize, #[case] length: usize) {
-        let mut trail = trail(&["asked-for", "ttyUSB0"], Some((5, 188, 0)));
-        trail.add_links((0..links).map(|link| format!("{link}{}", "x".repeat(length))));
-        let Forms { written, searched } = forms(by_name("linux").unwrap(), &trail).unwrap();
+        let mut resolved = resolved(&["asked-for", "ttyUSB0"], Some((5, 188, 0)));
+        resolved.add_links((0..links).map(|link| format!("{link}{}", "x".repeat(length))));
+        let LockNames { written, searched } =
+            lock_names(by_name("linux").unwrap(), &resolved).unwrap();
         assert_eq!(texts(&written)[..2], ["LCK..ttyUSB0", "LCK..asked-for"]);
         assert!(written.len() <= NAMES_OF_A_LOCK, "{}", written.len());
         let bytes: usize = written.iter().map(|name| name.as_str().len()).sum();
@@ -287,12 +300,12 @@ mod tests {
 
     #[test]
     fn links_known_from_elsewhere_are_written_too() {
-        let mut trail = trail(&["ttyUSB0"], None);
-        trail.add_links(["serial/by-id/usb-X".to_owned(), "ttyUSB0".to_owned()]);
-        let forms = forms(by_name("linux").unwrap(), &trail).unwrap();
+        let mut resolved = resolved(&["ttyUSB0"], None);
+        resolved.add_links(["serial/by-id/usb-X".to_owned(), "ttyUSB0".to_owned()]);
+        let lock_names = lock_names(by_name("linux").unwrap(), &resolved).unwrap();
         let written =
             ["LCK..ttyUSB0", "LCK..usb-X", "LCK..serial_by-id_usb-X", "LCK..serial:by-id:usb-X"];
-        assert_eq!(texts(&forms.written), written);
+        assert_eq!(texts(&lock_names.written), written);
     }
 
     #[rstest]
@@ -313,8 +326,9 @@ mod tests {
     #[case::qnx("qnx", "ser1", &["LCK..0.ser1"])]
     #[case::generic("generic", "ttyS0", &["LCK..ttyS0"])]
     fn each_system_writes(#[case] os: &str, #[case] device: &str, #[case] written: &[&str]) {
-        let forms = forms(by_name(os).unwrap(), &trail(&[device], Some((5, 20, 131)))).unwrap();
-        assert_eq!(texts(&forms.written), written);
+        let lock_names =
+            lock_names(by_name(os).unwrap(), &resolved(&[device], Some((5, 20, 131)))).unwrap();
+        assert_eq!(texts(&lock_names.written), written);
     }
 
     #[rstest]
@@ -334,14 +348,15 @@ mod tests {
         #[case] device: &str,
         #[case] other: &str,
     ) {
-        let forms = forms(by_name(os).unwrap(), &trail(&[device], None)).unwrap();
-        assert!(texts(&forms.searched).contains(&other), "{:?}", forms.searched);
+        let lock_names = lock_names(by_name(os).unwrap(), &resolved(&[device], None)).unwrap();
+        assert!(texts(&lock_names.searched).contains(&other), "{:?}", lock_names.searched);
     }
 
     #[test]
     fn numbers_give_way_to_the_name_where_the_node_is_gone() {
-        let forms = forms(by_name("solaris").unwrap(), &trail(&["term/a"], None)).unwrap();
-        assert_eq!(texts(&forms.written), ["LCK..a"]);
+        let lock_names =
+            lock_names(by_name("solaris").unwrap(), &resolved(&["term/a"], None)).unwrap();
+        assert_eq!(texts(&lock_names.written), ["LCK..a"]);
     }
 
     /// What is never a lock is never looked at, whatever the device is called.
@@ -350,8 +365,9 @@ mod tests {
     #[case("ttyS0")]
     #[case("pts/3")]
     fn other_programs_temporary_files_are_not_locks(#[case] device: &str) {
-        let forms = forms(by_name("linux").unwrap(), &trail(&[device], Some((5, 4, 64)))).unwrap();
-        for name in forms.written.iter().chain(&forms.searched) {
+        let lock_names =
+            lock_names(by_name("linux").unwrap(), &resolved(&[device], Some((5, 4, 64)))).unwrap();
+        for name in lock_names.written.iter().chain(&lock_names.searched) {
             let never = ["LTMP.", "TMP", "LCKTMP..", "TM.fax", "LOCKDEV", "lfpd."];
             assert!(!never.iter().any(|prefix| name.as_str().starts_with(prefix)), "{name}");
         }
@@ -362,25 +378,25 @@ mod tests {
     #[case::one_over(251, false)]
     fn names_are_bounded(#[case] length: usize, #[case] fits: bool) {
         let name = "x".repeat(length);
-        assert_eq!(forms(by_name("linux").unwrap(), &trail(&[&name], None)).is_ok(), fits);
+        assert_eq!(lock_names(by_name("linux").unwrap(), &resolved(&[&name], None)).is_ok(), fits);
     }
 
     /// As a USB device may have one that tells a long serial number.
     #[test]
     fn a_link_too_long_for_lock_files_keeps_nobody_from_the_device() {
         let link = format!("serial/by-id/{}", "x".repeat(245));
-        let mut trail = trail(&["ttyUSB0"], None);
-        trail.add_links([link, "y".repeat(251)]);
-        let forms = forms(by_name("linux").unwrap(), &trail).unwrap();
+        let mut resolved = resolved(&["ttyUSB0"], None);
+        resolved.add_links([link, "y".repeat(251)]);
+        let lock_names = lock_names(by_name("linux").unwrap(), &resolved).unwrap();
         let base = format!("LCK..{}", "x".repeat(245));
-        assert_eq!(texts(&forms.written), ["LCK..ttyUSB0", base.as_str()]);
+        assert_eq!(texts(&lock_names.written), ["LCK..ttyUSB0", base.as_str()]);
     }
 
     /// Its name would be left out, and a link's name is not one that all spellings have.
     #[test]
     fn a_device_too_long_for_lock_files_has_none_by_a_short_link() {
-        let trail = trail(&["short", &"x".repeat(251)], None);
-        assert_eq!(forms(by_name("linux").unwrap(), &trail), Err(NoSuchForm));
+        let resolved = resolved(&["short", &"x".repeat(251)], None);
+        assert_eq!(lock_names(by_name("linux").unwrap(), &resolved), Err(NoSuchForm));
     }
 
     #[rstest]
@@ -414,13 +430,13 @@ mod tests {
     fn every_name_leads_back_to_its_device(
         #[values("ttyS0", "pts/3", "serial/by-id/usb-X")] device: &str,
     ) {
-        let node = trail(&[device], Some((5, 188, 7))).node.unwrap();
+        let node = resolved(&[device], Some((5, 188, 7))).node.unwrap();
         let devices = [(device.to_owned(), node)];
         for system in crate::device::os::SYSTEMS {
-            let mut trail = trail(&[device], Some((5, 188, 7)));
-            trail.is_known_by_number_only = true;
-            let forms = forms(system, &trail).unwrap();
-            for name in forms.written {
+            let mut resolved = resolved(&[device], Some((5, 188, 7)));
+            resolved.is_known_by_number_only = true;
+            let lock_names = lock_names(system, &resolved).unwrap();
+            for name in lock_names.written {
                 let back = device_of(name.as_str(), &devices).unwrap();
                 // A base name, and one with other signs for `/`, say less than the device's.
                 let said = [device.to_owned(), base(device).to_owned(), device.replace('/', "_")];

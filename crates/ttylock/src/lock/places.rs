@@ -13,8 +13,8 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use pidlockfile::{Directory, Identity, Name, Status};
 
+use crate::directory_stamp::DirectoryStamp;
 use crate::limits::LOCKS_FOR_INVENTED;
-use crate::stamp::Stamp;
 use crate::sys;
 
 /// The beginnings of every lock file name that is ever looked for.
@@ -34,7 +34,7 @@ const UNCROWDED: u64 = 512;
 
 /// A directory with more files than this, whatever they are, has no room, and is read no further:
 /// anybody may fill one that is open to all, and ask again and again.
-const CROWD: usize = 4096;
+const FILES_COUNTED: usize = 4096;
 
 /// The open lock directories.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct Open {
 pub struct Place {
     /// The handle everything is relative to.
     pub directory: Directory,
-    /// The name it was opened by, for the journal and for people.
+    /// The name it was opened by, for the log and for people.
     pub path: PathBuf,
     /// What need not be asked again while the directory stays as it is.
     lacking: RefCell<Option<Lacking>>,
@@ -61,7 +61,7 @@ pub struct Place {
 /// Names that were not there, in a directory whose state would be another one by now if they were.
 #[derive(Debug)]
 struct Lacking {
-    stamp: Stamp,
+    stamp: DirectoryStamp,
     names: Vec<Name>,
 }
 
@@ -149,7 +149,7 @@ impl Place {
         self.directory.mode() & 0o002 != 0
     }
 
-    /// The full name of a file in it, for the journal.
+    /// The full name of a file in it, for the log.
     #[must_use]
     pub fn name(&self, file: &Name) -> String {
         self.path.join(file.as_str()).display().to_string()
@@ -161,7 +161,8 @@ impl Place {
         names: impl Iterator<Item = &'n Name>,
         now: SystemTime,
     ) -> Vec<&'n Name> {
-        let stamp = Status::of_open(&self.directory).ok().and_then(|stat| Stamp::of(&stat));
+        let stamp =
+            Status::of_open(&self.directory).ok().and_then(|stat| DirectoryStamp::of(&stat));
         let known = self.lacking.borrow_mut().take().filter(|known| Some(known.stamp) == stamp);
         let lacks = |name: &Name| known.as_ref().is_some_and(|known| known.names.contains(name));
         let (present, absent): (Vec<_>, Vec<_>) =
@@ -205,7 +206,7 @@ impl Place {
             files = files.saturating_add(1);
             let is_lock = looks_like_a_lock(entry.file_name().to_bytes());
             locks = locks.saturating_add(usize::from(is_lock));
-            if files > CROWD || locks >= LOCKS_FOR_INVENTED {
+            if files > FILES_COUNTED || locks >= LOCKS_FOR_INVENTED {
                 return LOCKS_FOR_INVENTED;
             }
         }
@@ -241,7 +242,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::stamp::SETTLED;
+    use crate::directory_stamp::SETTLED;
 
     fn later() -> SystemTime {
         SystemTime::now() + 2 * SETTLED
@@ -340,7 +341,7 @@ mod tests {
     fn a_directory_full_of_anything_is_not_read_to_its_end() {
         let root = tempfile::tempdir().unwrap();
         // Every listing has `.` and `..` besides.
-        for number in 2..CROWD {
+        for number in 2..FILES_COUNTED {
             std::fs::write(root.path().join(format!("x{number}")), "").unwrap();
         }
         assert!(!Place::open(root.path()).unwrap().is_crowded());

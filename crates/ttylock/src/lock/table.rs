@@ -13,13 +13,13 @@ use std::time::SystemTime;
 use pidlockfile::{Name, Pid};
 
 use super::flock::Flocks;
-use super::kept::Kept;
+use super::flock_guards::FlockGuards;
+use super::holder_records::HolderRecords;
 use super::places::Open;
-use super::state::State;
 use super::watched::Watched;
 use super::{Event, Request, Weight};
 use crate::device::links::Links;
-use crate::limits::PUT_OFF;
+use crate::limits::DEFERRED_MOST;
 
 /// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
 /// opens a port past a lock that it cannot read.
@@ -86,15 +86,15 @@ impl Places {
 pub struct Table {
     places: Places,
     open: Option<Rc<Open>>,
-    state: Option<State>,
+    records: Option<HolderRecords>,
     links: Links,
-    kept: Kept,
+    guards: FlockGuards,
     /// The lock that was taken last: who takes one and gives it back is told nothing new of the device.
     taken: Option<Taken>,
     /// Whose ends a daemon waits for.
     watched: Watched,
     blocker: Option<Pid>,
-    journal: Vec<Event>,
+    events: Vec<Event>,
     said_unseen: bool,
     flocks: Flocks,
     /// Files that have no name any more: the last close of one takes as long as two requests for
@@ -127,13 +127,13 @@ impl Table {
         Self {
             places,
             open: None,
-            state: None,
+            records: None,
             links: Links::default(),
-            kept: Kept::default(),
+            guards: FlockGuards::default(),
             taken: None,
             watched: Watched::default(),
             blocker: None,
-            journal: Vec::new(),
+            events: Vec::new(),
             said_unseen: false,
             flocks: Flocks::default(),
             spent: Vec::new(),
@@ -149,44 +149,44 @@ impl Table {
     /// Does beforehand what a request will need, and what can be done without knowing which: for
     /// a time in which there is nothing else to do. What fails shows in the answers.
     pub fn prepare(&mut self) {
-        let known = self.journal.len();
-        self.state();
+        let known = self.events.len();
+        self.records();
         if self.open().is_err() {
             // It is said when it matters.
-            self.journal.truncate(known);
+            self.events.truncate(known);
         }
         self.links.refresh(&self.places.dev_dir, SystemTime::now());
     }
 
-    /// Whether there is anything to [`Table::settle`].
+    /// Whether there is anything to [`Table::flush`].
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
-        self.put_off() > 0
+        self.deferred() > 0
     }
 
-    /// How much there is to settle.
+    /// How much work is deferred.
     #[must_use]
-    pub fn put_off(&self) -> usize {
+    pub fn deferred(&self) -> usize {
         self.spent.len()
     }
 
     /// Does what no client need wait for, and tells what happened. Do it when there is time for it,
     /// but soon.
-    pub fn settle(&mut self) -> Vec<Event> {
+    pub fn flush(&mut self) -> Vec<Event> {
         self.spent.clear();
-        std::mem::take(&mut self.journal)
+        std::mem::take(&mut self.events)
     }
 
     /// Opens all directories anew at the next request: some may have come, or been replaced.
     pub fn reopen(&mut self) {
         self.open = None;
-        self.state = None;
+        self.records = None;
     }
 
     /// The open lock directories, for those who watch them.
     pub fn directories(&mut self) -> Vec<&pidlockfile::Directory> {
         let _ = self.open();
-        self.journal.clear();
+        self.events.clear();
         let open = self.open.iter();
         open.flat_map(|open| std::iter::once(&open.own).chain(&open.others))
             .map(|place| &place.directory)
@@ -200,7 +200,7 @@ impl Table {
     }
 
     fn say(&mut self, weight: Weight, text: String) {
-        self.journal.push(Event { weight, text });
+        self.events.push(Event { weight, text });
     }
 
     /// The lock directories, opened once.
@@ -222,7 +222,7 @@ impl Table {
     /// A link to the records is nothing of the administrator's: where the lock directory is open to
     /// all, anybody may make one by the name of a directory that is searched below it.
     fn keep_records_apart(&mut self, open: &mut Open) {
-        let identity = self.state().identity();
+        let identity = self.records().identity();
         open.others.retain(|place| {
             Some(place.directory.identity()) != identity || !place.path.is_symlink()
         });
@@ -231,24 +231,24 @@ impl Table {
             let dir = self.places.state_dir.display();
             let text = format!("no notes are kept in {dir}: it is a directory of locks");
             self.say(Weight::Warning, text);
-            self.state = Some(State::none());
+            self.records = Some(HolderRecords::none());
         }
     }
 
-    fn state(&mut self) -> &mut State {
-        self.state.get_or_insert_with(|| {
-            let state = State::open(&self.places.state_dir);
+    fn records(&mut self) -> &mut HolderRecords {
+        self.records.get_or_insert_with(|| {
+            let state = HolderRecords::open(&self.places.state_dir);
             if state.is_everybodys() {
                 let dir = self.places.state_dir.display();
                 let text = format!("no notes are kept in {dir}: everybody may write there");
-                self.journal.push(Event { weight: Weight::Warning, text });
+                self.events.push(Event { weight: Weight::Warning, text });
             }
             state
         })
     }
 
     fn put_off_closing(&mut self, spent: Option<File>) {
-        if self.spent.len() < PUT_OFF {
+        if self.spent.len() < DEFERRED_MOST {
             self.spent.extend(spent);
         }
     }

@@ -14,7 +14,7 @@ use super::flock::{self, Flocks};
 use super::names;
 use super::open::{Opened, openers};
 use crate::device::name::DeviceName;
-use crate::device::node::{Node, Trail, follow};
+use crate::device::node::{Node, ResolvedDevice, follow};
 
 /// As much of a command line as is shown, in characters.
 const COMMAND_CHARS: usize = 200;
@@ -152,9 +152,9 @@ impl Holder {
 }
 
 /// The holders by flock, and those who merely have the device open, of one device.
-pub(super) fn without_lock_files(trail: &Trail) -> Vec<Holder> {
-    let Some(node) = trail.node else { return Vec::new() };
-    let device = trail.real();
+pub(super) fn without_lock_files(resolved: &ResolvedDevice) -> Vec<Holder> {
+    let Some(node) = resolved.node else { return Vec::new() };
+    let device = resolved.real();
     let seen = Flocks::default().holders(&node).map(|sight| sight.holders);
     let mut holders: Vec<Holder> = seen
         .unwrap_or_default()
@@ -172,8 +172,8 @@ pub(super) fn without_lock_files(trail: &Trail) -> Vec<Holder> {
 /// Everybody who has a device open, by whatever else he may hold it, as far as that can be seen.
 #[must_use]
 pub fn openers_of(dev_dir: &Path, device: &DeviceName) -> Vec<Holder> {
-    let trail = follow(dev_dir, device).ok();
-    let found = trail.as_ref().and_then(|trail| Some((trail.real(), trail.node?)));
+    let resolved = follow(dev_dir, device).ok();
+    let found = resolved.as_ref().and_then(|resolved| Some((resolved.real(), resolved.node?)));
     found.map_or_else(Vec::new, |(name, node)| openers_of_node(name, &node))
 }
 

@@ -62,7 +62,7 @@ impl Table {
     }
 
     pub(super) fn answer(&mut self, outcome: Result<Outcome, Stop>) -> Result<Answer, Contended> {
-        let events = std::mem::take(&mut self.journal);
+        let events = std::mem::take(&mut self.events);
         match outcome {
             Ok(outcome) => Ok(Answer { outcome, events }),
             Err(Stop::Busy) => Ok(Answer { outcome: Outcome::Busy, events }),

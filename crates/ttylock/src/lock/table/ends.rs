@@ -57,13 +57,13 @@ impl Table {
         if liveness(pid) == Liveness::Alive {
             return Vec::new();
         }
-        self.kept.forget(pid);
+        self.guards.forget(pid);
         let names = self.watched.take(pid);
         if let (false, Ok(open)) = (names.is_empty(), self.open()) {
             // In the reverse order of taking: whoever meets the first name still finds it held.
             names.iter().rev().for_each(|name| self.remove_dead(&open.own, name));
         }
-        std::mem::take(&mut self.journal)
+        std::mem::take(&mut self.events)
     }
 
     fn remove_dead(&mut self, own: &Place, name: &Name) {

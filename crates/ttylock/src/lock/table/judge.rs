@@ -8,10 +8,10 @@ use pidlockfile::{Found, Judged, Name, Obstacle, Pid, Removal, Status};
 use super::{Stop, Table};
 use crate::lock::Weight;
 use crate::lock::backoff::Contention;
+use crate::lock::holder_records::Remembered;
 use crate::lock::memory::Memory;
 use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
-use crate::lock::state::Remembered;
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
 /// it (FreeBSD's `uu_lock`, efax, and everybody who creates the file first and fills it then).
@@ -91,7 +91,7 @@ impl Table {
         };
         let pid = record.pid;
         let (identity, written) = (judged.identity(), judged.modified());
-        let remembered = self.state().recall(name, pid, identity, written);
+        let remembered = self.records().recall(name, pid, identity, written);
         match (liveness(pid), remembered) {
             (_, Remembered::Elsewhere) => Verdict::Busy(Busy::Held(pid)),
             (Liveness::Gone, _) => Verdict::Stale(judged, Stale::Gone(pid)),
@@ -105,7 +105,7 @@ impl Table {
     /// Whether the lock was taken in another pid namespace, where its number means another process.
     pub(super) fn is_elsewhere(&mut self, name: &Name, pid: Pid, judged: &Judged) -> bool {
         let (file, written) = (judged.identity(), judged.modified());
-        self.state().recall(name, pid, file, written) == Remembered::Elsewhere
+        self.records().recall(name, pid, file, written) == Remembered::Elsewhere
     }
 
     /// Whether something in a directory that is only searched, and open to everybody (`/tmp`, where
@@ -170,13 +170,13 @@ impl Table {
         let held = judged.try_hold().is_ok_and(|held| held);
         let seen = || Status::of_name(&place.directory, name.as_str());
         let is_there = held && seen().is_ok_and(|seen| seen.identity == judged.identity());
-        is_there.then(|| self.state().forget_lock(name, judged.identity()))?
+        is_there.then(|| self.records().forget_lock(name, judged.identity()))?
     }
 
     /// What may not be removed keeps its record.
     pub(super) fn put_back(&mut self, name: &Name, record: Option<Memory>) {
         if let Some(record) = record {
-            self.state().put_back(name, &record);
+            self.records().put_back(name, &record);
         }
     }
 

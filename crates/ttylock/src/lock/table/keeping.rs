@@ -7,10 +7,10 @@ use pidlockfile::Name;
 
 use super::{LOCK_MODE, TEMPORARY, Table};
 use crate::device::name::DeviceName;
-use crate::device::node::{Trail, follow};
+use crate::device::node::{ResolvedDevice, follow};
 use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE};
 use crate::lock::flock::Flocks;
-use crate::lock::kept::Kept;
+use crate::lock::flock_guards::FlockGuards;
 use crate::lock::places::Place;
 use crate::lock::{names, record};
 
@@ -23,10 +23,10 @@ impl Table {
     /// Every lock in the directory that is written is looked at, and those of the dead are
     /// removed. Tell it by [`Table::gone`] when a holder is gone.
     pub fn keep_open(&mut self, limit: usize) {
-        self.kept = Kept::up_to(limit);
+        self.guards = FlockGuards::up_to(limit);
         let Ok(open) = self.open() else {
             // It is said when it matters.
-            return self.journal.clear();
+            return self.events.clear();
         };
         // Drafts of processes that were killed in mid-step.
         let _ = open.own.directory.sweep(TEMPORARY, SystemTime::now());
@@ -36,20 +36,20 @@ impl Table {
             let content = self.places.system.content;
             let dev_dir = &self.places.dev_dir;
             let room = |name: &Name| room(trail_of(dev_dir, name).as_ref());
-            self.kept.find(&open.own, LOCK_MODE, |pid| record::write(content, pid), room);
+            self.guards.find(&open.own, LOCK_MODE, |pid| record::write(content, pid), room);
             self.watch_all(&open.own);
         }
     }
 
     /// Records of locks that are there no more were left by services that were killed.
     fn forget_what_is_gone(&mut self, own: &Place) {
-        for name in self.state().names_of_records(RECORDS_SWEPT) {
-            let file = self.state().file_of(&name);
+        for name in self.records().names_of_records(RECORDS_SWEPT) {
+            let file = self.records().file_of(&name);
             if !own.may_hold(&name) {
                 // Unless it is about another lock by now. What is no record is nobody's.
                 match file {
-                    Some(file) => self.state().sweep(&name, file),
-                    None => self.state().forget(&name),
+                    Some(file) => self.records().sweep(&name, file),
+                    None => self.records().forget(&name),
                 }
             }
         }
@@ -57,12 +57,12 @@ impl Table {
 }
 
 /// Up to how many lock files another one is kept open, by what it is the lock of.
-pub(super) fn room(trail: Option<&Trail>) -> usize {
-    trail.filter(|trail| trail.is_device()).map_or(KEPT_WITHOUT_DEVICE, |_| KEPT_FILES)
+pub(super) fn room(resolved: Option<&ResolvedDevice>) -> usize {
+    resolved.filter(|resolved| resolved.is_device()).map_or(KEPT_WITHOUT_DEVICE, |_| KEPT_FILES)
 }
 
 /// Where the device leads that a lock file is named after.
-fn trail_of(dev_dir: &Path, name: &Name) -> Option<Trail> {
+fn trail_of(dev_dir: &Path, name: &Name) -> Option<ResolvedDevice> {
     let device = DeviceName::parse(names::device_of(name.as_str(), &[])?.as_bytes()).ok()?;
     follow(dev_dir, &device).ok()
 }

@@ -7,10 +7,10 @@ use super::judge::Busy;
 use super::keeping::room;
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
 use crate::lock::backoff::Contention;
-use crate::lock::names::Forms;
+use crate::lock::holder_records::Remembered;
+use crate::lock::names::LockNames;
 use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
-use crate::lock::state::Remembered;
 use crate::lock::{Answer, Contended, Outcome, Pass, Request, Weight};
 
 impl Table {
@@ -36,32 +36,32 @@ impl Table {
 
     fn try_pass(&mut self, pass: &Pass, contention: Contention) -> Result<(), Stop> {
         let Pass { device, from, to } = pass;
-        let receiver = self.state().claimant(*to);
+        let receiver = self.records().claimant(*to);
         if let Some(gone) = [*to, *from].into_iter().find(|pid| liveness(*pid) == Liveness::Gone) {
             let device = device.as_str();
             self.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));
             return Err(if gone == *to { Stop::Denied } else { Stop::Busy });
         }
         let request = Request { device: device.clone(), pid: *from };
-        let (trail, mut forms) = self.names(&request)?;
-        for name in self.names_written(&forms, *from) {
-            forms.write_too(name);
+        let (resolved, mut lock_names) = self.names(&request)?;
+        for name in self.names_written(&lock_names, *from) {
+            lock_names.write_too(name);
         }
         // A name that was written, and to which nothing leads any more, is passed as well.
-        let room = room(Some(&trail));
+        let room = room(Some(&resolved));
         let open = self.open()?;
-        let passed = self.pass_written(&open.own, &forms.written, pass, room, contention);
+        let passed = self.pass_written(&open.own, &lock_names.written, pass, room, contention);
         let (names, published): (Vec<Name>, Vec<Published>) = passed?.into_iter().unzip();
-        forms.written = names;
-        self.watched.forget(&forms.written, *from);
-        self.forget(&forms.written);
-        let receiver = self.state().as_it_is_now(receiver);
-        self.remember(&open.own, &forms, &receiver, &published);
-        for (name, published) in forms.written.iter().zip(published) {
+        lock_names.written = names;
+        self.watched.forget(&lock_names.written, *from);
+        self.forget(&lock_names.written);
+        let receiver = self.records().as_it_is_now(receiver);
+        self.remember(&open.own, &lock_names, &receiver, &published);
+        for (name, published) in lock_names.written.iter().zip(published) {
             self.watched.add(name, *to);
-            self.kept.keep(name, *to, published, room);
+            self.guards.keep(name, *to, published, room);
         }
-        self.say(Weight::Info, format!("passed {} from pid {from} to pid {to}", trail.real()));
+        self.say(Weight::Info, format!("passed {} from pid {from} to pid {to}", resolved.real()));
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl Table {
             return Err(self.busy(own, name, busy));
         };
         let (file, written) = (judged.identity(), judged.modified());
-        match self.state().recall(name, pid, file, written) {
+        match self.records().recall(name, pid, file, written) {
             Remembered::Nothing | Remembered::Same => Ok(Some(judged)),
             // The number is another process's.
             Remembered::Elsewhere | Remembered::Reused => {
@@ -140,13 +140,13 @@ impl Table {
         };
         for _ in 0..ATTEMPTS {
             let Some(judged) = self.passable(own, name, pass)? else { return Ok(None) };
-            let held = self.kept.take(name, pass.from);
+            let held = self.guards.take(name, pass.from);
             let broken = match &held {
                 Some(held) => own.directory.replace_held(name, judged, held, &claim),
                 None => own.directory.replace(name, judged, &claim),
             };
             if let (Some(held), false) = (held, matches!(broken, Ok(Breaking::Replaced(_)))) {
-                self.kept.keep(name, pass.from, held, room);
+                self.guards.keep(name, pass.from, held, room);
             }
             match broken {
                 Ok(Breaking::Replaced(published)) => return Ok(Some(published)),
@@ -166,10 +166,10 @@ impl Table {
             drop(published);
             let returned = self.pass_one(own, &name, &back, room, Contention::Decides);
             if let Ok(Some(published)) = returned {
-                let forms = Forms { written: vec![name.clone()], ..Forms::default() };
-                let giver = self.state().claimant(pass.from);
-                self.remember(own, &forms, &giver, std::slice::from_ref(&published));
-                self.kept.keep(&name, pass.from, published, room);
+                let lock_names = LockNames { written: vec![name.clone()], ..LockNames::default() };
+                let giver = self.records().claimant(pass.from);
+                self.remember(own, &lock_names, &giver, std::slice::from_ref(&published));
+                self.guards.keep(&name, pass.from, published, room);
             }
         }
     }

@@ -3,7 +3,7 @@
 use pidlockfile::{Pid, process};
 
 use super::{Stop, Table};
-use crate::device::node::{Node, Trail};
+use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCK_FILES_OF_A_USER;
 use crate::lock::Weight;
 use crate::lock::backoff::Contention;
@@ -18,11 +18,15 @@ const RECORDS_COUNTED: usize = 4096;
 impl Table {
     /// A device that is not there may be locked, as one that was unplugged is unlocked; but not
     /// without end, for anybody can invent names.
-    pub(super) fn refuse_invented(&mut self, trail: &Trail, own: &Place) -> Result<(), Stop> {
-        if trail.is_device() || !own.is_crowded() {
+    pub(super) fn refuse_invented(
+        &mut self,
+        resolved: &ResolvedDevice,
+        own: &Place,
+    ) -> Result<(), Stop> {
+        if resolved.is_device() || !own.is_crowded() {
             return Ok(());
         }
-        let (device, dir) = (trail.real(), own.path.display());
+        let (device, dir) = (resolved.real(), own.path.display());
         let text = format!("refused {device}: there is no such device, and {dir} is full of locks");
         self.say(Weight::Notice, text);
         Err(Stop::Denied)
@@ -31,14 +35,14 @@ impl Table {
     /// One user must not fill the lock directory: it may hold no more than a thousand files. What
     /// counts is what is on record: files that others put into the directory cost nothing here.
     pub(super) fn refuse_one_too_many(&mut self, pid: Pid) -> Result<(), Stop> {
-        if self.state().has_room_for_all(LOCK_FILES_OF_A_USER) {
+        if self.records().has_room_for_all(LOCK_FILES_OF_A_USER) {
             return Ok(());
         }
         let uid = process::owner(pid);
         if uid == Some(0) {
             return Ok(());
         }
-        if self.state().count_of(uid, RECORDS_COUNTED) < LOCK_FILES_OF_A_USER {
+        if self.records().count_of(uid, RECORDS_COUNTED) < LOCK_FILES_OF_A_USER {
             return Ok(());
         }
         let who =
@@ -52,27 +56,27 @@ impl Table {
     /// changes too fast to show all, it may not a moment later.
     pub(super) fn refuse_flock(
         &mut self,
-        trail: &Trail,
+        resolved: &ResolvedDevice,
         asking: Pid,
         contention: Contention,
     ) -> Result<(), Stop> {
-        let Some(node) = trail.node else { return Ok(()) };
+        let Some(node) = resolved.node else { return Ok(()) };
         match self.flocks.holders(&node) {
             Ok(Sight { holders, extent }) => {
                 // A program of one session would say it in each.
-                if self.kept.is_a_daemons() {
+                if self.guards.is_a_daemons() {
                     let others = || (!flock::sees_all()).then(|| "of other pid namespaces".into());
                     self.say_unseen(others);
                 }
                 let own = flock::Holder::Process(asking);
                 if let Some(holder) = holders.into_iter().find(|holder| *holder != own) {
-                    return Err(self.busy_by_flock(trail.real(), holder));
+                    return Err(self.busy_by_flock(resolved.real(), holder));
                 }
                 match (extent, contention) {
                     (Extent::Whole, _) => Ok(()),
                     (Extent::Changing, Contention::ComesBack) => Err(Stop::Contended),
                     (Extent::Changing, Contention::Decides) | (Extent::Cut, _) => {
-                        self.refuse_open(trail.real(), &node, asking)
+                        self.refuse_open(resolved.real(), &node, asking)
                     }
                 }
             }

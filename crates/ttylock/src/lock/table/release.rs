@@ -9,7 +9,7 @@ use pidlockfile::{Found, Identity, Name, Pid, Removal, Status};
 use super::judge::Verdict;
 use super::{ATTEMPTS, Stop, TEMPORARY, Table};
 use crate::lock::backoff::Contention;
-use crate::lock::names::Forms;
+use crate::lock::names::LockNames;
 use crate::lock::places::{Open, Place};
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Outcome, Request, Weight};
@@ -42,30 +42,33 @@ impl Table {
                 return Ok(self.unlocked(&taken.device, request.pid));
             }
         }
-        let mut trail = self.follow(&request.device)?;
+        let mut resolved = self.follow(&request.device)?;
         // Where the lock is on record, that tells all its names.
-        let mut forms = self.forms(&trail, &request.device)?;
-        let written = self.names_written(&forms, request.pid);
+        let mut lock_names = self.lock_names(&resolved, &request.device)?;
+        let written = self.names_written(&lock_names, request.pid);
         let those_written = self.release_written(&open.own, &written, request.pid);
         if those_written.is_enough() {
             self.watched.forget(&written, request.pid);
-            return Ok(self.unlocked(trail.real(), request.pid));
+            return Ok(self.unlocked(resolved.real(), request.pid));
         }
         tally = tally.and(those_written);
-        self.add_links(&mut trail);
-        forms = self.forms(&trail, &request.device)?;
+        self.add_links(&mut resolved);
+        lock_names = self.lock_names(&resolved, &request.device)?;
         for name in written {
-            forms.write_too(name);
+            lock_names.write_too(name);
         }
-        tally = tally.and(self.release_all(&open, &forms, request.pid));
+        tally = tally.and(self.release_all(&open, &lock_names, request.pid));
         // What strangers removed; of what is removed here, the record goes first.
-        self.forget_gone(&open.own, &forms.written, &tally.standing);
+        self.forget_gone(&open.own, &lock_names.written, &tally.standing);
         if tally.removed > 0 {
-            let vacant: Vec<Name> =
-                forms.written.into_iter().filter(|name| !tally.standing.contains(name)).collect();
+            let vacant: Vec<Name> = lock_names
+                .written
+                .into_iter()
+                .filter(|name| !tally.standing.contains(name))
+                .collect();
             self.watched.forget(&vacant, request.pid);
         }
-        let (device, pid) = (trail.real(), request.pid);
+        let (device, pid) = (resolved.real(), request.pid);
         if tally.own == 0 && tally.contended > 0 && contention == Contention::ComesBack {
             return Err(Stop::Contended);
         }
@@ -86,24 +89,24 @@ impl Table {
     }
 
     /// Under which names this pid's lock of the device was written.
-    pub(super) fn names_written(&mut self, forms: &Forms, pid: Pid) -> Vec<Name> {
-        let first = forms.written.first();
-        first.map(|name| self.state().names(name, pid)).unwrap_or_default()
+    pub(super) fn names_written(&mut self, lock_names: &LockNames, pid: Pid) -> Vec<Name> {
+        let first = lock_names.written.first();
+        first.map(|name| self.records().names(name, pid)).unwrap_or_default()
     }
 
     /// The next holder may have taken the name by now, and be on record.
     fn forget_gone(&mut self, own: &Place, names: &[Name], standing: &[Name]) {
         for name in names.iter().filter(|name| !standing.contains(name)) {
-            let Some(file) = self.state().file_of(name) else { continue };
+            let Some(file) = self.records().file_of(name) else { continue };
             if !leads_to(own, name, file) {
-                self.state().sweep(name, file);
+                self.records().sweep(name, file);
             }
         }
     }
 
     pub(super) fn forget(&mut self, names: &[Name]) {
         for name in names {
-            self.state().forget(name);
+            self.records().forget(name);
         }
     }
 
@@ -119,12 +122,12 @@ impl Table {
         tally
     }
 
-    pub(super) fn release_all(&mut self, open: &Open, forms: &Forms, pid: Pid) -> Tally {
+    pub(super) fn release_all(&mut self, open: &Open, lock_names: &LockNames, pid: Pid) -> Tally {
         let now = SystemTime::now();
         let mut tally = Tally::default();
-        self.kept.let_go(&forms.written, None);
+        self.guards.let_go(&lock_names.written, None);
         // In the reverse order of taking: whoever meets the first name still finds it held.
-        for name in forms.written.iter().chain(&forms.searched).rev() {
+        for name in lock_names.written.iter().chain(&lock_names.searched).rev() {
             if !self.withdraw(&open.own, name, pid, &mut tally) {
                 let stood = tally.stood();
                 self.release(&open.own, name, pid, now, &mut tally);
@@ -134,7 +137,7 @@ impl Table {
             }
         }
         for place in &open.others {
-            for name in place.those_present(forms.all(), now) {
+            for name in place.those_present(lock_names.all(), now) {
                 self.release(place, name, pid, now, &mut tally);
             }
         }
@@ -150,20 +153,20 @@ impl Table {
         pid: Pid,
         tally: &mut Tally,
     ) -> bool {
-        let Some(published) = self.kept.take(name, pid) else { return false };
-        let state = self.state();
+        let Some(published) = self.guards.take(name, pid) else { return false };
+        let records = self.records();
         let removal = own.directory.try_withdraw(name, &published, |seen| {
             let is_as_written = seen.modified == published.modified;
             if is_as_written {
                 // The name is this lock's, so the record by that name is, too, and nobody of ours puts
                 // another one in the place of either meanwhile.
-                state.forget(name);
+                records.forget(name);
             }
             is_as_written
         });
         let removed = matches!(removal, Ok(Some(Removal::Removed)));
         // One that is still there must not keep our `flock(2)`: it is released in another way.
-        if removed && self.kept.is_a_daemons() {
+        if removed && self.guards.is_a_daemons() {
             self.put_off_closing(Some(published.file));
         }
         tally.removed += usize::from(removed);
@@ -215,7 +218,7 @@ impl Table {
             // long that takes on a busy machine, and then it is the breaker's.
             let living = own && liveness(pid) == Liveness::Alive;
             // Only a daemon puts it off.
-            let spent = self.kept.is_a_daemons().then(|| judged.try_clone()).and_then(Result::ok);
+            let spent = self.guards.is_a_daemons().then(|| judged.try_clone()).and_then(Result::ok);
             let record = if own { self.forget_held(place, name, &judged) } else { None };
             let removal = if living && is_contended {
                 place.directory.release(name, judged, TEMPORARY).map(Some)

@@ -8,7 +8,7 @@ use super::Table;
 use super::judge::{Busy, Verdict};
 use crate::device::name::DeviceName;
 use crate::device::node::follow;
-use crate::lock::names::{self, forms};
+use crate::lock::names::{self, lock_names};
 use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::who::{self, Holder, Scheme, Standing};
@@ -17,19 +17,21 @@ impl Table {
     /// Who holds a device, or held it, under any scheme that can be seen without opening it.
     /// Nothing is changed. A name that leads nowhere has no holders.
     pub fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
-        let Ok(mut trail) = follow(&self.places.dev_dir, device) else { return Vec::new() };
-        self.add_links(&mut trail);
+        let Ok(mut resolved) = follow(&self.places.dev_dir, device) else { return Vec::new() };
+        self.add_links(&mut resolved);
         let mut holders = Vec::new();
-        if let (Ok(forms), Ok(open)) = (forms(self.places.system, &trail), self.open()) {
+        if let (Ok(lock_names), Ok(open)) = (lock_names(self.places.system, &resolved), self.open())
+        {
             let now = SystemTime::now();
-            let names = || forms.written.iter().chain(&forms.searched);
+            let names = || lock_names.written.iter().chain(&lock_names.searched);
             for place in std::iter::once(&open.own).chain(&open.others) {
-                let found = names().filter_map(|name| self.holder(place, name, trail.real(), now));
+                let found =
+                    names().filter_map(|name| self.holder(place, name, resolved.real(), now));
                 holders.extend(found.collect::<Vec<_>>());
             }
         }
-        self.journal.clear();
-        holders.extend(who::without_lock_files(&trail));
+        self.events.clear();
+        holders.extend(who::without_lock_files(&resolved));
         holders
     }
 
@@ -47,7 +49,7 @@ impl Table {
                 }
             }
         }
-        self.journal.clear();
+        self.events.clear();
         holders.extend(who::all_without_lock_files(&devices));
         holders.sort_by(|a, b| (&a.device, &a.scheme).cmp(&(&b.device, &b.scheme)));
         holders
@@ -79,7 +81,7 @@ impl Table {
         };
         // Whoever has the number of one that is gone is not the holder.
         let living = holder.pid.filter(|_| holder.standing == Standing::Alive);
-        let noted = holder.pid.and_then(|pid| self.state().user(name, pid, file, written));
+        let noted = holder.pid.and_then(|pid| self.records().user(name, pid, file, written));
         holder.user = noted.or_else(|| living.and_then(process::owner));
         let note = record.map(|record| record.note).filter(|note| !note.is_empty());
         holder.command = living.and_then(who::command).or(note);

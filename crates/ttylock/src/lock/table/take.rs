@@ -13,10 +13,10 @@ use super::judge::{Busy, Verdict};
 use super::keeping::room;
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table, Taken};
 use crate::lock::backoff::Contention;
-use crate::lock::names::Forms;
+use crate::lock::holder_records::{Claimant, Written};
+use crate::lock::names::LockNames;
 use crate::lock::places::{Open, Place};
 use crate::lock::record::{self, READ_LIMIT};
-use crate::lock::state::{Claimant, Written};
 use crate::lock::{Request, Weight};
 
 /// What a directory is for us.
@@ -33,32 +33,32 @@ impl Table {
         contention: Contention,
     ) -> Result<(), Stop> {
         self.blocker = None;
-        let claimant = self.state().claimant(request.pid);
-        let (trail, forms) = self.names(request)?;
-        self.kept.let_go(&forms.written, None);
+        let claimant = self.records().claimant(request.pid);
+        let (resolved, lock_names) = self.names(request)?;
+        self.guards.let_go(&lock_names.written, None);
         let open = self.open()?;
         let taken = self
-            .refuse_invented(&trail, &open.own)
+            .refuse_invented(&resolved, &open.own)
             .and_then(|()| self.refuse_one_too_many(request.pid))
-            .and_then(|()| self.refuse_flock(&trail, request.pid, contention))
-            .and_then(|()| self.clear_searched(&open, &forms, contention))
-            .and_then(|()| self.take_written(&open.own, &forms, request, contention));
+            .and_then(|()| self.refuse_flock(&resolved, request.pid, contention))
+            .and_then(|()| self.clear_searched(&open, &lock_names, contention))
+            .and_then(|()| self.take_written(&open.own, &lock_names, request, contention));
         let published = taken?;
-        if let Some(name) = self.remember(&open.own, &forms, &claimant, &published) {
-            self.take_back(&open.own, &forms, &published);
+        if let Some(name) = self.remember(&open.own, &lock_names, &claimant, &published) {
+            self.take_back(&open.own, &lock_names, &published);
             return Err(self.contended(&open.own, name, contention));
         }
-        self.keep_if_there(&open.own, &forms, &claimant, &published)?;
-        let room = room(Some(&trail));
-        for (name, published) in forms.written.iter().zip(published) {
+        self.keep_if_there(&open.own, &lock_names, &claimant, &published)?;
+        let room = room(Some(&resolved));
+        for (name, published) in lock_names.written.iter().zip(published) {
             if claimant.then == Liveness::Alive {
                 self.watched.add(name, request.pid);
             }
-            self.kept.keep(name, request.pid, published, room);
+            self.guards.keep(name, request.pid, published, room);
         }
-        self.say(Weight::Info, format!("locked {} for pid {}", trail.real(), request.pid));
-        let (request, device) = (request.clone(), trail.real().to_owned());
-        self.taken = Some(Taken { request, device, names: forms.written });
+        self.say(Weight::Info, format!("locked {} for pid {}", resolved.real(), request.pid));
+        let (request, device) = (request.clone(), resolved.real().to_owned());
+        self.taken = Some(Taken { request, device, names: lock_names.written });
         Ok(())
     }
 
@@ -66,25 +66,25 @@ impl Table {
     pub(super) fn keep_if_there(
         &mut self,
         own: &Place,
-        forms: &Forms,
+        lock_names: &LockNames,
         claimant: &Claimant,
         published: &[Published],
     ) -> Result<(), Stop> {
-        if self.state().is_there(claimant) {
+        if self.records().is_there(claimant) {
             return Ok(());
         }
-        self.take_back(own, forms, published);
+        self.take_back(own, lock_names, published);
         self.say(Weight::Info, format!("pid {} ended while its lock was taken", claimant.pid));
         Err(Stop::Busy)
     }
 
     /// Gives back what was taken and put on record.
-    fn take_back(&mut self, own: &Place, forms: &Forms, published: &[Published]) {
+    fn take_back(&mut self, own: &Place, lock_names: &LockNames, published: &[Published]) {
         // While they are held: afterwards the record of the next lock might go instead.
-        for (name, published) in forms.written.iter().zip(published) {
-            self.state().forget_lock(name, published.identity);
+        for (name, published) in lock_names.written.iter().zip(published) {
+            self.records().forget_lock(name, published.identity);
         }
-        self.give_back(own, forms, published);
+        self.give_back(own, lock_names, published);
     }
 
     /// Looks at every name that is not going to be written. What is found dead is removed; if it
@@ -92,15 +92,15 @@ impl Table {
     pub(super) fn clear_searched(
         &mut self,
         open: &Open,
-        forms: &Forms,
+        lock_names: &LockNames,
         contention: Contention,
     ) -> Result<(), Stop> {
         let now = SystemTime::now();
-        for name in &forms.searched {
+        for name in &lock_names.searched {
             self.clear(&open.own, name, now, (Role::Written, contention))?;
         }
         for place in &open.others {
-            for name in place.those_present(forms.all(), now) {
+            for name in place.those_present(lock_names.all(), now) {
                 if !place.is_open_to_all() || self.may_be_a_lock(place, name) {
                     self.clear(place, name, now, (Role::Searched, contention))?;
                 }
@@ -140,7 +140,7 @@ impl Table {
     pub(super) fn take_written(
         &mut self,
         own: &Place,
-        forms: &Forms,
+        lock_names: &LockNames,
         request: &Request,
         contention: Contention,
     ) -> Result<Vec<Published>, Stop> {
@@ -151,12 +151,12 @@ impl Table {
             prefix: TEMPORARY,
             durability: Durability::Memory,
         };
-        let mut taken: Vec<Published> = Vec::with_capacity(forms.written.len());
-        for name in &forms.written {
+        let mut taken: Vec<Published> = Vec::with_capacity(lock_names.written.len());
+        for name in &lock_names.written {
             match self.take(own, name, &claim, contention) {
                 Ok(published) => taken.push(published),
                 Err(stop) => {
-                    self.give_back(own, forms, &taken);
+                    self.give_back(own, lock_names, &taken);
                     return Err(stop);
                 }
             }
@@ -196,8 +196,8 @@ impl Table {
         Err(self.busy(own, name, Busy::Unknown))
     }
 
-    pub(super) fn give_back(&mut self, own: &Place, forms: &Forms, taken: &[Published]) {
-        for (name, published) in forms.written.iter().zip(taken).rev() {
+    pub(super) fn give_back(&mut self, own: &Place, lock_names: &LockNames, taken: &[Published]) {
+        for (name, published) in lock_names.written.iter().zip(taken).rev() {
             // Or we would stand in our own way.
             published.let_go();
             let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { continue };
@@ -220,11 +220,11 @@ impl Table {
     pub(super) fn remember<'f>(
         &mut self,
         own: &Place,
-        forms: &'f Forms,
+        lock_names: &'f LockNames,
         claimant: &Claimant,
         published: &[Published],
     ) -> Option<&'f Name> {
-        let files = forms.written.iter().zip(published).map(|(name, published)| {
+        let files = lock_names.written.iter().zip(published).map(|(name, published)| {
             let Published { identity, modified, .. } = published;
             Written { name: name.clone(), file: *identity, at: *modified }
         });
@@ -235,14 +235,14 @@ impl Table {
             all_stand.set(all_stand.get() && stands);
             stands
         };
-        if let Err(errno) = self.state().remember(claimant, &files, stands) {
+        if let Err(errno) = self.records().remember(claimant, &files, stands) {
             let text = format!("start of pid {} is not recorded: {}", claimant.pid, errno.desc());
             self.say(Weight::Warning, text);
         }
         if all_stand.get() {
             return None;
         }
-        let mut files = forms.written.iter().zip(published);
+        let mut files = lock_names.written.iter().zip(published);
         files.find(|(_, published)| !published.has_a_name()).map(|(name, _)| name)
     }
 }

@@ -13,8 +13,8 @@ use super::{Places, Table};
 use crate::device::name::DeviceName;
 use crate::lock::backoff::Contention;
 use crate::lock::flock::Flocks;
+use crate::lock::holder_records::before_record;
 use crate::lock::kernel_list::{Extent, Listing};
-use crate::lock::state::before_record;
 use crate::lock::{Outcome, Request};
 
 /// A machine whose lock and state directories two pid namespaces share.
@@ -46,7 +46,7 @@ impl Shared {
     /// One that counts processes in another pid namespace.
     fn elsewhere(&self) -> Table {
         let mut table = self.here();
-        table.state().pretend_to_be_elsewhere();
+        table.records().pretend_to_be_elsewhere();
         table
     }
 }

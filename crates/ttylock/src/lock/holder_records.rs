@@ -28,7 +28,7 @@ const SMALL: u64 = 256;
 
 /// The state directory, or the lack of one: then no pid is ever thought to be reused.
 #[derive(Debug)]
-pub struct State {
+pub struct HolderRecords {
     handle: Option<OwnedFd>,
     identity: Option<Identity>,
     everybodys: bool,
@@ -81,7 +81,7 @@ pub enum Remembered {
     Reused,
 }
 
-impl State {
+impl HolderRecords {
     /// Opens the state directory if there is one. One that everybody may write is left alone: what
     /// we would find there may be anybody's, and `/tmp` is searched for locks as well.
     #[must_use]
@@ -265,7 +265,7 @@ impl State {
     }
 
     /// Forgets a lock file that is about to go, unless the record is about another one. Only under
-    /// `flock(2)` on that file. Gives back what the record said, for [`State::put_back`].
+    /// `flock(2)` on that file. Gives back what the record said, for [`HolderRecords::put_back`].
     pub fn forget_lock(&self, name: &Name, file: Identity) -> Option<Memory> {
         let memory = self.memory(name).filter(|memory| memory.file == file)?;
         self.forget(name);
@@ -385,7 +385,7 @@ impl State {
         }
     }
 
-    /// Whether there is a state directory that may be written, for the journal.
+    /// Whether there is a state directory that may be written, for the log.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.handle.as_ref().is_some_and(|handle| {
@@ -520,7 +520,7 @@ mod tests {
     #[test]
     fn a_record_is_about_one_file_only() {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = State::open(dir.path());
+        let mut state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let (then, later) = (UNIX_EPOCH + Duration::from_secs(5), SystemTime::now());
@@ -542,7 +542,7 @@ mod tests {
     #[test]
     fn a_lock_for_nobody_is_not_the_lock_of_whoever_comes_next() {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = State::open(dir.path());
+        let mut state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();
@@ -565,7 +565,7 @@ mod tests {
     #[case::in_the_future_before_the_clock_was_set_back(LATEST, false)]
     fn only_a_lock_taken_since_keeps_its_record(#[case] distance: Duration, #[case] before: bool) {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = State::open(dir.path());
+        let mut state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, now) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let known = if before { now - distance } else { now + distance };
@@ -584,7 +584,7 @@ mod tests {
     #[test]
     fn a_lock_that_is_gone_leaves_no_record() {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = State::open(dir.path());
+        let mut state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at }];
@@ -600,7 +600,7 @@ mod tests {
 
     #[test]
     fn a_claimant_is_one_process_only() {
-        let mut state = State::none();
+        let mut state = HolderRecords::none();
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(i64::from(child.id())).unwrap();
         for pid in [Pid::this(), pid, pid, Pid::this(), pid] {
@@ -619,7 +619,7 @@ mod tests {
     #[test]
     fn a_late_record_is_about_the_process_that_was_there() {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = State::open(dir.path());
+        let mut state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at }];
@@ -637,21 +637,21 @@ mod tests {
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, then) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at: then }];
-        let mut state = State::open(dir.path());
+        let mut state = HolderRecords::open(dir.path());
         state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
-        let mut state = State::open(dir.path());
+        let mut state = HolderRecords::open(dir.path());
         assert!(state.is_everybodys() && !state.is_open());
         assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Nothing);
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o775)).unwrap();
-        let mut state = State::open(dir.path());
+        let mut state = HolderRecords::open(dir.path());
         assert!(!state.is_everybodys() && state.is_open());
         assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Same);
     }
 
     #[test]
     fn without_a_state_directory_nothing_is_guessed() {
-        let mut state = State::open(Path::new("/nonexistent/state"));
+        let mut state = HolderRecords::open(Path::new("/nonexistent/state"));
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();

@@ -52,9 +52,9 @@ impl Detail {
 /// From now on `tracing` events become lines. A second call only changes how much is logged.
 pub fn start(detail: Detail) {
     set_detail(detail);
-    let journal = Journal { rate: Mutex::new(Rate::default()) };
+    let log = Log { rate: Mutex::new(Rate::default()) };
     // It fails only when a former call has done it.
-    let _ = tracing::subscriber::set_global_default(journal);
+    let _ = tracing::subscriber::set_global_default(log);
 }
 
 /// From now on so much is logged.
@@ -174,7 +174,7 @@ fn lost_line(count: u64) -> String {
     format!("time={time} level=WARN msg=\"log lines dropped\" count={count}\n")
 }
 
-struct Journal {
+struct Log {
     rate: Mutex<Rate>,
 }
 
@@ -202,7 +202,7 @@ impl Rate {
     }
 }
 
-impl Subscriber for Journal {
+impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let most = match detail() {
             Detail::Usual => Level::INFO,

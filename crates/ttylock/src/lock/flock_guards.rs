@@ -4,7 +4,7 @@
 //! The `flock(2)` is the only thing that stops a program that removes locks without asking whose they are:
 //! Qt run as root tries `flock(2)` first. What is kept is let go on UNLOCK, and as soon as the
 //! holder is gone: a lock that a dead process left must be breakable by everybody. Nothing is
-//! lost when the daemon ends; the next one keeps what it finds ([`Kept::find`]).
+//! lost when the daemon ends; the next one keeps what it finds ([`FlockGuards::find`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,7 +20,7 @@ use super::record::{self, READ_LIMIT};
 
 /// The files that are kept, by name.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct FlockGuards {
     keeper: Keeper,
     files: BTreeMap<Name, Held>,
 }
@@ -38,7 +38,7 @@ enum Keeper {
 /// Lock files that a session keeps open.
 const OF_A_SESSION: usize = 16;
 
-impl Default for Kept {
+impl Default for FlockGuards {
     fn default() -> Self {
         Self { keeper: Keeper::Session, files: BTreeMap::new() }
     }
@@ -51,7 +51,7 @@ struct Held {
     published: Published,
 }
 
-impl Kept {
+impl FlockGuards {
     pub(super) fn up_to(limit: usize) -> Self {
         Self { keeper: Keeper::Daemon { limit }, ..Self::default() }
     }

@@ -34,7 +34,7 @@ pub enum Severity {
     Debug,
 }
 
-/// Where a journal's lines go.
+/// Where a log's lines go.
 #[derive(Clone, Copy, Debug)]
 pub enum Destination {
     /// The syslog of this host, under this facility.
@@ -44,7 +44,7 @@ pub enum Destination {
 }
 
 /// Writes one line per event, those up to a threshold.
-pub struct Journal {
+pub struct Log {
     threshold: Severity,
     sink: Sink,
 }
@@ -58,8 +58,8 @@ enum Sink {
     Off,
 }
 
-impl Journal {
-    /// A journal that keeps lines of `threshold` and graver.
+impl Log {
+    /// A log that keeps lines of `threshold` and graver.
     #[must_use]
     pub fn new(destination: Destination, threshold: Severity) -> Self {
         let sink = match destination {
@@ -275,9 +275,9 @@ impl From<Weight> for Severity {
     }
 }
 
-impl fmt::Debug for Journal {
+impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journal").field("threshold", &self.threshold).finish_non_exhaustive()
+        f.debug_struct("Log").field("threshold", &self.threshold).finish_non_exhaustive()
     }
 }
 

@@ -16,7 +16,7 @@ use super::admission::Token;
 
 /// The thread, and what it is asked and answers.
 #[derive(Debug)]
-pub(super) struct Surveyor {
+pub(super) struct StatusWorker {
     questions: SyncSender<Question>,
     surveys: Receiver<Survey>,
     /// Readable when there is a survey, or when the thread is no more.
@@ -45,7 +45,7 @@ pub(super) struct Survey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended;
 
-impl Surveyor {
+impl StatusWorker {
     /// Of these places. Its directories are its own: nothing is shared with the daemon but the disk.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Surveyor {
     }
 }
 
-impl AsFd for Surveyor {
+impl AsFd for StatusWorker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

@@ -13,12 +13,12 @@ pub const SETTLED: Duration = Duration::from_millis(2100);
 /// A directory as it was at one time: its device and inode number, and the time of its last
 /// change (`st_ctime`, which nobody can set).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct DirectoryStamp {
     directory: Identity,
     changed: Duration,
 }
 
-impl Stamp {
+impl DirectoryStamp {
     /// What `stat(2)` has just told of it; `None` for one that changed before 1970.
     #[must_use]
     pub fn of(seen: &Status) -> Option<Self> {
@@ -40,8 +40,10 @@ mod tests {
 
     use super::*;
 
-    const STAMP: Stamp =
-        Stamp { directory: Identity { device: 5, inode: 6 }, changed: Duration::new(1000, 7) };
+    const STAMP: DirectoryStamp = DirectoryStamp {
+        directory: Identity { device: 5, inode: 6 },
+        changed: Duration::new(1000, 7),
+    };
 
     #[rstest]
     #[case::just_before(Duration::new(1002, 100_000_006), false)]
@@ -54,10 +56,10 @@ mod tests {
     #[test]
     fn every_change_makes_it_another_one() {
         let dir = tempfile::tempdir().unwrap();
-        let stamp = || Stamp::of(&Status::of_path(dir.path()).unwrap());
+        let stamp = || DirectoryStamp::of(&Status::of_path(dir.path()).unwrap());
         let first = stamp();
         let other = tempfile::tempdir().unwrap();
-        assert_ne!(Stamp::of(&Status::of_path(other.path()).unwrap()), first);
+        assert_ne!(DirectoryStamp::of(&Status::of_path(other.path()).unwrap()), first);
         let deadline = std::time::Instant::now() + Duration::from_secs(10);
         while stamp() == first {
             assert!(std::time::Instant::now() < deadline, "the clock stands still");
