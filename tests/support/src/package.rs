@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::peers::workspace;
+use crate::programs::cargo;
 
 /// Packages of the workspace that were built, and are installed together.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ const MADE: &str = "1763700000";
 /// Compiles all programs and libraries together, once for all packages, as the script that makes
 /// releases does.
 fn compile(target: &Path) {
-    let built = Command::new(env!("CARGO"))
+    let built = cargo()
         .args(["build", "--release", "--locked", "--workspace", "--exclude", "testbed"])
         .args(["--features", "file-semaphore/cli"])
         .current_dir(workspace())
@@ -89,7 +90,7 @@ fn compile(target: &Path) {
 fn make(name: &str, options: &[&str], file: &Path, target: &Path) {
     let tools = workspace().join("target/tools/bin");
     let path = std::env::var("PATH").expect("a PATH");
-    let built = Command::new(env!("CARGO"))
+    let built = cargo()
         .args(["deb", "--locked", "--no-build", "--package", name, "--output"])
         .arg(file)
         .args(options)

@@ -37,6 +37,20 @@ pub fn library(package: &str, name: &str) -> PathBuf {
     built(package, &["--lib"], &[&format!("{name}.so")], &[])
 }
 
+/// Cargo as somebody starts it from a shell: without what the cargo that runs this test tells it about its
+/// package. Build scripts may ask to be run again where that differs (ring's asks for all of it), and then
+/// whatever needs their crate is compiled again for each test program.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo
+}
+
 fn built(package: &str, target: &[&str], place: &[&str], features: &[&str]) -> PathBuf {
     static BUILT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let deps = std::env::current_exe().expect("the running test");
@@ -48,8 +62,7 @@ fn built(package: &str, target: &[&str], place: &[&str], features: &[&str]) -> P
             Some("debug") | None => "dev",
             Some(other) => other,
         };
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
+        let output = cargo()
             .args(["build", "--quiet", "--locked", "--package", package])
             .args(target)
             .args(["--profile", profile, "--features", &features.join(",")])
