@@ -109,7 +109,7 @@ fn acquire_holds(#[case] signal: Option<Signal>) {
 #[test]
 fn acquire_does_not_hold_what_is_lost() {
     let daemon = Daemon::start(KEEP);
-    let words = ["acquire", "k", "--hold", "--ttl", "1"];
+    let words = ["acquire", "k", "--hold", "--ttl", "4"];
     let holding = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     let token = holding.lines(1)[0].clone();
     assert_eq!(run(&mut dflock(&daemon, &["release", "k", &token])).code, 0);

@@ -37,7 +37,7 @@ fn assert_turn(daemon: &Daemon, waiter: &mut Talker) {
 #[case::wakes_up_while_the_command_is_told(true)]
 fn the_server_stands_still(#[case] wakes_early: bool) {
     let daemon = Daemon::start(&[]);
-    let (dflock, command) = held(&daemon, &["--ttl", "4"], &dawdling());
+    let (dflock, command) = held(&daemon, &["--ttl", "8"], &dawdling());
     let mut waiter = daemon.talk();
     waiter.say(b"l\nk\n1000\n");
     daemon.until_stats("\"waiters\":1");

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 /// Of the lease, and what the command has to end. Together they leave a busy machine a second to
 /// get round to it.
-const TTL_S: &str = "4";
+const TTL_S: &str = "6";
 const GRACE_S: &str = "1";
 const FAULTS: u32 = 5;
 /// A whole lease, and what a busy machine needs.
-const TURN_LIMIT: Duration = Duration::from_secs(40);
+const TURN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The command: alone with the file, or it says that there were two. It is one process, so nothing
 /// of it outlives what kills it.

@@ -141,27 +141,27 @@ fn a_turn_that_was_missed() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let client = client(&daemon);
-        let lock = client.lock("k").unwrap().ttl_s(1).unwrap();
+        let lock = client.lock("k").unwrap().ttl_s(4).unwrap();
         let first = acquired(lock.enqueue().await.unwrap());
         let second = queued(lock.enqueue().await.unwrap());
         first.release().await.unwrap();
         until_free(&daemon).await;
-        assert_eq!(refusal(second.wait(5).await), Some(Refusal::LeaseExpired));
+        assert_eq!(refusal(second.wait(10).await), Some(Refusal::LeaseExpired));
     });
 }
 
 /// A place in the line is kept although the server hangs up on the silent.
 #[test]
 fn a_place_is_kept_awake() {
-    let daemon = Daemon::start(&["--read-timeout", "1"]);
+    let daemon = Daemon::start(&["--read-timeout", "4"]);
     turn(async {
         let mut settings = settings(&daemon);
-        settings.read_timeout = Duration::from_secs(1);
+        settings.read_timeout = Duration::from_secs(4);
         let client = Client::new(settings).unwrap();
         let lock = client.lock("k").unwrap();
         let first = acquired(lock.enqueue().await.unwrap());
         let second = queued(lock.enqueue().await.unwrap());
-        assert!(lock.acquire(3).await.unwrap().is_none(), "longer than the read timeout");
+        assert!(lock.acquire(6).await.unwrap().is_none(), "longer than the read timeout");
         assert_eq!(first.loss(), None);
         first.release().await.unwrap();
         second.wait(5).await.unwrap().unwrap().release().await.unwrap();
@@ -195,9 +195,9 @@ fn a_loss_is_told() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let client = client(&daemon);
-        let lock = client.lock("k").unwrap().ttl_s(1).unwrap();
+        let lock = client.lock("k").unwrap().ttl_s(4).unwrap();
         let mut lease = lock.acquire(0).await.unwrap().unwrap();
-        assert_eq!(lock.renew(lease.token()).await.unwrap(), 1);
+        assert_eq!(lock.renew(lease.token()).await.unwrap(), 4);
         lock.release(lease.token()).await.unwrap();
         assert_eq!(lease.lost().await, Loss::NotHeld);
         assert_eq!((lease.loss(), lease.held_until()), (Some(Loss::NotHeld), None));

@@ -114,10 +114,10 @@ pub(crate) fn is_shared() -> bool {
 /// then.
 #[test]
 fn the_network_is_gone() {
-    let daemon = Daemon::start(&["--read-timeout", "4"]);
+    let daemon = Daemon::start(&["--read-timeout", "8"]);
     let wire = Proxy::to(daemon.address);
     let script = dawdling();
-    let words = ["run", "k", "--ttl", LONG, "--read-timeout", "4", "--", "sh", "-c", &script];
+    let words = ["run", "k", "--ttl", LONG, "--read-timeout", "8", "--", "sh", "-c", &script];
     let dflock = start(bare(&words).env("DFLOCK_SERVERS", wire.address()));
     let command = dflock.command();
     let mut waiter = daemon.talk();
@@ -150,13 +150,13 @@ fn the_machine_is_gone() {
 /// A server that hangs up on the idle sooner than others: who knows it is never idle for so long.
 #[test]
 fn an_impatient_server() {
-    let daemon = Daemon::start(&["--read-timeout", "1"]);
-    let words = ["run", "k", "--read-timeout", "1", "--", "sh", "-c", "echo in; read x; exit 6"];
+    let daemon = Daemon::start(&["--read-timeout", "4"]);
+    let words = ["run", "k", "--read-timeout", "4", "--", "sh", "-c", "echo in; read x; exit 6"];
     let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     dflock.lines(1);
     let mut waiter = daemon.talk();
     // For longer than the server lets anybody be silent.
-    assert_eq!(waiter.ask("l", "k", "3"), "timeout");
+    assert_eq!(waiter.ask("l", "k", "6"), "timeout");
     dflock.end_input();
     assert_eq!(dflock.end().code, 6);
 }
@@ -232,7 +232,7 @@ fn who_waits_comes_back_to_a_new_server() {
 fn one_connection_is_gone_and_the_server_is_there() {
     let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
     let wire = Proxy::to(daemon.address);
-    let words = ["run", "k", "--ttl", "3", "--", "sh", "-c", "echo in; read x; exit 6"];
+    let words = ["run", "k", "--ttl", "4", "--", "sh", "-c", "echo in; read x; exit 6"];
     let mut command = bare(&words);
     command.env("DFLOCK_SERVERS", wire.address()).stdin(Stdio::piped());
     let mut dflock = start(&mut command);
@@ -240,7 +240,7 @@ fn one_connection_is_gone_and_the_server_is_there() {
     wire.swallow_what_is_open();
     let mut waiter = daemon.talk();
     // Longer than the lease.
-    assert_eq!(waiter.ask("l", "k", "5"), "timeout");
+    assert_eq!(waiter.ask("l", "k", "6"), "timeout");
     dflock.end_input();
     assert_eq!(dflock.end().code, 6);
     assert_free(&daemon);

@@ -168,7 +168,13 @@ fn carry(state: &State, link: &Link, from: Side, to: Side) {
     while let Some(source) = link.stream(from) {
         let length = match (&*source).read(&mut piece) {
             Ok(length) => length,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            // Also when the machine stood still: a read with a limit is then interrupted.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) =>
+            {
                 continue;
             }
             Err(_) => 0,

@@ -7,7 +7,7 @@ use rstest::rstest;
 /// The inside is a directory each makes and removes: a second one would find it there.
 #[rstest]
 #[case::fresh_leases(&[])]
-#[case::the_shortest_leases(&["--ttl", "1"])]
+#[case::short_leases(&["--ttl", "4"])]
 fn two_are_never_inside(#[case] options: &[&str]) {
     const PROCESSES: usize = 24;
     const ROUNDS: usize = 5;

@@ -329,11 +329,11 @@ fn the_inner_step_is_not_a_command() {
 #[test]
 fn it_is_held_for_longer_than_the_command_runs() {
     let daemon = Daemon::start(&[]);
-    let words = ["run", "k", "--ttl", "1", "--hold-for", LONG, "--", "sh", "-c", "echo in; exit 6"];
+    let words = ["run", "k", "--ttl", "4", "--hold-for", LONG, "--", "sh", "-c", "echo in; exit 6"];
     let dflock_ = start(&mut dflock(&daemon, &words));
     dflock_.lines(1);
     // Longer than the lease: it is renewed without the command.
-    let busy = run(&mut dflock(&daemon, &["run", "k", "--timeout", "2", "--", "true"]));
+    let busy = run(&mut dflock(&daemon, &["run", "k", "--timeout", "6", "--", "true"]));
     assert_eq!(busy.code, 75, "{busy:?}");
     dflock_.signal(Signal::SIGTERM);
     assert_eq!(dflock_.end().code, 6);

@@ -140,7 +140,7 @@ fn ctrl_z_and_fg() {
 fn ctrl_z_for_longer_than_the_lease() {
     let daemon = Daemon::start(&[]);
     let mut typist = Typist::shell(&daemon);
-    typist.line("dflock run k --ttl 1 -- sh -c 'echo begun; read x; echo went\"\" on'");
+    typist.line("dflock run k --ttl 3 -- sh -c 'echo begun; read x; echo went\"\" on'");
     typist.expect("begun");
     typist.keys("\x1a");
     typist.expect("Stopped");
