@@ -232,7 +232,7 @@ fn who_waits_comes_back_to_a_new_server() {
 fn one_connection_is_gone_and_the_server_is_there() {
     let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
     let wire = Proxy::to(daemon.address);
-    let words = ["run", "k", "--ttl", "4", "--", "sh", "-c", "echo in; read x; exit 6"];
+    let words = ["run", "k", "--ttl", "9", "--", "sh", "-c", "echo in; read x; exit 6"];
     let mut command = bare(&words);
     command.env("DFLOCK_SERVERS", wire.address()).stdin(Stdio::piped());
     let mut dflock = start(&mut command);
@@ -240,7 +240,7 @@ fn one_connection_is_gone_and_the_server_is_there() {
     wire.swallow_what_is_open();
     let mut waiter = daemon.talk();
     // Longer than the lease.
-    assert_eq!(waiter.ask("l", "k", "6"), "timeout");
+    assert_eq!(waiter.ask("l", "k", "11"), "timeout");
     dflock.end_input();
     assert_eq!(dflock.end().code, 6);
     assert_free(&daemon);

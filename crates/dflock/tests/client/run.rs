@@ -268,17 +268,17 @@ fn a_semaphore_lets_in_as_many_as_it_has_slots() {
 #[test]
 fn the_lease_is_renewed_while_the_command_runs() {
     let daemon = Daemon::start(&[]);
-    let words = ["run", "k", "--ttl", "2", "--", "sh", "-c", "echo in; read x; exit 3"];
+    let words = ["run", "k", "--ttl", "6", "--", "sh", "-c", "echo in; read x; exit 3"];
     let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     dflock.lines(1);
-    let (mut renewals, mut last, mut lowest) = (0, 2.0, 2.0);
-    until("nine renewals", || {
+    let (mut renewals, mut last, mut lowest) = (0, 6.0, 6.0);
+    until("four renewals", || {
         let stats = daemon.stats();
         let left = stats.split("\"lease_expires_in_s\":").nth(1).expect("the lock is held");
         let left: f64 = left.split(',').next().unwrap().parse().unwrap();
         renewals += usize::from(left > last);
         (last, lowest) = (left, f64::min(left, lowest));
-        renewals >= 9
+        renewals >= 4
     });
     assert!(lowest > 0.0, "it came close to the end: {lowest}");
     dflock.end_input();
