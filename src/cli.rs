@@ -20,17 +20,16 @@ use crate::peer::{Access, Rule};
 use crate::protocol::reply::Version;
 use crate::serve::address::Address;
 use crate::serve::authority::Authority;
-use crate::serve::listen::{self, Settings, Stay};
+use crate::serve::listen;
 use crate::serve::listener::{self, Listener};
+use crate::serve::settings::{Settings, Stay};
 use crate::serve::{Opens, Service, stdio};
+use crate::sys::STATE_DIR;
 use ttylock::device::os::{self, System};
 use ttylock::lock::table::{Places, Table};
 
 /// Where device nodes are.
 const DEV_DIR: &str = "/dev";
-
-/// Where records are kept unless an option says otherwise.
-const STATE_DIR: &str = "/run/lfpd";
 
 /// The exit code for help that could not be written (`EX_IOERR` in sysexits.h).
 const OUTPUT_FAILED: u8 = 74;
@@ -261,6 +260,9 @@ impl ValueEnum for Severity {
 }
 
 fn open(addresses: &[Address], listeners: &mut Vec<Listener>) -> Result<(), String> {
+    if !addresses.is_empty() || !listeners.is_empty() {
+        listen::is_possible()?;
+    }
     for address in addresses {
         let listener = Listener::at(address);
         listeners.push(listener.map_err(|error| format!("cannot listen on {address}: {error}"))?);

@@ -10,3 +10,4 @@ pub mod log;
 pub mod peer;
 pub mod protocol;
 pub mod serve;
+mod sys;

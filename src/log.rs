@@ -14,10 +14,8 @@ use std::time::Instant;
 use syslog::Facility;
 
 use crate::limits::{JOURNAL_CHARS, JOURNAL_REST, JOURNAL_WAIT};
+use crate::sys::SYSLOG;
 use ttylock::lock::Weight;
-
-/// Where syslog listens. Source: syslog(3).
-const DEV_LOG: &str = "/dev/log";
 
 /// How grave a line is, the gravest first. Source: syslog(3), without the three above error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,7 +142,7 @@ struct Receiver {
 
 impl Receiver {
     fn of_now() -> Option<Self> {
-        let file = std::fs::symlink_metadata(DEV_LOG).ok()?;
+        let file = std::fs::symlink_metadata(SYSLOG).ok()?;
         let changed = (file.ctime(), file.ctime_nsec());
         Some(Self { device: file.dev(), inode: file.ino(), changed })
     }
@@ -202,9 +200,9 @@ impl Display for Panic<'_> {
 
 fn open() -> Option<UnixDatagram> {
     // Nobody listens in many containers, and asking for the file is cheaper than for the listener.
-    std::fs::symlink_metadata(DEV_LOG).ok()?;
+    std::fs::symlink_metadata(SYSLOG).ok()?;
     let socket = UnixDatagram::unbound().ok()?;
-    socket.connect(DEV_LOG).ok()?;
+    socket.connect(SYSLOG).ok()?;
     socket.set_write_timeout(Some(JOURNAL_WAIT)).ok()?;
     Some(socket)
 }

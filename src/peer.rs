@@ -3,31 +3,20 @@
 //! Never believes what the client says of itself, and never answers in doubt: a peer whose
 //! address or uid the kernel does not tell is a stranger, or nobody.
 
-mod namespace;
 mod permission;
-mod proc_net;
-mod sock_diag;
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::sys::socket::{
-    self, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, SockaddrLike,
-    SockaddrStorage, sockopt,
-};
-use nix::unistd::Uid;
+use nix::sys::socket::{self, AddressFamily, SockaddrLike, SockaddrStorage};
 use pidlockfile::process::{self, Liveness, Pid};
 use ttylock::device::node::ResolvedDevice;
 
-use crate::limits::PROC_NET_BYTES;
-use namespace::Numbers;
-pub use permission::{Processes, Status};
-use sock_diag::Told;
+use crate::sys::{self, Connection, Numbers};
+pub use crate::sys::{Inquiry, Processes, Status};
 
 /// Somebody on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,14 +45,6 @@ enum Place {
     Starter,
     UnixSocket,
     Loopback(SocketAddr),
-}
-
-/// The two ends of a TCP connection as one of its sockets sees them, IPv4-mapped addresses as
-/// IPv4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Connection {
-    near: SocketAddr,
-    far: SocketAddr,
 }
 
 /// Which processes a peer may name.
@@ -111,9 +92,12 @@ pub enum Refusal {
     NoPort,
     /// The process may not open the device.
     DeviceClosed,
+    /// This system does not tell what the process may open.
+    RightsUnknown,
     /// The peer may not release what is others'.
     NoForce,
-    /// The process exists, but nobody says whose it is (`hidepid` in proc(5)).
+    /// The process exists, but nobody says whose it is (`hidepid` in proc(5), or another system
+    /// than Linux).
     Hidden,
     /// The process exists, but nobody says who the peer is.
     PeerUnknown,
@@ -162,10 +146,8 @@ impl Peer {
     }
 
     fn unix(stream: BorrowedFd<'_>) -> Self {
-        let credentials = socket::getsockopt(&stream, sockopt::PeerCredentials).ok();
-        let numbers = credentials.map_or(Numbers::Unknown, |peer| namespace::of(peer.pid()));
-        let process = credentials.and_then(|peer| Pid::new(i64::from(peer.pid())));
-        Self { place: Place::UnixSocket, uid: credentials.map(|peer| peer.uid()), numbers, process }
+        let sys::UnixPeer { uid, numbers, process } = sys::unix_peer(stream);
+        Self { place: Place::UnixSocket, uid, numbers, process }
     }
 
     fn tcp(
@@ -219,9 +201,7 @@ impl Peer {
     pub fn meant(&self, pid: Pid, rule: Rule) -> Result<Pid, Refusal> {
         match (rule, self.numbers) {
             (Rule::Any, _) | (Rule::Own, Numbers::Ours) => Ok(pid),
-            (Rule::Own, Numbers::Own(peer)) => {
-                namespace::translate(peer, pid).ok_or(Refusal::Elsewhere)
-            }
+            (Rule::Own, Numbers::Own(peer)) => sys::translate(peer, pid).ok_or(Refusal::Elsewhere),
             (Rule::Own, Numbers::Unknown) => Err(Refusal::NamespaceUnknown),
         }
     }
@@ -270,11 +250,21 @@ impl Peer {
     }
 }
 
-/// Whether a process of ours may open the device at this path, which is this, for reading and
-/// writing.
-#[must_use]
-pub fn may_open(process: Option<&Status>, path: &Path, device: &ResolvedDevice) -> bool {
-    permission::may_open(process, path, device)
+/// Whether a process of ours, of which this is told, may open the device at this path, which is
+/// this, for reading and writing.
+///
+/// # Errors
+/// [`Refusal::DeviceClosed`], and [`Refusal::RightsUnknown`] of a process that lives.
+pub fn may_open(
+    pid: Pid,
+    process: Option<&Status>,
+    path: &Path,
+    device: &ResolvedDevice,
+) -> Result<(), Refusal> {
+    if process.is_none() && !sys::SHOWS_RIGHTS && process::liveness(pid) == Liveness::Alive {
+        return Err(Refusal::RightsUnknown);
+    }
+    permission::may_open(process, path, device).then_some(()).ok_or(Refusal::DeviceClosed)
 }
 
 /// Whether something is there that can be no serial port. What is not there may be plugged in.
@@ -328,7 +318,10 @@ impl fmt::Display for Refusal {
             }
             Self::NoPort => f.write_str("what is there is no serial port"),
             Self::DeviceClosed => f.write_str("it may not open the device"),
-            Self::Hidden => f.write_str("it is hidden from us: is /proc mounted with hidepid?"),
+            Self::RightsUnknown => {
+                f.write_str("this system does not tell what it may open: see --anyone")
+            }
+            Self::Hidden => f.write_str(sys::WHY_HIDDEN),
             Self::PeerUnknown => f.write_str("nobody tells whose the connection is"),
         }
     }
@@ -339,106 +332,4 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     let v6 = || storage.as_sockaddr_in6().map(|a| SocketAddr::from((a.ip(), a.port())));
     let address = v4().or_else(v6)?;
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
-}
-
-/// Any but 0.
-const UNLIKELY_UID: u32 = 65_534;
-
-/// Asks the kernel whose the TCP sockets of this host are: one socket for all questions.
-#[derive(Debug, Default)]
-pub struct Inquiry {
-    netlink: Option<OwnedFd>,
-    sequence: u32,
-    /// It has told of a socket once, so "no such socket" is the truth.
-    proven: bool,
-    /// Whether it tells truly who closed a socket.
-    remembers: Option<bool>,
-}
-
-impl Inquiry {
-    /// The uid of the program that holds a TCP socket of this host open.
-    ///
-    /// `/proc/net` is the slow way for kernels and containers without `sock_diag`; a kernel
-    /// without the module for TCP says "no such socket", so that answer is not the last word
-    /// either, until there has been another one. Otherwise everybody who hangs up at once could
-    /// make us read through all sockets of the machine.
-    fn uid_of(&mut self, socket: &Connection) -> Option<u32> {
-        match self.ask_kernel(socket) {
-            Ok(Some(Told::Open(uid))) => {
-                self.proven = true;
-                return Some(uid);
-            }
-            // Kernels that forget who closed a socket say that it was root.
-            Ok(Some(Told::Closed(uid))) => return self.remembers().then_some(uid),
-            Ok(None) => {}
-            // Whatever is left in it, the next question gets a fresh one.
-            Err(_) => self.netlink = None,
-        }
-        if self.proven {
-            return None;
-        }
-        ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|path| look_up(path, socket))
-    }
-
-    /// Tries it with a socket of our own. RXTX closes at once after its UNLOCK, so it may be gone
-    /// before it can be looked at.
-    fn remembers(&mut self) -> bool {
-        if let Some(remembers) = self.remembers {
-            return remembers;
-        }
-        let remembers = self.try_own_socket().unwrap_or(false);
-        *self.remembers.insert(remembers)
-    }
-
-    fn try_own_socket(&mut self) -> io::Result<bool> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let stream = TcpStream::connect(listener.local_addr()?)?;
-        let mut uid = nix::unistd::geteuid();
-        if uid.is_root() {
-            // Of a socket that is root's own it could not be seen.
-            uid = Uid::from_raw(UNLIKELY_UID);
-            nix::unistd::fchown(&stream, Some(uid), None)?;
-        }
-        let socket = Connection { near: stream.local_addr()?, far: stream.peer_addr()? };
-        drop(stream);
-        Ok(self.ask_kernel(&socket)? == Some(Told::Closed(uid.as_raw())))
-    }
-
-    fn ask_kernel(&mut self, socket: &Connection) -> Result<Option<Told>, Errno> {
-        let netlink = match self.netlink.take() {
-            Some(netlink) => netlink,
-            None => socket::socket(
-                AddressFamily::Netlink,
-                SockType::Raw,
-                SockFlag::SOCK_CLOEXEC,
-                SockProtocol::NetlinkSockDiag,
-            )?,
-        };
-        self.sequence = self.sequence.wrapping_add(1);
-        let question = sock_diag::question(socket, self.sequence);
-        socket::send(netlink.as_raw_fd(), &question, MsgFlags::empty())?;
-        let mut buffer = [0; sock_diag::BUFFER_BYTES];
-        // The kernel has answered before send(2) returned, so there is nothing to wait for.
-        let flags = MsgFlags::MSG_DONTWAIT;
-        let (length, sender) = receive_from(netlink.as_raw_fd(), &mut buffer, flags)?;
-        self.netlink = Some(netlink);
-        let from_kernel = sender.is_some_and(|sender| sender.pid() == 0);
-        let bytes = buffer.get(..length).filter(|_| from_kernel);
-        Ok(bytes.and_then(|bytes| sock_diag::told(bytes, socket, self.sequence)))
-    }
-}
-
-fn receive_from(
-    netlink: i32,
-    buffer: &mut [u8],
-    flags: MsgFlags,
-) -> Result<(usize, Option<NetlinkAddr>), Errno> {
-    let mut place = [io::IoSliceMut::new(buffer)];
-    let message = socket::recvmsg::<NetlinkAddr>(netlink, &mut place, None, flags)?;
-    Ok((message.bytes, message.address))
-}
-
-fn look_up(path: &str, socket: &Connection) -> Option<u32> {
-    let table = BufReader::new(File::open(path).ok()?.take(PROC_NET_BYTES));
-    table.lines().map_while(Result::ok).find_map(|line| proc_net::uid_on(&line, socket))
 }

@@ -93,10 +93,12 @@ impl Authority {
         if peer::is_no_port(&device) {
             return Err((pid, Refusal::NoPort));
         }
-        if self.access == Access::OfDevice && !self.may_open(status.as_ref(), &device) {
-            return Err((pid, Refusal::DeviceClosed));
+        match self.access {
+            Access::Anyone => Ok(()),
+            Access::OfDevice => {
+                self.may_open(pid, status.as_ref(), &device).map_err(|refusal| (pid, refusal))
+            }
         }
-        Ok(())
     }
 
     fn meant(&self, peer: &Peer, pid: Pid) -> Result<Pid, Refused> {
@@ -116,9 +118,10 @@ impl Authority {
     /// Whether a process may hold a device of its own accord.
     pub(super) fn may_hold(&self, processes: &mut Processes, request: &Request) -> bool {
         let Ok(device) = follow(&self.dev_dir, &request.device) else { return true };
+        let pid = request.pid;
         let mut may_open = || {
             self.access == Access::Anyone
-                || self.may_open(processes.status(request.pid).as_ref(), &device)
+                || self.may_open(pid, processes.status(pid).as_ref(), &device).is_ok()
         };
         !peer::is_no_port(&device) && may_open()
     }
@@ -130,7 +133,12 @@ impl Authority {
         who::has_open(pid, &node)
     }
 
-    fn may_open(&self, process: Option<&Status>, device: &ResolvedDevice) -> bool {
-        peer::may_open(process, &self.dev_dir.join(device.real()), device)
+    fn may_open(
+        &self,
+        pid: Pid,
+        process: Option<&Status>,
+        device: &ResolvedDevice,
+    ) -> Result<(), Refusal> {
+        peer::may_open(pid, process, &self.dev_dir.join(device.real()), device)
     }
 }

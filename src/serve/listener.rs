@@ -10,12 +10,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::socket::{
-    self, AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, sockopt,
-};
+use nix::sys::socket::{self, AddressFamily, Backlog, SockType, SockaddrIn, SockaddrIn6, sockopt};
 use nix::sys::stat::{Mode, umask};
 
 use crate::limits::LISTEN_BACKLOG;
+use crate::sys;
 
 use super::address::Address;
 
@@ -56,8 +55,7 @@ pub struct SocketFile {
 
 fn listen_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let socket = socket::socket(family, SockType::Stream, flags, None)?;
+    let socket = sys::stream_socket(family)?;
     socket::setsockopt(&socket, sockopt::ReuseAddr, &true)?;
     match address {
         SocketAddr::V4(address) => {
@@ -97,8 +95,7 @@ fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
             Err(error) => return Err(error),
         },
     }
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let socket = sys::stream_socket(AddressFamily::Unix)?;
     let address = socket::UnixAddr::new(path)?;
     // The mode at creation: there is no moment with another one.
     let usual = umask(Mode::S_IXUSR | Mode::S_IXGRP | Mode::S_IXOTH);

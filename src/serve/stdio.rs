@@ -17,6 +17,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use super::{Client, Need, Service};
 use crate::limits::{FLUSH_AFTER, READ_BYTES, SESSION_REOPEN_EVERY};
 use crate::log::StandardError;
+use crate::sys::QUIETLY;
 
 /// The three descriptors, made safe.
 #[derive(Clone, Copy, Debug)]
@@ -287,7 +288,7 @@ impl Connection {
     fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         match self.output {
             Kind::Socket => {
-                let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+                let flags = MsgFlags::MSG_DONTWAIT | QUIETLY;
                 socket::send(output().as_raw_fd(), bytes, flags)
             }
             Kind::Other => nix::unistd::write(output(), bytes),

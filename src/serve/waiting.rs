@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 
 use super::admission::User;
-use super::watches::Change;
 use crate::protocol::queue::{Attempt, Queue, WaiterId};
 use ttylock::lock::table::Names;
 use ttylock::lock::{Outcome, Request};
@@ -18,6 +17,15 @@ use ttylock::lock::{Outcome, Request};
 pub(super) struct Waiting {
     pub(super) queue: Queue,
     facts: HashMap<Arc<str>, Facts>,
+}
+
+/// What has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A file of this name went, or another came in its place.
+    Name(String),
+    /// More than the kernel keeps in mind, or a directory itself.
+    Everything,
 }
 
 #[derive(Debug)]

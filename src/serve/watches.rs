@@ -10,6 +10,8 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use pidlockfile::{Directory, Pid};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::waiting::Change;
+
 /// What a daemon is told of, and whether it has to look for ends that nobody tells.
 #[derive(Debug)]
 pub(super) struct Watches {
@@ -152,15 +154,6 @@ impl Ends {
 #[derive(Debug)]
 struct Changes {
     inotify: Inotify,
-}
-
-/// What has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Change {
-    /// A file of this name went, or another came in its place.
-    Name(String),
-    /// More than the kernel keeps in mind, or a directory itself.
-    Everything,
 }
 
 impl Changes {

@@ -65,10 +65,7 @@ impl Status {
     }
 
     fn of(stat: &Stat) -> Self {
-        #[cfg(not(target_os = "netbsd"))]
         let (modified, changed) = (stat.st_mtime_nsec, stat.st_ctime_nsec);
-        #[cfg(target_os = "netbsd")]
-        let (modified, changed) = (stat.st_mtimensec, stat.st_ctimensec);
         let modified = since_1970(stat.st_mtime, modified).unwrap_or_default();
         Self {
             identity: Identity { device: bits(stat.st_dev), inode: bits(stat.st_ino) },

@@ -28,36 +28,12 @@ use super::listener::Listener;
 use super::notify::Notify;
 use super::opens::{OpenWatch, Opens};
 use super::service::Service;
+use super::settings::{Settings, Stay};
 use super::status_queries::StatusQueries;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
 use crate::limits::{BUDGET, CROWDED};
 use crate::log::Severity;
-
-/// How a daemon behaves.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// How long a connection may ask nothing.
-    pub idle_timeout: Duration,
-    /// Connections in all. Fewer when the system does not give enough descriptors.
-    pub limit: usize,
-    /// Connections of one user.
-    pub limit_per_user: usize,
-    /// When the daemon ends by itself.
-    pub stay: Stay,
-    /// Whether ports that are held open without a lock get one.
-    pub opens: Opens,
-}
-
-/// When a daemon ends without being told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stay {
-    /// Never.
-    Forever,
-    /// When it has had nothing to do for the idle time: whoever started it listens on, and starts
-    /// another (inetd `wait`).
-    WhileNeeded,
-}
 
 /// Events that are not about a connection have the highest bit; the rest tells which.
 const SPECIAL: u64 = 1 << 63;
@@ -93,6 +69,14 @@ struct Daemon<'s> {
     turned_away: u64,
     told_turned_away: Option<Instant>,
     ending: bool,
+}
+
+/// Whether there is a daemon on this system: there is.
+///
+/// # Errors
+/// Never.
+pub fn is_possible() -> Result<(), String> {
+    Ok(())
 }
 
 /// Serves until a signal says otherwise.

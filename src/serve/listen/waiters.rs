@@ -7,7 +7,8 @@ use pidlockfile::Pid;
 use ttylock::lock::Outcome;
 
 use super::super::connection::Phase;
-use super::super::watches::{Change, Watch};
+use super::super::waiting::Change;
+use super::super::watches::Watch;
 use super::{CHANGES, Daemon, PROCESSES};
 use crate::limits::{ATTEMPTED, BUDGET};
 use crate::protocol::queue::{Attempt, WaiterId};

@@ -12,7 +12,7 @@ use super::Service;
 use crate::log::Severity;
 use crate::protocol::queue::{Attempt, WaiterId};
 use crate::serve::client::Client;
-use crate::serve::watches::Change;
+use crate::serve::waiting::Change;
 
 impl Service {
     /// Tries to take a device for one who waits for it. The client has its answer unless the

@@ -11,7 +11,6 @@ pub(crate) mod watch;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::time::{ClockId, clock_gettime};
 use pidlockfile::Pid;
 use pidlockfile::process::{boot_id, pid_namespace};
 
@@ -100,8 +99,21 @@ pub(crate) fn number(pid: Pid) -> u64 {
 pub(crate) fn time_since(start_ticks: u64) -> Option<Duration> {
     let per_second = process::ticks_per_second()?;
     let start = Duration::from_millis(start_ticks.checked_mul(1000)? / per_second);
-    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
-    Duration::from(now).checked_sub(start)
+    since_boot()?.checked_sub(start)
+}
+
+/// The clock by which start times are told.
+#[cfg(target_os = "linux")]
+fn since_boot() -> Option<Duration> {
+    use nix::time::{ClockId, clock_gettime};
+
+    clock_gettime(ClockId::CLOCK_BOOTTIME).ok().map(Duration::from)
+}
+
+/// No start times are told.
+#[cfg(not(target_os = "linux"))]
+fn since_boot() -> Option<Duration> {
+    None
 }
 
 /// Seconds since 1970; a clock before that stands at zero.

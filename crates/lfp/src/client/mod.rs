@@ -17,7 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::socket::{self, MsgFlags, UnixAddr, sockopt};
+use nix::sys::socket::{self, UnixAddr, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use pidlockfile::Pid;
 
@@ -380,7 +380,7 @@ impl Stream {
             Self::Tcp(stream) => stream.as_raw_fd(),
         };
         while !bytes.is_empty() {
-            match socket::send(descriptor, bytes, MsgFlags::MSG_NOSIGNAL) {
+            match socket::send(descriptor, bytes, sys::QUIETLY) {
                 Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),

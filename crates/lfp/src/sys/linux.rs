@@ -6,7 +6,10 @@ use std::os::unix::net::UnixStream;
 #[cfg(feature = "cli")]
 use std::path::Path;
 
-use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, sockopt};
+use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, sockopt};
+
+/// Sends without SIGPIPE.
+pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
 
 /// The user at the other end of a Unix socket: who called listen(2) (unix(7), `SO_PEERCRED`).
 pub(crate) fn peer(stream: &UnixStream) -> io::Result<Option<u32>> {

@@ -5,11 +5,11 @@ mod linux;
 #[cfg(not(target_os = "linux"))]
 mod unix;
 
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{QUIETLY, peer, unix_socket};
 #[cfg(all(target_os = "linux", feature = "cli"))]
 pub(crate) use linux::{gains_nothing, has_capabilities};
-#[cfg(target_os = "linux")]
-pub(crate) use linux::{peer, unix_socket};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use unix::{QUIETLY, peer, unix_socket};
 #[cfg(all(not(target_os = "linux"), feature = "cli"))]
 pub(crate) use unix::{gains_nothing, has_capabilities};
-#[cfg(not(target_os = "linux"))]
-pub(crate) use unix::{peer, unix_socket};

@@ -7,7 +7,16 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::socket::{self, AddressFamily, SockFlag, SockType};
+use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType};
+
+/// Sends without SIGPIPE.
+#[cfg(not(target_vendor = "apple"))]
+pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
+
+/// Nothing: that is the socket's own property there, which the standard library gives to those it
+/// makes, and [`unix_socket`] to its own.
+#[cfg(target_vendor = "apple")]
+pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
 
 /// The user at the other end of a Unix socket: who called listen(2) (getpeereid(3)).
 #[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
@@ -27,6 +36,8 @@ pub(crate) fn peer(_stream: &UnixStream) -> io::Result<Option<u32>> {
 pub(crate) fn unix_socket() -> io::Result<OwnedFd> {
     let socket = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None)?;
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    #[cfg(target_vendor = "apple")]
+    rustix::net::sockopt::set_socket_nosigpipe(&socket, true)?;
     Ok(socket)
 }
 

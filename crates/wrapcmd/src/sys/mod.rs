@@ -10,8 +10,6 @@ pub(crate) use linux::{Caught, has_ended, hear, ignored, itself, line, was_stopp
 #[cfg(not(target_os = "linux"))]
 pub(crate) use unix::{Caught, has_ended, hear, ignored, itself, line, was_stopped};
 
-use nix::sys::signal::Signal;
-
 /// As much is read of what passes from the wrapper to the process that stands by: more than execve(2)
 /// takes of one variable (`MAX_ARG_STRLEN`, 128 KiB), so that whatever is too long is refused there,
 /// with words.
@@ -19,6 +17,9 @@ const WORD_BYTES: u64 = 1 << 18;
 
 /// Whether it is a signal by which a terminal, or who asks like one, stops a program. SIGSTOP is
 /// nobody's wish to stop the wrapper as well.
-fn is_a_terminals_stop(signal: Signal) -> bool {
+#[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
+fn is_a_terminals_stop(signal: nix::sys::signal::Signal) -> bool {
+    use nix::sys::signal::Signal;
+
     matches!(signal, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)
 }

@@ -11,9 +11,12 @@ use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::Pid;
+#[cfg(not(target_os = "openbsd"))]
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use super::{WORD_BYTES, is_a_terminals_stop};
+use super::WORD_BYTES;
+#[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
+use super::is_a_terminals_stop;
 use crate::signals::{Arrived, Sender};
 
 /// Signals that are held off, readable: a thread waits for them (sigwait(2)) and passes them on.
@@ -68,7 +71,15 @@ pub(crate) fn ignored() -> u64 {
     0
 }
 
+/// By which signal a child was stopped cannot be seen, so the wrapper never stops with it: the child
+/// waits to be continued, and the wrapper waits on.
+#[cfg(any(target_os = "netbsd", target_os = "openbsd"))]
+pub(crate) fn was_stopped(_child: Pid) -> bool {
+    false
+}
+
 /// Whether a terminal has stopped a child since this was asked last.
+#[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
 pub(crate) fn was_stopped(child: Pid) -> bool {
     let Some(child) = rustix::process::Pid::from_raw(child.as_raw()) else { return false };
     let flags = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
@@ -77,7 +88,29 @@ pub(crate) fn was_stopped(child: Pid) -> bool {
     signal.and_then(|number| Signal::try_from(number).ok()).is_some_and(is_a_terminals_stop)
 }
 
+/// Whether a child has ended, without taking note of it: it stays a zombie, its number its own. Here
+/// the kernel is asked to tell of the end (kqueue(2)), and there is none that it could still tell.
+#[cfg(target_os = "openbsd")]
+pub(crate) fn has_ended(child: Pid) -> bool {
+    use nix::sys::event::{EvFlags, EventFilter, FilterFlag, KEvent, Kqueue};
+
+    let Ok(number) = usize::try_from(child.as_raw()) else { return true };
+    let (flags, fflags) = (EvFlags::EV_ADD | EvFlags::EV_RECEIPT, FilterFlag::NOTE_EXIT);
+    let change = KEvent::new(number, EventFilter::EVFILT_PROC, flags, fflags, 0, 0);
+    let mut told = [change];
+    let no_time = nix::libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let Ok(queue) = Kqueue::new() else { return false };
+    match queue.kevent(&[change], &mut told, Some(no_time)) {
+        Err(errno) => errno == Errno::ESRCH,
+        Ok(count) => {
+            let refused = |event: &KEvent| i32::try_from(event.data()) == Ok(Errno::ESRCH as i32);
+            told.iter().take(count).any(refused)
+        }
+    }
+}
+
 /// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.
+#[cfg(not(target_os = "openbsd"))]
 pub(crate) fn has_ended(child: Pid) -> bool {
     let Some(child) = rustix::process::Pid::from_raw(child.as_raw()) else { return true };
     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

@@ -130,7 +130,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::peer) fn connection(near: &str, far: &str) -> Connection {
+    pub(in crate::sys) fn connection(near: &str, far: &str) -> Connection {
         Connection { near: near.parse().unwrap(), far: far.parse().unwrap() }
     }
 

@@ -11,22 +11,13 @@ use std::io::Read;
 
 use pidlockfile::Pid;
 
+use super::Numbers;
+
 /// More than the longest `/proc/PID/status`.
 const STATUS_BYTES: u64 = 16 * 1024;
 
 /// How far up the family of a peer is followed.
 const ANCESTORS: usize = 64;
-
-/// In which namespace a peer counts processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Numbers {
-    /// In ours.
-    Ours,
-    /// In one of its own below ours; here it has this number.
-    Own(Pid),
-    /// Nobody tells.
-    Unknown,
-}
 
 /// What the kernel tells of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +43,7 @@ pub(super) fn of(peer: i32) -> Numbers {
 
 /// Which process here is the one that a peer in a namespace of its own gives this number: itself,
 /// or one of those above it.
-pub(super) fn translate(peer: Pid, number: Pid) -> Option<Pid> {
+pub(crate) fn translate(peer: Pid, number: Pid) -> Option<Pid> {
     translate_by(peer, number, kin)
 }
 

@@ -1,0 +1,31 @@
+//! Many connections in one process: only on Linux so far. Elsewhere inetd starts a process for each.
+
+use std::io;
+
+use super::listener::Listener;
+use super::service::Service;
+use super::settings::Settings;
+
+/// Why nobody can be served.
+const WHY: &str = "--listen and sockets that are handed over are for Linux only so far: \
+    have inetd start lfpd for each connection (nowait)";
+
+/// Whether there is a daemon on this system: there is none.
+///
+/// # Errors
+/// Why not, always.
+pub fn is_possible() -> Result<(), String> {
+    Err(WHY.to_owned())
+}
+
+/// Serves nobody.
+///
+/// # Errors
+/// Why not, always.
+pub fn serve(
+    _service: &mut Service,
+    _listeners: Vec<Listener>,
+    _settings: Settings,
+) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, WHY))
+}

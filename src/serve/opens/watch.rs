@@ -1,0 +1,162 @@
+//! Watches who opens serial ports, for `--watch-opens`: fanotify(7) on the nodes of `/dev`. Tells,
+//! and decides nothing; never opens a port and never keeps anybody from opening one.
+//!
+//! It takes `CAP_SYS_ADMIN` to be told which process it was, once, at the beginning; then that
+//! capability is given up for good. Ports that are plugged in later are watched if the service may
+//! read them, for that is what the kernel asks then. Events of one process that arrive faster than
+//! they are read come as one: they say that something happened, not how often.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::fcntl::AT_FDCWD;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use ttylock::device::node::{Node, Numbers};
+use ttylock::lock::who;
+
+use super::events::{self, Handle, Happening};
+use super::{News, Sight};
+use crate::limits::{OPEN_EVENT_BYTES, SWEEP_EVERY, WATCHED_PORTS};
+
+/// The kernel's word on who opens and closes ports.
+#[derive(Debug)]
+pub(in crate::serve) struct OpenWatch {
+    group: Fanotify,
+    dev_dir: PathBuf,
+    ports: HashMap<Handle, String>,
+    /// Those that cannot be watched, which is said once.
+    unwatched: BTreeSet<String>,
+    look_again: Option<Instant>,
+}
+
+impl OpenWatch {
+    /// Begins, and gives up the capability that it took; events show with this number.
+    ///
+    /// # Errors
+    /// The system's: without `CAP_SYS_ADMIN`, or on a kernel before 5.9.
+    pub(in crate::serve) fn begin(dev_dir: &Path, epoll: &Epoll, number: u64) -> io::Result<Self> {
+        // Without it there are events, but nobody's.
+        if !capabilities(None)?.effective.contains(CapabilitySet::SYS_ADMIN) {
+            return Err(Errno::EPERM.into());
+        }
+        let identities = InitFlags::from_bits_retain(nix::libc::FAN_REPORT_FID);
+        let flags = InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK | identities;
+        let group = Fanotify::init(flags, EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC)?;
+        let nodes = MaskFlags::FAN_CREATE
+            | MaskFlags::FAN_MOVED_TO
+            | MaskFlags::FAN_ATTRIB
+            | MaskFlags::FAN_EVENT_ON_CHILD;
+        let mode = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_ONLYDIR;
+        group.mark(mode, nodes, AT_FDCWD, Some(dev_dir))?;
+        epoll.add(&group, EpollEvent::new(EpollFlags::EPOLLIN, number))?;
+        let dev_dir = dev_dir.to_owned();
+        let (ports, unwatched) = (HashMap::new(), BTreeSet::new());
+        let mut watch = Self { group, dev_dir, ports, unwatched, look_again: None };
+        let unwatched = watch.look_for_ports();
+        give_up_administration()?;
+        watch.unwatched.extend(unwatched.into_iter().map(|(port, _)| port));
+        Ok(watch)
+    }
+
+    /// What has happened, as much as fits into one reading.
+    pub(in crate::serve) fn news(&mut self, now: Instant) -> News {
+        let mut buffer = [0; OPEN_EVENT_BYTES];
+        let length = nix::unistd::read(&self.group, &mut buffer).unwrap_or(0);
+        let mut news = News::default();
+        for event in events::parse(buffer.get(..length).unwrap_or_default()) {
+            match event {
+                Happening::Lost => news.has_gap = true,
+                Happening::Elsewhere => self.look_soon(now),
+                Happening::At { handle, pid, deed } => {
+                    let port = self.ports.get(&handle).cloned();
+                    let sight = port.zip(pid).map(|(port, pid)| Sight { port, pid, deed });
+                    news.sights.extend(sight);
+                }
+            }
+        }
+        news
+    }
+
+    fn look_soon(&mut self, now: Instant) {
+        let soon = now.checked_add(SWEEP_EVERY).unwrap_or(now);
+        self.look_again.get_or_insert(soon);
+    }
+
+    /// When the ports are to be looked over again: nodes have come, or are others' now.
+    pub(in crate::serve) fn next_moment(&self) -> Option<Instant> {
+        self.look_again
+    }
+
+    /// Watches the ports that have come. Tells of those that cannot be watched, each once.
+    pub(in crate::serve) fn refresh(&mut self, now: Instant) -> Vec<(String, Errno)> {
+        if self.look_again.is_none_or(|moment| moment > now) {
+            return Vec::new();
+        }
+        self.look_again = None;
+        let mut unwatched = self.look_for_ports();
+        unwatched.retain(|(port, _)| {
+            self.unwatched.len() < WATCHED_PORTS && self.unwatched.insert(port.clone())
+        });
+        unwatched
+    }
+
+    fn look_for_ports(&mut self) -> Vec<(String, Errno)> {
+        let mask = MaskFlags::FAN_OPEN | MaskFlags::FAN_CLOSE;
+        let mode = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_DONT_FOLLOW;
+        let mut ports = who::serial_devices(&self.dev_dir);
+        ports.truncate(WATCHED_PORTS);
+        let mut unwatched = Vec::new();
+        for (name, _) in &ports {
+            let path = self.dev_dir.join(name);
+            match self.group.mark(mode, mask, AT_FDCWD, Some(&path)) {
+                Ok(()) => {
+                    self.unwatched.remove(name);
+                }
+                Err(errno) => unwatched.push((name.clone(), errno)),
+            }
+        }
+        self.ports = self.handles(&ports);
+        unwatched
+    }
+
+    /// By what the kernel calls the ports in its events. Source: proc(5), `/proc/PID/fdinfo`.
+    fn handles(&self, ports: &[(String, Node)]) -> HashMap<Handle, String> {
+        let marks = format!("/proc/self/fdinfo/{}", self.group.as_raw_fd());
+        let marks = std::fs::read_to_string(marks).unwrap_or_default();
+        let mut named = HashMap::new();
+        let mut twice = Vec::new();
+        for (mark, handle) in events::marks(&marks) {
+            let is_it = |node: &Node| {
+                let Numbers { major, minor } = node.file_system;
+                node.inode == mark.inode && (major, minor) == mark.file_system
+            };
+            let Some((name, _)) = ports.iter().find(|(_, node)| is_it(node)) else { continue };
+            if named.insert(handle.clone(), name.clone()).is_some() {
+                twice.push(handle);
+            }
+        }
+        // Two file systems that call different nodes the same: nobody could tell which it is.
+        named.retain(|handle, _| !twice.contains(handle));
+        named
+    }
+
+    /// Those that could not be watched from the beginning.
+    pub(in crate::serve) fn unwatched(&self) -> impl Iterator<Item = &str> {
+        self.unwatched.iter().map(String::as_str)
+    }
+}
+
+/// Nothing that is done later needs it.
+fn give_up_administration() -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
+        set.remove(CapabilitySet::SYS_ADMIN);
+    }
+    Ok(set_capabilities(None, sets)?)
+}

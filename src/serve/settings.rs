@@ -1,0 +1,30 @@
+//! How a daemon behaves.
+
+use std::time::Duration;
+
+use super::opens::Opens;
+
+/// How a daemon behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long a connection may ask nothing.
+    pub idle_timeout: Duration,
+    /// Connections in all. Fewer when the system does not give enough descriptors.
+    pub limit: usize,
+    /// Connections of one user.
+    pub limit_per_user: usize,
+    /// When the daemon ends by itself.
+    pub stay: Stay,
+    /// Whether ports that are held open without a lock get one.
+    pub opens: Opens,
+}
+
+/// When a daemon ends without being told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// Never.
+    Forever,
+    /// When it has had nothing to do for the idle time: whoever started it listens on, and starts
+    /// another (inetd `wait`).
+    WhileNeeded,
+}

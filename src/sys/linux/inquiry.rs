@@ -1,0 +1,118 @@
+//! Whose a TCP socket of this host is: asks the kernel by netlink, and in the slow way by `/proc/net`.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    self, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType,
+};
+use nix::unistd::Uid;
+
+use super::sock_diag::{self, Told};
+use super::{Connection, proc_net};
+use crate::limits::PROC_NET_BYTES;
+
+/// Any but 0.
+const UNLIKELY_UID: u32 = 65_534;
+
+/// Asks the kernel whose the TCP sockets of this host are: one socket for all questions.
+#[derive(Debug, Default)]
+pub struct Inquiry {
+    netlink: Option<OwnedFd>,
+    sequence: u32,
+    /// It has told of a socket once, so "no such socket" is the truth.
+    proven: bool,
+    /// Whether it tells truly who closed a socket.
+    remembers: Option<bool>,
+}
+
+impl Inquiry {
+    /// The uid of the program that holds a TCP socket of this host open.
+    ///
+    /// `/proc/net` is the slow way for kernels and containers without `sock_diag`; a kernel
+    /// without the module for TCP says "no such socket", so that answer is not the last word
+    /// either, until there has been another one. Otherwise everybody who hangs up at once could
+    /// make us read through all sockets of the machine.
+    pub(crate) fn uid_of(&mut self, socket: &Connection) -> Option<u32> {
+        match self.ask_kernel(socket) {
+            Ok(Some(Told::Open(uid))) => {
+                self.proven = true;
+                return Some(uid);
+            }
+            // Kernels that forget who closed a socket say that it was root.
+            Ok(Some(Told::Closed(uid))) => return self.remembers().then_some(uid),
+            Ok(None) => {}
+            // Whatever is left in it, the next question gets a fresh one.
+            Err(_) => self.netlink = None,
+        }
+        if self.proven {
+            return None;
+        }
+        ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|path| look_up(path, socket))
+    }
+
+    /// Tries it with a socket of our own. RXTX closes at once after its UNLOCK, so it may be gone
+    /// before it can be looked at.
+    fn remembers(&mut self) -> bool {
+        if let Some(remembers) = self.remembers {
+            return remembers;
+        }
+        let remembers = self.try_own_socket().unwrap_or(false);
+        *self.remembers.insert(remembers)
+    }
+
+    fn try_own_socket(&mut self) -> io::Result<bool> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let stream = TcpStream::connect(listener.local_addr()?)?;
+        let mut uid = nix::unistd::geteuid();
+        if uid.is_root() {
+            // Of a socket that is root's own it could not be seen.
+            uid = Uid::from_raw(UNLIKELY_UID);
+            nix::unistd::fchown(&stream, Some(uid), None)?;
+        }
+        let socket = Connection { near: stream.local_addr()?, far: stream.peer_addr()? };
+        drop(stream);
+        Ok(self.ask_kernel(&socket)? == Some(Told::Closed(uid.as_raw())))
+    }
+
+    fn ask_kernel(&mut self, socket: &Connection) -> Result<Option<Told>, Errno> {
+        let netlink = match self.netlink.take() {
+            Some(netlink) => netlink,
+            None => socket::socket(
+                AddressFamily::Netlink,
+                SockType::Raw,
+                SockFlag::SOCK_CLOEXEC,
+                SockProtocol::NetlinkSockDiag,
+            )?,
+        };
+        self.sequence = self.sequence.wrapping_add(1);
+        let question = sock_diag::question(socket, self.sequence);
+        socket::send(netlink.as_raw_fd(), &question, MsgFlags::empty())?;
+        let mut buffer = [0; sock_diag::BUFFER_BYTES];
+        // The kernel has answered before send(2) returned, so there is nothing to wait for.
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let (length, sender) = receive_from(netlink.as_raw_fd(), &mut buffer, flags)?;
+        self.netlink = Some(netlink);
+        let from_kernel = sender.is_some_and(|sender| sender.pid() == 0);
+        let bytes = buffer.get(..length).filter(|_| from_kernel);
+        Ok(bytes.and_then(|bytes| sock_diag::told(bytes, socket, self.sequence)))
+    }
+}
+
+fn receive_from(
+    netlink: i32,
+    buffer: &mut [u8],
+    flags: MsgFlags,
+) -> Result<(usize, Option<NetlinkAddr>), Errno> {
+    let mut place = [io::IoSliceMut::new(buffer)];
+    let message = socket::recvmsg::<NetlinkAddr>(netlink, &mut place, None, flags)?;
+    Ok((message.bytes, message.address))
+}
+
+fn look_up(path: &str, socket: &Connection) -> Option<u32> {
+    let table = BufReader::new(File::open(path).ok()?.take(PROC_NET_BYTES));
+    table.lines().map_while(Result::ok).find_map(|line| proc_net::uid_on(&line, socket))
+}

@@ -1,0 +1,129 @@
+//! What the kernel tells of a process in `/proc/PID/status`: whose it is, and which rights it has.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use pidlockfile::Pid;
+use pidlockfile::process;
+
+use super::Credentials;
+
+/// As much as `/proc/PID/status` usually has: so it is read at once.
+const USUAL_STATUS_BYTES: usize = 4096;
+
+/// More than the longest `/proc/PID/status`; a process may be in 65,536 groups.
+const STATUS_BYTES: usize = 1 << 20;
+
+/// What the kernel tells of processes. The file of the last one is kept open: a client names the same
+/// process all day.
+#[derive(Debug, Default)]
+pub struct Processes {
+    last: Option<(Pid, File)>,
+}
+
+/// `/proc/PID/status` of one process at one time.
+#[derive(Debug)]
+pub struct Status(String);
+
+impl Processes {
+    /// What is told of the process that has this number now; `None` where nothing is.
+    pub fn status(&mut self, pid: Pid) -> Option<Status> {
+        if let Some(status) = self.status_of_last(pid) {
+            return Some(status);
+        }
+        // Where there is one, `/proc` counts processes as we do.
+        process::owner(pid)?;
+        let file = File::open(format!("/proc/{pid}/status")).ok()?;
+        self.last = Some((pid, file));
+        self.status_of_last(pid)
+    }
+
+    /// The file is that one process's: nothing can be read of it when that has ended.
+    fn status_of_last(&mut self, pid: Pid) -> Option<Status> {
+        let (_, file) = self.last.as_ref().filter(|(last, _)| *last == pid)?;
+        let status = read(file).filter(|status| !status.is_empty());
+        if status.is_none() {
+            self.last = None;
+        }
+        status.map(|status| Status(String::from_utf8_lossy(&status).into_owned()))
+    }
+}
+
+fn read(file: &File) -> Option<Vec<u8>> {
+    let mut status = vec![0; USUAL_STATUS_BYTES];
+    let mut length = file.read_at(&mut status, 0).ok()?;
+    // What fits is told at once.
+    while length == status.len() && length < STATUS_BYTES {
+        status.resize(STATUS_BYTES.min(2 * length), 0);
+        let rest = status.get_mut(length..)?;
+        length += file.read_at(rest, u64::try_from(length).ok()?).ok()?;
+    }
+    status.truncate(length);
+    Some(status)
+}
+
+impl Status {
+    /// The effective user; where that is root, the one who started it: as [`process::owner`], which
+    /// asks for the owner of `/proc/PID`.
+    pub fn owner(&self) -> Option<u32> {
+        let line = self.0.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        let mut users = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (real, effective) = (users.next()?.ok()?, users.next()?.ok()?);
+        Some(if effective == 0 { real } else { effective })
+    }
+
+    pub(crate) fn credentials(&self) -> Option<Credentials> {
+        credentials_in(&self.0)
+    }
+}
+
+/// The effective user and group stand second in their lines.
+fn credentials_in(status: &str) -> Option<Credentials> {
+    let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
+    let second = |key| field(key)?.split_ascii_whitespace().nth(1)?.parse::<u32>().ok();
+    let mut groups = vec![second("Gid:")?];
+    let more = field("Groups:").unwrap_or_default().split_ascii_whitespace();
+    groups.extend(more.filter_map(|group| group.parse::<u32>().ok()));
+    Some(Credentials { user: second("Uid:")?, groups })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn the_effective_ids_count() {
+        let status = "Name:\tx\nUid:\t1000\t1001\t1002\t1003\nGid:\t5\t6\t7\t8\nGroups:\t20 24 \n";
+        let expected = Credentials { user: 1001, groups: vec![6, 20, 24] };
+        assert_eq!(credentials_in(status), Some(expected));
+        assert_eq!(credentials_in("Uid:\t1000\nGid:\t5\t6\n"), None);
+        assert_eq!(credentials_in(""), None);
+    }
+
+    #[rstest]
+    #[case::usual("Uid:\t1000\t1001\t1002\t1003\n", Some(1001))]
+    #[case::raised_to_root("Name:\tsu\nUid:\t1000\t0\t0\t0\n", Some(1000))]
+    #[case::root("Uid:\t0\t0\t0\t0\n", Some(0))]
+    #[case::cut("Uid:\t1000\n", None)]
+    #[case::none("", None)]
+    fn a_process_is_its_effective_users(#[case] status: &str, #[case] owner: Option<u32>) {
+        assert_eq!(Status(status.to_owned()).owner(), owner);
+    }
+
+    #[test]
+    fn a_file_that_is_kept_is_one_process_s_only() {
+        let mut processes = Processes::default();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::new(child.id().into()).unwrap();
+        for pid in [Pid::this(), pid, pid] {
+            let status = processes.status(pid).unwrap();
+            assert_eq!(status.owner(), process::owner(pid));
+            assert!(status.0.contains(&format!("\nPid:\t{pid}\n")));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(processes.status(pid).is_none());
+    }
+}

@@ -1,0 +1,115 @@
+//! Other systems than Linux, by what most of them have. Type-checked, never run so far.
+//!
+//! None of them tells, in a way that all have, whose the other end of a TCP connection is, whose a
+//! process is, or what that may open. So a client may name a living process only with `--trust-pid`,
+//! or as root on a Unix socket, and have it hold a device only with `--anyone`.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socket};
+use pidlockfile::Pid;
+use ttylock::device::node::Numbers as Device;
+
+use super::{Connection, Credentials, Numbers, UnixPeer};
+
+/// Where syslog listens. Source: syslogd(8) of each. On illumos that is no socket, and what is
+/// logged is lost.
+pub(crate) const SYSLOG: &str = if cfg!(any(target_os = "freebsd", target_os = "netbsd")) {
+    "/var/run/log"
+} else if cfg!(target_os = "macos") {
+    "/var/run/syslog"
+} else {
+    "/dev/log"
+};
+
+/// Where records are kept unless an option says otherwise.
+pub(crate) const STATE_DIR: &str = "/var/run/lfpd";
+
+/// Sends as it is: SIGPIPE is ignored all the same, and not all of these systems can say more.
+pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
+
+/// Whether it is told what a living process may open.
+pub(crate) const SHOWS_RIGHTS: bool = false;
+
+/// Why nobody says whose a living process is.
+pub(crate) const WHY_HIDDEN: &str = "this system does not tell whose it is: see --trust-pid";
+
+/// Whose the TCP sockets of this host are: that cannot be seen.
+#[derive(Debug, Default)]
+pub struct Inquiry;
+
+impl Inquiry {
+    /// Unknown.
+    pub(crate) fn uid_of(&mut self, _socket: &Connection) -> Option<u32> {
+        None
+    }
+}
+
+/// What is told of processes: nothing.
+#[derive(Debug, Default)]
+pub struct Processes;
+
+/// What is told of one process. There is none of which anything is.
+#[derive(Debug)]
+pub enum Status {}
+
+impl Processes {
+    /// Nothing.
+    pub fn status(&mut self, _pid: Pid) -> Option<Status> {
+        None
+    }
+}
+
+impl Status {
+    /// Whose it is.
+    pub fn owner(&self) -> Option<u32> {
+        match *self {}
+    }
+
+    pub(crate) fn credentials(&self) -> Option<Credentials> {
+        match *self {}
+    }
+}
+
+/// A stream socket that no program started from here inherits: not quite at once, as not all of
+/// these systems can.
+pub(crate) fn stream_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
+    let socket = socket(family, SockType::Stream, SockFlag::empty(), None)?;
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(socket)
+}
+
+/// Who is at the other end of a Unix socket: its user (getpeereid(3)), and not which process. Every
+/// process of these systems has one number, in jails too.
+#[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
+pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> UnixPeer {
+    let uid = nix::unistd::getpeereid(stream).ok().map(|(user, _)| user.as_raw());
+    UnixPeer { uid, numbers: Numbers::Ours, process: None }
+}
+
+/// That cannot be seen.
+#[cfg(any(target_os = "illumos", target_os = "solaris"))]
+pub(crate) fn unix_peer(_stream: BorrowedFd<'_>) -> UnixPeer {
+    UnixPeer { uid: None, numbers: Numbers::Unknown, process: None }
+}
+
+/// Nobody counts in another way, as far as is known.
+pub(crate) fn translate(_peer: Pid, _number: Pid) -> Option<Pid> {
+    None
+}
+
+/// Not asked for: it would count for processes of which the rights are told, and none is.
+pub(crate) fn acl(_device: &Path) -> Vec<u8> {
+    Vec::new()
+}
+
+/// The numbers of the null device, which every system chooses for itself.
+pub(crate) fn null_device() -> Option<Device> {
+    let null = std::fs::symlink_metadata("/dev/null").ok()?;
+    let device = rustix::fs::Dev::try_from(null.rdev()).ok()?;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    Some(Device { major: major.into(), minor: minor.into() })
+}
