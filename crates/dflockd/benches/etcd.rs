@@ -1,7 +1,8 @@
 //! Locks in etcd by dflockd beside etcd's own, in one run on the same three members: cycles of
 //! acquire and release a second, by workers with a key each and by workers that all want one.
 //!
-//! `cargo bench -p dflockd --bench etcd`. "v3lock" is etcd's lock service over gRPC with one lease
+//! `cargo bench -p dflockd --bench etcd`; with the word `stalls` only what the death of a leader costs.
+//! "v3lock" is etcd's lock service over gRPC with one lease
 //! per worker for the whole run, which is the least it can cost, and the members in turn, as etcd's own
 //! client spreads its calls; a token of dflockd has a lease of its own. Everything shares this machine, so only ratios mean something.
 #![expect(
@@ -22,6 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 
 const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 3;
+const STALLS: usize = 5;
 /// For one answer of dflockd, which tries for six seconds itself.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// For one answer of etcd without a leader.
@@ -57,6 +59,16 @@ struct LeaseResponse {
     #[prost(int64, tag = "2")]
     id: i64,
 }
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PutRequest {
+    #[prost(bytes, tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes, tag = "2")]
+    value: Vec<u8>,
+}
+#[derive(Clone, PartialEq, prost::Message)]
+struct PutResponse {}
 
 async fn call<Q, A>(channel: &Channel, path: &'static str, request: Q) -> A
 where
@@ -218,6 +230,22 @@ async fn theirs(channels: &[Channel], workers: usize, keys: Keys) -> Figure {
     collect(tasks, begun).await
 }
 
+/// Bare writes a second, one after another, by the quickest member: no lock can pass on faster, as each
+/// hand-over is one write, and a cycle on a key of one's own is two.
+async fn writes(channels: &[Channel]) -> f64 {
+    let mut best = 0.0_f64;
+    for channel in channels {
+        let (begun, mut count) = (Instant::now(), 0_u32);
+        while begun.elapsed() < ROUND / 2 {
+            let request = PutRequest { key: b"bare".to_vec(), value: vec![0x55; 64] };
+            let _: PutResponse = call(channel, "/etcdserverpb.KV/Put", request).await;
+            count += 1;
+        }
+        best = best.max(f64::from(count) / begun.elapsed().as_secs_f64());
+    }
+    best
+}
+
 async fn collect(tasks: Vec<tokio::task::JoinHandle<Vec<Duration>>>, begun: Instant) -> Figure {
     let mut waits = Vec::new();
     for task in tasks {
@@ -367,9 +395,32 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
+/// The middle of so many stalls, each with members of its own: who leads next, and when, is chance.
+fn stalls(count: usize) {
+    let mut both = [Vec::new(), Vec::new()];
+    for _ in 0..count {
+        let mut members = Members::start();
+        let server = Server::start(&members.1);
+        let found = stall(&mut members, server.1);
+        both.iter_mut().zip(found).for_each(|(all, one)| all.push(one.as_secs_f64()));
+    }
+    let [dflockd, etcd] = both.map(|mut all| {
+        all.sort_by(f64::total_cmp);
+        (all[all.len() / 2], all[all.len() - 1])
+    });
+    println!(
+        "SIGKILL of the leader: nobody served for {:.2} s (longest of {count}: {:.2}), etcd itself \
+         for {:.2} s (longest: {:.2})",
+        dflockd.0, dflockd.1, etcd.0, etcd.1
+    );
+}
+
 fn main() {
+    if std::env::args().any(|argument| argument == "stalls") {
+        return stalls(STALLS);
+    }
     let runtime = runtime();
-    let mut members = Members::start();
+    let members = Members::start();
     let server = Server::start(&members.1);
     let channel = |member: &str| {
         let endpoint = Endpoint::from_shared(format!("http://{member}")).unwrap();
@@ -378,40 +429,39 @@ fn main() {
     let channels: Vec<Channel> = members.1.split(',').map(channel).collect();
     println!(
         "workers, keys    dflockd: cycles/s (p50/p99 ms)    v3lock                   ratio    \
-         transactions and calls a cycle"
+         transactions and calls a cycle, bare writes/s"
     );
     for (workers, keys) in
         [(1, Keys::Own), (10, Keys::Own), (100, Keys::Own), (10, Keys::One), (100, Keys::One)]
     {
-        let (mut us, mut them) = (Vec::new(), Vec::new());
+        let (mut us, mut them, mut bare) = (Vec::new(), Vec::new(), Vec::new());
         let before = server.calls();
         for _ in 0..ROUNDS {
             us.push(runtime.block_on(ours(server.1, workers, keys)));
             them.push(runtime.block_on(theirs(&channels, workers, keys)));
+            bare.push(runtime.block_on(writes(&channels)));
         }
         let cycles: f64 = us.iter().map(|figure| figure.3).sum();
         let after = server.calls();
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let [calls, transactions] = [0, 1].map(|i| (after[i] - before[i]) as f64 / cycles);
         let (us, them) = (median(us), median(them));
+        bare.sort_by(f64::total_cmp);
         let name = if keys == Keys::Own { "own" } else { "one" };
         println!(
             "{workers:>7}, {name}    {:>8.0} ({:.1}/{:.1})    {:>8.0} ({:.1}/{:.1})    {:.2}    \
-             {transactions:.2} in {calls:.2}",
+             {transactions:.2} in {calls:.2}    {:.0}",
             us.0,
             us.1,
             us.2,
             them.0,
             them.1,
             them.2,
-            us.0 / them.0
+            us.0 / them.0,
+            bare[bare.len() / 2]
         );
     }
     println!("etcdctl lock x true, one after another: {:.0} a second", etcdctl(&members.1));
-    let [dflockd, etcd] = stall(&mut members, server.1);
-    println!(
-        "SIGKILL of the leader: nobody served for {:.2} s, etcd itself for {:.2} s",
-        dflockd.as_secs_f64(),
-        etcd.as_secs_f64()
-    );
+    drop((server, members));
+    stalls(STALLS);
 }

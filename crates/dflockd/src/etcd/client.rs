@@ -17,7 +17,7 @@ use super::settings::{CONNECT, Settings, chain};
 use crate::config::EtcdUser;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -27,6 +27,11 @@ use tonic::{Code, IntoRequest, Request, Response, Status, Streaming};
 /// For one call. etcd elects a leader within one to two seconds; what was proposed to the old one
 /// is lost without a word.
 const CALL: Duration = Duration::from_millis(1000);
+/// For one call soon after a member was given up. One that has not noticed yet that the leader is gone
+/// takes proposals to it, which nobody answers: asking again sooner ends the pause sooner.
+const CALL_AFTER_LOSS: Duration = Duration::from_millis(250);
+/// How long that is: an election, and some.
+const ELECTION: Duration = Duration::from_secs(3);
 
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +44,12 @@ pub(super) enum Failure {
     Refused,
 }
 
+#[derive(Default)]
 struct Link {
     /// Place of the member in the list.
     at: usize,
+    /// When a member was given up, the first time since all was well.
+    given_up: Option<Instant>,
     generation: u64,
     channel: Option<Channel>,
     token: Option<MetadataValue<Ascii>>,
@@ -50,7 +58,25 @@ struct Link {
 impl Link {
     fn line(&self) -> Option<Line> {
         let channel = self.channel.clone()?;
-        Some(Line { channel, token: self.token.clone(), generation: self.generation })
+        let limit = self.limit(Instant::now());
+        Some(Line { channel, token: self.token.clone(), generation: self.generation, limit })
+    }
+
+    fn limit(&self, now: Instant) -> Duration {
+        match self.given_up {
+            Some(since) if now.duration_since(since) < ELECTION => CALL_AFTER_LOSS,
+            Some(_) | None => CALL,
+        }
+    }
+
+    /// The next member is the one to use. Giving up again and again does not make the time of short
+    /// calls longer: a slow etcd would never be waited for.
+    fn give_up(&mut self, now: Instant) {
+        self.channel = None;
+        self.at = self.at.wrapping_add(1);
+        if self.limit(now) == CALL {
+            self.given_up = Some(now);
+        }
     }
 }
 
@@ -70,6 +96,8 @@ struct Line {
     channel: Channel,
     token: Option<MetadataValue<Ascii>>,
     generation: u64,
+    /// How long a call may take.
+    limit: Duration,
 }
 
 impl Line {
@@ -91,7 +119,7 @@ impl Client {
         Self {
             members: settings.members,
             user: settings.user,
-            link: Mutex::new(Link { at: 0, generation: 0, channel: None, token: None }),
+            link: Mutex::new(Link::default()),
             moved: watch::channel(0).0,
             calls: AtomicU64::new(0),
             unclear: AtomicU64::new(0),
@@ -181,9 +209,9 @@ impl Client {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let line = self.line().await?;
-        let generation = line.generation;
+        let (generation, limit) = (line.generation, line.limit);
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let status = match tokio::time::timeout(CALL, send(line)).await {
+        let status = match tokio::time::timeout(limit, send(line)).await {
             Ok(Ok(answer)) => return Ok(answer.into_inner()),
             Ok(Err(status)) => status,
             Err(_) => Status::deadline_exceeded("no answer in time"),
@@ -273,7 +301,7 @@ impl Client {
         }
         for (place, member) in self.members.iter().enumerate().filter(|(place, _)| *place != at) {
             let Some((channel, token)) = self.connect(member).await else { continue };
-            let new = Line { channel, token, generation: old.generation };
+            let new = Line { channel, token, ..old.clone() };
             if leads(&new).await == Some(true) {
                 return self.go_over(place, new).await;
             }
@@ -295,8 +323,8 @@ impl Client {
     /// The next call goes to the next member, if nobody has seen to that yet.
     async fn give_up(&self, generation: u64) {
         let mut link = self.link.lock().await;
-        if link.generation == generation && link.channel.take().is_some() {
-            link.at = link.at.wrapping_add(1);
+        if link.generation == generation && link.channel.is_some() {
+            link.give_up(Instant::now());
             self.moved.send_replace(generation);
         }
     }
@@ -343,6 +371,20 @@ fn judge(status: &Status) -> Failure {
 mod tests {
     use super::*;
     use rstest::rstest;
+
+    /// Short calls end with the time of an election, also when more members are given up in it.
+    #[test]
+    fn calls_are_short_for_the_time_of_an_election() {
+        let mut link = Link::default();
+        let begun = Instant::now();
+        assert_eq!(link.limit(begun), CALL);
+        link.give_up(begun);
+        link.give_up(begun + ELECTION / 2);
+        assert_eq!(link.limit(begun + ELECTION / 2), CALL_AFTER_LOSS);
+        assert_eq!(link.limit(begun + ELECTION), CALL);
+        link.give_up(begun + ELECTION);
+        assert_eq!((link.limit(begun + ELECTION), link.at), (CALL_AFTER_LOSS, 3));
+    }
 
     #[rstest]
     #[case(Code::Unavailable, "etcdserver: no leader", Failure::NotSent)]

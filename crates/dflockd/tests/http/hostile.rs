@@ -275,7 +275,7 @@ fn a_client_that_ended_its_side_is_answered() {
 #[test]
 fn locks_are_served_while_many_look_at_a_great_table() {
     let site = Site::start(&["--max-locks", "200000"]);
-    let _holder = site.hold((0..100_000).map(|key| format!("key-{key}")));
+    let _holder = site.hold((0..50_000).map(|key| format!("key-{key}")));
     let mut locks = site.daemon.talk();
     let token = locks.take("mine", "0 600");
     let mut lookers: Vec<TcpStream> = (0..32).map(|_| site.connect()).collect();
