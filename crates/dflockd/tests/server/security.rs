@@ -84,7 +84,7 @@ fn guessing_is_slow() {
 /// However many try at a time, they are answered one after another; the right secret is not kept.
 #[test]
 fn guessing_from_many_connections_is_no_faster() {
-    const GUESSES: u32 = 100;
+    const GUESSES: u32 = 300;
     let daemon = Daemon::start(SECRET);
     let start = Instant::now();
     let mut talkers: Vec<_> = (0..GUESSES).map(|_| daemon.talk()).collect();
@@ -93,7 +93,7 @@ fn guessing_from_many_connections_is_no_faster() {
     }
     let right = Instant::now();
     assert_eq!(daemon.talk().ask("auth", "_", "secret"), "ok");
-    assert!(right.elapsed() < Duration::from_millis(500));
+    assert!(right.elapsed() < Duration::from_secs(2));
     for talker in &mut talkers {
         assert_eq!(talker.line(), "error_auth");
     }
