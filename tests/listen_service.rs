@@ -93,6 +93,9 @@ fn who_does_not_listen_is_obeyed(#[values(Way::Tcp, Way::Unix)] way: Way) {
         let mut client = connect(&daemon, way);
         client.say(&format!("unlock ttyS1 {}", own()));
         client.say("quit");
+        // Who closes a TCP connection before the service has looked at it is nobody, and the service
+        // looks before it speaks.
+        client.is_spoken_to();
         drop(client);
         until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("unlocked");
     }

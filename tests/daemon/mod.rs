@@ -10,12 +10,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -151,6 +152,13 @@ impl Client {
 
     pub fn say(&mut self, line: &str) {
         self.send(format!("{line}\r\n").as_bytes());
+    }
+
+    /// Waits until something can be read, and leaves it.
+    pub fn is_spoken_to(&self) {
+        let mut readable = [PollFd::new(self.stream.get_ref().as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(LIMIT).expect("less than a month");
+        assert_eq!(poll(&mut readable, limit), Ok(1), "a service that speaks");
     }
 
     /// The next line, or nothing at the end of the connection.
