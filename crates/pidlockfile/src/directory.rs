@@ -13,7 +13,7 @@ use crate::draft::{self, Claim, Draft, Given, Published};
 use crate::error::{Error, Step};
 use crate::found::{Found, Judged, Obstacle, obstacle};
 use crate::name::Name;
-use crate::process::{Liveness, liveness};
+use crate::process::{Liveness, Pid, liveness};
 use crate::status::{Identity, Status};
 use crate::{sys, temporary};
 
@@ -22,12 +22,16 @@ use crate::{sys, temporary};
 const SWEEP_AGE: Duration = Duration::from_secs(60);
 
 /// An open lock directory.
+///
+/// The names of temporary files tell which process has opened it, so that what it leaves behind is swept when
+/// that is gone. A process that was forked since may use it, as long as publishing takes no minute.
 #[derive(Debug)]
 pub struct Directory {
     handle: OwnedFd,
     identity: Identity,
     mode: u32,
     owner: u32,
+    maker: Pid,
     guard: Guard,
 }
 
@@ -74,7 +78,7 @@ impl Directory {
 
     fn of(handle: OwnedFd) -> Result<Self, Errno> {
         let Status { identity, mode, owner, .. } = Status::of_open(&handle)?;
-        Ok(Self { handle, identity, mode, owner, guard: Guard::None })
+        Ok(Self { handle, identity, mode, owner, maker: Pid::this(), guard: Guard::None })
     }
 
     /// Everything that is published by this handle is held with `flock(2)` from before it is
@@ -93,6 +97,11 @@ impl Directory {
 
     pub(crate) fn guard(&self) -> Guard {
         self.guard
+    }
+
+    /// Who makes temporary files here.
+    pub(crate) fn maker(&self) -> Pid {
+        self.maker
     }
 
     /// Which directory it is: two paths to one directory have one identity.

@@ -104,7 +104,7 @@ pub(crate) enum Given {
 
 impl<'d> PrivateName<'d> {
     pub(crate) fn fresh(directory: &'d Directory, prefix: &str) -> Result<Self, Errno> {
-        let name = temporary::fresh(prefix, Pid::this());
+        let name = temporary::fresh(prefix, directory.maker());
         // A prefix with a slash would lead out of the directory.
         let name = Name::new(name).ok_or(Errno::EINVAL)?;
         Ok(Self { directory, name, live: false })
