@@ -4,7 +4,9 @@
 //! them by device and inode, so the port need not be opened, which would disturb it.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
@@ -68,6 +70,42 @@ pub struct Flocks {
     /// For how long what was read last is good.
     good_for: Duration,
     last: Option<(Instant, Listing)>,
+    /// The list, open since it was read last: it fitted into one piece. The kernel's room for a longer one
+    /// would stay as long.
+    kept: Option<Rc<File>>,
+}
+
+/// The list, read from a place of its own: so one that stays open need not be rewound.
+#[derive(Debug)]
+struct Reading {
+    file: Rc<File>,
+    place: u64,
+}
+
+impl Reading {
+    fn of(file: Rc<File>) -> Self {
+        Self { file, place: 0 }
+    }
+}
+
+impl Read for Reading {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read_at(buffer, self.place)?;
+        self.place = self.place.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
+        Ok(length)
+    }
+}
+
+impl Seek for Reading {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match to {
+            SeekFrom::Start(place) => self.place = place,
+            SeekFrom::Current(_) | SeekFrom::End(_) => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+        }
+        Ok(self.place)
+    }
 }
 
 impl Flocks {
@@ -110,7 +148,12 @@ impl Flocks {
             reads = reads.saturating_add(1);
             reads <= READS_ALWAYS || (reads <= READS_MOST && start.elapsed() < TIME_MOST)
         };
-        let listing = kernel_list::read(|| File::open(LIST), may_read)?;
+        let open = || File::open(LIST).map(Rc::new);
+        let first = self.kept.take().map_or_else(open, Ok)?;
+        let mut kept = Some(Rc::clone(&first));
+        let again = || kept.take().map_or_else(open, Ok).map(Reading::of);
+        let listing = kernel_list::read(again, may_read)?;
+        self.kept = listing.is_of_one_piece().then_some(first);
         let (end, extent) = (Instant::now(), listing.extent);
         let rest = rest(extent, end.duration_since(start)).filter(|_| reads > READS_ALWAYS);
         self.rests_until = rest.map(|rest| (end + rest, extent));

@@ -55,6 +55,13 @@ pub(super) struct Listing {
     pub(super) extent: Extent,
 }
 
+impl Listing {
+    /// Whether it came in one piece, with room for more.
+    pub(super) fn is_of_one_piece(&self) -> bool {
+        self.extent == Extent::Whole && self.text.len() < SHORT_BYTES
+    }
+}
+
 /// Reads the list until it is whole, or `may_read` allows no more reading.
 ///
 /// # Errors
