@@ -28,38 +28,43 @@ pub struct Authority {
 pub(super) type Refused = (Pid, Refusal);
 
 impl Authority {
-    /// The demand with its processes as they are numbered here, if the peer may make it.
+    /// The demand with its processes as they are numbered here, if the peer may make it; and the device of
+    /// one that takes it, as it was looked at.
     pub(super) fn grant(
         &self,
         processes: &mut Processes,
         peer: &Peer,
         demand: Demand,
-    ) -> Result<Demand, Refused> {
-        match demand {
-            Demand::Lock(request) => Ok(Demand::Lock(self.grant_taking(processes, peer, request)?)),
+    ) -> Result<(Demand, Option<ResolvedDevice>), Refused> {
+        let granted = match demand {
+            Demand::Lock(request) => {
+                let (request, device) = self.grant_taking(processes, peer, request)?;
+                return Ok((Demand::Lock(request), device));
+            }
             Demand::Wait(request, seconds) => {
-                Ok(Demand::Wait(self.grant_taking(processes, peer, request)?, seconds))
+                Demand::Wait(self.grant_taking(processes, peer, request)?.0, seconds)
             }
             Demand::Unlock(Request { device, pid }) => {
                 let pid = self.meant(peer, pid)?;
                 self.named(peer, pid, || process::owner(pid), Purpose::Release)?;
-                Ok(Demand::Unlock(Request { device, pid }))
+                Demand::Unlock(Request { device, pid })
             }
             Demand::Force(Request { device, pid }) => {
                 let pid = self.meant(peer, pid)?;
                 if !peer.is_root() && !self.force_group.is_some_and(|group| peer.is_in(group)) {
                     return Err((pid, Refusal::NoForce));
                 }
-                Ok(Demand::Force(Request { device, pid }))
+                Demand::Force(Request { device, pid })
             }
             Demand::Pass(Pass { device, from, to }) => {
                 let from = self.meant(peer, from)?;
                 self.named(peer, from, || process::owner(from), Purpose::Release)?;
-                let Request { device, pid } =
+                let (Request { device, pid }, _) =
                     self.grant_taking(processes, peer, Request { device, pid: to })?;
-                Ok(Demand::Pass(Pass { device, from, to: pid }))
+                Demand::Pass(Pass { device, from, to: pid })
             }
-        }
+        };
+        Ok((granted, None))
     }
 
     fn grant_taking(
@@ -67,21 +72,21 @@ impl Authority {
         processes: &mut Processes,
         peer: &Peer,
         request: Request,
-    ) -> Result<Request, Refused> {
+    ) -> Result<(Request, Option<ResolvedDevice>), Refused> {
         let Request { device, pid } = request;
         let request = Request { pid: self.meant(peer, pid)?, device };
-        self.still_granted(processes, peer, &request)?;
-        Ok(request)
+        let device = self.still_granted(processes, peer, &request)?;
+        Ok((request, device))
     }
 
     /// Whether a request that was granted earlier may be served now: by then its number may be
-    /// another process's.
+    /// another process's. Gives the device as it was looked at.
     pub(super) fn still_granted(
         &self,
         processes: &mut Processes,
         peer: &Peer,
         request: &Request,
-    ) -> Result<(), Refused> {
+    ) -> Result<Option<ResolvedDevice>, Refused> {
         let pid = request.pid;
         // Whose it is and what it may open are told of one process at one time.
         let status = LazyCell::new(|| processes.status(pid));
@@ -89,16 +94,17 @@ impl Authority {
         let owner = || status.as_ref().and_then(Status::owner).or_else(|| process::owner(pid));
         self.named(peer, pid, owner, Purpose::Take)?;
         // What leads nowhere is refused where the device is resolved for the lock.
-        let Ok(device) = follow(&self.dev_dir, &request.device) else { return Ok(()) };
+        let Ok(device) = follow(&self.dev_dir, &request.device) else { return Ok(None) };
         if peer::is_no_port(&device) {
             return Err((pid, Refusal::NoPort));
         }
         match self.access {
-            Access::Anyone => Ok(()),
+            Access::Anyone => {}
             Access::OfDevice => {
-                self.may_open(pid, status.as_ref(), &device).map_err(|refusal| (pid, refusal))
+                self.may_open(pid, status.as_ref(), &device).map_err(|refusal| (pid, refusal))?;
             }
         }
+        Ok(Some(device))
     }
 
     fn meant(&self, peer: &Peer, pid: Pid) -> Result<Pid, Refused> {

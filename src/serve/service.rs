@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
+use ttylock::device::node::ResolvedDevice;
 use ttylock::limits::DEFERRED_MOST;
 use ttylock::lock::backoff::{Backoff, Contention};
 use ttylock::lock::table::{Places, Table};
@@ -172,6 +173,8 @@ impl Service {
     /// Goes on with a client until its connection has something to do. The bytes that are needed
     /// are taken off the front of `input`.
     pub fn attend(&mut self, client: &mut Client, input: &mut &[u8]) -> Need {
+        // Of the demand that was granted in the step before.
+        let mut device = None;
         loop {
             self.flush_if_much();
             match client.session.next(input) {
@@ -180,7 +183,8 @@ impl Service {
                 Step::Close => return Need::Close,
                 Step::Status(device) => return Need::Status(device),
                 Step::MayName(demand) => {
-                    let granted = self.grant(&client.peer, demand);
+                    let (granted, seen) = self.grant(&client.peer, demand).unzip();
+                    device = seen.flatten();
                     client.session.vouch(granted);
                 }
                 Step::Lock(request) => {
@@ -188,7 +192,7 @@ impl Service {
                         client.answer(Outcome::Denied);
                         continue;
                     }
-                    let answer = self.lock(client, &request);
+                    let answer = self.lock(client, &request, device.take());
                     if let Err(pause) = client.take(answer) {
                         return Need::Retry(pause);
                     }
@@ -244,7 +248,12 @@ impl Service {
     }
 
     /// Nobody overtakes those who wait and could have the device now: they are tried before.
-    fn lock(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Contended> {
+    fn lock(
+        &mut self,
+        client: &mut Client,
+        request: &Request,
+        device: Option<ResolvedDevice>,
+    ) -> Result<Outcome, Contended> {
         let contention = client.backoff.contention();
         let asked = *client.asked.get_or_insert_with(Instant::now);
         if !self.those_before_were_tried(request, asked) {
@@ -261,7 +270,10 @@ impl Service {
         if self.holds_too_many(client) {
             return Ok(Outcome::Denied);
         }
-        let answer = self.table.attempt_lock(request, contention);
+        let answer = match device {
+            Some(device) => self.table.attempt_lock_of(request, device, contention),
+            None => self.table.attempt_lock(request, contention),
+        };
         let outcome = self.told(&client.peer, answer);
         self.note_holder(client, request.pid, &outcome);
         outcome
@@ -377,7 +389,11 @@ impl Service {
         waiters.map(waiter).collect()
     }
 
-    fn grant(&mut self, peer: &Result<Peer, Stranger>, demand: Demand) -> Option<Demand> {
+    fn grant(
+        &mut self,
+        peer: &Result<Peer, Stranger>,
+        demand: Demand,
+    ) -> Option<(Demand, Option<ResolvedDevice>)> {
         let peer = peer.as_ref().ok()?;
         let device = demand.device().clone();
         let granted = self.authority.grant(&mut self.processes, peer, demand);

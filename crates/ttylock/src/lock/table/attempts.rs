@@ -1,6 +1,7 @@
 //! LOCK and UNLOCK as their callers know them: one attempt, or as many as it takes.
 
 use super::{Stop, Table};
+use crate::device::node::ResolvedDevice;
 use crate::lock::backoff::{Backoff, Contention};
 use crate::lock::{Answer, Contended, Outcome, Request};
 
@@ -44,7 +45,24 @@ impl Table {
         request: &Request,
         contention: Contention,
     ) -> Result<Answer, Contended> {
-        let outcome = self.try_lock(request, contention).map(|()| Outcome::Done);
+        let outcome = self.try_lock(request, None, contention).map(|()| Outcome::Done);
+        self.answer(outcome)
+    }
+
+    /// The same for a device that the caller has just looked at, by [`follow`] and below the same
+    /// directory: that very node is locked.
+    ///
+    /// # Errors
+    /// As [`Table::attempt_lock`].
+    ///
+    /// [`follow`]: crate::device::node::follow
+    pub fn attempt_lock_of(
+        &mut self,
+        request: &Request,
+        resolved: ResolvedDevice,
+        contention: Contention,
+    ) -> Result<Answer, Contended> {
+        let outcome = self.try_lock(request, Some(resolved), contention).map(|()| Outcome::Done);
         self.answer(outcome)
     }
 

@@ -43,7 +43,7 @@ impl Table {
             return Err(if gone == *to { Stop::Denied } else { Stop::Busy });
         }
         let request = Request { device: device.clone(), pid: *from };
-        let (resolved, mut lock_names) = self.names(&request)?;
+        let (resolved, mut lock_names) = self.names(&request, None)?;
         for name in self.names_written(&lock_names, *from) {
             lock_names.write_too(name);
         }

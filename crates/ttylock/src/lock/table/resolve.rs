@@ -33,9 +33,14 @@ impl Table {
         Some(Names { real: resolved.real().to_owned(), files })
     }
 
-    /// Everything that can be known of the names without looking into a lock directory.
-    pub(super) fn names(&mut self, request: &Request) -> Result<(ResolvedDevice, LockNames), Stop> {
-        let mut resolved = self.follow(&request.device)?;
+    /// Everything that can be known of the names without looking into a lock directory; the device is
+    /// looked at unless the caller has done it.
+    pub(super) fn names(
+        &mut self,
+        request: &Request,
+        resolved: Option<ResolvedDevice>,
+    ) -> Result<(ResolvedDevice, LockNames), Stop> {
+        let mut resolved = resolved.map_or_else(|| self.follow(&request.device), Ok)?;
         self.add_links(&mut resolved);
         let lock_names = self.lock_names(&resolved, &request.device)?;
         Ok((resolved, lock_names))

@@ -12,6 +12,7 @@ use pidlockfile::{
 use super::judge::{Busy, Verdict};
 use super::keeping::room;
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table, Taken};
+use crate::device::node::ResolvedDevice;
 use crate::lock::backoff::Contention;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::names::LockNames;
@@ -30,11 +31,12 @@ impl Table {
     pub(super) fn try_lock(
         &mut self,
         request: &Request,
+        resolved: Option<ResolvedDevice>,
         contention: Contention,
     ) -> Result<(), Stop> {
         self.blocker = None;
         let claimant = self.records().claimant(request.pid);
-        let (resolved, lock_names) = self.names(request)?;
+        let (resolved, lock_names) = self.names(request, resolved)?;
         self.guards.let_go(&lock_names.written, None);
         let open = self.open()?;
         let taken = self
