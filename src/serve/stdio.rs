@@ -145,6 +145,7 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
     }
     let mut client = service.welcome(descriptors.identity());
     let mut connection = Connection {
+        input: input(),
         output: descriptors.output,
         line: Line::Up,
         waiting: Waiting::BeforeRead,
@@ -179,7 +180,8 @@ pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Dura
     }
 }
 
-struct Connection {
+struct Connection<'i> {
+    input: BorrowedFd<'i>,
     output: Kind,
     line: Line,
     waiting: Waiting,
@@ -193,7 +195,7 @@ struct Connection {
     opened: Instant,
 }
 
-impl Connection {
+impl Connection<'_> {
     /// Brings what arrives next; nothing when the session was dismissed; `None` at the end.
     fn receive<'b>(
         &mut self,
@@ -216,7 +218,7 @@ impl Connection {
                 service.reopen();
                 self.opened = Instant::now();
             }
-            match nix::unistd::read(input(), buffer) {
+            match nix::unistd::read(self.input, buffer) {
                 Ok(0) => return None,
                 Ok(length) => return buffer.get(..length),
                 Err(Errno::EINTR) => {}
@@ -229,11 +231,11 @@ impl Connection {
     /// Until there is something to be read, with what is put off done meanwhile.
     fn wait(&mut self, service: &mut Service) -> Wait {
         let flush_by = self.flush_by.filter(|_| service.has_deferred_work());
-        if flush_by.is_some() && wait(input(), PollFlags::POLLIN, flush_by) == Wait::Ready {
+        if flush_by.is_some() && wait(self.input, PollFlags::POLLIN, flush_by) == Wait::Ready {
             return Wait::Ready;
         }
         self.flush(service);
-        wait(input(), PollFlags::POLLIN, self.deadline)
+        wait(self.input, PollFlags::POLLIN, self.deadline)
     }
 
     /// Who has said something may go on at once: that is read without waiting for it first.
@@ -242,7 +244,7 @@ impl Connection {
             return;
         }
         let moment = TimeVal::milliseconds(i64::try_from(FLUSH_AFTER.as_millis()).unwrap_or(1));
-        if socket::setsockopt(&input(), sockopt::ReceiveTimeout, &moment).is_ok() {
+        if socket::setsockopt(&self.input, sockopt::ReceiveTimeout, &moment).is_ok() {
             self.waiting = Waiting::InRead;
         }
     }
@@ -329,4 +331,71 @@ fn input() -> BorrowedFd<'static> {
 fn output() -> BorrowedFd<'static> {
     static OUTPUT: std::sync::LazyLock<io::Stdout> = std::sync::LazyLock::new(io::stdout);
     OUTPUT.as_fd()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
+    use rstest::rstest;
+    use ttylock::lock::table::{Places, Table};
+
+    use super::*;
+    use crate::log::{Destination, Log, Severity};
+    use crate::peer::{Access, Rule};
+    use crate::protocol::reply::Version;
+    use crate::serve::authority::Authority;
+
+    /// A service that has nothing, for a client that says nothing it would have to do.
+    fn service(root: &std::path::Path) -> Service {
+        let (dev_dir, lock_dir) = (root.join("dev"), root.join("lock"));
+        let places = Places { dev_dir: dev_dir.clone(), lock_dir, ..Places::native() };
+        let authority =
+            Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
+        let log = Log::new(Destination::Syslog(syslog::Facility::Daemon), Severity::Error);
+        Service::new(Version::original(), authority, Table::new(places), log)
+    }
+
+    /// Who always has something to read is sent away as well: before each read it is looked at whether
+    /// the time is up.
+    #[rstest]
+    #[case::waits_in_the_reading(Waiting::InRead, Duration::ZERO, "")]
+    #[case::waits_before_the_reading(Waiting::BeforeRead, Duration::ZERO, "")]
+    #[case::in_time(Waiting::InRead, Duration::from_secs(600), "n")]
+    #[case::in_time_and_waits_before_the_reading(
+        Waiting::BeforeRead,
+        Duration::from_secs(600),
+        "n"
+    )]
+    fn bytes_keep_a_session_no_longer_than_silence(
+        #[case] waiting: Waiting,
+        #[case] left: Duration,
+        #[case] expected: &str,
+    ) {
+        let root = tempfile::tempdir().unwrap();
+        let mut service = service(root.path());
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut client = service.welcome(ours.as_fd());
+        theirs.write_all(b"n").unwrap();
+        let now = Instant::now();
+        let mut connection = Connection {
+            input: ours.as_fd(),
+            output: Kind::Socket,
+            line: Line::Up,
+            waiting,
+            idle_timeout: left,
+            deadline: now.checked_add(left),
+            flush_by: None,
+            opened: now,
+        };
+        let mut buffer = [0; READ_BYTES];
+        let received = connection.receive(&mut service, &mut client, &mut buffer);
+        assert_eq!(received, Some(expected.as_bytes()));
+        // What came too late was not read.
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut unread = String::new();
+        ours.read_to_string(&mut unread).unwrap();
+        assert_eq!(unread.is_empty(), !expected.is_empty());
+    }
 }
