@@ -7,16 +7,20 @@ use super::slab::Id;
 use super::state::{Conn, Engine, Holder};
 use super::terms::{Key, Limit, Mint, Moment, Seconds, Ttl};
 
+/// A slot that is asked for, as [`Request::Acquire`] says it.
+///
+/// [`Request::Acquire`]: super::request::Request::Acquire
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Want<'k> {
+    pub(super) key: Key<'k>,
+    pub(super) limit: Limit,
+    pub(super) timeout: Seconds,
+    pub(super) ttl: Option<Ttl>,
+}
+
 impl<M: Mint> Engine<M> {
-    pub(super) fn acquire(
-        &mut self,
-        now: Moment,
-        conn: Id<Conn>,
-        key: Key<'_>,
-        limit: Limit,
-        timeout: Seconds,
-        ttl: Option<Ttl>,
-    ) -> Verdict {
+    pub(super) fn acquire(&mut self, now: Moment, conn: Id<Conn>, want: Want<'_>) -> Verdict {
+        let Want { key, limit, timeout, ttl } = want;
         let ttl = ttl.unwrap_or(self.caps.default_ttl);
         let id = match self.enter(now, key, limit) {
             Ok(id) => id,

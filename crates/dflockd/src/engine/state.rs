@@ -1,5 +1,6 @@
 //! The engine's tables and what each request does to them.
 
+use super::acquiring::Want;
 use super::counters::{Census, Counters};
 use super::keys::{KeyEntry, Keys};
 use super::recorded::{Noted, Space};
@@ -196,7 +197,7 @@ impl<M: Mint> Engine<M> {
         }
         let verdict = match request {
             Request::Acquire { key, limit, timeout, ttl } => {
-                self.acquire(now, conn, key, limit, timeout, ttl)
+                self.acquire(now, conn, Want { key, limit, timeout, ttl })
             }
             Request::Enqueue { key, limit, ttl } => self.enqueue(now, conn, key, limit, ttl),
             Request::Wait { key, timeout } => self.wait(now, conn, key, timeout),
