@@ -124,7 +124,13 @@ impl Syslog {
     /// The next line as it came.
     pub(crate) fn raw(&self) -> Vec<u8> {
         let mut line = vec![0; 65536];
-        let length = self.0.recv(&mut line).expect("a line in time");
+        let length = loop {
+            match self.0.recv(&mut line) {
+                // The machine stood still meanwhile.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                received => break received.expect("a line in time"),
+            }
+        };
         line.truncate(length);
         line
     }
