@@ -10,6 +10,7 @@ mod ledger;
 mod plan;
 mod report;
 mod run;
+mod sys;
 
 pub use histogram::Histogram;
 pub use plan::{Keys, Length, MAX_CONNECTIONS, MAX_DEPTH, MAX_PREFIX_BYTES, Plan, PlanError};

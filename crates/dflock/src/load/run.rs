@@ -1,4 +1,4 @@
-//! Runs a plan: one thread, one epoll set, every connection in it.
+//! Runs a plan: one thread, one set of watched connections, every connection in it.
 //!
 //! Ends in bounded time whatever the server does: a run by time at its end plus a grace for the
 //! answers under way, a run by pairs when no answer comes for a while.
@@ -7,9 +7,9 @@ use super::connection::{Connection, Course, Requests};
 use super::ledger::Ledger;
 use super::plan::{Keys, Length, Plan, PlanError};
 use super::report::Report;
+use super::sys::{self, Ready, Watch};
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, rlim_t, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,9 +17,6 @@ use std::time::{Duration, Instant};
 /// How long answers under way are waited for when the time is over.
 const GRACE: Duration = Duration::from_secs(3);
 const READ_BUFFER_BYTES: usize = 64 * 1024;
-const EVENTS_PER_WAIT: usize = 512;
-/// The longest sleep in epoll, so that the end of the run is never far overslept.
-const TICK_MS: u16 = 50;
 
 /// Why a run gave no report.
 #[derive(Debug)]
@@ -101,21 +98,21 @@ fn course(plan: &Plan) -> Course {
 
 /// All connections and the set they are watched in.
 struct Field {
-    epoll: Epoll,
+    watch: Watch,
     connections: Vec<Option<Connection>>,
     closed: u64,
 }
 
 impl Field {
     fn open(plan: &Plan) -> Result<Self, LoadError> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let mut watch = Watch::new()?;
         let mut connections = Vec::new();
         for number in 0..plan.connections {
             let connection = Connection::open(plan, number).map_err(LoadError::Connect)?;
-            epoll.add(connection.as_fd(), interest(&connection, connections.len()))?;
+            watch.add(&connection, connections.len())?;
             connections.push(Some(connection));
         }
-        Ok(Self { epoll, connections, closed: 0 })
+        Ok(Self { watch, connections, closed: 0 })
     }
 
     fn start(&mut self, course: &mut Course) -> Result<(), LoadError> {
@@ -134,7 +131,7 @@ impl Field {
         timeout_s: u32,
     ) -> Result<(), LoadError> {
         let mut buffer = vec![0; READ_BUFFER_BYTES];
-        let mut events = [EpollEvent::empty(); EVENTS_PER_WAIT];
+        let mut ready = Vec::new();
         let patience = Duration::from_secs(u64::from(timeout_s)) + GRACE;
         let mut last_event = Instant::now();
         loop {
@@ -148,16 +145,16 @@ impl Field {
             if late || stuck || self.is_settled() {
                 break;
             }
-            let ready = match self.epoll.wait(&mut events, EpollTimeout::from(TICK_MS)) {
-                Ok(count) => events.get(..count).unwrap_or_default(),
+            match self.watch.wait(&self.connections, &mut ready) {
+                Ok(()) => {}
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(errno.into()),
-            };
+            }
             if !ready.is_empty() {
                 last_event = now;
             }
-            for event in ready {
-                self.serve(*event, &mut buffer, course)?;
+            for one in &ready {
+                self.serve(*one, &mut buffer, course)?;
             }
         }
         if !course.stopping {
@@ -172,18 +169,18 @@ impl Field {
 
     fn serve(
         &mut self,
-        event: EpollEvent,
+        ready: Ready,
         buffer: &mut [u8],
         course: &mut Course,
     ) -> Result<(), LoadError> {
-        let index = usize::try_from(event.data()).unwrap_or(usize::MAX);
+        let index = ready.place;
         let Some(Some(connection)) = self.connections.get_mut(index) else { return Ok(()) };
         let had_backlog = connection.wants_write();
         let mut outcome = Ok(());
-        if event.events().contains(EpollFlags::EPOLLOUT) {
+        if ready.writable {
             outcome = connection.flush();
         }
-        if outcome.is_ok() && event.events().intersects(!EpollFlags::EPOLLOUT) {
+        if outcome.is_ok() && ready.readable {
             outcome = connection.readable(buffer, course);
         }
         if outcome.is_ok() && had_backlog == connection.wants_write() {
@@ -197,21 +194,14 @@ impl Field {
         let Some(slot) = self.connections.get_mut(index) else { return Ok(()) };
         let Some(connection) = slot else { return Ok(()) };
         if outcome.is_err() {
-            self.epoll.delete(connection.as_fd())?;
+            self.watch.remove(connection)?;
             *slot = None;
             self.closed += 1;
             return Ok(());
         }
-        let mut event = interest(connection, index);
-        self.epoll.modify(connection.as_fd(), &mut event)?;
+        self.watch.change(connection, index)?;
         Ok(())
     }
-}
-
-fn interest(connection: &Connection, index: usize) -> EpollEvent {
-    let mut flags = EpollFlags::EPOLLIN;
-    flags.set(EpollFlags::EPOLLOUT, connection.wants_write());
-    EpollEvent::new(flags, u64::try_from(index).unwrap_or(u64::MAX))
 }
 
 /// Raises the soft limit of open files when the run needs more. Failing is no error here: opening
@@ -227,7 +217,7 @@ fn allow_descriptors(connections: u32) {
 
 /// User and system time of this thread so far.
 fn cpu_time() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Duration::ZERO };
+    let Ok(usage) = sys::cpu_usage() else { return Duration::ZERO };
     let time = |value: nix::sys::time::TimeVal| {
         let seconds = u64::try_from(value.tv_sec()).unwrap_or(0);
         Duration::from_secs(seconds)

@@ -5,8 +5,8 @@
 //! would free the lock and leave the command running.
 
 use super::outcome::Failure;
+use super::sys;
 use nix::errno::Errno;
-use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid};
@@ -44,14 +44,16 @@ impl Child {
         command: &[OsString],
         additions: &[(&str, &OsStr)],
     ) -> Result<Self, Failure> {
-        let child = Command::new("/proc/self/exe")
-            .arg(STEP_WORD)
-            .arg(getpid().to_string())
-            .args(command)
-            .envs(additions.iter().copied())
-            .process_group(0)
-            .spawn()
-            .map_err(|error| Failure::System("starting the command", error))?;
+        let child = Command::new(
+            sys::itself().map_err(|error| Failure::System("starting the command", error))?,
+        )
+        .arg(STEP_WORD)
+        .arg(getpid().to_string())
+        .args(command)
+        .envs(additions.iter().copied())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| Failure::System("starting the command", error))?;
         let pid = i32::try_from(child.id())
             .map_err(|_| Failure::System("starting the command", io::ErrorKind::Other.into()))?;
         Ok(Self { group: Pid::from_raw(pid) })
@@ -92,8 +94,7 @@ pub(super) fn become_command() -> Option<u8> {
         return None;
     }
     let parent = arguments.next().and_then(|pid| pid.to_str()?.parse().ok()).map(Pid::from_raw);
-    let bound = prctl::set_pdeathsig(Signal::SIGKILL);
-    if bound.is_err() || parent != Some(getppid()) {
+    if sys::die_with_parent().is_err() || parent != Some(getppid()) {
         return Some(ORPHANED);
     }
     let name = arguments.next()?;

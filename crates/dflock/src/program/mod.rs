@@ -12,6 +12,7 @@ mod outcome;
 mod reach;
 mod run;
 mod signals;
+mod sys;
 mod terminal;
 
 use args::{Arguments, Command};

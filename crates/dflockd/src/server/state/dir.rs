@@ -3,7 +3,7 @@
 use super::codec::BootId;
 use super::ledger::Disk;
 use super::load::{Clocks, Loaded, load};
-use nix::fcntl::{Flock, FlockArg, posix_fallocate};
+use nix::fcntl::{Flock, FlockArg};
 use nix::time::{ClockId, clock_gettime};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -19,6 +19,12 @@ const OWNER: &str = "owner";
 /// More than this is no state of ours.
 const MOST_BYTES: u64 = 4 << 30;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The clock that runs from the start of the machine, also while it sleeps.
+#[cfg(not(target_vendor = "apple"))]
+const BOOT_CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+#[cfg(target_vendor = "apple")]
+const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
 /// A state directory that is ours alone, as it was found.
 #[derive(Debug)]
@@ -151,7 +157,7 @@ fn random_id() -> BootId {
 /// Both clocks now.
 pub(super) fn clocks() -> Clocks {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from);
+    let boot = clock_gettime(BOOT_CLOCK).map(std::time::Duration::from);
     let micros = |span: std::time::Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
     Clocks { boot_micros: micros(boot.unwrap_or_default()), wall_micros: micros(wall) }
 }
@@ -169,11 +175,23 @@ impl Disk for Files {
     }
 
     fn reserve(&mut self, slot: usize, bytes: u64) -> io::Result<()> {
-        let length = bytes.try_into().map_err(io::Error::other)?;
-        match posix_fallocate(&*self.file(slot), 0, length) {
-            // A file system that cannot promise: a write may fail later.
-            Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::EINVAL) => Ok(()),
-            result => Ok(result?),
-        }
+        reserve(&self.file(slot), bytes)
     }
+}
+
+/// Has the system promise room for so many bytes.
+#[cfg(any(target_os = "linux", target_os = "freebsd"))]
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    let length = bytes.try_into().map_err(io::Error::other)?;
+    match nix::fcntl::posix_fallocate(file, 0, length) {
+        // A file system that cannot promise: a write may fail later.
+        Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::EINVAL) => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// Other systems promise nothing: a write may fail later.
+#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+fn reserve(_file: &File, _bytes: u64) -> io::Result<()> {
+    Ok(())
 }

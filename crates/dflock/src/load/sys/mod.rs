@@ -1,0 +1,24 @@
+//! What a run asks of the system and gets in another way on each: which connections have something to
+//! do, and how much time this thread has used.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(target_os = "linux"))]
+mod unix;
+
+#[cfg(target_os = "linux")]
+pub(super) use linux::{Watch, cpu_usage};
+#[cfg(not(target_os = "linux"))]
+pub(super) use unix::{Watch, cpu_usage};
+
+/// A connection, by its place among all, that has something to do.
+#[derive(Clone, Copy)]
+pub(super) struct Ready {
+    pub(super) place: usize,
+    /// There are bytes, or there never will be any again.
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+}
+
+/// The longest sleep, so that the end of the run is never far overslept.
+const TICK_MS: u16 = 50;
