@@ -117,7 +117,7 @@ impl Guard {
 
     /// Writes the lock to the disk, for a program that took it with
     /// [`Durability::Memory`](crate::Durability::Memory).
-    #[cfg(feature = "cli")]
+    #[cfg(all(feature = "cli", unix))]
     pub(crate) fn sync(&self) {
         if let Some(published) = &self.published {
             // It is held all the same.
@@ -128,7 +128,7 @@ impl Guard {
     /// Keeps breakers off until the lock is released, even when its holder has ended: for who
     /// waits for the holder and releases then, and must be able to tell an end in order from a
     /// lock that was taken away.
-    #[cfg(feature = "cli")]
+    #[cfg(all(feature = "cli", unix))]
     pub(crate) fn shield(&self) {
         if let Some(published) = &self.published {
             // Where that fails a release may find the lock broken a moment before.

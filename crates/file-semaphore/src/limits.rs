@@ -47,3 +47,8 @@ pub const MOST_LOOKS: usize = 64;
 
 /// The longest time span an option takes, in seconds: a thousand years.
 pub const LONGEST_SPAN_SECONDS: u64 = 31_557_600_000;
+
+/// Stands in `pidns=` for Windows, which knows no pid namespaces: on Linux they are counted from
+/// 0xF0000000, so that nobody there takes a process number of Windows for one of his own. Start times are
+/// tenths of microseconds since 1601 there, over all boots.
+pub const WINDOWS_NAMESPACE: u64 = 0x0057_494E;

@@ -2,15 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::Metadata;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use pidlockfile::Name;
 
 use crate::error::Error;
 use crate::limits::{LONGEST_NAME, MOST_LINKS};
+use crate::sys::links;
 
 /// What is wrong with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +65,7 @@ pub(crate) struct Place {
 
 /// Checks a path as it was given. Pure.
 pub(crate) fn check(path: &Path) -> Result<(), PathProblem> {
-    let bytes = path.as_os_str().as_bytes();
+    let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.iter().all(u8::is_ascii_whitespace) {
         Err(PathProblem::Empty)
     } else if bytes.contains(&0) {
@@ -93,7 +91,7 @@ pub(crate) fn resolve(path: &Path) -> Result<Place, Error> {
             return plain(directory, name, invalid);
         }
         let around = directory.metadata().map_err(|_| invalid(PathProblem::NoDirectory))?;
-        if !may_follow(&link, &around, nix::unistd::geteuid().as_raw()) {
+        if !links::may_follow(&link, &around) {
             return Err(invalid(PathProblem::ForeignLink));
         }
         let target = place.read_link().map_err(|_| invalid(PathProblem::NoName))?;
@@ -120,23 +118,14 @@ fn plain(
 
 /// Directory and last part. A path that ends with a slash names a directory, not a lock.
 fn split(path: &Path) -> Option<(PathBuf, &OsStr)> {
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let backslash = cfg!(windows) && (bytes.ends_with(b"\\") || bytes.ends_with(b"\\."));
+    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") || backslash {
         return None;
     }
     let name = path.file_name()?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     Some((directory.unwrap_or(Path::new(".")).to_owned(), name))
-}
-
-/// The kernel's own rule for links in directories like /tmp (`fs.protected_symlinks`, proc(5)):
-/// sticky and writable to all, a link there is followed only when it is the follower's or the
-/// directory owner's. Following it by hand must not be the way around.
-fn may_follow(link: &Metadata, around: &Metadata, follower: u32) -> bool {
-    const STICKY_AND_OPEN: u32 = 0o1002;
-    around.mode() & STICKY_AND_OPEN != STICKY_AND_OPEN
-        || link.uid() == follower
-        || link.uid() == around.uid()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Rules for paths: what is refused, and where links lead.
 
 use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use rstest::rstest;

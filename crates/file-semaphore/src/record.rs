@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::limits::{LONGEST_FILE, LONGEST_TAG, LONGEST_WORD};
+use crate::limits::{LONGEST_FILE, LONGEST_TAG, LONGEST_WORD, WINDOWS_NAMESPACE};
 
 /// Who holds a lock, as far as a lock file can tell.
 ///
@@ -72,6 +72,13 @@ impl Holder {
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.host.as_deref()
+    }
+
+    /// Its start time, where number and start time together mean one process for ever: by a clock that
+    /// begins anew at each boot only with the boot's name.
+    pub(crate) fn exact_start(&self) -> Option<u64> {
+        let by_the_calendar = self.pidns == Some(WINDOWS_NAMESPACE);
+        self.start.filter(|_| (self.boot.is_some() || by_the_calendar) && self.pidns.is_some())
     }
 
     /// Whether two descriptions mean the same process: the same number, and nothing that both

@@ -1,9 +1,8 @@
 //! Taking a semaphore with what one call wants different: its tag, how long it waits, what ends the
 //! wait, and whether it is shared.
 
-use std::net::Shutdown;
+#[cfg(unix)]
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::semaphore::Semaphore;
+use crate::sys::bell::Bell;
 use crate::sys::watch::Alarm;
 use crate::waiting::Patience;
 
@@ -115,12 +115,10 @@ impl<'a> Request<'a> {
 #[derive(Clone, Debug)]
 pub struct Cancel(Arc<Line>);
 
-/// Readable at one end once the other is shut down.
 #[derive(Debug)]
 struct Line {
     cancelled: AtomicBool,
-    near: UnixStream,
-    far: UnixStream,
+    bell: Bell,
 }
 
 impl Cancel {
@@ -129,15 +127,15 @@ impl Cancel {
     /// # Errors
     /// [`Error::Process`] when there are no more descriptors.
     pub fn new() -> Result<Self, Error> {
-        let pair = UnixStream::pair();
-        let (near, far) = pair.map_err(|_| Error::Process { message: "no descriptor is left" })?;
-        Ok(Self(Arc::new(Line { cancelled: AtomicBool::new(false), near, far })))
+        let bell = Bell::new();
+        let bell = bell.map_err(|_| Error::Process { message: "no descriptor is left" })?;
+        Ok(Self(Arc::new(Line { cancelled: AtomicBool::new(false), bell })))
     }
 
     /// Ends every wait that was given this, now and later, with [`Error::Cancelled`].
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Release);
-        let _ = self.0.far.shutdown(Shutdown::Both);
+        self.0.bell.ring();
     }
 
     /// Whether it was cancelled.
@@ -148,8 +146,9 @@ impl Cancel {
 }
 
 impl Alarm for Cancel {
+    #[cfg(unix)]
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.near.as_fd()
+        self.0.bell.as_fd()
     }
 
     fn ring(&self) -> Option<Error> {

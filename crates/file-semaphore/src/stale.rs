@@ -143,13 +143,13 @@ impl Standing {
     }
 
     fn of_local(holder: &Holder, process: Process) -> Self {
-        match (holder.start(), holder.boot(), holder.pidns()) {
-            (Some(start), Some(_), Some(_)) => match process {
+        match holder.exact_start() {
+            Some(start) => match process {
                 Process::Gone => Self::Dead,
                 Process::Alive { start: Some(other) } if other != start => Self::Dead,
                 Process::Alive { .. } | Process::Unseen => Self::Alive,
             },
-            _ => match process {
+            None => match process {
                 Process::Gone => Self::NumberFree,
                 Process::Alive { .. } | Process::Unseen => Self::NumberTaken,
             },

@@ -1,8 +1,9 @@
 //! Waiting for a semaphore: standing in line, and then watching the lock. Decides when to try; whether
 //! it is free, and for whom, is decided elsewhere.
 
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
+
+use pidlockfile::Status;
 
 use crate::error::Error;
 use crate::guard::Guard;
@@ -216,9 +217,7 @@ impl Inner {
     fn check_place(&self) -> Result<(), Error> {
         let directory = &self.place.directory;
         let ours = self.directory.identity();
-        let same = directory
-            .metadata()
-            .is_ok_and(|data| (data.dev(), data.ino()) == (ours.device, ours.inode));
+        let same = Status::of_path(directory).is_ok_and(|status| status.identity == ours);
         let path = || directory.join(self.place.name.as_str());
         let moved = || Error::InvalidPath { path: path(), problem: PathProblem::Moved };
         if same { Ok(()) } else { Err(moved()) }

@@ -5,10 +5,9 @@
 
 use std::fs::File;
 
-use nix::errno::Errno;
-
 use crate::directory::{Directory, Publication};
 use crate::draft::{Claim, Draft, Given, PrivateName, Published};
+use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::Judged;
 use crate::name::Name;
@@ -114,9 +113,10 @@ impl Directory {
         if judged.identity() != held.identity {
             return Ok(Breaking::Changed);
         }
-        if !sys::try_lock_inode(&held.file).map_err(Error::at(Step::Exclude, name))? {
+        let lock = sys::try_lock_created(self, name.as_str(), &held.file);
+        let Some(_lock) = lock.map_err(Error::at(Step::Exclude, name))? else {
             return Ok(Breaking::Contended);
-        }
+        };
         let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
         self.change_places(name, &judged, claim, draft)
     }
@@ -182,9 +182,8 @@ impl Directory {
         published: &Published,
         before: impl FnOnce(&Status) -> bool,
     ) -> Result<Option<Removal>, Error> {
-        if !sys::try_lock_inode(&published.file).map_err(Error::at(Step::Exclude, name))? {
-            return Ok(None);
-        }
+        let lock = sys::try_lock_created(self, name.as_str(), &published.file);
+        let Some(_lock) = lock.map_err(Error::at(Step::Exclude, name))? else { return Ok(None) };
         match sys::inspect(self, name.as_str()) {
             Ok(seen) if seen.identity == published.identity => {
                 if before(&seen) {
@@ -214,6 +213,9 @@ impl Directory {
         let file = match sys::open_to_write(self, name.as_str()) {
             Ok(file) => file,
             Err(Errno::ENOENT) => return Ok(Exclusion::Changed),
+            // Another process has it open to exclude others.
+            #[cfg(windows)]
+            Err(Errno::EBUSY) => return Ok(Exclusion::Others(judged)),
             Err(errno) => return Err(Error::at(Step::Exclude, name)(errno)),
         };
         if sys::stat_open(&file).map_err(Error::at(Step::Exclude, name))?.identity
@@ -221,7 +223,7 @@ impl Directory {
         {
             return Ok(Exclusion::Changed);
         }
-        Ok(if sys::try_lock_inode(&file).map_err(Error::at(Step::Exclude, name))? {
+        Ok(if sys::try_lock_writable(&file).map_err(Error::at(Step::Exclude, name))? {
             Exclusion::Ours(Excluded { judged, _writable: Some(file) })
         } else {
             Exclusion::Others(judged)

@@ -3,13 +3,13 @@
 //! Everything is relative to one directory handle and never follows a link in it. Nothing here
 //! waits: where another process is in the way, the answer says so and the caller decides.
 
+#[cfg(unix)]
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use nix::errno::Errno;
-
 use crate::draft::{self, Claim, Draft, Given, Published};
+use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::{Found, Judged, Obstacle, obstacle};
 use crate::name::Name;
@@ -27,7 +27,7 @@ const SWEEP_AGE: Duration = Duration::from_secs(60);
 /// that is gone. A process that was forked since may use it, as long as publishing takes no minute.
 #[derive(Debug)]
 pub struct Directory {
-    handle: OwnedFd,
+    handle: sys::Handle,
     identity: Identity,
     mode: u32,
     owner: u32,
@@ -72,12 +72,17 @@ impl Directory {
     ///
     /// # Errors
     /// When it cannot be looked at.
+    #[cfg(unix)]
     pub fn from_handle(handle: OwnedFd) -> std::io::Result<Self> {
         Ok(Self::of(handle)?)
     }
 
-    fn of(handle: OwnedFd) -> Result<Self, Errno> {
-        let Status { identity, mode, owner, .. } = Status::of_open(&handle)?;
+    fn of(handle: sys::Handle) -> Result<Self, Errno> {
+        #[cfg(unix)]
+        let status = Status::of_open(&handle)?;
+        #[cfg(windows)]
+        let status = handle.status()?;
+        let Status { identity, mode, owner, .. } = status;
         Ok(Self { handle, identity, mode, owner, maker: Pid::this(), guard: Guard::None })
     }
 
@@ -184,7 +189,7 @@ impl Directory {
     /// # Errors
     /// [`Step::List`] with the system's reason.
     pub fn names(&self) -> Result<Vec<Name>, Error> {
-        let listed = sys::list(&self.handle).map_err(|errno| Error::new(Step::List, ".", errno))?;
+        let listed = sys::list(self).map_err(|errno| Error::new(Step::List, ".", errno))?;
         Ok(listed.into_iter().filter_map(Name::new).collect())
     }
 
@@ -225,8 +230,16 @@ impl Directory {
     }
 }
 
+#[cfg(unix)]
 impl AsFd for Directory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
+    }
+}
+
+#[cfg(windows)]
+impl AsRef<sys::Handle> for Directory {
+    fn as_ref(&self) -> &sys::Handle {
+        &self.handle
     }
 }

@@ -3,12 +3,9 @@
 use std::fs::File;
 use std::time::SystemTime;
 
-use nix::errno::Errno;
-use nix::sys::stat::Mode;
-
 use crate::directory::{Directory, Guard};
+use crate::errno::Errno;
 use crate::name::Name;
-use crate::process::Pid;
 use crate::status::{Identity, Status};
 use crate::sys::{self, Rename};
 use crate::temporary;
@@ -111,12 +108,13 @@ impl<'d> PrivateName<'d> {
     }
 
     /// One that tells all who release this lock past a `flock(2)` of each other.
+    #[cfg(unix)]
     pub(crate) fn for_release(
         directory: &'d Directory,
         prefix: &str,
         lock: &Name,
     ) -> Result<Self, Errno> {
-        let name = temporary::for_release(prefix, Pid::this(), lock.as_str());
+        let name = temporary::for_release(prefix, crate::process::Pid::this(), lock.as_str());
         let name = Name::new(name).ok_or(Errno::EINVAL)?;
         Ok(Self { directory, name, live: false })
     }
@@ -158,9 +156,10 @@ impl<'d> Draft<'d> {
 
     /// The same under a certain private name.
     pub(crate) fn under(mut private: PrivateName<'d>, claim: &Claim<'_>) -> Result<Self, Errno> {
-        let file = sys::create(private.directory, private.as_str(), mode(claim))?;
+        let file = sys::create(private.directory, private.as_str(), claim.mode)?;
         private.keep_clean();
         let stat = fill(&file, claim)?;
+        let file = sys::settled(private.directory, private.as_str(), file)?;
         guard(private.directory, &file);
         let (identity, modified) = (stat.identity, stat.modified);
         Ok(Self { private, file, identity, modified })
@@ -235,7 +234,7 @@ fn fill(file: &File, claim: &Claim<'_>) -> Result<Status, Errno> {
     let stat = sys::stat_open(file)?;
     // The umask, or a default ACL, may have taken bits away.
     if stat.mode & 0o777 != claim.mode & 0o777 {
-        sys::set_mode(file, mode(claim))?;
+        sys::set_mode(file, claim.mode)?;
     }
     match claim.durability {
         Durability::Memory => {}
@@ -253,15 +252,6 @@ fn guard(directory: &Directory, file: &File) {
     }
 }
 
-fn mode(claim: &Claim<'_>) -> Mode {
-    Mode::from_bits_truncate(permissions(claim.mode))
-}
-
-/// As wide as the system has its `mode_t`, at least 16 bits.
-fn permissions<N: TryFrom<u32> + Default>(mode: u32) -> N {
-    N::try_from(mode & 0o777).unwrap_or_default()
-}
-
 /// The last resort where a file can be neither renamed without replacing nor linked: exclusive
 /// creation under the lock's name. It is visible before it is full; readers take a young empty
 /// file for busy. `None` when the name is taken.
@@ -270,7 +260,7 @@ pub(crate) fn create_in_place(
     name: &Name,
     claim: &Claim<'_>,
 ) -> Result<Option<Published>, Errno> {
-    let file = match sys::create(directory, name.as_str(), mode(claim)) {
+    let file = match sys::create(directory, name.as_str(), claim.mode) {
         Ok(file) => file,
         Err(Errno::EEXIST) => return Ok(None),
         Err(errno) => return Err(errno),
@@ -279,6 +269,7 @@ pub(crate) fn create_in_place(
     match fill(&file, claim) {
         Ok(stat) => {
             let (identity, modified) = (stat.identity, stat.modified);
+            let file = sys::settled(directory, name.as_str(), file)?;
             Ok(Some(Published { file, identity, modified }))
         }
         Err(errno) => {

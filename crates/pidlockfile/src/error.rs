@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use nix::errno::Errno;
+use crate::errno::{self, Errno};
 
 /// A system call that failed while handling a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Error {
     /// The system's error number.
     #[must_use]
     pub fn raw_os_error(&self) -> i32 {
-        self.errno as i32
+        errno::number(self.errno)
     }
 
     /// Whether the caller lacks the right, rather than something being broken.
@@ -79,7 +79,7 @@ impl fmt::Display for Error {
             Step::Break => "breaking",
             Step::Remove => "removing",
         };
-        write!(f, "{step} {}: {}", self.name.escape_default(), self.errno.desc())
+        write!(f, "{step} {}: {}", self.name.escape_default(), errno::words(self.errno))
     }
 }
 

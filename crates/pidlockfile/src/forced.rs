@@ -4,11 +4,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use nix::errno::Errno;
-
 use crate::breaking::{Breaking, Removal, TRIES_TO_GIVE_BACK, has_a_name};
 use crate::directory::Directory;
 use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
+use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::Judged;
 use crate::name::Name;

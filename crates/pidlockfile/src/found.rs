@@ -4,10 +4,8 @@ use std::fs::File;
 use std::io;
 use std::time::SystemTime;
 
-use nix::errno::Errno;
-use rustix::fs::FileType;
-
-use crate::status::{Identity, Status};
+use crate::errno::Errno;
+use crate::status::{Identity, Kind, Status};
 use crate::sys;
 
 /// What a name leads to.
@@ -159,13 +157,10 @@ fn read_limited(file: &File, limit: usize, size: u64) -> Result<Vec<u8>, Errno> 
 /// Why this is no lock file, if it is none.
 pub(crate) fn obstacle(stat: &Status) -> Option<Obstacle> {
     match stat.kind {
-        FileType::RegularFile => None,
-        FileType::Symlink => Some(Obstacle::Link),
-        FileType::Directory => Some(Obstacle::Directory),
-        FileType::Fifo
-        | FileType::Socket
-        | FileType::CharacterDevice
-        | FileType::BlockDevice
-        | FileType::Unknown => Some(Obstacle::Special),
+        Kind::Regular => None,
+        Kind::Link => Some(Obstacle::Link),
+        Kind::Directory => Some(Obstacle::Directory),
+        #[cfg(unix)]
+        Kind::Special => Some(Obstacle::Special),
     }
 }

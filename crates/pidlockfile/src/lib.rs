@@ -99,7 +99,9 @@
 mod breaking;
 mod directory;
 mod draft;
+mod errno;
 mod error;
+#[cfg_attr(windows, path = "forced/windows.rs")]
 mod forced;
 mod found;
 mod name;
@@ -109,16 +111,22 @@ mod sys;
 mod temporary;
 
 #[cfg(test)]
+#[cfg(unix)]
 mod corpus_tests;
 #[cfg(test)]
+#[cfg(unix)]
 mod faults;
 #[cfg(test)]
+#[cfg(unix)]
 mod order_tests;
 #[cfg(test)]
+#[cfg(unix)]
 mod schedule;
 #[cfg(test)]
+#[cfg(unix)]
 mod step_tests;
 #[cfg(test)]
+#[cfg(unix)]
 mod swap_tests;
 
 /// The example of the README is compiled and run with the tests.

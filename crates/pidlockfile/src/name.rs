@@ -16,7 +16,7 @@ impl Name {
         let name = name.into();
         let fits = (1..=Self::LONGEST).contains(&name.len());
         let plain = name != "." && name != ".." && !name.bytes().any(|b| b == b'/' || b == 0);
-        (fits && plain).then_some(Self(name))
+        (fits && plain && is_usable(&name)).then_some(Self(name))
     }
 
     /// The name as text.
@@ -24,6 +24,34 @@ impl Name {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+#[cfg(not(windows))]
+fn is_usable(_name: &str) -> bool {
+    true
+}
+
+#[cfg(windows)]
+use is_usable_on_windows as is_usable;
+
+/// Whether Windows takes a name as it is and for a file: separators, streams (`:`) and patterns are none,
+/// blanks and dots at the end are dropped, and some names mean devices whatever their extension.
+#[cfg(any(windows, test))]
+fn is_usable_on_windows(name: &str) -> bool {
+    const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
+    let numbered = |device| {
+        stem.strip_prefix(device).is_some_and(|number| {
+            let mut number = number.chars();
+            matches!((number.next(), number.next()), (Some('0'..='9' | '¹' | '²' | '³'), None))
+        })
+    };
+    let odd = |c: char| c.is_control() || r#"<>:"/\|?*"#.contains(c);
+    !name.chars().any(odd)
+        && !name.ends_with(['.', ' '])
+        && !DEVICES.contains(&stem.as_str())
+        && !numbered("COM")
+        && !numbered("LPT")
 }
 
 impl fmt::Display for Name {
@@ -51,6 +79,24 @@ mod tests {
         if let Some(checked) = Name::new(name) {
             assert_eq!((checked.as_str(), checked.to_string().as_str()), (name, name));
         }
+    }
+
+    #[rstest]
+    #[case::plain("deploy.lock", true)]
+    #[case::dots_inside("LCK..ttyS0", true)]
+    #[case::of_a_slot("a.lock.12", true)]
+    #[case::starts_like_a_device("CONSOLE.lock", true)]
+    #[case::two_digits("COM10", true)]
+    #[case::backslash("a\\b", false)]
+    #[case::stream("a:b", false)]
+    #[case::dot_at_the_end("a.", false)]
+    #[case::blank_at_the_end("a ", false)]
+    #[case::device("nul", false)]
+    #[case::device_with_extension("Aux.lock", false)]
+    #[case::serial_port("COM3.lock", false)]
+    #[case::control("a\nb", false)]
+    fn names_as_windows_takes_them(#[case] name: &str, #[case] good: bool) {
+        assert_eq!(is_usable_on_windows(name), good);
     }
 
     #[rstest]

@@ -1,14 +1,16 @@
 //! Processes as holders: is that pid alive, whose is it, and since when?
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::errno::Errno;
-use nix::sys::signal::kill;
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(unix)]
+pub use unix::*;
+#[cfg(windows)]
+pub use windows::*;
 
 /// A process number that can be real: 1 to the largest `pid_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +60,7 @@ impl Pid {
     /// This process.
     #[must_use]
     pub fn this() -> Self {
-        Self(nix::unistd::getpid().as_raw())
+        Self(i32::try_from(std::process::id()).unwrap_or(i32::MAX))
     }
 }
 
@@ -75,182 +77,6 @@ pub enum Liveness {
     Alive,
     /// The kernel says that there is no such process.
     Gone,
-}
-
-/// Asks the kernel whether a process exists. "Not permitted" means that it does.
-///
-/// The number means a process of the caller's own pid namespace.
-#[must_use]
-pub fn liveness(pid: Pid) -> Liveness {
-    match kill(nix::unistd::Pid::from_raw(pid.0), None) {
-        Err(Errno::ESRCH) => Liveness::Gone,
-        Ok(()) | Err(_) => Liveness::Alive,
-    }
-}
-
-/// When a process started, in clock ticks since boot: with [`boot_id`] and the pid it names one
-/// process for ever, however often the pid is used again. `None` when there is no such process,
-/// or `/proc` does not tell, or is that of another pid namespace. Source: proc(5), `/proc/PID/stat` field 22.
-#[must_use]
-pub fn start_time(pid: Pid) -> Option<u64> {
-    if !numbers_are_ours() {
-        return None;
-    }
-    let mut buffer = [0; STAT_BYTES];
-    start_time_in(read_once(&format!("/proc/{pid}/stat"), &mut buffer)?)
-}
-
-/// A process that is known again, whoever has its number later: a file of its own below `/proc`,
-/// which can be read as long as that very process exists.
-#[derive(Debug)]
-pub struct Witness {
-    pid: Pid,
-    start: u64,
-    stat: File,
-}
-
-impl Witness {
-    /// A witness of the process that has this number now. `None` as for [`start_time`].
-    #[must_use]
-    pub fn of(pid: Pid) -> Option<Self> {
-        if !numbers_are_ours() {
-            return None;
-        }
-        let stat = File::open(format!("/proc/{pid}/stat")).ok()?;
-        let mut buffer = [0; STAT_BYTES];
-        let length = stat.read_at(&mut buffer, 0).ok()?;
-        let start = start_time_in(buffer.get(..length)?)?;
-        Some(Self { pid, start, stat })
-    }
-
-    /// Its number.
-    #[must_use]
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-
-    /// When it started, as [`start_time`].
-    #[must_use]
-    pub fn start(&self) -> u64 {
-        self.start
-    }
-
-    /// Whether it exists still; also when it has ended and its parent has not asked for it yet.
-    #[must_use]
-    pub fn exists(&self) -> bool {
-        self.stat.read_at(&mut [0], 0).is_ok_and(|length| length > 0)
-    }
-}
-
-/// Reads a file of the kernel's that is shorter than the buffer: it says all in one piece.
-fn read_once<'b>(path: &str, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
-    let mut file = File::open(path).ok()?;
-    loop {
-        match file.read(buffer) {
-            Ok(length) => return buffer.get(..length),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return None,
-        }
-    }
-}
-
-/// Whether `/proc` counts processes as this process does. In a new pid namespace it may still be
-/// the old one's (`unshare --pid` without `--mount-proc`): a number means another process there,
-/// so nothing may be read by it. Where it does, it does for good: neither a process nor what it
-/// forks changes its own namespace. Other systems have another `/proc`, or none.
-fn numbers_are_ours() -> bool {
-    if cfg!(not(target_os = "linux")) {
-        return false;
-    }
-    static KNOWN: AtomicBool = AtomicBool::new(false);
-    if KNOWN.load(Ordering::Relaxed) {
-        return true;
-    }
-    let ours = shows_our_number();
-    KNOWN.store(ours, Ordering::Relaxed);
-    ours
-}
-
-fn shows_our_number() -> bool {
-    let shown = std::fs::read_link("/proc/self").ok();
-    let shown = shown.as_ref().and_then(|shown| shown.to_str());
-    shown.and_then(|number| Pid::parse(number.as_bytes()).ok()) == Some(Pid::this())
-}
-
-/// More than the longest `/proc/PID/stat`: 52 numbers and a name of 64 bytes at most.
-const STAT_BYTES: usize = 2048;
-
-/// The line of the user is among the first of `/proc/PID/status`.
-const STATUS_BYTES: usize = 1024;
-
-/// More than a boot id with its newline.
-const BOOT_ID_BYTES: usize = 64;
-
-/// The command name in field 2 may hold blanks and parentheses, so fields are counted from its
-/// last closing one.
-pub(crate) fn start_time_in(stat: &[u8]) -> Option<u64> {
-    let end_of_name = stat.iter().rposition(|b| *b == b')')?;
-    let rest = std::str::from_utf8(stat.get(end_of_name + 1..)?).ok()?;
-    // The first field behind the name is number 3.
-    number(rest.split_ascii_whitespace().nth(19)?)
-}
-
-/// Digits and nothing else; the standard library would also take a plus.
-fn number<N: FromStr>(text: &str) -> Option<N> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
-}
-
-/// The kernel's random name for the current boot, 36 characters. `None` without `/proc`.
-#[must_use]
-pub fn boot_id() -> Option<String> {
-    let mut buffer = [0; BOOT_ID_BYTES];
-    let text = read_once("/proc/sys/kernel/random/boot_id", &mut buffer)?;
-    let id = std::str::from_utf8(text).ok()?.trim_end();
-    Some(id.to_owned()).filter(|id| !id.is_empty())
-}
-
-/// The caller's pid namespace, as the inode number of `/proc/self/ns/pid`. `None` without it.
-#[must_use]
-pub fn pid_namespace() -> Option<u64> {
-    std::fs::metadata("/proc/self/ns/pid").ok().map(|data| data.ino())
-}
-
-/// The user a process belongs to, as a uid. `None` when there is no such process, or
-/// it is hidden, or `/proc` is that of another pid namespace.
-///
-/// That is the owner of `/proc/PID`; where the kernel shows root there, because the process
-/// changed its rights, it is the real uid. Source: proc(5), `/proc/PID` and `/proc/PID/status`.
-#[must_use]
-pub fn owner(pid: Pid) -> Option<u32> {
-    if !numbers_are_ours() {
-        return None;
-    }
-    match std::fs::metadata(format!("/proc/{pid}")).ok()?.uid() {
-        0 => {
-            let mut buffer = [0; STATUS_BYTES];
-            let status = read_once(&format!("/proc/{pid}/status"), &mut buffer)?;
-            real_uid_in(&String::from_utf8_lossy(status))
-        }
-        uid => Some(uid),
-    }
-}
-
-pub(crate) fn real_uid_in(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    number(line.split_ascii_whitespace().next()?)
-}
-
-/// The process that started this one.
-#[must_use]
-pub fn parent() -> Option<Pid> {
-    Pid::new(i64::from(nix::unistd::getppid().as_raw()))
-}
-
-/// The largest pid the kernel gives out, as it says itself; otherwise the largest it could.
-#[must_use]
-pub fn largest() -> i32 {
-    let text = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
-    text.and_then(|text| number(text.trim_end())).unwrap_or(4_194_304)
 }
 
 #[cfg(test)]
@@ -282,72 +108,5 @@ mod tests {
     #[case::hexadecimal("0x10", Err(PidError::Malformed))]
     fn reads_pids(#[case] text: &str, #[case] pid: Result<i32, PidError>) {
         assert_eq!(Pid::parse(text.as_bytes()).map(Pid::as_raw), pid);
-    }
-
-    #[test]
-    fn this_process_lives_and_has_started() {
-        assert_eq!(liveness(Pid::this()), Liveness::Alive);
-        assert_eq!(start_time(Pid::this()), start_time(Pid::this()));
-        assert!(start_time(Pid::this()).is_some_and(|ticks| ticks > 0));
-        let own = std::fs::metadata("/proc/self").unwrap().uid();
-        assert_eq!(owner(Pid::this()), Some(own));
-    }
-
-    #[test]
-    fn a_reaped_child_is_gone_and_has_not_started() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = Pid::new(i64::from(child.id())).unwrap();
-        child.wait().unwrap();
-        assert_eq!(liveness(pid), Liveness::Gone);
-        assert_eq!(start_time(pid), None);
-        assert_eq!(owner(pid), None);
-    }
-
-    #[test]
-    fn a_witness_knows_its_own_process_only() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let pid = Pid::new(i64::from(child.id())).unwrap();
-        let witness = Witness::of(pid).unwrap();
-        assert_eq!((witness.pid(), Some(witness.start())), (pid, start_time(pid)));
-        assert!(witness.exists());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(!witness.exists());
-        assert!(Witness::of(pid).is_none());
-    }
-
-    #[test]
-    fn a_zombie_still_exists() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = Pid::new(i64::from(child.id())).unwrap();
-        // The pipe-less child ends by itself; until it is waited for the kernel keeps the pid.
-        assert_eq!(liveness(pid), Liveness::Alive);
-        child.wait().unwrap();
-    }
-
-    #[rstest]
-    #[case::usual("7 (sh) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9", Some(4242))]
-    #[case::hostile_name("7 (a) b (c)) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 77 9", Some(77))]
-    #[case::a_plus("7 (sh) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 +42 9 9", None)]
-    #[case::too_short("7 (sh) S 1 7", None)]
-    #[case::no_name("7 sh S", None)]
-    #[case::empty("", None)]
-    fn finds_the_start_time(#[case] stat: &str, #[case] ticks: Option<u64>) {
-        assert_eq!(start_time_in(stat.as_bytes()), ticks);
-    }
-
-    #[rstest]
-    #[case::four_uids("Name:\tsh\nUid:\t1000\t0\t0\t0\nGid:\t7\t7\t7\t7\n", Some(1000))]
-    #[case::absent("Name:\tsh\nGid:\t7\n", None)]
-    #[case::empty("", None)]
-    fn finds_the_real_uid(#[case] status: &str, #[case] uid: Option<u32>) {
-        assert_eq!(real_uid_in(status), uid);
-    }
-
-    #[test]
-    fn the_machine_has_a_boot_and_a_namespace() {
-        assert_eq!(boot_id().map(|id| id.len()), Some(36));
-        assert!(pid_namespace().is_some());
-        assert!(largest() >= 32_768);
     }
 }

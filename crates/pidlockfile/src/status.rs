@@ -1,12 +1,15 @@
 //! What the system tells of a file, in one form on every system: numbers of devices and files,
 //! sizes and times in 64 bits, also where the C library's own `struct stat` has 32.
 
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use nix::errno::Errno;
-use rustix::fs::{AtFlags, FileType, Stat};
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(windows)]
+pub(crate) use windows::{DIRECTORIES_TOO, READ_ATTRIBUTES, UNFOLLOWED};
 
 /// Which file it is, whatever its name: device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,111 +37,17 @@ pub struct Status {
     pub modified: SystemTime,
     /// When it last changed in any way, which nobody can set: time since 1970, `None` for before.
     pub changed: Option<Duration>,
-    pub(crate) kind: FileType,
+    pub(crate) kind: Kind,
 }
 
-impl Status {
-    /// Of an open file or directory.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn of_open(file: impl AsFd) -> Result<Self, Errno> {
-        rustix::fs::fstat(file).map(|stat| Self::of(&stat)).map_err(errno)
-    }
-
-    /// Of what a path leads to.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn of_path(path: &Path) -> Result<Self, Errno> {
-        rustix::fs::stat(path).map(|stat| Self::of(&stat)).map_err(errno)
-    }
-
-    /// Of a name in a directory; of the link itself where the name is a symbolic link.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn of_name(directory: impl AsFd, name: &str) -> Result<Self, Errno> {
-        rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map(|stat| Self::of(&stat))
-            .map_err(errno)
-    }
-
-    fn of(stat: &Stat) -> Self {
-        let (modified, changed) = (stat.st_mtime_nsec, stat.st_ctime_nsec);
-        let modified = since_1970(stat.st_mtime, modified).unwrap_or_default();
-        Self {
-            identity: Identity { device: bits(stat.st_dev), inode: bits(stat.st_ino) },
-            mode: unsigned(stat.st_mode) & 0o7777,
-            owner: stat.st_uid,
-            links: bits(stat.st_nlink),
-            size: u64::try_from(stat.st_size).unwrap_or_default(),
-            modified: SystemTime::UNIX_EPOCH
-                .checked_add(modified)
-                .unwrap_or(SystemTime::UNIX_EPOCH),
-            changed: since_1970(stat.st_ctime, changed),
-            kind: FileType::from_raw_mode(stat.st_mode),
-        }
-    }
-}
-
-/// A time as `stat(2)` tells it; `None` for one before 1970. Nanoseconds out of range count as none.
-fn since_1970(seconds: impl TryInto<u64>, nanoseconds: impl TryInto<u32>) -> Option<Duration> {
-    let nanoseconds = nanoseconds.try_into().ok().filter(|part| *part < 1_000_000_000);
-    Some(Duration::new(seconds.try_into().ok()?, nanoseconds.unwrap_or_default()))
-}
-
-/// A number whose width and sign depend on the system, by its 64 bits: different ones stay different.
-fn bits(number: impl Into<i128>) -> u64 {
-    u64::try_from(number.into() & i128::from(u64::MAX)).unwrap_or_default()
-}
-
-fn unsigned(number: impl Into<u32>) -> u32 {
-    number.into()
-}
-
-fn errno(error: rustix::io::Errno) -> Errno {
-    Errno::from_raw(error.raw_os_error())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::MetadataExt;
-
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::positive(7_i32, 7)]
-    #[case::the_sign_is_a_bit_like_others(-1_i32, u64::MAX)]
-    #[case::another_negative_one(-2_i32, u64::MAX - 1)]
-    fn signed_numbers_stay_different(#[case] number: i32, #[case] expected: u64) {
-        assert_eq!(bits(number), expected);
-        assert_eq!(bits(u64::MAX), u64::MAX);
-    }
-
-    #[rstest]
-    #[case::after_2038(0x8000_0000_i64, 5_i64, Some(Duration::new(0x8000_0000, 5)))]
-    #[case::before_1970(-1_i64, 0_i64, None)]
-    #[case::nanoseconds_that_are_none(1_i64, 1_000_000_000_i64, Some(Duration::from_secs(1)))]
-    fn times(#[case] seconds: i64, #[case] nanos: i64, #[case] expected: Option<Duration>) {
-        assert_eq!(since_1970(seconds, nanos), expected);
-    }
-
-    /// A time that does not fit in 32 bits, where the file system can keep it.
-    #[test]
-    fn it_says_what_the_standard_library_says() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file()
-            .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(0x9000_0000))
-            .unwrap();
-        let (status, told) =
-            (Status::of_path(file.path()).unwrap(), file.as_file().metadata().unwrap());
-        assert_eq!(Status::of_open(file.as_file()), Ok(status));
-        assert_eq!(status.identity, Identity { device: told.dev(), inode: told.ino() });
-        assert_eq!((status.mode, status.owner), (told.mode() & 0o7777, told.uid()));
-        assert_eq!((status.links, status.size), (told.nlink(), told.len()));
-        assert_eq!(status.modified, told.modified().unwrap());
-    }
+/// What kind of file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Regular,
+    /// A symbolic link; on Windows any reparse point that is no plain file.
+    Link,
+    Directory,
+    /// A fifo, socket or device.
+    #[cfg(unix)]
+    Special,
 }

@@ -17,6 +17,7 @@ pub(crate) fn fresh(prefix: &str, maker: Pid) -> String {
 
 /// The same, in the name of a release of this lock past a `flock(2)`: half of what is random tells
 /// which lock it is.
+#[cfg(any(unix, test))]
 pub(crate) fn for_release(prefix: &str, maker: Pid, lock: &str) -> String {
     let random = RandomState::new().build_hasher().finish() & u64::from(u32::MAX);
     format!("{prefix}.{maker}.{mark:08x}{random:08x}.tmp", mark = mark(lock))
@@ -24,6 +25,7 @@ pub(crate) fn for_release(prefix: &str, maker: Pid, lock: &str) -> String {
 
 /// Who made this temporary file, if it may be one for a release of this lock. Two locks in some
 /// billions have the same mark.
+#[cfg(any(unix, test))]
 pub(crate) fn releaser(name: &str, lock: &str) -> Option<Pid> {
     let rest = name.strip_suffix(".tmp")?;
     let (rest, random) = rest.rsplit_once('.')?;
@@ -34,6 +36,7 @@ pub(crate) fn releaser(name: &str, lock: &str) -> Option<Pid> {
 }
 
 /// The same in every process, unlike the hashes of the standard library: FNV-1a.
+#[cfg(any(unix, test))]
 fn mark(lock: &str) -> u32 {
     lock.bytes()
         .fold(0x811c_9dc5, |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))

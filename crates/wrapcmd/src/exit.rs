@@ -1,10 +1,13 @@
 //! How a process ends: exit codes as a shell has them (sh(1), "Exit Status for Commands" in POSIX),
 //! and dying as another process died.
 
+#[cfg(unix)]
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+#[cfg(unix)]
 use nix::sys::resource::{Resource, setrlimit};
+#[cfg(unix)]
 use nix::sys::signal::{SigSet, Signal, raise};
 
 /// The command is there and cannot be executed.
@@ -29,10 +32,19 @@ pub enum End {
 
 impl End {
     /// `None` for a process that has not ended.
+    #[cfg(unix)]
     #[must_use]
     pub fn of(status: ExitStatus) -> Option<Self> {
         let code = status.code().and_then(|code| u8::try_from(code).ok()).map(Self::Code);
         code.or_else(|| status.signal().map(Self::Signal))
+    }
+
+    /// A code of 32 bits that does not fit into one of ours is a failure still.
+    #[cfg(windows)]
+    #[must_use]
+    pub fn of(status: ExitStatus) -> Option<Self> {
+        let code = |code| u8::try_from(code).unwrap_or(u8::MAX);
+        status.code().map(|number| Self::Code(code(number)))
     }
 
     /// The code, as a shell has it.
@@ -50,6 +62,7 @@ impl End {
     /// ignored.
     #[must_use]
     pub fn follow(self) -> u8 {
+        #[cfg(unix)]
         if let Self::Signal(number) = self {
             // One process has left what there is to be seen of it: no second core file.
             let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
@@ -62,6 +75,7 @@ impl End {
     }
 }
 
+#[cfg(unix)]
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,9 @@
 //! This crate holds nothing itself, writes nothing to any descriptor but its pipe, and never
 //! starts a command by way of a shell.
 //!
+//! On Windows a process cannot become another program; of this crate there are the exit codes, JSON and the
+//! output.
+//!
 //! ```no_run
 //! use std::ffi::OsString;
 //!
@@ -37,16 +40,23 @@
 //! # }
 //! ```
 
+#[cfg(unix)]
 mod command;
 pub mod exit;
 mod json;
 mod output;
+#[cfg(unix)]
 mod signals;
+#[cfg(unix)]
 mod standby;
+#[cfg(unix)]
 mod sys;
 
+#[cfg(unix)]
 pub use command::{Refusal, execute, take_over};
 pub use json::Value;
 pub use output::print;
+#[cfg(unix)]
 pub use signals::{Arrived, Sender, Signals, Woken, hold_off, is_ignored, pause};
+#[cfg(unix)]
 pub use standby::{Running, Standby};

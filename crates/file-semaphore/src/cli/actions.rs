@@ -1,13 +1,11 @@
 //! What `sema` does: one request, one outcome, one exit code.
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use clap::CommandFactory;
 use pidlockfile::Pid;
-use wrapcmd::Signals;
 use wrapcmd::exit::End;
 use wrapcmd::{Value, print};
 
@@ -16,7 +14,7 @@ use super::arguments::{
     Release, Run, Status, Taking, Touch, Try, Wait,
 };
 use super::outcome::{Failure, Outcome, exit, printable};
-use super::{caller, complain, run};
+use super::{caller, complain, run, signals};
 use crate::config::{Config, Slots};
 use crate::error::Error;
 use crate::guard::{Guard, Releaser};
@@ -24,7 +22,7 @@ use crate::record::{Holder, LockInfo};
 use crate::request::Sharing;
 use crate::semaphore::{Semaphore, SlotStatus};
 use crate::stale::Here;
-use crate::sys::watch::Alarm;
+use crate::sys::watch::Alarm as _;
 use crate::waiting::Patience;
 
 /// Does what a command line says, reports, and tells the exit code.
@@ -104,7 +102,7 @@ fn dispatch(command: Command) -> End {
 fn perform_command(command: Command) -> End {
     match command {
         Command::Try(words) => {
-            wrapcmd::hold_off();
+            signals::hold_off();
             let outcome = try_acquire(&words.lock, words.holder, &words.taking);
             report(&words.lock.path, words.lock.output.form(), outcome)
         }
@@ -122,7 +120,7 @@ fn perform_command(command: Command) -> End {
                 complain("sema: --slot is one of those of --slots\n");
                 return End::Code(exit::USAGE);
             }
-            wrapcmd::hold_off();
+            signals::hold_off();
             report(&lock.path, lock.output.form(), release(&words))
         }
         Command::Touch(Touch { lock, holder }) => {
@@ -221,7 +219,7 @@ pub(crate) fn wait_for(
     holder: &Holder,
     timeout: Option<Duration>,
 ) -> Result<Guard, Error> {
-    let signals = catch_signals()?;
+    let signals = signals::catch()?;
     let patience = Patience { timeout, alarm: Some(&signals) };
     let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience, Sharing::Alone)?;
     if let Some(interrupted) = signals.ring() {
@@ -229,26 +227,6 @@ pub(crate) fn wait_for(
         return Err(interrupted);
     }
     Ok(guard)
-}
-
-pub(crate) fn catch_signals() -> Result<Signals, Error> {
-    Signals::catch().map_err(system)
-}
-
-/// A signal ends a wait, and so does the end of the process that stands by.
-impl Alarm for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        AsFd::as_fd(self)
-    }
-
-    fn ring(&self) -> Option<Error> {
-        self.ending().map(|signal| Error::Interrupted { signal: signal as i32 })
-    }
-}
-
-/// An error of the few system calls that concern no file.
-pub(crate) fn system(errno: nix::errno::Errno) -> Error {
-    Error::Process { message: errno.desc() }
 }
 
 fn acquired(lock: &Lock, holder: HolderArguments, guard: Guard) -> Outcome {

@@ -2,10 +2,15 @@
 
 mod actions;
 mod arguments;
+#[cfg_attr(windows, path = "caller/windows.rs")]
 mod caller;
+mod locks;
 mod outcome;
+#[cfg_attr(windows, path = "run/windows.rs")]
 mod run;
 mod semats;
+#[cfg_attr(windows, path = "signals/windows.rs")]
+mod signals;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -13,10 +18,12 @@ use std::process::ExitCode;
 /// The whole program `sema`.
 #[must_use]
 pub fn sema() -> ExitCode {
-    ExitCode::from(match wrapcmd::take_over(std::env::args_os().skip(1)) {
-        Some(refusal) => run::refused(&refusal),
-        None => actions::perform(std::env::args_os().collect()).follow(),
-    })
+    // First of all: is this the process that stands by to become a command?
+    #[cfg(unix)]
+    if let Some(refusal) = wrapcmd::take_over(std::env::args_os().skip(1)) {
+        return ExitCode::from(run::refused(&refusal));
+    }
+    ExitCode::from(actions::perform(std::env::args_os().collect()).follow())
 }
 
 /// The whole program `semats`.

@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -11,29 +10,17 @@ use pidlockfile::Pid;
 use wrapcmd::exit::End;
 use wrapcmd::{Refusal, Running, Signals, Standby};
 
-use super::actions::{catch_signals, warn};
+use super::actions::warn;
 use super::arguments::Run;
-use super::complain;
+use super::locks::{Failure, open, renewal};
 use super::outcome::{exit, printable};
+use super::{complain, signals};
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::limits::STALE_TIMEOUT;
 use crate::many::Wish;
 use crate::record::Holder;
 use crate::semaphore::Semaphore;
 use crate::sys::watch::Alarm;
-
-/// Why the command was not run, and at which of several locks.
-pub(crate) struct Failure {
-    pub(crate) path: Option<PathBuf>,
-    pub(crate) error: Error,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self { path: None, error }
-    }
-}
 
 /// Takes the locks, runs the command, and tells how it ended.
 ///
@@ -41,7 +28,7 @@ impl From<Error> for Failure {
 /// Whatever kept the command from being run.
 pub(crate) fn run(words: &Run) -> Result<End, Failure> {
     let semaphores = open(words)?;
-    let signals = catch_signals()?;
+    let signals = signals::catch()?;
     let begin = Instant::now();
     let command = words.command();
     let mut standby = None;
@@ -86,19 +73,6 @@ pub(crate) fn run(words: &Run) -> Result<End, Failure> {
     let slot = guards.first().map_or(1, Guard::slot);
     let running = standby.go(&[("SEMA_SLOT", &slot.to_string())]);
     Ok(attend(words, running, guards, &signals)?)
-}
-
-fn open(words: &Run) -> Result<Vec<Semaphore>, Failure> {
-    let config = words.taking.config(words.lock.config());
-    // For now: see DISK_DELAY.
-    let config = crate::Config { durability: crate::Durability::Memory, ..config };
-    let first = Semaphore::with_config(&words.lock.path, config)?;
-    let more = words.with.iter().map(|path| {
-        let failed = |error| Failure { path: Some(path.clone()), error };
-        let config = crate::Config { slots: crate::Slots::ONE, ..config };
-        Semaphore::with_config(path, config).map_err(failed)
-    });
-    std::iter::once(Ok(first)).chain(more).collect()
 }
 
 /// While the command runs, renews what it holds; releases when it has ended.
@@ -152,12 +126,6 @@ fn attend(
 /// A lock is written to the disk when its command has run for so long: a shorter one leaves no lock
 /// that a crash of the machine could spoil, and writing takes longer than such a command.
 const DISK_DELAY: Duration = Duration::from_millis(100);
-
-/// How often a lock is renewed, so that it never counts as old for who has the same idea of that.
-fn renewal(stale_timeout: Option<Duration>) -> Duration {
-    let old = stale_timeout.unwrap_or(STALE_TIMEOUT).min(STALE_TIMEOUT);
-    (old / 4).max(Duration::from_millis(100))
-}
 
 /// The news that the process that stands by has ended.
 const CHILD: i32 = Signal::SIGCHLD as i32;

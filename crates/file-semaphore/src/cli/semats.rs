@@ -12,7 +12,7 @@ use wrapcmd::exit::End;
 use wrapcmd::{Value, print};
 
 use super::outcome::{Failure, exit, info_members, lines};
-use super::{actions, complain};
+use super::{actions, complain, signals};
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::{Guard, Releaser};
@@ -262,7 +262,7 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
     let own = Holder::bare(crate::sys::number(Pid::this()));
     match request.command {
         Command::TryAcquire => {
-            wrapcmd::hold_off();
+            signals::hold_off();
             let guard = semaphore.try_acquire_as(
                 request.tag.as_deref(),
                 &mut || Ok(own.clone()),
@@ -275,7 +275,7 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
             actions::wait_for(semaphore, tag, &own, request.timeout).map(acquired)
         }
         Command::Release => {
-            wrapcmd::hold_off();
+            signals::hold_off();
             let releaser = if request.force { Releaser::Anyone } else { Releaser::Holder(&own) };
             semaphore.release_for(releaser)?;
             Ok(vec![("status", "released".into())])

@@ -2,12 +2,27 @@
 //! that only Linux has (`/proc`, namespaces, inotify) is in this directory; other systems say less, so
 //! that less is known of a holder than its number, and waiters look from time to time. Decides nothing.
 
+#[cfg(unix)]
+pub(crate) mod bell;
+#[cfg(unix)]
 pub(crate) mod flock;
+#[cfg(unix)]
 pub(crate) mod line;
+#[cfg(unix)]
+pub(crate) mod links;
+#[cfg(unix)]
 mod news;
+#[cfg(unix)]
 pub(crate) mod process;
+#[cfg(unix)]
 mod rename;
+#[cfg(unix)]
 pub(crate) mod watch;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(windows)]
+pub(crate) use windows::{bell, line, links, process, watch};
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,7 +40,7 @@ impl Here {
     /// less can be told of them.
     #[must_use]
     pub fn look() -> Self {
-        let host = nix::unistd::gethostname().ok();
+        let host = process::host_name();
         let host = host.and_then(|name| one_line(&name.to_string_lossy(), LONGEST_WORD));
         let shift = process::clock_shift();
         Self { boot: boot_id(), pidns: pid_namespace(), host, shift }
@@ -99,21 +114,7 @@ pub(crate) fn number(pid: Pid) -> u64 {
 pub(crate) fn time_since(start_ticks: u64) -> Option<Duration> {
     let per_second = process::ticks_per_second()?;
     let start = Duration::from_millis(start_ticks.checked_mul(1000)? / per_second);
-    since_boot()?.checked_sub(start)
-}
-
-/// The clock by which start times are told.
-#[cfg(target_os = "linux")]
-fn since_boot() -> Option<Duration> {
-    use nix::time::{ClockId, clock_gettime};
-
-    clock_gettime(ClockId::CLOCK_BOOTTIME).ok().map(Duration::from)
-}
-
-/// No start times are told.
-#[cfg(not(target_os = "linux"))]
-fn since_boot() -> Option<Duration> {
-    None
+    process::since_clock_began()?.checked_sub(start)
 }
 
 /// Seconds since 1970; a clock before that stands at zero.

@@ -1,9 +1,11 @@
 //! What Linux says of processes, by way of proc(5): whether one lives, since when, who started it,
 //! and whether it is the process that another pid namespace calls by some number. Decides nothing.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use nix::unistd::SysconfVar;
 use pidlockfile::Pid;
@@ -210,6 +212,25 @@ fn parse_shift(text: &str) -> ClockShift {
     ClockShift { nanoseconds: i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds) }
 }
 
+/// The machine's name.
+pub(crate) fn host_name() -> Option<OsString> {
+    nix::unistd::gethostname().ok()
+}
+
+/// The clock (since boot) by which start times are told.
+#[cfg(target_os = "linux")]
+pub(crate) fn since_clock_began() -> Option<Duration> {
+    use nix::time::{ClockId, clock_gettime};
+
+    clock_gettime(ClockId::CLOCK_BOOTTIME).ok().map(Duration::from)
+}
+
+/// No start times are told.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn since_clock_began() -> Option<Duration> {
+    None
+}
+
 /// In what start times are counted.
 pub(crate) fn ticks_per_second() -> Option<u64> {
     let ticks = nix::unistd::sysconf(SysconfVar::CLK_TCK).ok()??;
@@ -246,7 +267,7 @@ mod tests {
     fn a_zombie_is_gone_and_its_parent_is_not() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid::new(i64::from(child.id())).unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
         while look(pid) != Seen::Gone {
             assert!(std::time::Instant::now() < deadline, "never seen to end");
             std::thread::yield_now();

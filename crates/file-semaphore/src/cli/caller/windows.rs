@@ -1,0 +1,8 @@
+//! Windows: nothing is known of the calling process that a warning could follow from.
+
+use pidlockfile::Pid;
+
+/// It is not known to be.
+pub(super) fn short_lived(_caller: Pid) -> Option<String> {
+    None
+}

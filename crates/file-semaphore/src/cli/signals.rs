@@ -1,0 +1,29 @@
+//! Signals of the programs: they end a wait, and what is too short to matter they do not interrupt.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use wrapcmd::Signals;
+pub(super) use wrapcmd::hold_off;
+
+use crate::error::Error;
+use crate::sys::watch::Alarm;
+
+pub(super) fn catch() -> Result<Signals, Error> {
+    Signals::catch().map_err(system)
+}
+
+/// A signal ends a wait, and so does the end of the process that stands by.
+impl Alarm for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        AsFd::as_fd(self)
+    }
+
+    fn ring(&self) -> Option<Error> {
+        self.ending().map(|signal| Error::Interrupted { signal: signal as i32 })
+    }
+}
+
+/// An error of the few system calls that concern no file.
+fn system(errno: nix::errno::Errno) -> Error {
+    Error::Process { message: errno.desc() }
+}

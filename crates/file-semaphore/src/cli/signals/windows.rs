@@ -1,0 +1,21 @@
+//! Windows: Ctrl-C and the like end the programs at once. A lock that was taken then is that of a dead process.
+
+use crate::error::Error;
+use crate::sys::watch::Alarm;
+
+/// Nothing is caught.
+pub(super) struct Signals;
+
+#[expect(clippy::unnecessary_wraps, reason = "other systems may refuse")]
+pub(super) fn catch() -> Result<Signals, Error> {
+    Ok(Signals)
+}
+
+/// Nothing is held off.
+pub(super) fn hold_off() {}
+
+impl Alarm for Signals {
+    fn ring(&self) -> Option<Error> {
+        None
+    }
+}

@@ -1,0 +1,50 @@
+//! Windows: there is no line, as files cannot change places; waiters take the lock as they come.
+
+use std::convert::Infallible;
+use std::marker::PhantomData;
+
+use pidlockfile::{Directory, Name};
+
+/// There is none.
+#[derive(Debug)]
+pub(crate) struct Ticket<'d> {
+    never: Infallible,
+    _line: PhantomData<Line<'d>>,
+}
+
+/// The line of one lock.
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "as on other systems")]
+pub(crate) struct Line<'d> {
+    pub(crate) directory: &'d Directory,
+    pub(crate) lock: &'d Name,
+}
+
+impl<'d> Line<'d> {
+    #[expect(clippy::unused_self, reason = "as on other systems")]
+    pub(crate) fn exists(self) -> bool {
+        false
+    }
+
+    #[expect(clippy::unused_self, reason = "as on other systems")]
+    pub(crate) fn join(self, _mode: u32) -> Option<Ticket<'d>> {
+        None
+    }
+
+    /// Removes the last ticket that a Unix left in a shared directory; never: who is in line there cannot
+    /// be seen.
+    #[expect(clippy::unused_self, reason = "as on other systems")]
+    pub(crate) fn sweep(self) -> bool {
+        false
+    }
+}
+
+impl Ticket<'_> {
+    pub(crate) fn is_first(&mut self) -> bool {
+        match self.never {}
+    }
+
+    pub(crate) fn before(&self) -> Option<&Name> {
+        match self.never {}
+    }
+}

@@ -1,0 +1,7 @@
+//! Windows: what it says of processes, and what it has no means for.
+
+pub(crate) mod bell;
+pub(crate) mod line;
+pub(crate) mod links;
+pub(crate) mod process;
+pub(crate) mod watch;

@@ -1,0 +1,76 @@
+//! Windows: waiting by looking again and again. Never decides that a lock is free: whoever wakes looks.
+
+use std::time::{Duration, Instant};
+
+use pidlockfile::{Directory, Name};
+
+use crate::error::Error;
+
+/// How soon an alarm is heard.
+const HEARING: Duration = Duration::from_millis(10);
+
+/// Something besides the lock that ends a wait.
+pub(crate) trait Alarm {
+    /// What it ends the wait with, if it rings. Does not wait.
+    fn ring(&self) -> Option<Error>;
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// Something has changed.
+    Change,
+    /// The time is over.
+    Time,
+    /// The alarm rings.
+    Alarm,
+}
+
+/// There is none.
+#[derive(Debug)]
+pub(crate) enum Instance {}
+
+impl Instance {
+    pub(crate) fn new() -> Option<Self> {
+        None
+    }
+}
+
+/// Sees nothing: every wait lasts its time.
+#[derive(Debug)]
+pub(crate) struct Watch;
+
+impl Watch {
+    pub(crate) fn on(_directory: &Directory, _instance: Option<Instance>) -> Self {
+        Self
+    }
+
+    pub(crate) fn on_ticket(
+        _directory: &Directory,
+        _ticket: &Name,
+        _instance: Option<Instance>,
+    ) -> Self {
+        Self
+    }
+
+    pub(crate) fn stop(self) -> Option<Instance> {
+        None
+    }
+
+    /// Waits until the time is over, or the alarm rings.
+    pub(crate) fn wait(&self, _names: &[Name], time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
+        self.wait_for_any(time, alarm)
+    }
+
+    /// The same.
+    pub(crate) fn wait_for_any(&self, time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
+        let begin = Instant::now();
+        while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
+            if alarm.is_some_and(|alarm| alarm.ring().is_some()) {
+                return Woken::Alarm;
+            }
+            std::thread::sleep(if alarm.is_some() { left.min(HEARING) } else { left });
+        }
+        Woken::Time
+    }
+}

@@ -1,0 +1,22 @@
+//! Windows: whoever has a lock open without sharing it keeps its owner from removing it as well; there is no
+//! way past him.
+
+use crate::breaking::Removal;
+use crate::directory::Directory;
+use crate::errno::Errno;
+use crate::error::{Error, Step};
+use crate::found::Judged;
+use crate::name::Name;
+
+impl Directory {
+    /// Says who is in the way.
+    #[expect(clippy::unused_self, reason = "on other systems there is more to do")]
+    pub(crate) fn release_past(
+        &self,
+        name: &Name,
+        _judged: &Judged,
+        _prefix: &str,
+    ) -> Result<Removal, Error> {
+        Err(Error::new(Step::Exclude, name, Errno::EBUSY))
+    }
+}

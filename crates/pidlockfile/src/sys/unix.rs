@@ -1,0 +1,224 @@
+//! Unix: relative to a directory that is open.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, FlockArg, OFlag};
+use nix::sys::stat::Mode;
+use nix::unistd::UnlinkatFlags;
+
+use super::Rename;
+#[cfg(test)]
+use crate::faults::call;
+use crate::status::Status;
+
+/// Outside tests a call is just made.
+#[cfg(not(test))]
+#[inline]
+fn call<T>(_name: &'static str, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    work()
+}
+
+/// An open directory.
+pub(crate) type Handle = OwnedFd;
+
+/// `flock(2)` that lasts as long as the file is open.
+pub(crate) struct Lock;
+
+/// For calls that may simply be made again.
+fn uninterrupted<T>(mut work: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match work() {
+            Err(Errno::EINTR) => {}
+            other => return other,
+        }
+    }
+}
+
+pub(crate) fn inspect(dir: impl AsFd, name: &str) -> Result<Status, Errno> {
+    call("fstatat", || Status::of_name(dir, name))
+}
+
+/// Non-blocking: between the look and the opening a fifo may have been planted.
+const UNFOLLOWED: OFlag =
+    OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+
+pub(crate) fn open_to_read(dir: impl AsFd, name: &str) -> Result<File, Errno> {
+    open(dir, name, OFlag::O_RDONLY)
+}
+
+pub(crate) fn open_to_write(dir: impl AsFd, name: &str) -> Result<File, Errno> {
+    open(dir, name, OFlag::O_WRONLY)
+}
+
+fn open(dir: impl AsFd, name: &str, access: OFlag) -> Result<File, Errno> {
+    call("openat", || {
+        uninterrupted(|| nix::fcntl::openat(dir.as_fd(), name, access | UNFOLLOWED, Mode::empty()))
+            .map(File::from)
+    })
+}
+
+pub(crate) fn create(dir: impl AsFd, name: &str, mode: u32) -> Result<File, Errno> {
+    let mode = bits(mode);
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | UNFOLLOWED;
+    call("create", || {
+        uninterrupted(|| nix::fcntl::openat(dir.as_fd(), name, flags, mode)).map(File::from)
+    })
+}
+
+pub(crate) fn stat_open(file: &File) -> Result<Status, Errno> {
+    call("fstat", || Status::of_open(file))
+}
+
+/// Fills the buffer from the start of the file, but asks no further than `expected` bytes: a
+/// known size saves the call that would only say "end of file".
+pub(crate) fn read_start(file: &File, buffer: &mut [u8], expected: usize) -> Result<usize, Errno> {
+    call("pread", || {
+        let mut filled = 0_usize;
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let offset = u64::try_from(filled).unwrap_or(u64::MAX);
+            match file.read_at(rest, offset) {
+                Ok(0) => break,
+                Ok(count) => filled = filled.saturating_add(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(errno(&error)),
+            }
+            if filled >= expected {
+                break;
+            }
+        }
+        Ok(filled)
+    })
+}
+
+pub(crate) fn write_all(file: &File, content: &[u8]) -> Result<(), Errno> {
+    call("write", || file.write_all_at(content, 0).map_err(|error| errno(&error)))
+}
+
+pub(crate) fn set_mode(file: &File, mode: u32) -> Result<(), Errno> {
+    call("fchmod", || nix::sys::stat::fchmod(file, bits(mode)))
+}
+
+fn bits(mode: u32) -> Mode {
+    Mode::from_bits_truncate(permissions(mode))
+}
+
+/// As wide as the system has its `mode_t`, at least 16 bits.
+fn permissions<N: TryFrom<u32> + Default>(mode: u32) -> N {
+    N::try_from(mode & 0o777).unwrap_or_default()
+}
+
+pub(crate) fn sync(file: &File) -> Result<(), Errno> {
+    call("fsync", || uninterrupted(|| nix::unistd::fsync(file)))
+}
+
+pub(crate) fn link(dir: impl AsFd, from: &str, to: &str) -> Result<(), Errno> {
+    call("linkat", || nix::unistd::linkat(dir.as_fd(), from, dir.as_fd(), to, AtFlags::empty()))
+}
+
+pub(crate) fn unlink(dir: impl AsFd, name: &str) -> Result<(), Errno> {
+    call("unlinkat", || nix::unistd::unlinkat(dir.as_fd(), name, UnlinkatFlags::NoRemoveDir))
+}
+
+pub(crate) fn rename(dir: impl AsFd, from: &str, to: &str) -> Result<(), Errno> {
+    call("rename", || nix::fcntl::renameat(dir.as_fd(), from, dir.as_fd(), to))
+}
+
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+pub(crate) fn rename_with(dir: impl AsFd, from: &str, to: &str, how: Rename) -> Result<(), Errno> {
+    use rustix::fs::RenameFlags;
+
+    let flags = match how {
+        Rename::NoReplace => RenameFlags::NOREPLACE,
+        Rename::Exchange => RenameFlags::EXCHANGE,
+    };
+    let dir = dir.as_fd();
+    call(how.call_name(), || {
+        rustix::fs::renameat_with(dir, from, dir, to, flags)
+            .map_err(|error| Errno::from_raw(error.raw_os_error()))
+    })
+}
+
+/// Other systems have no such call; callers have another way for each use.
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+pub(crate) fn rename_with(
+    _dir: impl AsFd,
+    _from: &str,
+    _to: &str,
+    how: Rename,
+) -> Result<(), Errno> {
+    call(how.call_name(), || Err(Errno::EINVAL))
+}
+
+/// Takes `flock(2)` on the open file without waiting, and says whether it has it: `false` while
+/// another opening holds it. It is held until the last descriptor of this opening is closed.
+pub(crate) fn try_lock_inode(file: &File) -> Result<bool, Errno> {
+    #[expect(
+        deprecated,
+        reason = "the guard that replaces it unlocks when dropped, which is a needless call, and \
+                  panics when that fails, which network file systems can do to a daemon"
+    )]
+    let outcome =
+        call("flock", || nix::fcntl::flock(file.as_raw_fd(), FlockArg::LockExclusiveNonblock));
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(Errno::EWOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The same on a file of [`open_to_write`].
+pub(crate) fn try_lock_writable(file: &File) -> Result<bool, Errno> {
+    try_lock_inode(file)
+}
+
+/// The same on a file of [`create`] that may have this name. What it gives is to be kept meanwhile.
+pub(crate) fn try_lock_created(
+    _dir: impl AsFd,
+    _name: &str,
+    file: &File,
+) -> Result<Option<Lock>, Errno> {
+    Ok(try_lock_inode(file)?.then_some(Lock))
+}
+
+/// A new file as it is kept from here on.
+pub(crate) fn settled(_dir: impl AsFd, _name: &str, file: File) -> Result<File, Errno> {
+    Ok(file)
+}
+
+/// Gives `flock(2)` back while the file stays open.
+pub(crate) fn unlock_inode(file: &File) -> Result<(), Errno> {
+    #[expect(deprecated, reason = "as in `try_lock_inode`")]
+    call("flock-un", || nix::fcntl::flock(file.as_raw_fd(), FlockArg::UnlockNonblock))
+}
+
+pub(crate) fn open_directory(path: &std::path::Path) -> Result<Handle, Errno> {
+    // A directory that may be used but not listed is enough.
+    #[cfg(target_os = "linux")]
+    let access = OFlag::O_PATH;
+    #[cfg(not(target_os = "linux"))]
+    let access = OFlag::O_RDONLY;
+    let flags = access | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    uninterrupted(|| nix::fcntl::open(path, flags, Mode::empty()))
+}
+
+/// The names in a directory, but for those that are no text.
+pub(crate) fn list(dir: impl AsFd) -> Result<Vec<String>, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    call("list", || {
+        let mut listing = nix::dir::Dir::openat(dir.as_fd(), ".", flags, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in listing.iter() {
+            names.extend(entry?.file_name().to_str().ok().map(str::to_owned));
+        }
+        Ok(names)
+    })
+}
+
+/// The error number inside a standard error.
+fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

@@ -1,0 +1,230 @@
+//! Windows: by path, below a directory that cannot be moved or removed while it is open.
+//!
+//! Nobody has `flock(2)`; who excludes others has the file open for writing and does not let others write. That
+//! ends with the handle, however its process ends. Reading, renaming and removing are shared, so that who
+//! has a file open keeps nobody from these; other programs may.
+
+use std::fs::{File, OpenOptions};
+use std::os::windows::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Rename;
+use crate::errno::Errno;
+use crate::status::{DIRECTORIES_TOO, READ_ATTRIBUTES, Status, UNFOLLOWED};
+
+/// `FILE_SHARE_READ`, `FILE_SHARE_WRITE`, `FILE_SHARE_DELETE`.
+const SHARE_READING: u32 = 1;
+const SHARE_WRITING: u32 = 2;
+const SHARE_REMOVING: u32 = 4;
+const SHARE_ALL: u32 = SHARE_READING | SHARE_WRITING | SHARE_REMOVING;
+
+/// `GENERIC_READ`, and `FILE_WRITE_ATTRIBUTES` to set the time of a file.
+const READ: u32 = 0x8000_0000;
+const SET_TIMES: u32 = 0x100;
+
+/// Programs that look at every new file (virus scanners, indexers) have it open for some milliseconds.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    path: PathBuf,
+    file: File,
+}
+
+impl Handle {
+    pub(crate) fn status(&self) -> Result<Status, Errno> {
+        Ok(Status::of_open(&self.file)?)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+/// Without sharing removal (and renaming): the path means this directory as long as it is open.
+pub(crate) fn open_directory(path: &Path) -> Result<Handle, Errno> {
+    let path = std::path::absolute(path)?;
+    let sharing = SHARE_READING | SHARE_WRITING;
+    let mut options = OpenOptions::new();
+    options.access_mode(READ_ATTRIBUTES).share_mode(sharing).custom_flags(DIRECTORIES_TOO);
+    let file = options.open(&path)?;
+    if file.metadata()?.is_dir() { Ok(Handle { path, file }) } else { Err(Errno::ENOENT) }
+}
+
+pub(crate) fn inspect(dir: impl AsRef<Handle>, name: &str) -> Result<Status, Errno> {
+    Ok(Status::of_unfollowed(&dir.as_ref().at(name))?)
+}
+
+/// Shared in every way. The time can be set by it where that is allowed.
+pub(crate) fn open_to_read(dir: impl AsRef<Handle>, name: &str) -> Result<File, Errno> {
+    let path = dir.as_ref().at(name);
+    let open = |access| {
+        let mut options = OpenOptions::new();
+        options.access_mode(access).share_mode(SHARE_ALL).custom_flags(UNFOLLOWED);
+        options.open(&path).map_err(Errno::from)
+    };
+    match open(READ | SET_TIMES) {
+        Err(Errno::EACCES) => open(READ),
+        opened => opened,
+    }
+}
+
+/// Excludes others as long as it is open.
+pub(crate) fn open_to_write(dir: impl AsRef<Handle>, name: &str) -> Result<File, Errno> {
+    let mut options = OpenOptions::new();
+    options.write(true).share_mode(SHARE_READING | SHARE_REMOVING).custom_flags(UNFOLLOWED);
+    Ok(options.open(dir.as_ref().at(name))?)
+}
+
+/// Excludes others as long as it is open. Access is what the directory's access list passes on.
+pub(crate) fn create(dir: impl AsRef<Handle>, name: &str, _mode: u32) -> Result<File, Errno> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).share_mode(SHARE_READING | SHARE_REMOVING);
+    Ok(options.open(dir.as_ref().at(name))?)
+}
+
+pub(crate) fn stat_open(file: &File) -> Result<Status, Errno> {
+    Ok(Status::of_open(file)?)
+}
+
+/// Fills the buffer from the start of the file, but asks no further than `expected` bytes.
+pub(crate) fn read_start(file: &File, buffer: &mut [u8], expected: usize) -> Result<usize, Errno> {
+    let mut filled = 0_usize;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        let offset = u64::try_from(filled).unwrap_or(u64::MAX);
+        match file.seek_read(rest, offset)? {
+            0 => break,
+            count => filled = filled.saturating_add(count),
+        }
+        if filled >= expected {
+            break;
+        }
+    }
+    Ok(filled)
+}
+
+pub(crate) fn write_all(file: &File, content: &[u8]) -> Result<(), Errno> {
+    let mut written = 0_usize;
+    while let Some(rest) = content.get(written..).filter(|rest| !rest.is_empty()) {
+        let offset = u64::try_from(written).unwrap_or(u64::MAX);
+        match file.seek_write(rest, offset)? {
+            0 => return Err(Errno::EAGAIN),
+            count => written = written.saturating_add(count),
+        }
+    }
+    Ok(())
+}
+
+/// There are no permission bits.
+pub(crate) fn set_mode(_file: &File, _mode: u32) -> Result<(), Errno> {
+    Ok(())
+}
+
+pub(crate) fn sync(file: &File) -> Result<(), Errno> {
+    Ok(file.sync_all()?)
+}
+
+/// The caller's next way is a second name, which is not needed here: see [`rename_with`].
+pub(crate) fn link(dir: impl AsRef<Handle>, from: &str, to: &str) -> Result<(), Errno> {
+    Ok(std::fs::hard_link(dir.as_ref().at(from), dir.as_ref().at(to))?)
+}
+
+pub(crate) fn unlink(dir: impl AsRef<Handle>, name: &str) -> Result<(), Errno> {
+    let path = dir.as_ref().at(name);
+    patiently(|| Ok(std::fs::remove_file(&path)?))
+}
+
+pub(crate) fn rename(dir: impl AsRef<Handle>, from: &str, to: &str) -> Result<(), Errno> {
+    let (from, to) = (dir.as_ref().at(from), dir.as_ref().at(to));
+    patiently(|| Ok(std::fs::rename(&from, &to)?))
+}
+
+/// `MoveFileW` never replaces a file. Two files cannot change places.
+pub(crate) fn rename_with(
+    dir: impl AsRef<Handle>,
+    from: &str,
+    to: &str,
+    how: Rename,
+) -> Result<(), Errno> {
+    match how {
+        Rename::Exchange => Err(Errno::EINVAL),
+        Rename::NoReplace => {
+            let (from, to) = (dir.as_ref().at(from), dir.as_ref().at(to));
+            // The wrapper takes text; a path that is none cannot be given to it.
+            let (Some(from), Some(to)) = (from.to_str(), to.to_str()) else {
+                return Err(Errno::EINVAL);
+            };
+            let failed = |error: winsafe::co::ERROR| {
+                Errno::of_number(i32::try_from(error.raw()).unwrap_or_default())
+            };
+            patiently(|| winsafe::MoveFile(from, to).map_err(failed))
+        }
+    }
+}
+
+/// A step that nothing has come of while another program has the file open is tried again for a moment.
+fn patiently(mut step: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    for _ in 1..TRIES {
+        match step() {
+            Err(Errno::EBUSY) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    step()
+}
+
+/// A file that was opened to be read excludes nobody: `EBADF`, which asks for one of [`open_to_write`].
+pub(crate) fn try_lock_inode(_file: &File) -> Result<bool, Errno> {
+    Err(Errno::EBADF)
+}
+
+/// Being opened by [`open_to_write`] it excludes others.
+pub(crate) fn try_lock_writable(_file: &File) -> Result<bool, Errno> {
+    Ok(true)
+}
+
+/// What excludes others from a file, if it is there under that name.
+pub(crate) struct Lock {
+    _writable: Option<File>,
+}
+
+/// Excludes others from a file of [`create`]; `None` while another excludes us. Where the name leads to
+/// another file, or to none, there is nothing to be excluded from.
+pub(crate) fn try_lock_created(
+    dir: impl AsRef<Handle>,
+    name: &str,
+    file: &File,
+) -> Result<Option<Lock>, Errno> {
+    let writable = match open_to_write(dir, name) {
+        Ok(writable) => writable,
+        Err(Errno::ENOENT) => return Ok(Some(Lock { _writable: None })),
+        Err(Errno::EBUSY) => return Ok(None),
+        Err(errno) => return Err(errno),
+    };
+    let same = stat_open(&writable)?.identity == stat_open(file)?.identity;
+    Ok(Some(Lock { _writable: same.then_some(writable) }))
+}
+
+/// A new file as it is kept from here on: open for reading only, so that programs that share nothing but
+/// reading can read it.
+pub(crate) fn settled(dir: impl AsRef<Handle>, name: &str, file: File) -> Result<File, Errno> {
+    drop(file);
+    open_to_read(dir, name)
+}
+
+/// Not before the file is closed.
+pub(crate) fn unlock_inode(_file: &File) -> Result<(), Errno> {
+    Err(Errno::EINVAL)
+}
+
+/// The names in a directory, but for those that are no text.
+pub(crate) fn list(dir: impl AsRef<Handle>) -> Result<Vec<String>, Errno> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&dir.as_ref().path)? {
+        names.extend(entry?.file_name().to_str().map(str::to_owned));
+    }
+    Ok(names)
+}
