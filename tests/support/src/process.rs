@@ -230,11 +230,16 @@ impl<'a> Command<'a> {
             keep,
             output,
         };
+        let told = || {
+            let content = self.sandbox.read(&pid_file)?;
+            String::from_utf8_lossy(&content).trim().parse().ok()
+        };
         let known = until(LIMIT, || {
-            if let Some(content) = self.sandbox.read(&pid_file) {
-                return String::from_utf8_lossy(&content).trim().parse().ok();
-            }
-            process.child.try_wait().expect("a child").map(|_| 0)
+            told().or_else(|| {
+                let _ended = process.child.try_wait().expect("a child")?;
+                // It may have begun and ended since we looked.
+                Some(told().unwrap_or(0))
+            })
         });
         process.pid = known.expect("a process that starts");
         assert!(process.pid != 0, "{}\n{}", advice(&self.words[0]), process.output());
