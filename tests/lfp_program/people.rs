@@ -272,7 +272,7 @@ fn a_lock_is_handed_over(#[case] route: &[&str]) {
     let line = format!(
         "{lfp} lock ttyW0 || exit; sleep 1000 & {lfp} pass --to $! ttyW0 || exit
          cat /run/lock/LCK..ttyW0; echo $!; {lfp} unlock ttyW0; echo code $?
-         {lfp} pass --to 4000000 --pid $! ttyW0; echo code $?; kill $!; exit 0"
+         {lfp} pass --to 4000000 --pid $! ttyW0; echo code $?; kill -KILL $!; exit 0"
     );
     let end = bench.shell(User::Alice, &line);
     let words: Vec<&str> = end.output().split_whitespace().collect();

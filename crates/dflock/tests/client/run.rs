@@ -118,7 +118,7 @@ fn signals_go_to_the_command(#[case] signal: Signal) {
     let daemon = Daemon::start(&[]);
     let name = &signal.as_str()[3..];
     let script = format!(
-        "trap 'echo heard; kill $!; exit 7' {name}; sleep {LONG} & echo ready; wait $!; exit 8"
+        "trap 'echo heard; kill -KILL $!; exit 7' {name}; sleep {LONG} & echo ready; wait $!; exit 8"
     );
     let dflock = start(&mut dflock(&daemon, &["run", "k", "--", "sh", "-c", &script]));
     assert_eq!(dflock.lines(1), ["ready"]);

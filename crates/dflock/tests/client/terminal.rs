@@ -93,7 +93,7 @@ fn the_command_may_read_and_hears_ctrl_c_once() {
     let daemon = Daemon::start(&[]);
     let mut typist = Typist::shell(&daemon);
     let script = format!(
-        "sleep {LONG} & trap \"echo heard; kill $!; exit 7\" INT; read x; echo got $x; wait $!"
+        "sleep {LONG} & trap \"echo heard; kill -KILL $!; exit 7\" INT; read x; echo got $x; wait $!"
     );
     typist.line(&format!("dflock run k -- sh -c '{script}'; echo code $?"));
     typist.line("hello");
@@ -225,7 +225,7 @@ fn ctrl_c_and_ctrl_z_in_a_pipeline() {
     let daemon = Daemon::start(&[]);
     let mut typist = Typist::shell(&daemon);
     let script = format!(
-        "sleep {LONG} & trap \"echo goes on >&2\" CONT; trap \"echo heard >&2; kill $!\" INT; \
+        "sleep {LONG} & trap \"echo goes on >&2\" CONT; trap \"echo heard >&2; kill -KILL $!\" INT; \
          echo begun >&2; wait $!; wait $!; wait $!"
     );
     typist.line(&format!("dflock run k -- sh -c '{script}' | cat"));
