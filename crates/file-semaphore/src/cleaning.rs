@@ -14,7 +14,7 @@ use crate::record::LockInfo;
 use crate::semaphore::Semaphore;
 use crate::stale::Place;
 use crate::sys::line::Line;
-use crate::sys::process;
+use crate::sys::{Seen, process};
 use crate::temporary::{maker, temporary_of};
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
@@ -99,8 +99,8 @@ impl Semaphore {
 /// jumped make a living maker look so, all that happens is that it makes its file again.
 fn is_gone(maker: Pid, file_age: Duration) -> bool {
     match process::look(maker) {
-        process::Seen::Gone => true,
-        process::Seen::Alive { start_ticks } => {
+        Seen::Gone => true,
+        Seen::Alive { start_ticks } => {
             let process_age = start_ticks.and_then(crate::sys::time_since);
             process_age.is_some_and(|age| file_age > age.saturating_add(YOUNGER_MAKER))
         }

@@ -18,7 +18,8 @@ use crate::guard::Guard;
 use crate::judge::HeldStatus;
 use crate::record::LockInfo;
 use crate::semaphore::{Claimant, Semaphore};
-use crate::sys::watch::{Instance, Watch, Woken};
+use crate::sys::Woken;
+use crate::sys::watch::{Instance, Watch};
 use crate::waiting::Patience;
 
 /// How often a reader tries to get into a directory that others remove in that moment.

@@ -11,8 +11,9 @@ use crate::limits::{LINE_INTERVAL, MOST_TURNS_MISSED};
 use crate::path::PathProblem;
 use crate::record::LockInfo;
 use crate::semaphore::{Attempt, Claimant, Inner, Semaphore, SlotStatus, guarded};
+use crate::sys::Woken;
 use crate::sys::line::{Line, Ticket};
-use crate::sys::watch::{Alarm, Instance, Watch, Woken};
+use crate::sys::watch::{Alarm, Instance, Watch};
 
 /// How to wait for a semaphore.
 pub(crate) struct Patience<'a> {

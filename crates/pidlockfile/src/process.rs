@@ -8,7 +8,11 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
+use unix::Shown;
+#[cfg(unix)]
 pub use unix::*;
+#[cfg(windows)]
+use windows::Shown;
 #[cfg(windows)]
 pub use windows::*;
 
@@ -77,6 +81,41 @@ pub enum Liveness {
     Alive,
     /// The kernel says that there is no such process.
     Gone,
+}
+
+/// A process that is known again, whoever has its number later.
+#[derive(Debug)]
+pub struct Witness {
+    pid: Pid,
+    start: u64,
+    shown: Shown,
+}
+
+impl Witness {
+    /// A witness of the process that has this number now. `None` as for [`start_time`].
+    #[must_use]
+    pub fn of(pid: Pid) -> Option<Self> {
+        let (shown, start) = Shown::of(pid)?;
+        Some(Self { pid, start, shown })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// When it started, as [`start_time`].
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Whether it exists still. On Unix also when it has ended and its parent has not asked for it yet.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.shown.exists()
+    }
 }
 
 #[cfg(test)]

@@ -44,16 +44,18 @@ impl Child {
         command: &[OsString],
         additions: &[(&str, &OsStr)],
     ) -> Result<Self, Failure> {
-        let child = Command::new(
-            sys::itself().map_err(|error| Failure::System("starting the command", error))?,
-        )
-        .arg(STEP_WORD)
-        .arg(getpid().to_string())
-        .args(command)
-        .envs(additions.iter().copied())
-        .process_group(0)
-        .spawn()
-        .map_err(|error| Failure::System("starting the command", error))?;
+        let step = |itself| {
+            Command::new(itself)
+                .arg(STEP_WORD)
+                .arg(getpid().to_string())
+                .args(command)
+                .envs(additions.iter().copied())
+                .process_group(0)
+                .spawn()
+        };
+        let child = sys::itself()
+            .and_then(step)
+            .map_err(|error| Failure::System("starting the command", error))?;
         let pid = i32::try_from(child.id())
             .map_err(|_| Failure::System("starting the command", io::ErrorKind::Other.into()))?;
         Ok(Self { group: Pid::from_raw(pid) })

@@ -1,10 +1,13 @@
-//! The locks of `sema run`: which, and how often they are renewed.
+//! The locks of `sema run`: which, how often they are renewed, how they are let go, and what is said of it.
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::actions::warn;
 use super::arguments::Run;
 use crate::error::Error;
+use crate::guard::Guard;
 use crate::limits::STALE_TIMEOUT;
 use crate::semaphore::Semaphore;
 
@@ -38,4 +41,49 @@ pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Failure> {
 pub(super) fn renewal(stale_timeout: Option<Duration>) -> Duration {
     let old = stale_timeout.unwrap_or(STALE_TIMEOUT).min(STALE_TIMEOUT);
     (old / 4).max(Duration::from_millis(100))
+}
+
+/// Who does not want to wait is told that the lock is held, not that time is over.
+pub(super) fn taken(words: &Run, outcome: Result<Vec<Guard>, Error>) -> Result<Vec<Guard>, Error> {
+    match outcome {
+        Err(Error::Timeout { path, holder, .. }) if words.nonblock => {
+            Err(Error::AlreadyLocked { path, holder })
+        }
+        other => other,
+    }
+}
+
+/// For `--verbose`: how long it took, and what is run now.
+pub(super) fn tell_held(words: &Run, begin: Instant, command: &[OsString]) {
+    if words.verbose {
+        let seconds = begin.elapsed().as_secs_f64();
+        warn(&words.lock.path, &format!("held after {seconds:.6} s"));
+        let line = command.join(OsStr::new(" "));
+        warn(&words.lock.path, &format!("running {}", line.to_string_lossy()));
+    }
+}
+
+/// Whether the locks were held to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    All,
+    Lost,
+}
+
+/// Releases all; says of each that was lost, or cannot be released.
+pub(super) fn let_go(words: &Run, guards: Vec<Guard>) -> Kept {
+    let mut kept = Kept::All;
+    for guard in guards {
+        match guard.release() {
+            Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) => {
+                warn(&words.lock.path, &format!("lost while the command ran: {}", error.reason()));
+                kept = Kept::Lost;
+            }
+            Err(error) => {
+                warn(&words.lock.path, &format!("cannot be released: {}", error.reason()));
+            }
+            Ok(()) => {}
+        }
+    }
+    kept
 }

@@ -12,7 +12,7 @@ use wrapcmd::{Refusal, Running, Signals, Standby};
 
 use super::actions::warn;
 use super::arguments::Run;
-use super::locks::{Failure, open, renewal};
+use super::locks::{Failure, Kept, let_go, open, renewal, taken, tell_held};
 use super::outcome::{exit, printable};
 use super::{complain, signals};
 use crate::error::Error;
@@ -40,13 +40,7 @@ pub(crate) fn run(words: &Run) -> Result<End, Failure> {
         sharing: words.sharing(),
     };
     let all: Vec<&Semaphore> = semaphores.iter().collect();
-    let taken = Semaphore::acquire_many_as(&all, &wish, &mut claimant);
-    let taken = match taken {
-        Err(Error::Timeout { path, holder, .. }) if words.nonblock => {
-            Err(Error::AlreadyLocked { path, holder })
-        }
-        other => other,
-    };
+    let taken = taken(words, Semaphore::acquire_many_as(&all, &wish, &mut claimant));
     let ring = if taken.is_ok() { signals.ring() } else { None };
     let (guards, standby) = match (taken, standby, ring) {
         (Ok(guards), Some(standby), None) => (guards, standby),
@@ -63,12 +57,7 @@ pub(crate) fn run(words: &Run) -> Result<End, Failure> {
         (Ok(_), None, None) => return Err(Error::NoHolder { pid: 0 }.into()),
         (Err(error), ..) => return Err(error.into()),
     };
-    if words.verbose {
-        let seconds = begin.elapsed().as_secs_f64();
-        warn(&words.lock.path, &format!("held after {seconds:.6} s"));
-        let line = command.join(std::ffi::OsStr::new(" "));
-        warn(&words.lock.path, &format!("running {}", line.to_string_lossy()));
-    }
+    tell_held(words, begin, &command);
     guards.iter().for_each(Guard::shield);
     let slot = guards.first().map_or(1, Guard::slot);
     let running = standby.go(&[("SEMA_SLOT", &slot.to_string())]);
@@ -107,18 +96,7 @@ fn attend(
     });
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's. It holds nothing any more, but nobody takes its lock meanwhile.
-    for guard in guards {
-        match guard.release() {
-            Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) => {
-                warn(&words.lock.path, &format!("lost while the command ran: {}", error.reason()));
-                lost = true;
-            }
-            Err(error) => {
-                warn(&words.lock.path, &format!("cannot be released: {}", error.reason()))
-            }
-            Ok(()) => {}
-        }
-    }
+    lost |= let_go(words, guards) == Kept::Lost;
     let end = ended(running.outcome())?;
     Ok(if lost { End::Code(exit::LOST) } else { end })
 }

@@ -32,7 +32,53 @@ use pidlockfile::process::{boot_id, pid_namespace};
 use crate::limits::LONGEST_WORD;
 use crate::record::{Holder, one_line};
 use crate::stale::{Here, Place, Process, Standing};
-use process::{Abroad, Foreigner, Seen};
+
+/// What is seen of a process number of this pid namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// There is no such process, or it has ended and waits to be waited for.
+    Gone,
+    /// It lives, as far as the kernel tells.
+    Alive {
+        /// Its start time as it is read here, where it can be read.
+        start_ticks: Option<u64>,
+    },
+}
+
+/// What is seen of a holder of another pid namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(windows, expect(dead_code, reason = "other systems see more"))]
+pub(crate) enum Abroad {
+    /// It lives.
+    Alive,
+    /// Every process of the machine was looked at, and it is none of them.
+    Gone,
+    /// Not all processes can be seen from here.
+    Unseen,
+}
+
+/// A process as another pid namespace knows it.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(windows, expect(dead_code, reason = "other systems see more"))]
+pub(crate) struct Foreigner {
+    /// Its number there.
+    pub(crate) number: u64,
+    /// That namespace.
+    pub(crate) pidns: u64,
+    /// When it started, by the machine's own clock.
+    pub(crate) start: u64,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// One of the names was removed or replaced.
+    Change,
+    /// The time is over.
+    Time,
+    /// The alarm became readable.
+    Alarm,
+}
 
 impl Here {
     /// Looks where this process runs: `/proc/sys/kernel/random/boot_id`, `/proc/self/ns/pid`,

@@ -11,19 +11,8 @@ use nix::unistd::SysconfVar;
 use pidlockfile::Pid;
 use pidlockfile::process::{Liveness, liveness};
 
+use super::{Abroad, Foreigner, Seen};
 use crate::stale::ClockShift;
-
-/// What is seen of a process number of this pid namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// There is no such process, or it has ended and waits to be waited for.
-    Gone,
-    /// It lives, as far as the kernel tells.
-    Alive {
-        /// Its start time as it is read here, where it can be read.
-        start_ticks: Option<u64>,
-    },
-}
 
 /// Looks at a process. "Not permitted" means that it lives.
 pub(crate) fn look(pid: Pid) -> Seen {
@@ -115,31 +104,9 @@ pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
     })
 }
 
-/// What is seen of a holder of another pid namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Abroad {
-    /// It lives.
-    Alive,
-    /// Every process of the machine was looked at, and it is none of them.
-    Gone,
-    /// Not all processes can be seen from here.
-    Unseen,
-}
-
 /// The machine's own pid namespace, to which the processes of all others belong as well
 /// (`PROC_PID_INIT_INO` in the kernel's proc_ns.h).
 const INITIAL_PIDNS: u64 = 0xEFFF_FFFC;
-
-/// A process as another pid namespace knows it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Foreigner {
-    /// Its number there.
-    pub(crate) number: u64,
-    /// That namespace.
-    pub(crate) pidns: u64,
-    /// When it started, by the machine's own clock.
-    pub(crate) start: u64,
-}
 
 /// Looks for a process of another pid namespace among all that `/proc` shows. `pidns` is ours.
 pub(crate) fn look_abroad(who: Foreigner, shift: ClockShift, pidns: Option<u64>) -> Abroad {

@@ -7,6 +7,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use pidlockfile::{Directory, Name};
 
+use super::Woken;
 pub(crate) use super::news::Instance;
 use super::news::Watching;
 use crate::error::Error;
@@ -17,17 +18,6 @@ pub(crate) trait Alarm {
     fn as_fd(&self) -> BorrowedFd<'_>;
     /// What it ends the wait with, if it rings. Does not wait.
     fn ring(&self) -> Option<Error>;
-}
-
-/// Why a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Woken {
-    /// One of the names was removed or replaced.
-    Change,
-    /// The time is over.
-    Time,
-    /// The alarm became readable.
-    Alarm,
 }
 
 /// A watch on a lock directory. Without an instance, or where the system or the file system reports

@@ -34,19 +34,13 @@ pub fn start_time(pid: Pid) -> Option<u64> {
     start_time_in(read_once(&format!("/proc/{pid}/stat"), &mut buffer)?)
 }
 
-/// A process that is known again, whoever has its number later: a file of its own below `/proc`,
-/// which can be read as long as that very process exists.
+/// A file of the process's own below `/proc`, which can be read as long as that very process exists.
 #[derive(Debug)]
-pub struct Witness {
-    pid: Pid,
-    start: u64,
-    stat: File,
-}
+pub(super) struct Shown(File);
 
-impl Witness {
-    /// A witness of the process that has this number now. `None` as for [`start_time`].
-    #[must_use]
-    pub fn of(pid: Pid) -> Option<Self> {
+impl Shown {
+    /// With when it started.
+    pub(super) fn of(pid: Pid) -> Option<(Self, u64)> {
         if !numbers_are_ours() {
             return None;
         }
@@ -54,25 +48,11 @@ impl Witness {
         let mut buffer = [0; STAT_BYTES];
         let length = stat.read_at(&mut buffer, 0).ok()?;
         let start = start_time_in(buffer.get(..length)?)?;
-        Some(Self { pid, start, stat })
+        Some((Self(stat), start))
     }
 
-    /// Its number.
-    #[must_use]
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-
-    /// When it started, as [`start_time`].
-    #[must_use]
-    pub fn start(&self) -> u64 {
-        self.start
-    }
-
-    /// Whether it exists still; also when it has ended and its parent has not asked for it yet.
-    #[must_use]
-    pub fn exists(&self) -> bool {
-        self.stat.read_at(&mut [0], 0).is_ok_and(|length| length > 0)
+    pub(super) fn exists(&self) -> bool {
+        self.0.read_at(&mut [0], 0).is_ok_and(|length| length > 0)
     }
 }
 
@@ -191,6 +171,7 @@ pub fn largest() -> i32 {
 mod tests {
     use rstest::rstest;
 
+    use super::super::Witness;
     use super::*;
 
     #[test]

@@ -56,44 +56,25 @@ fn began(process: &HPROCESS) -> Option<u64> {
     Some(u64::from(began.dwHighDateTime) << 32 | u64::from(began.dwLowDateTime))
 }
 
-/// A process that is known again, whoever has its number later. While this is kept, nobody has.
-pub struct Witness {
-    pid: Pid,
-    start: u64,
-    process: CloseHandleGuard<HPROCESS>,
-}
+/// A handle: while it is kept, nobody else has the process's number.
+pub(super) struct Shown(CloseHandleGuard<HPROCESS>);
 
-impl fmt::Debug for Witness {
+impl fmt::Debug for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Witness").field("pid", &self.pid).field("start", &self.start).finish()
+        f.write_str("Shown")
     }
 }
 
-impl Witness {
-    /// A witness of the process that has this number now. `None` as for [`start_time`].
-    #[must_use]
-    pub fn of(pid: Pid) -> Option<Self> {
+impl Shown {
+    /// With when it began.
+    pub(super) fn of(pid: Pid) -> Option<(Self, u64)> {
         let process = open(pid).ok().filter(|process| !has_ended(process))?;
         let start = began(&process)?;
-        Some(Self { pid, start, process })
+        Some((Self(process), start))
     }
 
-    /// Its number.
-    #[must_use]
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-
-    /// When it began, as [`start_time`].
-    #[must_use]
-    pub fn start(&self) -> u64 {
-        self.start
-    }
-
-    /// Whether it has not ended.
-    #[must_use]
-    pub fn exists(&self) -> bool {
-        !has_ended(&self.process)
+    pub(super) fn exists(&self) -> bool {
+        !has_ended(&self.0)
     }
 }
 

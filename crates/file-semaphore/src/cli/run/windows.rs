@@ -1,7 +1,6 @@
 //! `sema run` on Windows: the locks are held in the name of `sema` itself, as no process can become another
 //! program. When `sema` is killed the command runs on, and its locks are those of a dead process.
 
-use std::ffi::OsStr;
 use std::io;
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -9,10 +8,9 @@ use std::time::Instant;
 
 use wrapcmd::exit::{End, NOT_EXECUTABLE, NOT_FOUND};
 
-use super::actions::warn;
 use super::arguments::Run;
 use super::complain;
-use super::locks::{Failure, open, renewal};
+use super::locks::{Failure, Kept, let_go, open, renewal, taken, tell_held};
 use super::outcome::{exit, printable};
 use crate::error::Error;
 use crate::guard::Guard;
@@ -34,22 +32,12 @@ pub(crate) fn run(words: &Run) -> Result<End, Failure> {
     };
     let all: Vec<&Semaphore> = semaphores.iter().collect();
     let mut own = |semaphore: &Semaphore| semaphore.inner.own_holder();
-    let guards = match Semaphore::acquire_many_as(&all, &wish, &mut own) {
-        Err(Error::Timeout { path, holder, .. }) if words.nonblock => {
-            return Err(Error::AlreadyLocked { path, holder }.into());
-        }
-        taken => taken?,
-    };
+    let guards = taken(words, Semaphore::acquire_many_as(&all, &wish, &mut own))?;
     let line = words.command();
     let [program, arguments @ ..] = line.as_slice() else {
         return Err(Error::NoHolder { pid: 0 }.into());
     };
-    if words.verbose {
-        let seconds = begin.elapsed().as_secs_f64();
-        warn(&words.lock.path, &format!("held after {seconds:.6} s"));
-        let whole = line.join(OsStr::new(" "));
-        warn(&words.lock.path, &format!("running {}", whole.to_string_lossy()));
-    }
+    tell_held(words, begin, &line);
     let slot = guards.first().map_or(1, Guard::slot);
     let mut command = std::process::Command::new(program);
     command.args(arguments).env("SEMA_SLOT", slot.to_string());
@@ -62,7 +50,10 @@ pub(crate) fn run(words: &Run) -> Result<End, Failure> {
             End::Code(if absent { NOT_FOUND } else { NOT_EXECUTABLE })
         }
     };
-    Ok(let_go(words, guards).unwrap_or(end))
+    Ok(match let_go(words, guards) {
+        Kept::Lost => End::Code(exit::LOST),
+        Kept::All => end,
+    })
 }
 
 /// Waits for the command, and renews what it holds.
@@ -84,22 +75,4 @@ fn attend(words: &Run, child: Child, guards: &[Guard]) -> Result<End, Error> {
             }
         }
     }
-}
-
-/// The exit code that says so, where a lock was lost.
-fn let_go(words: &Run, guards: Vec<Guard>) -> Option<End> {
-    let mut end = None;
-    for guard in guards {
-        match guard.release() {
-            Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) => {
-                warn(&words.lock.path, &format!("lost while the command ran: {}", error.reason()));
-                end = Some(End::Code(exit::LOST));
-            }
-            Err(error) => {
-                warn(&words.lock.path, &format!("cannot be released: {}", error.reason()));
-            }
-            Ok(()) => {}
-        }
-    }
-    end
 }

@@ -8,18 +8,7 @@ use pidlockfile::process::{Liveness, liveness, start_time};
 use winapi_util::sysinfo::{ComputerNameKind, get_computer_name};
 
 use crate::stale::ClockShift;
-
-/// What is seen of a process number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// There is no such process, or it has ended.
-    Gone,
-    /// It lives, as far as Windows tells.
-    Alive {
-        /// When it began, where that may be seen.
-        start_ticks: Option<u64>,
-    },
-}
+use crate::sys::{Abroad, Foreigner, Seen};
 
 /// Looks at a process. "Access denied" means that it lives.
 pub(crate) fn look(pid: Pid) -> Seen {
@@ -27,25 +16,6 @@ pub(crate) fn look(pid: Pid) -> Seen {
         Liveness::Gone => Seen::Gone,
         Liveness::Alive => Seen::Alive { start_ticks: start_time(pid) },
     }
-}
-
-/// What is seen of a holder of a pid namespace of another system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(dead_code, reason = "other systems see more")]
-pub(crate) enum Abroad {
-    Alive,
-    Gone,
-    /// Nothing.
-    Unseen,
-}
-
-/// A process as another system knows it.
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "other systems look for it")]
-pub(crate) struct Foreigner {
-    pub(crate) number: u64,
-    pub(crate) pidns: u64,
-    pub(crate) start: u64,
 }
 
 /// No other system's processes are seen.

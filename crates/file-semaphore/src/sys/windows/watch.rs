@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::{Directory, Name};
 
 use crate::error::Error;
+use crate::sys::Woken;
 
 /// How soon an alarm is heard.
 const HEARING: Duration = Duration::from_millis(10);
@@ -13,17 +14,6 @@ const HEARING: Duration = Duration::from_millis(10);
 pub(crate) trait Alarm {
     /// What it ends the wait with, if it rings. Does not wait.
     fn ring(&self) -> Option<Error>;
-}
-
-/// Why a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Woken {
-    /// Something has changed.
-    Change,
-    /// The time is over.
-    Time,
-    /// The alarm rings.
-    Alarm,
 }
 
 /// There is none.
