@@ -19,7 +19,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, Shutdown, recv, setsockopt, shutdown, sockopt};
 use rstest::rstest;
-use testbed::{LIMIT, until};
+use testbed::{LIMIT, receive, until};
 
 const DONE: &str = "200 Command okay.";
 const BUSY: &str = "450 : File busy";
@@ -500,13 +500,7 @@ fn systemd_hears_of_it() {
     let mut child = command.spawn().expect("lfpd");
     for expected in ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"] {
         let mut line = [0; 64];
-        let length = loop {
-            match systemd.recv(&mut line) {
-                // The machine stood still meanwhile.
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                received => break received.expect("a line in time"),
-            }
-        };
+        let length = receive(&systemd, &mut line).expect("a line in time");
         assert_eq!(line.get(..length), Some(expected.as_bytes()));
     }
     child.kill().expect("its end");

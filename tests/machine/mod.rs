@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::MsgFlags;
 use nix::unistd::{Uid, setfsuid};
-use testbed::{LIMIT, Layout, Process, Sandbox, User, until};
+use testbed::{LIMIT, Layout, Process, Sandbox, User, receive, until};
 
 /// Where the program is in there.
 pub(crate) const LFPD: &str = "/run/test/lfpd";
@@ -124,13 +124,7 @@ impl Syslog {
     /// The next line as it came.
     pub(crate) fn raw(&self) -> Vec<u8> {
         let mut line = vec![0; 65536];
-        let length = loop {
-            match self.0.recv(&mut line) {
-                // The machine stood still meanwhile.
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                received => break received.expect("a line in time"),
-            }
-        };
+        let length = receive(&self.0, &mut line).expect("a line in time");
         line.truncate(length);
         line
     }

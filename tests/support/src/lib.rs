@@ -29,4 +29,4 @@ pub use peers::peer;
 pub use process::{Command, End, Process, User};
 pub use programs::{example, library, program};
 pub use sandbox::{Layout, Sandbox};
-pub use until::{LIMIT, until};
+pub use until::{LIMIT, receive, until};

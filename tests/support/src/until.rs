@@ -1,5 +1,7 @@
 //! Waiting for a condition to a deadline. The only place where a test may pause.
 
+use std::io;
+use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,5 +21,19 @@ pub fn until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Op
             return None;
         }
         thread::sleep(PAUSE);
+    }
+}
+
+/// Receives a datagram. An interruption is none: a receive with a time limit has one when the machine stood
+/// still meanwhile.
+///
+/// # Errors
+/// What the system says; nothing in time.
+pub fn receive(socket: &UnixDatagram, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.recv(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            received => return received,
+        }
     }
 }
