@@ -91,7 +91,7 @@ fn make(name: &str, options: &[&str], file: &Path, target: &Path) {
     let tools = workspace().join("target/tools/bin");
     let path = std::env::var("PATH").expect("a PATH");
     let built = cargo()
-        .args(["deb", "--locked", "--no-build", "--package", name, "--output"])
+        .args(["deb", "--fast", "--locked", "--no-build", "--package", name, "--output"])
         .arg(file)
         .args(options)
         .current_dir(workspace())
@@ -105,6 +105,7 @@ fn make(name: &str, options: &[&str], file: &Path, target: &Path) {
     let finished = Command::new(workspace().join("packaging/debian/finish"))
         .arg(file)
         .env("SOURCE_DATE_EPOCH", MADE)
+        .env("DPKG_DEB_COMPRESSOR_LEVEL", "0") // quick rather than small
         .output()
         .expect("dpkg-deb");
     assert!(finished.status.success(), "{}", String::from_utf8_lossy(&finished.stderr));
