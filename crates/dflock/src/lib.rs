@@ -44,8 +44,8 @@
 //!
 //! # Features
 //!
-//! `cli` (default) is the program `dflock`, `load` the load generator under `dflock bench`. Whoever
-//! wants leases in a program of their own takes neither.
+//! `cli` (default) is the program `dflock`, `load` the load generator under `dflock bench`, which is
+//! for Unix only. Whoever wants leases in a program of their own takes neither.
 
 mod address;
 mod backoff;
@@ -54,7 +54,7 @@ mod connection;
 mod dialogue;
 mod error;
 mod lease;
-#[cfg(feature = "load")]
+#[cfg(all(unix, feature = "load"))]
 pub mod load;
 #[cfg(feature = "cli")]
 pub mod program;

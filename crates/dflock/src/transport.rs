@@ -1,5 +1,8 @@
 //! Byte streams to a server: TCP, TCP under TLS, Unix. Knows nothing of the protocol on them.
 
+#[cfg_attr(windows, path = "transport/windows.rs")]
+mod local;
+
 use super::address::ServerAddress;
 use super::error::ClientError;
 use rustls::pki_types::pem::PemObject;
@@ -12,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -112,21 +115,27 @@ async fn open_unbounded(
 ) -> io::Result<Box<dyn Stream>> {
     match address {
         ServerAddress::Unix(path) => {
-            let stream = UnixStream::connect(path).await?;
+            let stream = local::connect(path).await?;
             is_there.store(true, Ordering::Relaxed);
             over(stream, tls, address).await
         }
         ServerAddress::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
-            let keepalive = TcpKeepalive::new()
-                .with_time(KEEPALIVE_IDLE)
-                .with_interval(KEEPALIVE_INTERVAL)
-                .with_retries(KEEPALIVE_RETRIES);
-            SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+            keep_alive(&stream)?;
             is_there.store(true, Ordering::Relaxed);
             over(stream, tls, address).await
         }
+    }
+}
+
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    let socket = SockRef::from(stream);
+    // Windows before 10.0.15063 counts to ten, and cannot be told otherwise.
+    match socket.set_tcp_keepalive(&keepalive.clone().with_retries(KEEPALIVE_RETRIES)) {
+        Err(_) if cfg!(windows) => socket.set_tcp_keepalive(&keepalive),
+        outcome => outcome,
     }
 }
 

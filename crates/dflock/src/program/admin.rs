@@ -7,7 +7,6 @@ use super::{print, reach};
 use crate::transport;
 use crate::{Client, ClientError, Key, Refusal, ServerAddress};
 use serde_json::{Value, json};
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -18,7 +17,7 @@ pub(super) async fn force_release(
     client: &Client,
     json: bool,
 ) -> Result<(), Failure> {
-    let key = Key::new(wish.key.as_bytes()).map_err(ClientError::Term)?;
+    let key = Key::new(reach::bytes(&wish.key)?).map_err(ClientError::Term)?;
     let path = format!("/v1/admin/release?key={}", http::escaped(key.as_bytes()));
     let body = post(&wish.admin, reach, client.server_of(&key)?, &path, "nobody holds it").await?;
     let released = body.get("released").and_then(Value::as_u64).unwrap_or(0);

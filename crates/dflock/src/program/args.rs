@@ -107,6 +107,7 @@ pub(super) enum Command {
     ///
     /// A pair is one acquire and the release of what it granted. Also counts grants beyond the
     /// limit of a key, which a right server never gives.
+    #[cfg(unix)]
     Bench(Bench),
     /// Print a completion script.
     Completions {
@@ -223,6 +224,7 @@ pub(super) struct Kick {
     pub(super) admin: Admin,
 }
 
+#[cfg(unix)]
 #[derive(Args, Debug)]
 pub(super) struct Bench {
     /// Simultaneous connections.

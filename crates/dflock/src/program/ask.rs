@@ -1,18 +1,16 @@
 //! The commands that ask something and print the answer.
 
-use super::args::{Acquire, Bench, Claimed, Held, Reach, Renew, Stats};
+use super::args::{Acquire, Claimed, Held, Renew, Stats};
 use super::outcome::Failure;
-use super::signals::{ENDING, Signals};
+use super::sys::Endings;
 use super::{complain, mention, print, print_all, reach};
-use crate::load::{Keys, Length, Plan};
 use crate::{Claim, Client, ClientError, Grant, Key, Lease, Refusal, ServerAddress, Token};
 use serde_json::{Value, json};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::io::AsyncReadExt;
 
 pub(super) fn claim(claimed: &Claimed, client: &Client) -> Result<Claim, Failure> {
-    let key = claimed.key.clone().into_vec();
+    let key = reach::bytes(&claimed.key)?;
     let claim = match claimed.limit {
         None => client.lock(key)?,
         Some(limit) => client.semaphore(key, limit)?,
@@ -46,13 +44,13 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> R
     if acquire.hold {
         let lease = lease(claimed, client, json).await?;
         let lease = lease.ok_or_else(|| not_granted(claimed))?;
-        let signals = Signals::catch(&ENDING).map_err(|error| Failure::System("signals", error))?;
+        let endings = Endings::catch().map_err(|error| Failure::System("signals", error))?;
         let grant = Grant { token: lease.token().clone(), ttl_s: lease.ttl_s() };
         if let Err(failure) = show_grant(claimed, &grant, json) {
             lease.release().await?;
             return Err(failure);
         }
-        return hold(lease, signals).await;
+        return hold(lease, endings).await;
     }
     let claim = claim(claimed, client)?;
     let grant = claim.acquire_detached(claimed.timeout).await?;
@@ -88,11 +86,11 @@ fn show_grant(claimed: &Claimed, grant: &Grant, json: bool) -> Result<(), Failur
     print_all(format!("{text}\n").as_bytes())
 }
 
-/// Until standard input ends, a signal comes, or the lease is lost.
-async fn hold(mut lease: Lease, mut signals: Signals) -> Result<(), Failure> {
+/// Until standard input ends, somebody asks for an end, or the lease is lost.
+async fn hold(mut lease: Lease, mut endings: Endings) -> Result<(), Failure> {
     tokio::select! {
         () = end_of_input() => {}
-        _ = signals.next() => {}
+        () = endings.next() => {}
         loss = lease.lost() => return Err(Failure::Lost(loss)),
     }
     Ok(lease.release().await?)
@@ -122,7 +120,7 @@ pub(super) async fn renew(renew: &Renew, client: &Client, json: bool) -> Result<
 }
 
 fn named(held: &Held) -> Result<(Key, Token), Failure> {
-    let key = Key::new(held.key.as_bytes()).map_err(ClientError::Term)?;
+    let key = Key::new(reach::bytes(&held.key)?).map_err(ClientError::Term)?;
     let token = Token::new(held.token.as_str()).map_err(ClientError::Term)?;
     Ok((key, token))
 }
@@ -240,46 +238,4 @@ fn table(server: &str, body: &str) -> String {
     }
     let idle = rows("idle_locks").len() + rows("idle_semaphores").len();
     lines + &format!("  {idle} idle keys\n")
-}
-
-pub(super) fn bench(bench: &Bench, reach: &Reach, json: bool) -> Result<u8, Failure> {
-    let [server] = &*reach.servers else {
-        return Err(Failure::Usage("bench loads one server; give --server once".to_owned()));
-    };
-    if reach.tls || reach.tls_ca.is_some() || reach.tls_name.is_some() {
-        return Err(Failure::Usage("bench does not speak TLS".to_owned()));
-    }
-    let plan = Plan {
-        server: server.clone(),
-        auth_token: reach::auth_token(reach.auth_token_file.as_deref())?,
-        connections: bench.connections,
-        depth: bench.depth,
-        keys: bench.keys.map_or(Keys::Own, Keys::Shared),
-        limit: bench.limit,
-        timeout_s: bench.timeout,
-        ttl_s: bench.ttl,
-        length: bench
-            .pairs
-            .map_or(Length::Time(Duration::from_secs(bench.duration.into())), Length::Pairs),
-        warm_up: Duration::from_millis(bench.warm_up.into()),
-        key_prefix: bench.prefix.clone(),
-    };
-    plan.check().map_err(|error| Failure::Usage(error.to_string()))?;
-    let report = crate::load::run(&plan).map_err(load_failure(server))?;
-    let text = if json { format!("{}\n", report.to_json()) } else { report.to_string() };
-    print(&text)?;
-    Ok(u8::from(report.overlaps > 0))
-}
-
-fn load_failure(server: &ServerAddress) -> impl FnOnce(crate::load::LoadError) -> Failure {
-    use crate::load::LoadError;
-    let server = server.clone();
-    move |error| match error {
-        LoadError::Plan(error) => Failure::Usage(error.to_string()),
-        LoadError::Connect(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            ClientError::Refused(Refusal::Auth).into()
-        }
-        LoadError::Connect(error) => ClientError::Connect { server, error }.into(),
-        LoadError::System(error) => Failure::System("running the load", error),
-    }
 }

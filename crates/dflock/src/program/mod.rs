@@ -5,15 +5,15 @@
 mod admin;
 mod args;
 mod ask;
-mod child;
+#[cfg(unix)]
+mod bench;
 mod http;
 mod name;
 mod outcome;
 mod reach;
 mod run;
-mod signals;
+mod step;
 mod sys;
-mod terminal;
 
 use args::{Arguments, Command};
 use clap::{CommandFactory, Parser};
@@ -34,7 +34,7 @@ pub fn command() -> clap::Command {
 /// Runs the program with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    if let Some(code) = child::become_command() {
+    if let Some(code) = step::become_command() {
         return ExitCode::from(code);
     }
     let arguments = match Arguments::try_parse() {
@@ -77,7 +77,8 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
             print(&String::from_utf8_lossy(&script))?;
             Ok(0)
         }
-        Command::Bench(bench) => ask::bench(&bench, &reach, json),
+        #[cfg(unix)]
+        Command::Bench(bench) => bench::bench(&bench, &reach, json),
         Command::Run(_)
         | Command::Acquire(_)
         | Command::Release(_)
@@ -121,7 +122,9 @@ async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u
             admin::force_release(&wish, reach, &reach::client(settings)?, json).await?
         }
         Command::Kick(wish) => admin::kick(&wish, reach, &reach::client(settings)?, json).await?,
-        Command::Bench(_) | Command::Completions { .. } => {}
+        #[cfg(unix)]
+        Command::Bench(_) => {}
+        Command::Completions { .. } => {}
     }
     Ok(0)
 }

@@ -1,16 +1,13 @@
 //! What a holder calls itself towards the server, for people: user, host, process, command.
 
-use nix::unistd::{User, geteuid, gethostname, getpid};
+use super::sys;
 use std::ffi::OsString;
 use std::path::Path;
 
 /// `alice@db1[4711] backup`. Never the arguments of the command: there may be secrets in them, and
 /// everybody who may look at the server reads this.
 pub(super) fn of_this_process(command: &str) -> String {
-    let uid = geteuid();
-    let user = User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |it| it.name);
-    let host = gethostname().unwrap_or_default().to_string_lossy().into_owned();
-    format!("{user}@{host}[{}] {command}", getpid())
+    format!("{}@{}[{}] {command}", sys::user(), sys::host(), std::process::id())
 }
 
 /// The name of a program without its directory.

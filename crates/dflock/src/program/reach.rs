@@ -2,10 +2,11 @@
 
 use super::args::Reach;
 use super::outcome::Failure;
+use super::sys;
 use crate::{Client, Settings, Tls, TlsRoots};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ fn token(file: Option<&Path>, variable: &str) -> Result<Option<Vec<u8>>, Failure
     let bytes = match file {
         Some(path) => read_token(path)?,
         None => match std::env::var_os(variable) {
-            Some(token) => token.into_vec(),
+            Some(token) => bytes(&token)?.to_vec(),
             None => return Ok(None),
         },
     };
@@ -55,6 +56,11 @@ fn token(file: Option<&Path>, variable: &str) -> Result<Option<Vec<u8>>, Failure
         return Err(Failure::Settings("the auth token has more than one line".to_owned()));
     }
     Ok(Some(token.to_vec()))
+}
+
+/// What was typed, as the server is to have it.
+pub(super) fn bytes(argument: &OsStr) -> Result<&[u8], Failure> {
+    sys::bytes(argument).ok_or_else(|| Failure::Usage("an argument is no Unicode text".to_owned()))
 }
 
 fn read_token(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -1,12 +1,20 @@
-//! What the program asks of the system and gets in another way on each: itself, to be started again,
-//! and an end that follows the parent's.
+//! What the program asks of the system and gets in another way on each: how a command is started, attended
+//! and stopped, what asks the program itself to end, and whose it is.
 
 #[cfg(target_os = "linux")]
 mod linux;
-#[cfg(not(target_os = "linux"))]
+#[cfg(unix)]
+mod posix;
+#[cfg(all(unix, not(target_os = "linux")))]
 mod unix;
+#[cfg(windows)]
+mod windows;
 
 #[cfg(target_os = "linux")]
-pub(super) use linux::{die_with_parent, itself};
-#[cfg(not(target_os = "linux"))]
-pub(super) use unix::{die_with_parent, itself};
+use linux::die_with_parent;
+#[cfg(unix)]
+pub(super) use posix::{Attended, Endings, Tie, bytes, host, told_to_end_as_process_1, user};
+#[cfg(all(unix, not(target_os = "linux")))]
+use unix::die_with_parent;
+#[cfg(windows)]
+pub(super) use windows::{Attended, Endings, Tie, bytes, host, told_to_end_as_process_1, user};

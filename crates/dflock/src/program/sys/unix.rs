@@ -1,16 +1,10 @@
 //! Other systems than Linux, by what they have. Type-checked, never run so far.
 
 use std::io;
-use std::path::PathBuf;
-
-/// This program, by the name under which it was started.
-pub(in crate::program) fn itself() -> io::Result<PathBuf> {
-    std::env::current_exe()
-}
 
 /// Has the kernel kill this process when its parent ends (procctl(2), `PROC_PDEATHSIG_CTL`).
 #[cfg(target_os = "freebsd")]
-pub(in crate::program) fn die_with_parent() -> io::Result<()> {
+pub(super) fn die_with_parent() -> io::Result<()> {
     use rustix::process::{Signal, set_parent_process_death_signal};
 
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
@@ -19,6 +13,6 @@ pub(in crate::program) fn die_with_parent() -> io::Result<()> {
 /// The system cannot do that: a command outlives a `dflock` that was killed with SIGKILL, and goes on
 /// without its lock when the lease is over.
 #[cfg(not(target_os = "freebsd"))]
-pub(in crate::program) fn die_with_parent() -> io::Result<()> {
+pub(super) fn die_with_parent() -> io::Result<()> {
     Ok(())
 }

@@ -3,8 +3,9 @@
 //! Never hears what was ignored when this process began: nohup(1) and background jobs of scripts
 //! mean that for the command, too, and the kernel hands it on only as long as nobody listens.
 
+use crate::program::outcome::Failure;
 use nix::sys::signal::Signal;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::task::Poll;
 use tokio::signal::unix::{self, SignalKind, signal};
@@ -37,4 +38,30 @@ impl Signals {
         })
         .await
     }
+}
+
+/// What asks the program to end, as something to wait for.
+pub(in crate::program) struct Endings(Signals);
+
+impl Endings {
+    /// From now on none of it ends the program by itself.
+    pub(in crate::program) fn catch() -> io::Result<Self> {
+        Signals::catch(&ENDING).map(Self)
+    }
+
+    /// May be given up and called again.
+    pub(in crate::program) async fn next(&mut self) {
+        self.0.next().await;
+    }
+}
+
+/// The first process of a container does not die of signals by itself (pid_namespaces(7)). Any other
+/// does, and for it this never ends.
+pub(in crate::program) async fn told_to_end_as_process_1() -> Result<u8, Failure> {
+    if std::process::id() != 1 {
+        return pending().await;
+    }
+    let mut signals = Signals::catch(&ENDING).map_err(|error| Failure::System("signals", error))?;
+    let signal = signals.next().await;
+    Ok(wrapcmd::exit::by_signal(signal as i32))
 }

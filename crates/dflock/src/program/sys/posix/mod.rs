@@ -1,0 +1,30 @@
+//! What all Unixes have: signals, process groups, terminals, users by number.
+
+mod attended;
+mod child;
+mod signals;
+mod terminal;
+
+pub(in crate::program) use attended::Attended;
+pub(in crate::program) use child::Tie;
+pub(in crate::program) use signals::{Endings, told_to_end_as_process_1};
+
+use nix::unistd::{User, geteuid, gethostname};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// An argument as the server is to have it.
+pub(in crate::program) fn bytes(argument: &OsStr) -> Option<&[u8]> {
+    Some(argument.as_bytes())
+}
+
+/// Whose this process is: a name, or a number that has none.
+pub(in crate::program) fn user() -> String {
+    let uid = geteuid();
+    User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |it| it.name)
+}
+
+/// What this machine calls itself.
+pub(in crate::program) fn host() -> String {
+    gethostname().unwrap_or_default().to_string_lossy().into_owned()
+}
