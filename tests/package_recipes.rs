@@ -156,6 +156,16 @@ fn shells_find_no_fault() {
     ));
 }
 
+/// Where it is installed, every installation of a library goes over it.
+#[test]
+fn ldconfig_passes_over_the_linkers_script() {
+    let said = Place::new().run(
+        r#"mkdir "$PLACE/lib" && cp crates/liblockdev/dev/liblockdev.so "$PLACE/lib"
+        /sbin/ldconfig -n -N "$PLACE/lib" 2>&1"#,
+    );
+    assert_eq!(said, "");
+}
+
 #[test]
 fn nix_reads_it() {
     Place::new()
