@@ -102,28 +102,34 @@ fn files_the_readme_tells_of_are_there() {
     assert!(counted > 5, "{counted} files are named");
 }
 
-/// Which machines the README promises, and what runs their programs, is what `.ci/targets` holds.
+/// Which machines the README promises, what runs their programs and what packs them, is what `.ci/targets` holds.
 #[test]
 fn the_readme_promises_the_targets_that_are_checked() {
     let script = fs::read_to_string(root().join(".ci/targets")).unwrap();
     let table = script.split_once("\ntable='\n").unwrap().1.split_once("\n'\n").unwrap().0;
     let held = table.lines().map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [target, _, _, runner, promise, _]: [&str; 6] = words.try_into().unwrap();
+        let [target, architecture, _, runner, promise, more]: [&str; 6] = words.try_into().unwrap();
         let run = match (promise, runner) {
-            ("runs", "-") => "natively".to_owned(),
+            ("here" | "runs", "-") => "natively".to_owned(),
             ("runs", runner) => format!("by {runner}"),
             (_, _) => "no".to_owned(),
         };
-        (target.to_owned(), run)
+        let package = match (promise, architecture) {
+            ("here" | "runs", _) if more.contains("windows") => "no".to_owned(),
+            ("here" | "runs", "-") => "tarball".to_owned(),
+            ("here" | "runs", architecture) => format!("`{architecture}`"),
+            (_, _) => "no".to_owned(),
+        };
+        (target.to_owned(), [run, package])
     });
     let document = fs::read_to_string(root().join("README.md")).unwrap();
     let rows =
         document.split_once("<!-- .ci/targets -->\n").unwrap().1.split_once("\n\n").unwrap().0;
     let promised = rows.lines().filter(|row| row.starts_with("| `")).map(|row| {
-        let target = quoted(row).next().unwrap().to_owned();
-        let run = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
-        (target, run.to_owned())
+        let cells: Vec<&str> = row.trim_matches(['|', ' ']).split(" | ").collect();
+        let [target, _, run, package]: [&str; 4] = cells.try_into().unwrap();
+        (target.trim_matches('`').to_owned(), [run.to_owned(), package.to_owned()])
     });
     assert_eq!(promised.collect::<BTreeMap<_, _>>(), held.collect::<BTreeMap<_, _>>());
 }
