@@ -137,13 +137,14 @@ fn reachable(from: &str, uses: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<
     reached
 }
 
-/// Whether both belong to one type's module: the same directory, or a file and the directory of
-/// its name.
+/// Whether both belong to one type's module: the same directory below the crate's own, or a file and the
+/// directory of its name.
 fn same_module(one: &str, other: &str) -> bool {
     let module = |path: &str| path.trim_end_matches("/mod.rs").trim_end_matches(".rs").to_owned();
     let parent = |path: &str| module(path).rsplit_once('/').map(|(parent, _)| parent.to_owned());
     let (a, b) = (module(one), module(other));
-    parent(one) == parent(other)
+    (parent(one) == parent(other)
+        && parent(one).is_some_and(|parent| !parent.ends_with("/src") && parent != "src"))
         || parent(one).as_ref() == Some(&b)
         || parent(other).as_ref() == Some(&a)
 }
@@ -191,6 +192,21 @@ mod themselves {
     }
 
     #[test]
+    fn what_a_module_hands_on_counts_as_where_it_is() {
+        let files = [
+            file("src/a.rs", "use crate::c::{Thing, Other, Own};"),
+            file(
+                "src/c/mod.rs",
+                "mod d;\nmod e;\npub use self::d::Thing;\npub(crate) use e::{Other, More};",
+            ),
+            file("src/c/d.rs", "pub struct Thing;"),
+            file("src/c/e.rs", "pub struct Other;"),
+        ];
+        let expected = ["src/c/d.rs", "src/c/e.rs", "src/c/mod.rs"];
+        assert_eq!(files[0].uses(&files), expected.iter().map(ToString::to_string).collect());
+    }
+
+    #[test]
     fn words_are_whole() {
         assert!(mentions("use std::fs;", "std::fs"));
         assert!(mentions("    fs::read(path)", "fs::"));
@@ -204,5 +220,7 @@ mod themselves {
         assert!(same_module("src/a.rs", "src/a/c.rs"));
         assert!(same_module("src/a/mod.rs", "src/a/c.rs"));
         assert!(!same_module("src/a/b.rs", "src/d/c.rs"));
+        assert!(!same_module("src/a.rs", "src/b.rs"));
+        assert!(!same_module("crates/x/src/a.rs", "crates/x/src/b.rs"));
     }
 }

@@ -154,7 +154,8 @@ pub(crate) fn crates() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 impl File {
-    /// The files of the same crate that its code names by `crate::` or `super::`.
+    /// The files of the same crate that its code names by `crate::` or `super::`: where a module hands on
+    /// what another file has, that file.
     pub(crate) fn uses(&self, files: &[File]) -> BTreeSet<String> {
         let source = &self.path[..self.path.find("src").unwrap() + 3];
         let here = self.module(source);
@@ -170,12 +171,28 @@ impl File {
                 module.pop();
             }
             module.extend(words);
-            if let Some(file) = longest(source, &module, files) {
-                used.insert(file);
-            }
+            used.extend(longest(source, &module, files));
         }
         used.remove(&self.path);
         used
+    }
+
+    /// The path below this module of what it hands on under that name (`pub use store::{Store, Wish}`).
+    fn hands_on(&self, item: &str) -> Option<String> {
+        let statements = statements(&self.code);
+        let shown = statements.iter().filter_map(|line| {
+            let (before, path) = line.split_once("use ")?;
+            before
+                .trim_start()
+                .split(']')
+                .next_back()?
+                .trim_start()
+                .starts_with("pub")
+                .then_some(path)
+        });
+        let mut paths = Vec::new();
+        shown.for_each(|path| expand("", path.trim_start_matches("self::"), &mut paths));
+        paths.into_iter().find(|path| path.rsplit("::").next() == Some(item) && path != item)
     }
 
     /// The module that this file is, such as `["serve", "listen"]`.
@@ -187,13 +204,20 @@ impl File {
     }
 }
 
-/// The file of the longest beginning of a path that is a module; never the crate's own root.
+/// The file of the longest beginning of a path that is a module, or the one from which that module hands
+/// on what the path names next; never the crate's own root.
 fn longest(source: &str, module: &[&str], files: &[File]) -> Option<String> {
-    (1..=module.len()).rev().find_map(|length| {
+    let (length, file) = (1..=module.len()).rev().find_map(|length| {
         let inner = module[..length].join("/");
         let names = [format!("{source}/{inner}.rs"), format!("{source}/{inner}/mod.rs")];
-        names.into_iter().find(|name| files.iter().any(|file| file.path == *name))
-    })
+        files.iter().find(|file| names.contains(&file.path)).map(|file| (length, file))
+    })?;
+    let from = module.get(length).and_then(|item| file.hands_on(item));
+    let further = from.and_then(|from| {
+        let path: Vec<&str> = module[..length].iter().copied().chain(from.split("::")).collect();
+        longest(source, &path, files).filter(|further| *further != file.path)
+    });
+    Some(further.unwrap_or_else(|| file.path.clone()))
 }
 
 /// Every path that begins with `crate::` or `super::`, those in braces each for itself.

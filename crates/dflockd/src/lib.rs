@@ -4,12 +4,15 @@
 //!
 //! ```text
 //! bin/dflockd ─▶ daemon ─▶ config, log, server, http
-//! server ─▶ wire, engine        sockets, deadlines, TLS, auth, draining; decides nothing about locks
-//! wire                          pure: bytes → line → Request, Answer → bytes
-//! etcd                          the store on etcd, behind the same calls as engine (feature `etcd`)
+//! server ─▶ wire, etcd, remote, engine
+//!                               sockets, deadlines, TLS, auth, draining; decides nothing about locks
+//! wire ─▶ engine                pure: bytes → line → Request, Answer → bytes
+//! etcd ─▶ remote, engine        the store on etcd, behind the same calls as engine (feature `etcd`)
+//! remote ─▶ engine              what the server and a store outside of it have to tell each other
 //! engine                        pure: (now, request) → answer and effects; no clock, socket, randomness of its own
 //! http ─▶ server, wire, engine  numbers and a page for people; only reads, through the server's Handle
-//! config                        flags and environment → Config
+//! config ─▶ server, remote, wire, engine
+//!                               flags and environment → Config
 //! log                           log lines on standard error, written by a thread of their own
 //! ```
 //!
@@ -17,7 +20,7 @@
 //!
 //! A second store behind the same commands joins in `server::store`, whose head has the contract:
 //! one that must ask others for every request answers [`engine::Verdict::Later`] and hands what
-//! comes in through [`server::Inlet`]; the one in memory pays neither an allocation nor an await
+//! comes in through [`remote::Inlet`]; the one in memory pays neither an allocation nor an await
 //! for the possibility.
 //!
 //! Holds outlive the process by `server::state`: the engine tells what changed, a ledger decides what
@@ -34,5 +37,6 @@ pub mod engine;
 pub mod etcd;
 pub mod http;
 pub mod log;
+pub mod remote;
 pub mod server;
 pub mod wire;

@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::Error;
-use crate::guard::Guard;
-use crate::request::Cancel;
-use crate::semaphore::Semaphore;
+use crate::semaphore::{Cancel, Guard, Semaphore};
 
 /// A semaphore that is about to be taken. Dropping this ends the wait; what was taken in that moment
 /// is released.

@@ -57,30 +57,24 @@ mod config;
 mod error;
 #[cfg(feature = "async")]
 mod future;
-mod guard;
 mod judge;
 pub mod limits;
 mod many;
 mod path;
 mod record;
-mod request;
 mod semaphore;
 mod shared;
 mod stale;
 mod sys;
 mod temporary;
-mod waiting;
 
 pub use cleaning::{Listed, Swept, clean_all, list};
 pub use config::{Config, Slots};
-pub use error::Error;
+pub use error::{Error, PathProblem};
 #[cfg(feature = "async")]
 pub use future::Acquiring;
-pub use guard::{Guard, Releaser};
 pub use judge::HeldStatus;
-pub use path::PathProblem;
 pub use pidlockfile::{Durability, Pid};
 pub use record::{Holder, LockInfo, ParseError, Tag};
-pub use request::{Cancel, Request};
-pub use semaphore::{Semaphore, SlotStatus};
+pub use semaphore::{Cancel, Guard, Releaser, Request, Semaphore, SlotStatus};
 pub use stale::{Here, Judgement, Process, StaleRule, Standing};

@@ -3,14 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
-use crate::guard::Guard;
-use crate::path::PathProblem;
+use crate::error::{Error, PathProblem};
 use crate::record::Holder;
-use crate::request::Sharing;
-use crate::semaphore::Semaphore;
+use crate::semaphore::{Guard, Patience, Semaphore, Sharing};
 use crate::sys::watch::Alarm;
-use crate::waiting::Patience;
 
 impl Semaphore {
     /// Takes all of these semaphores for this process if all are free or stale, or none. The

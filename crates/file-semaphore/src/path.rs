@@ -1,60 +1,13 @@
 //! Which file a semaphore's path means: what a path must not be, and where its links lead.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use pidlockfile::Name;
 
-use crate::error::Error;
+use crate::error::{Error, PathProblem};
 use crate::limits::{LONGEST_NAME, MOST_LINKS};
 use crate::sys::links;
-
-/// What is wrong with a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PathProblem {
-    /// It is empty, or blank.
-    Empty,
-    /// It contains a NUL byte.
-    Nul,
-    /// It contains `..`.
-    Traversal,
-    /// It does not end with a file name, or with one that is no text.
-    NoName,
-    /// Its file name is longer than [`LONGEST_NAME`], or would be with
-    /// the number of a slot.
-    TooLong,
-    /// Its parent directory does not exist.
-    NoDirectory,
-    /// Its parent directory was moved, removed or replaced after it was opened.
-    Moved,
-    /// It means the same as another one of those that are to be held together.
-    Twice,
-    /// Its symbolic links lead in a circle.
-    LinkLoop,
-    /// Its last part is a link that somebody else put into a directory open to everybody.
-    ForeignLink,
-}
-
-impl fmt::Display for PathProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "the path is empty",
-            Self::Nul => "the path contains a NUL byte",
-            Self::Traversal => "path traversal: the path contains \"..\"",
-            Self::NoName => "the path does not end with a usable file name",
-            Self::TooLong => "the file name is longer than 223 bytes (with the slot's number)",
-            Self::NoDirectory => "the parent directory does not exist",
-            Self::Moved => "the parent directory was moved or replaced",
-            Self::Twice => "the same lock is named twice",
-            Self::LinkLoop => "too many symbolic links",
-            Self::ForeignLink => "the path is somebody else's link in a directory open to all",
-        })
-    }
-}
-
-impl std::error::Error for PathProblem {}
 
 /// A lock's place: an existing directory (as far as was seen) and a name in it.
 #[derive(Clone, Debug, PartialEq, Eq)]

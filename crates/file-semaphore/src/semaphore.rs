@@ -1,6 +1,15 @@
 //! The semaphore itself: joins the record, the stale rule and the lock file. It never removes a
 //! file that it did not read and judge a moment ago, and never waits while it holds anything.
 
+mod guard;
+mod request;
+mod waiting;
+
+pub use guard::{Guard, Releaser};
+pub(crate) use request::Sharing;
+pub use request::{Cancel, Request};
+pub(crate) use waiting::Patience;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -10,16 +19,13 @@ use pidlockfile::{
 };
 
 use crate::config::Config;
-use crate::error::Error;
-use crate::guard::Guard;
+use crate::error::{Error, PathProblem};
 use crate::judge::{HeldStatus, Judge};
 use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LOOKS};
-use crate::path::{self, PathProblem, Place};
+use crate::path::{self, Place};
 use crate::record::{Holder, LockInfo, Tag};
-use crate::request::Sharing;
 use crate::sys::now_seconds;
 use crate::sys::watch::Instance;
-use crate::waiting::Patience;
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
 /// same path, in whatever language they are written.

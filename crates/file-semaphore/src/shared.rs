@@ -14,13 +14,11 @@ use pidlockfile::{Directory, Pid};
 
 use crate::cleaning::{self, Listed};
 use crate::error::Error;
-use crate::guard::Guard;
 use crate::judge::HeldStatus;
 use crate::record::LockInfo;
-use crate::semaphore::{Claimant, Semaphore};
+use crate::semaphore::{Claimant, Guard, Patience, Semaphore};
 use crate::sys::Woken;
 use crate::sys::watch::{Instance, Watch};
-use crate::waiting::Patience;
 
 /// How often a reader tries to get into a directory that others remove in that moment.
 const TRIES: usize = 64;

@@ -22,9 +22,9 @@ use crate::family;
 use crate::held::Held;
 use crate::mode::run;
 use crate::path::{self, Lock, Place};
-use crate::ports;
 use crate::private;
 use crate::service::Service;
+use crate::taken;
 
 /// Locks that `lfp run` took for this process, and which the program has asked for since.
 static ADOPTED: Held = Held::new();
@@ -173,7 +173,7 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Instead<Outcome
         }
         return Some(Ok(passed));
     }
-    if holder == Some(own) && pid == own && ports::gives_up(device.number) {
+    if holder == Some(own) && pid == own && taken::gives_up(device.number) {
         // Taken when the port was opened; from now on it is the lock file's.
         return Some(Ok(Outcome::Done));
     }
@@ -254,7 +254,7 @@ fn is_hidden(holder: Pid, device: Option<&Device>) -> bool {
     if is_run(holder) {
         return holder != own || !ADOPTED.contains(device, number(own));
     }
-    holder == own && ports::has(device)
+    holder == own && taken::has(device)
 }
 
 /// access(2) has failed.

@@ -30,3 +30,4 @@ mod ports;
 mod private;
 mod real;
 mod service;
+mod taken;

@@ -16,13 +16,10 @@ use ttylock::lock::Outcome;
 use crate::drivers;
 use crate::family;
 use crate::files;
-use crate::held::Held;
 use crate::mode;
 use crate::real;
 use crate::service::Service;
-
-/// The ports that this process has locked by opening them.
-static TAKEN: Held = Held::new();
+use crate::taken;
 
 /// What is to happen around the opening of a port.
 pub(crate) enum Opening {
@@ -42,7 +39,7 @@ pub(crate) struct Port {
 
 /// A character device is about to be opened.
 pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
-    if !is_port(number) || TAKEN.contains(number, this()) {
+    if !is_port(number) || taken::has(number) {
         return Opening::Plain;
     }
     let Some(name) = device(dir, path) else { return Opening::Plain };
@@ -53,7 +50,7 @@ pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
     };
     match service.lock(&name, own) {
         Some(Outcome::Done) => {
-            TAKEN.insert(number, this());
+            taken::add(number);
             Opening::Locked(Port { name, number })
         }
         Some(Outcome::Busy) => {
@@ -79,29 +76,13 @@ pub(crate) fn failed(port: &Port) {
     left(std::slice::from_ref(port));
 }
 
-/// Whether this process has the port by having opened it.
-pub(crate) fn has(number: u64) -> bool {
-    TAKEN.contains(number, this())
-}
-
-/// The same, which it has no more: the lock goes on as a lock file's.
-pub(crate) fn gives_up(number: u64) -> bool {
-    TAKEN.remove(number, this())
-}
-
-/// Whether there may be something to release at all, for close(2): one read where this process has
-/// never had a port, nor one that it descends from.
-pub(crate) fn none_taken() -> bool {
-    !TAKEN.is_of(this)
-}
-
 /// The ports of ours among the descriptors that are about to be closed. Allocates for ports only:
 /// signal handlers close files, too.
 pub(crate) fn leaving(first: RawFd, last: RawFd) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
     let mut note = |fd: RawFd, number: u64| {
         let known = ports.iter().any(|port| port.number == number);
-        if (first..=last).contains(&fd) && has(number) && !known {
+        if (first..=last).contains(&fd) && taken::has(number) && !known {
             ports.extend(named(fd).map(|name| Port { name, number }));
         }
     };
@@ -124,7 +105,7 @@ pub(crate) fn left(ports: &[Port]) {
     let Some(open) = open_devices() else { return };
     for port in ports {
         let is_open = open.iter().any(|(_, number)| *number == port.number);
-        if !is_open && gives_up(port.number) {
+        if !is_open && taken::gives_up(port.number) {
             let _ = Service::reach().and_then(|mut it| it.unlock(&port.name, Pid::this()));
         }
     }
@@ -195,7 +176,3 @@ fn say(name: &DeviceName, why: &str) {
 
 /// What a refused open(2) says.
 pub(crate) const REFUSAL: Errno = Errno::BUSY;
-
-fn this() -> u32 {
-    std::process::id()
-}

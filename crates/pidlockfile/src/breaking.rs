@@ -5,12 +5,13 @@
 
 use std::fs::File;
 
-use crate::directory::{Directory, Publication};
+use crate::directory::Directory;
 use crate::draft::{Claim, Draft, Given, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::Judged;
 use crate::name::Name;
+use crate::publishing::Publication;
 use crate::status::Status;
 use crate::sys::{self, Rename};
 

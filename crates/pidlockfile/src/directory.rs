@@ -1,4 +1,4 @@
-//! An open lock directory: publishing, reading and sweeping (`breaking` has the rest).
+//! An open lock directory: reading and sweeping (`publishing` and `breaking` have the rest).
 //!
 //! Everything is relative to one directory handle and never follows a link in it. Nothing here
 //! waits: where another process is in the way, the answer says so and the caller decides.
@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::draft::{self, Claim, Draft, Given, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::{Found, Judged, Obstacle, obstacle};
@@ -42,22 +41,6 @@ pub(crate) enum Guard {
     Flock,
 }
 
-/// The answer to [`Directory::publish`].
-#[derive(Debug)]
-pub enum Publication {
-    /// The lock is ours, and visible.
-    Published(Published),
-    /// The name is taken; nothing was changed.
-    AlreadyThere,
-}
-
-impl Publication {
-    /// A name that no longer leads to the new file was taken by somebody else.
-    fn of(published: Option<Published>) -> Self {
-        published.map_or(Self::AlreadyThere, Self::Published)
-    }
-}
-
 impl Directory {
     /// Opens a lock directory, following links in its path: the path is the administrator's.
     ///
@@ -87,14 +70,14 @@ impl Directory {
     }
 
     /// Everything that is published by this handle is held with `flock(2)` from before it is
-    /// visible until [`Published::let_go`], or until [`Published::file`] is closed: nobody breaks
+    /// visible until [`Published::let_go`](crate::Published::let_go), or until [`Published::file`](crate::Published::file) is closed: nobody breaks
     /// it meanwhile, whatever he thinks of the process it names. For a maker who has more to say of
     /// its lock than fits into the file. Where the file system has no `flock(2)`, it is published
     /// without.
     ///
     /// Whether somebody who knows no rules has removed the lock in its first moment is then for the
     /// maker to see when all is said: the name leads to another file or to none, and
-    /// [`Published::has_a_name`] says no.
+    /// [`Published::has_a_name`](crate::Published::has_a_name) says no.
     #[must_use]
     pub fn guarding(self) -> Self {
         Self { guard: Guard::Flock, ..self }
@@ -154,33 +137,6 @@ impl Directory {
             Err(errno) => return Err(Error::new(Step::Read, name, errno)),
         };
         Judged::of(file, limit).map_err(|errno| Error::new(Step::Read, name, errno))
-    }
-
-    /// Creates a lock, complete or not at all. An existing name is never replaced.
-    ///
-    /// The finished temporary file is renamed to the name without replacing; where that is
-    /// unknown, it is linked to it; where there are no hard links either, the lock is created
-    /// exclusively and filled in place, as the old programs do.
-    ///
-    /// # Errors
-    /// [`Step::Prepare`] or [`Step::Publish`] with the system's reason; nothing is left behind.
-    pub fn publish(&self, name: &Name, claim: &Claim<'_>) -> Result<Publication, Error> {
-        let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
-        self.publish_draft(name, claim, draft)
-            .map_err(|errno| Error::new(Step::Publish, name, errno))
-    }
-
-    pub(crate) fn publish_draft(
-        &self,
-        name: &Name,
-        claim: &Claim<'_>,
-        mut draft: Draft<'_>,
-    ) -> Result<Publication, Errno> {
-        Ok(Publication::of(match draft.give_name(name)? {
-            given @ (Given::Renamed | Given::Linked) => draft.published(name, given),
-            Given::Taken => None,
-            Given::Unsupported => draft::create_in_place(self, name, claim)?,
-        }))
     }
 
     /// The files in the directory, in no order, for programs that show or clean all locks. Names

@@ -10,6 +10,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::unistd::Pid;
 
 use crate::sys::{self, Caught};
+pub use crate::sys::{Arrived, Sender};
 pub(crate) use crate::sys::{has_ended, was_stopped};
 
 /// Signals that ask a program to end, or that a command may want to hear.
@@ -30,24 +31,6 @@ const STOP: Signal = Signal::SIGTSTP;
 /// result is told. Never fails in a way that could be acted upon.
 pub fn hold_off() {
     let _ = ENDING.iter().copied().collect::<SigSet>().thread_block();
-}
-
-/// One signal that has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrived {
-    /// Which.
-    pub signal: Signal,
-    /// From where.
-    pub sender: Sender,
-}
-
-/// Where a signal comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
-    /// The kernel; for the signals here a terminal, which tells its whole process group.
-    Kernel,
-    /// A process; any sender where the system does not tell, as only Linux does.
-    Process,
 }
 
 /// Why a pause ended.

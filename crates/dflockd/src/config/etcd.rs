@@ -1,38 +1,7 @@
-//! Which etcd keeps the locks, and how to talk to it. Pure: the files are read by whoever connects.
+//! The options that say which etcd keeps the locks, and how to talk to it. Pure: the files are read by whoever connects.
 
 use super::{ConfigError, Name, Values};
-use std::path::PathBuf;
-
-/// What `--store etcd` is told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EtcdOptions {
-    /// Host and port of members, in order of preference; at least one.
-    pub endpoints: Vec<String>,
-    /// All our keys begin so: several services may share one etcd.
-    pub prefix: String,
-    /// TLS towards etcd, if any.
-    pub tls: Option<EtcdTls>,
-    /// Name and password, if etcd has users.
-    pub user: Option<EtcdUser>,
-}
-
-/// Files in PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdTls {
-    /// Who may vouch for the members.
-    pub authority: PathBuf,
-    /// Our certificate and its key, for members that ask for one.
-    pub identity: Option<(PathBuf, PathBuf)>,
-}
-
-/// A user of etcd.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdUser {
-    /// As etcd knows them.
-    pub name: String,
-    /// File with the password; blanks around it do not count.
-    pub password_file: PathBuf,
-}
+use crate::remote::{EtcdOptions, EtcdTls, EtcdUser};
 
 impl<E: Fn(&str) -> Option<String>> Values<E> {
     /// What `--store etcd` is told; nothing when the locks are kept in this process.

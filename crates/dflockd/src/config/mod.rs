@@ -5,10 +5,10 @@
 mod etcd;
 mod flags;
 
-pub use etcd::{EtcdOptions, EtcdTls, EtcdUser};
 pub use flags::{FLAGS, Flag, Kind, Name, usage};
 
 use crate::engine::{AutoRelease, Caps, MAX_SECONDS, Seconds, Ttl};
+use crate::remote::EtcdOptions;
 use crate::server::{Settings, Synced};
 use crate::wire::MAX_AUTH_LINE_BYTES;
 use std::path::PathBuf;

@@ -14,7 +14,7 @@ use super::rpc::{
     WatchResponse,
 };
 use super::settings::{CONNECT, Settings, chain};
-use crate::config::EtcdUser;
+use crate::remote::EtcdUser;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -8,7 +8,7 @@ use super::rpc::{KeyValue, RangeRequest};
 use super::state::{Known, Mine, Phase, Place, State};
 use super::txn::{self, Changed, Guard};
 use crate::engine::{Answer, ConnId, Effect, Grant, Moment, Refusal, Token, Ttl};
-use crate::server::Unreachable;
+use crate::remote::Unreachable;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;

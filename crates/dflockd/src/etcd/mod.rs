@@ -41,7 +41,7 @@ use crate::engine::{
     Answer, AutoRelease, Caps, Census, ConnId, Counters, Effect, Key, KeyLine, KeyView, Moment,
     Progress, Refusal, Request, Seconds, Token, Verdict,
 };
-use crate::server::{EtcdNumbers, Event, Inlet, Unreachable};
+use crate::remote::{EtcdNumbers, Inlet, Unreachable};
 use asking::{Patience, Want};
 use client::Client;
 use keys::{Front, Names};
@@ -96,7 +96,7 @@ impl Inner {
     /// the state locked, nor inside a call of the server's.
     fn stir(&self) {
         if let Some(inlet) = self.inlet.get() {
-            inlet.feed(Event::Stirred);
+            inlet.stir();
         }
     }
 

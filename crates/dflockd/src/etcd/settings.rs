@@ -1,6 +1,6 @@
 //! Which etcd, and how to talk to it.
 
-use crate::config::{EtcdOptions, EtcdTls, EtcdUser};
+use crate::remote::{EtcdOptions, EtcdTls, EtcdUser};
 use std::fmt;
 use std::io;
 use std::path::Path;

@@ -8,7 +8,7 @@ mod shared;
 use super::access::Access;
 use super::settings::Settings;
 use super::state::{Doubt, Health, Keeper};
-use super::store::{Event, Store};
+use super::store::Store;
 use super::tls::Tls;
 use crate::engine::wheel::{TimerId, Wheel};
 use crate::engine::{
@@ -291,8 +291,7 @@ impl Core {
     }
 
     /// Something came to the store by itself.
-    pub(super) fn feed(&mut self, now: Moment, event: Event) {
-        self.store.feed(now, event);
+    pub(super) fn stirred(&mut self, now: Moment) {
         self.deliver(now);
         self.rearm();
     }

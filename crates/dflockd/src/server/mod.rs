@@ -26,11 +26,12 @@ pub use roster::{Addresses, Roster, Search, Wanted};
 pub use settings::{Settings, StoreChoice};
 pub use state::{Doubt, Health, StateDir, Synced, check as check_state};
 use store::Forced;
-pub use store::{EtcdNumbers, Event, Inlet, Unreachable};
 pub use tls::Tls;
 
 use self::core::Shared;
 use crate::engine::{Census, Counters, Key, Progress, Seconds};
+use crate::remote::Inlet;
+pub use crate::remote::{EtcdNumbers, Unreachable};
 use crate::wire::StatsCursor;
 use driver::Driver;
 use flusher::Flusher;
@@ -86,7 +87,8 @@ impl Server {
     /// A listening socket cannot be watched.
     pub async fn run(self) -> io::Result<()> {
         let Self { shared, listeners } = self;
-        shared.core().store.start(Inlet::new(&shared));
+        let above = Arc::downgrade(&shared);
+        shared.core().store.start(Inlet::new(above));
         let driver = tokio::spawn(Driver::new(Arc::clone(&shared)));
         let flusher = tokio::spawn(Flusher::new(Arc::clone(&shared)));
         let accepting: Vec<JoinHandle<io::Result<()>>> = listeners

@@ -41,11 +41,13 @@ use crate::engine::{
 };
 #[cfg(feature = "etcd")]
 use crate::etcd;
+#[cfg(feature = "etcd")]
+use crate::remote::Unreachable;
+use crate::remote::{Above, EtcdNumbers, Inlet};
 use std::hash::RandomState;
 use std::ops::ControlFlow;
 #[cfg(feature = "etcd")]
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
 
 /// What keeps the locks.
 #[cfg_attr(
@@ -60,31 +62,6 @@ pub(super) enum Store {
     Etcd(Box<etcd::Engine>),
 }
 
-/// What the store in etcd counts of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EtcdNumbers {
-    /// Whether this front-end is registered.
-    pub session: bool,
-    /// Registrations that were lost.
-    pub sessions_lost: u64,
-    /// Front-ends that live, this one included.
-    pub front_ends: usize,
-    /// Calls to etcd.
-    pub calls: u64,
-    /// Transactions, of which one call takes several.
-    pub transactions: u64,
-    /// Calls of which nobody knew whether they happened.
-    pub unclear: u64,
-    /// Tickets whose create was made impossible after the fact.
-    pub tombstones: u64,
-    /// Contended keys that are watched.
-    pub mirrors: usize,
-}
-
-/// The store does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreachable;
-
 /// How many holds of a key were taken away.
 pub(super) enum Forced {
     Done(usize),
@@ -93,34 +70,15 @@ pub(super) enum Forced {
     Later(Pin<Box<dyn Future<Output = Result<usize, Unreachable>> + Send>>),
 }
 
-/// What a store's own tasks tell it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// It has effects to take, or another deadline.
-    Stirred,
-}
-
-/// The way in for what comes by itself; cheap to clone, and no reason for the server to live.
-#[derive(Clone)]
-pub struct Inlet(Weak<Shared>);
-
-impl Inlet {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        Self(Arc::downgrade(shared))
+/// What came to the store by itself is taken by the core: see [`Store::take_effect`].
+impl Above for Shared {
+    fn stirred(&self) {
+        let now = Self::now(self);
+        self.core().stirred(now);
     }
 
-    /// Tells the store, then those concerned. Not to be called from inside a store's call.
-    pub fn feed(&self, event: Event) {
-        if let Some(shared) = self.0.upgrade() {
-            let now = shared.now();
-            shared.core().feed(now, event);
-        }
-    }
-
-    /// The server's clock; nothing when the server is gone.
-    #[must_use]
-    pub fn now(&self) -> Option<Moment> {
-        self.0.upgrade().map(|shared| shared.now())
+    fn now(&self) -> Moment {
+        Self::now(self)
     }
 }
 
@@ -216,13 +174,6 @@ impl Store {
             Self::Memory(engine) => Forced::Done(engine.force_release(now, key)),
             #[cfg(feature = "etcd")]
             Self::Etcd(store) => Forced::Later(store.force_release(key)),
-        }
-    }
-
-    /// What came by itself is taken by the caller: see [`Store::take_effect`].
-    pub(super) const fn feed(&mut self, _now: Moment, event: Event) {
-        match event {
-            Event::Stirred => {}
         }
     }
 

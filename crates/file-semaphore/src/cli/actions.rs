@@ -13,17 +13,14 @@ use super::arguments::{
     self, Acquire, Arguments, Clean, Command, Completions, Form, HolderArguments, List, Lock,
     Release, Run, Status, Taking, Touch, Try, Wait,
 };
-use super::outcome::{Failure, Outcome, exit, printable};
-use super::{caller, complain, run, signals};
+use super::outcome::{Failure, Outcome, exit};
+use super::{caller, complain, run, signals, warn};
 use crate::config::{Config, Slots};
 use crate::error::Error;
-use crate::guard::{Guard, Releaser};
 use crate::record::{Holder, LockInfo};
-use crate::request::Sharing;
-use crate::semaphore::{Semaphore, SlotStatus};
+use crate::semaphore::{Guard, Patience, Releaser, Semaphore, Sharing, SlotStatus};
 use crate::stale::Here;
 use crate::sys::watch::Alarm as _;
-use crate::waiting::Patience;
 
 /// Does what a command line says, reports, and tells the exit code.
 pub(crate) fn perform(words: Vec<OsString>) -> End {
@@ -366,9 +363,4 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> End {
         return End::Signal(*signal);
     }
     End::Code(code)
-}
-
-/// A message of `run` while the command has the standard output.
-pub(crate) fn warn(path: &Path, message: &str) {
-    complain(&(printable(&format!("sema: {}: {message}", path.display())) + "\n"));
 }

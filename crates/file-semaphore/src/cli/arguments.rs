@@ -10,7 +10,7 @@ use pidlockfile::Pid;
 
 use crate::config::{Config, Slots};
 use crate::limits::{LONGEST_SPAN_SECONDS, MODE, MODE_BITS, MOST_SLOTS, STALE_TIMEOUT};
-use crate::request::Sharing;
+use crate::semaphore::Sharing;
 use crate::stale::StaleRule;
 
 /// File-based semaphores: at most one holder, or at most N, across programs and scripts.

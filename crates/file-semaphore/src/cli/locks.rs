@@ -4,12 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::actions::warn;
 use super::arguments::Run;
+use super::warn;
 use crate::error::Error;
-use crate::guard::Guard;
 use crate::limits::STALE_TIMEOUT;
-use crate::semaphore::Semaphore;
+use crate::semaphore::{Guard, Semaphore};
 
 /// Why the command was not run, and at which of several locks.
 pub(super) struct Failure {

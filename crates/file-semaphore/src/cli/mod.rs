@@ -13,7 +13,10 @@ mod semats;
 mod signals;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
+
+use outcome::printable;
 
 /// The whole program `sema`.
 #[must_use]
@@ -36,4 +39,9 @@ pub fn semats() -> ExitCode {
 /// Writes to standard error, whether anybody listens or not.
 fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// A message of `run` while the command has the standard output.
+fn warn(path: &Path, message: &str) {
+    complain(&(printable(&format!("sema: {}: {message}", path.display())) + "\n"));
 }

@@ -6,9 +6,8 @@ use std::path::Path;
 use wrapcmd::Value;
 
 use crate::cleaning::{Listed, Swept};
-use crate::error::Error;
+use crate::error::{Error, PathProblem};
 use crate::judge::HeldStatus;
-use crate::path::PathProblem;
 use crate::record::LockInfo;
 use crate::semaphore::SlotStatus;
 use crate::stale::Standing;

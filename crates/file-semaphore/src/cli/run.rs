@@ -10,16 +10,15 @@ use pidlockfile::Pid;
 use wrapcmd::exit::End;
 use wrapcmd::{Refusal, Running, Signals, Standby};
 
-use super::actions::warn;
 use super::arguments::Run;
 use super::locks::{Failure, Kept, let_go, open, renewal, taken, tell_held};
 use super::outcome::{exit, printable};
+use super::warn;
 use super::{complain, signals};
 use crate::error::Error;
-use crate::guard::Guard;
 use crate::many::Wish;
 use crate::record::Holder;
-use crate::semaphore::Semaphore;
+use crate::semaphore::{Guard, Semaphore};
 use crate::sys::watch::Alarm;
 
 /// Takes the locks, runs the command, and tells how it ended.

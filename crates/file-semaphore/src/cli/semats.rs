@@ -15,10 +15,8 @@ use super::outcome::{Failure, exit, info_members, lines};
 use super::{actions, complain, signals};
 use crate::config::Config;
 use crate::error::Error;
-use crate::guard::{Guard, Releaser};
 use crate::record::{Holder, LockInfo, integer};
-use crate::request::Sharing;
-use crate::semaphore::{Semaphore, SlotStatus};
+use crate::semaphore::{Guard, Releaser, Semaphore, Sharing, SlotStatus};
 use crate::stale::StaleRule;
 
 const USAGE: &str = "\

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_uint};
 use super::calls;
 use crate::ports;
 use crate::real;
+use crate::taken;
 
 calls! {
     fn close(fd: c_int) -> c_int {
@@ -36,7 +37,7 @@ calls! {
 
 /// Makes a call that closes these descriptors.
 pub(super) fn closed(first: c_int, last: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if ports::none_taken() {
+    if taken::none() {
         return call();
     }
     let before = real::errno();

@@ -12,6 +12,7 @@ use super::{calls, failed, failure, looked, settle};
 use crate::files;
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
+use crate::taken;
 
 calls! {
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
@@ -23,7 +24,7 @@ calls! {
         unsafe { streamed(path, mode, || real::fopen64(path, mode)) }
     }
     fn fclose(stream: *mut FILE) -> c_int {
-        if ports::none_taken() || stream.is_null() {
+        if taken::none() || stream.is_null() {
             // SAFETY: the caller's promise, handed on.
             return unsafe { real::fclose(stream) };
         }

@@ -12,8 +12,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::{WORD_BYTES, is_a_terminals_stop};
-use crate::signals::{Arrived, Sender};
+use super::{Arrived, Sender, WORD_BYTES, is_a_terminals_stop};
 
 /// Signals that are held off, readable.
 #[derive(Debug)]

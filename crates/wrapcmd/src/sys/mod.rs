@@ -1,5 +1,7 @@
 //! What a wrapper asks of the system and gets in another way on each: one file for each kind of system.
 
+use nix::sys::signal::Signal;
+
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(not(target_os = "linux"))]
@@ -10,6 +12,24 @@ pub(crate) use linux::{Caught, has_ended, hear, ignored, itself, line, was_stopp
 #[cfg(not(target_os = "linux"))]
 pub(crate) use unix::{Caught, has_ended, hear, ignored, itself, line, was_stopped};
 
+/// One signal that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Which.
+    pub signal: Signal,
+    /// From where.
+    pub sender: Sender,
+}
+
+/// Where a signal comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The kernel; for the signals here a terminal, which tells its whole process group.
+    Kernel,
+    /// A process; any sender where the system does not tell, as only Linux does.
+    Process,
+}
+
 /// As much is read of what passes from the wrapper to the process that stands by: more than execve(2)
 /// takes of one variable (`MAX_ARG_STRLEN`, 128 KiB), so that whatever is too long is refused there,
 /// with words.
@@ -18,8 +38,6 @@ const WORD_BYTES: u64 = 1 << 18;
 /// Whether it is a signal by which a terminal, or who asks like one, stops a program. SIGSTOP is
 /// nobody's wish to stop the wrapper as well.
 #[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
-fn is_a_terminals_stop(signal: nix::sys::signal::Signal) -> bool {
-    use nix::sys::signal::Signal;
-
+fn is_a_terminals_stop(signal: Signal) -> bool {
     matches!(signal, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)
 }

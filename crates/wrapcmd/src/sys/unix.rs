@@ -14,10 +14,9 @@ use nix::unistd::Pid;
 #[cfg(not(target_os = "openbsd"))]
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use super::WORD_BYTES;
 #[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
 use super::is_a_terminals_stop;
-use crate::signals::{Arrived, Sender};
+use super::{Arrived, Sender, WORD_BYTES};
 
 /// Signals that are held off, readable: a thread waits for them (sigwait(2)) and passes them on.
 #[derive(Debug)]

@@ -13,9 +13,8 @@ use super::complain;
 use super::locks::{Failure, Kept, let_go, open, renewal, taken, tell_held};
 use super::outcome::{exit, printable};
 use crate::error::Error;
-use crate::guard::Guard;
 use crate::many::Wish;
-use crate::semaphore::Semaphore;
+use crate::semaphore::{Guard, Semaphore};
 
 /// Takes the locks, runs the command, and tells how it ended.
 ///

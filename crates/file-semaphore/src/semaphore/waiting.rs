@@ -5,12 +5,10 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::Status;
 
-use crate::error::Error;
-use crate::guard::Guard;
+use crate::error::{Error, PathProblem};
 use crate::limits::{LINE_INTERVAL, MOST_TURNS_MISSED};
-use crate::path::PathProblem;
 use crate::record::LockInfo;
-use crate::semaphore::{Attempt, Claimant, Inner, Semaphore, SlotStatus, guarded};
+use crate::semaphore::{Attempt, Claimant, Guard, Inner, Semaphore, SlotStatus, guarded};
 use crate::sys::Woken;
 use crate::sys::line::{Line, Ticket};
 use crate::sys::watch::{Alarm, Instance, Watch};

@@ -8,11 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::guard::Guard;
-use crate::semaphore::Semaphore;
+use crate::semaphore::{Guard, Patience, Semaphore};
 use crate::sys::bell::Bell;
 use crate::sys::watch::Alarm;
-use crate::waiting::Patience;
 
 /// How to take a semaphore this time. Made by [`Semaphore::request`]; ends with
 /// [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
