@@ -1,7 +1,8 @@
-//! Rules for paths: what is refused, and where links lead.
+//! Rules for paths: what is refused, and where links lead (not on Windows, where not everybody may make them).
 
-use std::fs::{self, Permissions};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::fs;
+#[cfg(unix)]
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use rstest::rstest;
@@ -39,13 +40,23 @@ fn refuses_what_names_no_file(#[case] path: &str) {
     assert_eq!(problem(Path::new(path)), Some(PathProblem::NoName));
 }
 
+#[cfg(unix)]
+fn no_text() -> OsString {
+    std::os::unix::ffi::OsStringExt::from_vec(b"caf\xe9".to_vec())
+}
+
+/// Half of a pair of UTF-16.
+#[cfg(windows)]
+fn no_text() -> OsString {
+    std::os::windows::ffi::OsStringExt::from_wide(&[0x63, 0xd800])
+}
+
 #[test]
 fn refuses_a_name_that_is_too_long_or_no_text() {
     let scratch = tempfile::tempdir().unwrap();
     let long = scratch.path().join("x".repeat(256));
     assert_eq!(problem(&long), Some(PathProblem::TooLong));
-    let odd = scratch.path().join(OsStr::from_bytes(b"caf\xe9"));
-    assert_eq!(problem(&odd), Some(PathProblem::NoName));
+    assert_eq!(problem(&scratch.path().join(no_text())), Some(PathProblem::NoName));
 }
 
 #[test]
@@ -64,6 +75,7 @@ fn a_relative_name_is_in_the_current_directory() {
     assert_eq!(place.name.as_str(), "a.lock");
 }
 
+#[cfg(unix)]
 #[test]
 fn follows_links_also_dangling_ones_and_chains() {
     let scratch = tempfile::tempdir().unwrap();
@@ -82,6 +94,7 @@ fn follows_links_also_dangling_ones_and_chains() {
     assert_eq!((up.directory, up.name.as_str()), (at("deep/.."), "real"));
 }
 
+#[cfg(unix)]
 #[test]
 fn refuses_links_that_lead_nowhere() {
     let scratch = tempfile::tempdir().unwrap();
@@ -93,6 +106,7 @@ fn refuses_links_that_lead_nowhere() {
     assert_eq!(problem(&at("lost")), Some(PathProblem::NoDirectory));
 }
 
+#[cfg(unix)]
 #[rstest]
 #[case::open_to_all_and_foreign(0o1777, 12345, false)]
 #[case::open_to_all_and_ours(0o1777, 0, true)]
@@ -106,7 +120,7 @@ fn needs_root_follows_no_strangers_link_in_a_sticky_directory(
     let scratch = tempfile::tempdir().unwrap();
     let open = scratch.path().join("open");
     fs::create_dir(&open).unwrap();
-    fs::set_permissions(&open, Permissions::from_mode(mode)).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
     symlink("/dev/null", open.join("planted")).unwrap();
     std::os::unix::fs::lchown(open.join("planted"), Some(owner), None)
         .expect("this test gives a link away: run it as root");

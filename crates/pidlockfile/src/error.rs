@@ -101,11 +101,13 @@ mod tests {
     #[case::not_readable(Errno::EACCES, true)]
     #[case::not_ones_own(Errno::EPERM, true)]
     #[case::read_only(Errno::EROFS, true)]
-    #[case::full(Errno::ENOSPC, false)]
+    #[case::in_use(Errno::EBUSY, false)]
     fn it_tells_lack_of_rights_from_trouble(#[case] errno: Errno, #[case] expected: bool) {
         assert_eq!(Error::new(Step::Remove, "x", errno).is_not_permitted(), expected);
     }
 
+    /// With Unix' words and number.
+    #[cfg(unix)]
     #[test]
     fn it_tells_the_step_the_file_and_the_reason() {
         let error = Error::new(Step::Publish, "LCK..\n", Errno::ENOSPC);
