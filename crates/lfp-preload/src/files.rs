@@ -20,7 +20,7 @@ use ttylock::lock::record::{self, READ_LIMIT};
 
 use crate::family;
 use crate::held::Held;
-use crate::mode::run;
+use crate::mode::{self, run};
 use crate::path::{self, Lock, Place};
 use crate::private;
 use crate::service::Service;
@@ -68,7 +68,7 @@ pub(crate) fn is_denied(errno: Errno) -> bool {
 
 /// Whether a call that has failed so may be given another result at all.
 pub(crate) fn may_change(errno: Errno) -> bool {
-    is_denied(errno) || matches!(errno, Errno::NOENT | Errno::EXIST)
+    (is_denied(errno) || matches!(errno, Errno::NOENT | Errno::EXIST)) && !mode::is_lfp()
 }
 
 /// open(2) has failed.
@@ -340,7 +340,7 @@ fn absolute(name: Name<'_>) -> Option<Cow<'_, [u8]>> {
 /// Whether the last part of a path is called as locks are: for calls that are made all the time.
 pub(crate) fn may_be_lock(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    name.starts_with(b"LCK..")
+    name.starts_with(b"LCK..") && !mode::is_lfp()
 }
 
 /// The device of a lock, if it is there.

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use pidlockfile::Pid;
 
-use crate::real::variable;
+use crate::real::{program, variable};
 
+static IS_LFP: AtomicBool = AtomicBool::new(false);
 static PORTS: AtomicBool = AtomicBool::new(false);
 static RUN: AtomicI32 = AtomicI32::new(0);
 static TIMEOUT: AtomicU64 = AtomicU64::new(1);
@@ -22,6 +23,7 @@ const TIMEOUT_MAX_SECS: u64 = 60;
 
 /// To be called when the library has been loaded, before any call of the program.
 pub(crate) fn start() {
+    IS_LFP.store(program() == Some(c"lfp"), Ordering::Relaxed);
     if let Some(pid) = variable(c"LFP_RUN_PID").and_then(|text| Pid::parse(&text).ok()) {
         RUN.store(pid.as_raw(), Ordering::Relaxed);
     }
@@ -59,6 +61,12 @@ pub(crate) fn timeout() -> Duration {
 /// Whether ports are locked when they are opened.
 pub(crate) fn ports() -> bool {
     PORTS.load(Ordering::Relaxed)
+}
+
+/// Whether this is `lfp` itself, which another `lfp run` has above it: it asks the service by itself, and is
+/// to see the locks as they are.
+pub(crate) fn is_lfp() -> bool {
+    IS_LFP.load(Ordering::Relaxed)
 }
 
 /// The process for which `lfp run` has taken its lock: this one, or one that this one descends

@@ -153,6 +153,17 @@ real! {
 unsafe extern "C" {
     /// secure_getenv(3), of glibc and musl alike.
     fn secure_getenv(name: *const c_char) -> *mut c_char;
+    /// program_invocation_short_name(3), of glibc and musl alike.
+    static program_invocation_short_name: *const c_char;
+}
+
+/// What this program was called by, without a directory. To be asked when the library is loaded: it is the
+/// program's to change.
+pub(crate) fn program() -> Option<&'static CStr> {
+    // SAFETY: the C library has set it before it starts other libraries.
+    let name = unsafe { program_invocation_short_name };
+    // SAFETY: when it is not null it is the end of the first argument, which stays where it is.
+    (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
 }
 
 /// The number of the character device that a descriptor is.

@@ -72,6 +72,24 @@ fn a_program_finds_the_port_its_own(#[case] script: &str, #[case] times: usize) 
     assert!(!busy_for_bob(&ground));
 }
 
+/// `lfp` itself sees the lock as it is: whose it is, and by which file.
+#[test]
+fn lfp_below_it_sees_whose_the_port_is() {
+    let ground = Ground::new();
+    let script = format!(
+        "echo I am $$; {LFP} --json who {PORT}; {LFP} run --shim {PORT} true; echo code $?"
+    );
+    let command = ground.sandbox.command(LFP).args(["run", "--shim", PORT, "--", "sh", "-c"]);
+    let end = command.arg(&script).spawn().wait(LIMIT);
+    let said = end.output();
+    let own = said.lines().find_map(|line| line.strip_prefix("I am ")).unwrap();
+    let (who, refusal) = said.split_once("lfp: ").unwrap();
+    for told in [who, refusal] {
+        assert!(told.contains(own) && told.contains(LOCK.rsplit('/').next().unwrap()), "{said}");
+    }
+    assert!(said.ends_with("code 1\n"), "{said}");
+}
+
 /// Two programs of one script: the second finds the first's lock.
 #[test]
 fn two_programs_of_one_script_keep_each_other_out() {
