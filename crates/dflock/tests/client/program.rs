@@ -165,11 +165,15 @@ impl Drop for Running {
     }
 }
 
-/// Whether a process is there and not merely unburied.
+/// Whether a process may still do something: it is there, and is not about to die of KILL, which may take
+/// a while where others have the processors.
 pub(crate) fn lives(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    state.is_some_and(|state| state != 'Z' && state != 'X')
+    const KILL: u64 = 1 << 8;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let pending = |name| u64::from_str_radix(field(name).unwrap_or("0"), 16).unwrap();
+    let is_killed = (pending("SigPnd:") | pending("ShdPnd:")) & KILL != 0;
+    field("State:").is_some_and(|state| !state.starts_with(['Z', 'X'])) && !is_killed
 }
 
 /// Nobody holds or waits for anything.
