@@ -32,7 +32,6 @@
 //! store that has to ask others starts its tasks in [`Store::start`] and hands what they learn in
 //! through the [`Inlet`].
 
-use super::core::Shared;
 use super::mint::ServerMint;
 use super::settings::{Settings, StoreChoice};
 use crate::engine::{
@@ -43,7 +42,7 @@ use crate::engine::{
 use crate::etcd;
 #[cfg(feature = "etcd")]
 use crate::remote::Unreachable;
-use crate::remote::{Above, EtcdNumbers, Inlet};
+use crate::remote::{EtcdNumbers, Inlet};
 use std::hash::RandomState;
 use std::ops::ControlFlow;
 #[cfg(feature = "etcd")]
@@ -68,18 +67,6 @@ pub(super) enum Forced {
     /// When the store has answered.
     #[cfg(feature = "etcd")]
     Later(Pin<Box<dyn Future<Output = Result<usize, Unreachable>> + Send>>),
-}
-
-/// What came to the store by itself is taken by the core: see [`Store::take_effect`].
-impl Above for Shared {
-    fn stirred(&self) {
-        let now = Self::now(self);
-        self.core().stirred(now);
-    }
-
-    fn now(&self) -> Moment {
-        Self::now(self)
-    }
 }
 
 /// Forwards a call to the store there is.

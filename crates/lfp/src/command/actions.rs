@@ -10,10 +10,12 @@ use wrapcmd::Value;
 
 use super::arguments::{self, Asked, AskedInTime, Handed, Route};
 use super::broker::{Broker, Trouble};
+use super::exit;
 use super::looking::no_such_device;
-use super::outcome::{Failure, Kind, exit};
+use super::outcome::{Failure, Kind};
 use super::output::Output;
-use super::report::{Row, in_the_way, living, openers, openers_at_all};
+use super::report::{in_the_way, living, openers, openers_at_all};
+use super::row::Row;
 use super::waiting::{self, Waited};
 use ttylock::device::node::follow;
 use ttylock::lock::{Outcome, Pass, Request};

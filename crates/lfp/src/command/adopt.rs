@@ -35,7 +35,7 @@ pub(super) fn adopt(asked: &Adopt, output: &Output) -> Result<u8, Failure> {
         Adoption::Ports => make(asked, &wrapper, "--ports ")?,
     }
     output.print(&format!("{}\n", wrapper.display()));
-    Ok(super::outcome::exit::DONE)
+    Ok(super::exit::DONE)
 }
 
 fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {

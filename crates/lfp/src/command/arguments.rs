@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 
-use super::outcome::exit;
+use super::exit;
 use super::spelling::device;
 use super::values::{pid, program, seconds, signal};
 use crate::client::Address;

@@ -7,16 +7,13 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::arguments::Route;
-use super::denial::{supposed_reason, wrong_device};
+use super::denial::{Reason, supposed_reason, wrong_device};
 use super::listener;
 use crate::client::{Address, Client, Error};
 use ttylock::device::name::DeviceName;
 use ttylock::lock::table::{Places, Table};
 use ttylock::lock::who::Holder;
 use ttylock::lock::{Outcome, Pass, Request, Weight};
-
-/// Why something is as it is, for people: one printable line.
-pub(super) type Reason = String;
 
 /// How long a service may take for one answer, where the user sets no limit.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

@@ -11,10 +11,12 @@ use wrapcmd::Value;
 
 use super::arguments::Route;
 use super::broker::{Broker, places};
-use super::outcome::{Failure, Kind, exit};
-use super::output::{Output, printable};
+use super::exit;
+use super::outcome::{Failure, Kind};
+use super::output::Output;
+use super::printable::printable;
 use super::remedy::remedy;
-use super::report::{self, Row};
+use super::row::{self, Row};
 use ttylock::device::name::DeviceName;
 use ttylock::limits::LOCKS_FOR_INVENTED as LOCKS_LISTED;
 use ttylock::lock::Request;
@@ -80,7 +82,7 @@ fn round(report: &mut Report, route: &Route) -> bool {
         .filter(|(holder, _)| left.contains(holder))
         .filter_map(|(holder, why)| {
             let help = remedy(&holder);
-            let row = report::rows(std::slice::from_ref(&holder)).pop()?;
+            let row = row::rows(std::slice::from_ref(&holder)).pop()?;
             Some(Left { row, why: printable(&why), help })
         })
         .collect();
@@ -212,7 +214,7 @@ fn forget_records() -> usize {
 
 impl Report {
     fn tell(&self, output: &Output) {
-        let removed = report::rows(&self.removed);
+        let removed = row::rows(&self.removed);
         output.answer(
             |_| {
                 let removed = removed.iter().map(|row| format!("removed {}\n", row.file_and_pid()));

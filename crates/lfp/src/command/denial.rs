@@ -10,11 +10,13 @@ use nix::unistd::{AccessFlags, faccessat, geteuid};
 use pidlockfile::Pid;
 use pidlockfile::process;
 
-use super::broker::Reason;
-use super::output::printable;
+use super::printable::printable;
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::follow;
 use ttylock::lock::Request;
+
+/// Why something is as it is, for people: one printable line.
+pub(super) type Reason = String;
 
 /// Character device 1:3. Source: null(4).
 const NULL: u64 = 0x103;

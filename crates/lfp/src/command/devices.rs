@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::output::printable;
+use super::printable::printable;
 use crate::client::Waiter;
 use ttylock::device::links::Links;
 use ttylock::device::name::DeviceName;

@@ -13,12 +13,15 @@ mod denial;
 mod devices;
 mod elf;
 mod executable;
+mod exit;
 mod listener;
 mod looking;
 mod outcome;
 mod output;
+mod printable;
 mod remedy;
 mod report;
+mod row;
 mod run;
 mod shim;
 mod spelling;
@@ -35,14 +38,14 @@ use clap::Parser;
 pub use arguments::command;
 
 use arguments::{Action, Format, Options, Whose};
-use outcome::{Failure, Kind, exit};
+use outcome::{Failure, Kind};
 use output::Output;
 
 /// Runs the program to its end. The arguments are with the program's name.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if let Some(refusal) = wrapcmd::take_over(arguments.iter().skip(1)) {
-        return ExitCode::from(run::refused(&refusal));
+        return ExitCode::from(output::refused(&refusal));
     }
     let wants_json = asks_for_json(&arguments);
     match Options::try_parse_from(arguments) {

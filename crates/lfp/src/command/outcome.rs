@@ -4,31 +4,9 @@ use std::fmt;
 
 use nix::sys::signal::Signal;
 
-use super::broker::Reason;
-use super::report::Row;
-
-/// The exit codes, from sysexits(3) where that has one; those that a shell has too are in
-/// [`wrapcmd::exit`].
-pub(super) mod exit {
-    /// Done.
-    pub(in super::super) const DONE: u8 = 0;
-    /// Somebody else has it, unless `-E` says otherwise.
-    pub(in super::super) const BUSY: u8 = 1;
-    /// `EX_USAGE`
-    pub(in super::super) const USAGE: u8 = 64;
-    /// `EX_NOINPUT`: there is no such device.
-    pub(in super::super) const NO_DEVICE: u8 = 66;
-    /// `EX_UNAVAILABLE`
-    pub(in super::super) const UNREACHABLE: u8 = 69;
-    /// `EX_OSERR`
-    pub(in super::super) const SYSTEM: u8 = 71;
-    /// `EX_IOERR`
-    pub(in super::super) const OUTPUT: u8 = 74;
-    /// `EX_TEMPFAIL`
-    pub(in super::super) const TIMED_OUT: u8 = 75;
-    /// `EX_NOPERM`
-    pub(in super::super) const NOT_PERMITTED: u8 = 77;
-}
+use super::denial::Reason;
+use super::exit;
+use super::row::Row;
 
 /// Why it was not done.
 #[derive(Debug)]

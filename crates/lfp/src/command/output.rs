@@ -3,11 +3,13 @@
 use std::cell::Cell as Slot;
 use std::io::{self, IsTerminal, Write};
 
-use wrapcmd::Value;
+use wrapcmd::{Refusal, Value};
 
 use super::arguments::Format;
+use super::exit;
 use super::outcome::Failure;
-use super::report::Row;
+use super::printable::printable;
+use super::row::Row;
 use super::table::Colour;
 
 /// Where answers go. Text goes to standard output, complaints to standard error; JSON, answers
@@ -104,28 +106,10 @@ fn colour() -> Colour {
     if io::stdout().is_terminal() && !plain { Colour::Always } else { Colour::Never }
 }
 
-/// Text that can do nothing to a terminal: what is neither a letter, a digit nor printable ASCII
-/// shows as `?`.
-pub(super) fn printable(text: &str) -> String {
-    let shown = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
-    text.chars().map(|c| if shown(c) { c } else { '?' }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::printable;
-
-    #[rstest]
-    #[case::plain("picocom -b 9600", "picocom -b 9600")]
-    #[case::letters("José 部", "José 部")]
-    #[case::escape("\x1b[2Jx", "?[2Jx")]
-    #[case::one_byte_escape("\u{9b}2J", "?2J")]
-    #[case::line_ends("a\r\nb\tc\0", "a??b?c?")]
-    #[case::right_to_left("a\u{202e}b\u{2066}c", "a?b?c")]
-    #[case::invisible("a\u{200b}b\u{feff}", "a?b?")]
-    fn nothing_moves_a_terminal(#[case] text: &str, #[case] shown: &str) {
-        assert_eq!(printable(text), shown);
-    }
+/// The process that stood by did not become the command: the exit code that says so.
+pub(super) fn refused(refusal: &Refusal) -> u8 {
+    // Whoever never gave the word has said why.
+    let Some(code) = refusal.code() else { return exit::SYSTEM };
+    warn(&refusal.to_string());
+    code
 }

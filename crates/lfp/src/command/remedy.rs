@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use super::output::printable;
+use super::printable::printable;
 use ttylock::lock::who::Holder;
 
 /// Who may remove the holder's lock file, and how. Empty for a holder without one.

@@ -7,13 +7,13 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
-use wrapcmd::{Refusal, Signals, Standby};
+use wrapcmd::{Signals, Standby};
 
 use super::actions::{announce, busy, came_of, denied, surprises, unreachable};
 use super::arguments::{Becoming, Route, Run};
 use super::broker::Broker;
-use super::outcome::{Failure, Kind, exit};
-use super::output::{Output, warn};
+use super::outcome::{Failure, Kind};
+use super::output::{Output, refused, warn};
 use super::report::in_the_way;
 use super::shim;
 use super::taking::Yielding;
@@ -161,14 +161,6 @@ fn release(broker: &mut Broker, request: &Request) {
 
 fn ended(code: std::io::Result<u8>) -> Result<u8, Failure> {
     code.map_err(|_| Failure::system("cannot wait for the command"))
-}
-
-/// The process that stood by did not become the command: the exit code that says so.
-pub(super) fn refused(refusal: &Refusal) -> u8 {
-    // Whoever never gave the word has said why.
-    let Some(code) = refusal.code() else { return exit::SYSTEM };
-    warn(&refusal.to_string());
-    code
 }
 
 fn system(errno: Errno) -> Failure {

@@ -12,8 +12,7 @@ use ttylock::device::name::DeviceName;
 use super::arguments::{Route, Run, Shim, ShimOnly};
 use super::executable::Executable;
 use super::outcome::Failure;
-use super::output::Output;
-use super::run::refused;
+use super::output::{Output, refused};
 
 /// The library, as the package installs it.
 const LIBRARY: &str = "liblfp_preload.so";

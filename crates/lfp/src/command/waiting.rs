@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use wrapcmd::{Signals, Woken};
 
-use super::broker::{Broker, PATIENCE, Queue, Reason, Service, Trouble, may_write_locks};
+use super::broker::{Broker, PATIENCE, Queue, Service, Trouble, may_write_locks};
+use super::denial::Reason;
 use crate::client::Error;
 use crate::limits::WAIT_MAX_SECS;
 use ttylock::lock::{Outcome, Request};

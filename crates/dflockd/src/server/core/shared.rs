@@ -4,6 +4,7 @@ use super::Tallies;
 use super::{Core, Shared};
 use crate::engine::wheel::Wheel;
 use crate::engine::{Moment, Seconds};
+use crate::remote::Above;
 use crate::server::access::Access;
 use crate::server::settings::Settings;
 use crate::server::state::Keeper;
@@ -102,5 +103,17 @@ impl Shared {
 
     pub(in crate::server) fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What came to the store by itself is taken by the core: see `server::store`.
+impl Above for Shared {
+    fn stirred(&self) {
+        let now = Self::now(self);
+        self.core().stirred(now);
+    }
+
+    fn now(&self) -> Moment {
+        Self::now(self)
     }
 }

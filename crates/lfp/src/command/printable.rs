@@ -1,0 +1,27 @@
+//! Text of others on our terminal. Pure.
+
+/// Text that can do nothing to a terminal: what is neither a letter, a digit nor printable ASCII
+/// shows as `?`.
+pub(super) fn printable(text: &str) -> String {
+    let shown = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
+    text.chars().map(|c| if shown(c) { c } else { '?' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::printable;
+
+    #[rstest]
+    #[case::plain("picocom -b 9600", "picocom -b 9600")]
+    #[case::letters("José 部", "José 部")]
+    #[case::escape("\x1b[2Jx", "?[2Jx")]
+    #[case::one_byte_escape("\u{9b}2J", "?2J")]
+    #[case::line_ends("a\r\nb\tc\0", "a??b?c?")]
+    #[case::right_to_left("a\u{202e}b\u{2066}c", "a?b?c")]
+    #[case::invisible("a\u{200b}b\u{feff}", "a?b?")]
+    fn nothing_moves_a_terminal(#[case] text: &str, #[case] shown: &str) {
+        assert_eq!(printable(text), shown);
+    }
+}
