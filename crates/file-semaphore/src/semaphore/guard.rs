@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use pidlockfile::{Found, Identity, Name, Pid, Published, Removal, Withdrawal};
+use pidlockfile::{Found, Identity, Judged, Name, Pid, Published, Removal, Withdrawal};
 
 use crate::error::Error;
 use crate::limits::LONGEST_FILE;
@@ -174,15 +174,7 @@ impl Semaphore {
     /// does not say whose it is ([`Releaser::Anyone`] removes it all the same);
     /// [`Error::Obstacle`]; [`Error::System`].
     pub fn release_for(&self, releaser: Releaser<'_>) -> Result<(), Error> {
-        let mut worst = Error::NotLocked { path: self.path() };
-        for name in &self.inner.names {
-            match self.inner.located(self.release_slot(name, releaser)) {
-                Err(Error::NotLocked { .. }) => {}
-                Err(error @ (Error::NotHolder { .. } | Error::Parse { .. })) => worst = error,
-                other => return other,
-            }
-        }
-        Err(worst)
+        self.first_slot(|name| self.release_slot(name, releaser))
     }
 
     /// Renews a slot that is recorded for the releaser, whoever took it in its name: by
@@ -192,9 +184,14 @@ impl Semaphore {
     /// # Errors
     /// As [`release_for`](Self::release_for).
     pub fn renew_for(&self, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
+        self.first_slot(|name| self.renew_slot(name, releaser))
+    }
+
+    /// Does it to the first slot that is the releaser's; where none is, the error tells most of why.
+    fn first_slot<T>(&self, deed: impl Fn(&Name) -> Result<T, Error>) -> Result<T, Error> {
         let mut worst = Error::NotLocked { path: self.path() };
         for name in &self.inner.names {
-            match self.inner.located(self.renew_slot(name, releaser)) {
+            match self.inner.located(deed(name)) {
                 Err(Error::NotLocked { .. }) => {}
                 Err(error @ (Error::NotHolder { .. } | Error::Parse { .. })) => worst = error,
                 other => return other,
@@ -203,9 +200,9 @@ impl Semaphore {
         Err(worst)
     }
 
-    fn renew_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
-        let inner = &self.inner;
-        let judged = match inner.directory.read(name, LONGEST_FILE + 1)? {
+    /// The slot's file, when the releaser may have it released.
+    fn releasable(&self, name: &Name, releaser: Releaser<'_>) -> Result<Judged, Error> {
+        let judged = match self.inner.directory.read(name, LONGEST_FILE + 1)? {
             Found::Nothing => return Err(Error::NotLocked { path: self.path() }),
             Found::Obstacle(pidlockfile::Obstacle::Unreadable) => {
                 return Err(Error::NotHolder { path: self.path(), holder: None });
@@ -213,7 +210,13 @@ impl Semaphore {
             Found::Obstacle(_) => return Err(self.obstacle()),
             Found::File(judged) => judged,
         };
-        inner.check_releaser(name, judged.content(), releaser)?;
+        self.inner.check_releaser(name, judged.content(), releaser)?;
+        Ok(judged)
+    }
+
+    fn renew_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
+        let inner = &self.inner;
+        let judged = self.releasable(name, releaser)?;
         let problem = |problem| Error::Parse { path: self.path(), problem };
         let info = LockInfo::parse(judged.content()).map_err(problem)?;
         let file = judged.try_clone().map_err(|_| Error::Process { message: "no descriptor" })?;
@@ -227,15 +230,7 @@ impl Semaphore {
     fn release_slot(&self, name: &Name, releaser: Releaser<'_>) -> Result<(), Error> {
         let inner = &self.inner;
         for _ in 0..TRIES {
-            let judged = match inner.directory.read(name, LONGEST_FILE + 1)? {
-                Found::Nothing => return Err(Error::NotLocked { path: self.path() }),
-                Found::Obstacle(pidlockfile::Obstacle::Unreadable) => {
-                    return Err(Error::NotHolder { path: self.path(), holder: None });
-                }
-                Found::Obstacle(_) => return Err(self.obstacle()),
-                Found::File(judged) => judged,
-            };
-            inner.check_releaser(name, judged.content(), releaser)?;
+            let judged = self.releasable(name, releaser)?;
             match inner.directory.try_release(name, judged)? {
                 Some(Removal::Removed) => return Ok(()),
                 Some(Removal::Changed) => {}
