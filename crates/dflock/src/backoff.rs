@@ -1,8 +1,9 @@
 //! Pauses between attempts to reach a server again: short at first, so that a broken connection costs
 //! little, then longer, so that a thousand clients do not fall upon a server that is being started.
 
+use super::error::ClientError;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout_at};
 
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
@@ -23,6 +24,29 @@ impl Backoff {
         let pause = self.0;
         self.0 = (pause * 2).min(LONGEST);
         pause
+    }
+}
+
+/// For how long a server that is away is looked for.
+pub(super) struct Patience {
+    end: Instant,
+    backoff: Backoff,
+}
+
+impl Patience {
+    pub(super) fn until(end: Instant) -> Self {
+        Self { end, backoff: Backoff::new() }
+    }
+
+    /// Whether to try again after this error: when it may pass, and after a pause, if there is time for
+    /// that.
+    pub(super) async fn outlasts(&mut self, error: &ClientError) -> bool {
+        error.is_passing() && self.pause().await
+    }
+
+    /// Pauses, unless the time is over before.
+    pub(super) async fn pause(&mut self) -> bool {
+        timeout_at(self.end, self.backoff.pause()).await.is_ok()
     }
 }
 

@@ -1,18 +1,18 @@
 //! From a client to a lease: at once, by waiting, or in two phases.
 
 use super::address::ServerAddress;
-use super::backoff::Backoff;
+use super::backoff::Patience;
 use super::connection::Connection;
 use super::dialogue::{Grant, Place};
 use super::error::{ClientError, Refusal};
-use super::lease::{Beginning, Lease, RENEWALS_PER_LEASE, is_passing};
+use super::lease::{Beginning, Lease, RENEWALS_PER_LEASE};
 use super::settings::Settings;
 use super::shard::shard;
 use super::terms::{Key, Kind, TermError, Token};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 
 /// A grant that comes later than this was waited for.
 const PROMPT: Duration = Duration::from_millis(100);
@@ -149,13 +149,14 @@ impl Claim {
     /// Nothing when the time passes first. Without a time it waits for ever.
     ///
     /// # Errors
-    /// A refusal; a server that cannot be reached at first, or that is away when the time passes.
+    /// A refusal; a server that cannot be reached for [`Settings::connect_limit`] at first, or that is
+    /// away when the time passes.
     pub async fn acquire_persistently(
         &self,
         timeout_s: Option<u32>,
         mut told: impl FnMut(&ClientError),
     ) -> Result<Option<Lease>, ClientError> {
-        let mut line = Line::enter(timeout_s);
+        let mut line = Line::enter(timeout_s, self.settings.connect_limit);
         loop {
             let error = match self.stand_in(&mut line).await {
                 Ok(outcome) => return Ok(outcome),
@@ -164,10 +165,7 @@ impl Claim {
             if line.was_left_by_force(&error) {
                 told(&error);
             }
-            if !line.may_be_joined_after(&error) {
-                return Err(error);
-            }
-            if timeout_at(line.end, line.backoff.pause()).await.is_err() {
+            if !line.may_be_joined_after(&error).await {
                 return Err(error);
             }
         }
@@ -176,9 +174,7 @@ impl Claim {
     /// Once, from connecting to the grant.
     async fn stand_in(&self, line: &mut Line) -> Result<Option<Lease>, ClientError> {
         line.asked_at = None;
-        let mut connection = self.connect().await?;
-        // Who does not speak the protocol would else be taken for a long line.
-        connection.hear_of_it().await?;
+        let mut connection = self.open().await?;
         if let Some(token) = line.unheard.take() {
             // Granted on a connection that broke before the grant was sure: it is in our way.
             match connection.release(&self.key, self.kind, &token).await {
@@ -250,8 +246,23 @@ impl Claim {
         self.connect().await?.renew(&self.key, self.kind, token, self.ttl_s).await
     }
 
+    /// A connection to a server that may be away for a moment.
     async fn connect(&self) -> Result<Connection, ClientError> {
-        Connection::open(&self.server, &self.settings).await
+        let mut patience = Patience::until(Instant::now() + self.settings.connect_limit);
+        loop {
+            match self.open().await {
+                Err(error) if patience.outlasts(&error).await => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// One on which there was an answer: who is about to end, or does not speak the protocol, would
+    /// else be taken for a long line.
+    async fn open(&self) -> Result<Connection, ClientError> {
+        let mut connection = Connection::open(&self.server, &self.settings).await?;
+        connection.hear_of_it().await?;
+        Ok(connection)
     }
 
     /// A grant that took its time is renewed before anybody relies on it: when exactly the turn
@@ -290,14 +301,16 @@ struct Line {
     /// Whether he has been in the line for a while.
     has_stood: bool,
     unheard: Option<Token>,
-    backoff: Backoff,
+    /// For a server that is away: before he has been in the line, and after.
+    patience: Patience,
 }
 
 impl Line {
-    fn enter(timeout_s: Option<u32>) -> Self {
-        let wait = Duration::from_secs(timeout_s.unwrap_or(FOR_EVER_S).into());
-        let end = Instant::now() + wait;
-        Self { end, asked_at: None, has_stood: false, unheard: None, backoff: Backoff::new() }
+    fn enter(timeout_s: Option<u32>, connect_limit: Duration) -> Self {
+        let now = Instant::now();
+        let end = now + Duration::from_secs(timeout_s.unwrap_or(FOR_EVER_S).into());
+        let patience = Patience::until(now + connect_limit);
+        Self { end, asked_at: None, has_stood: false, unheard: None, patience }
     }
 
     fn left_s(&self, now: Instant) -> u32 {
@@ -310,24 +323,28 @@ impl Line {
     /// had been in it for a while again. Who was turned away at once was not in it.
     fn was_left_by_force(&mut self, error: &ClientError) -> bool {
         let Some(asked_at) = self.asked_at else { return false };
-        if !is_passing(error) && !matches!(error, ClientError::Refused(Refusal::LeaseExpired)) {
+        if !error.is_passing() && !matches!(error, ClientError::Refused(Refusal::LeaseExpired)) {
             return false;
         }
         let is_new = !self.has_stood || asked_at.elapsed() >= PROMPT;
         if is_new {
             self.has_stood = true;
-            self.backoff = Backoff::new();
+            self.patience = Patience::until(self.end);
         }
         is_new
     }
 
-    fn may_be_joined_after(&self, error: &ClientError) -> bool {
+    /// After a pause.
+    async fn may_be_joined_after(&mut self, error: &ClientError) -> bool {
         // Others may have come back before us and fill the server for a moment.
         let is_full = matches!(
             error,
             ClientError::Refused(Refusal::MaxLocks | Refusal::MaxWaiters | Refusal::LeaseExpired)
         );
-        self.has_stood && (is_full || is_passing(error))
+        if self.has_stood && is_full {
+            return self.patience.pause().await;
+        }
+        self.patience.outlasts(error).await
     }
 }
 

@@ -95,6 +95,21 @@ impl ClientError {
         Self::Strange(line.chars().take(80).flat_map(char::escape_debug).collect())
     }
 
+    /// Whether the same request may be answered on another connection: nobody said no. That a
+    /// certificate or a permission is missing does not pass by itself.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Connect { error, .. } => !matches!(
+                error.kind(),
+                io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied
+            ),
+            Self::Broken(_) | Self::Silent | Self::Refused(Refusal::Draining) => true,
+            Self::Term(_) | Self::Refused(_) | Self::Strange(_) | Self::NoServer | Self::Tls(_) => {
+                false
+            }
+        }
+    }
+
     pub(super) fn closed() -> Self {
         Self::Broken(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server"))
     }

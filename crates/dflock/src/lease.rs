@@ -5,7 +5,7 @@
 //! request was sent, so the server's own clock is always later.
 
 use super::address::ServerAddress;
-use super::backoff::Backoff;
+use super::backoff::{Backoff, Patience};
 use super::connection::Connection;
 use super::dialogue::Grant;
 use super::error::{ClientError, Refusal};
@@ -214,8 +214,7 @@ impl Claimed {
 
     /// After a connection that broke: it may have carried the release, so a token that holds
     /// nothing is released.
-    async fn release_anew(&self) -> Result<(), ClientError> {
-        let mut backoff = Backoff::new();
+    async fn release_anew(&self, mut patience: Patience) -> Result<(), ClientError> {
         loop {
             let outcome = match Connection::open(&self.server, &self.settings).await {
                 Ok(mut connection) => {
@@ -225,7 +224,7 @@ impl Claimed {
             };
             match outcome {
                 Err(ClientError::Refused(Refusal::Error)) => return Ok(()),
-                Err(error) if is_passing(&error) => backoff.pause().await,
+                Err(error) if patience.outlasts(&error).await => {}
                 outcome => return outcome,
             }
         }
@@ -237,21 +236,6 @@ struct Anew {
     connection: Connection,
     asked_at: Instant,
     ttl_s: u32,
-}
-
-/// Whether the same request may be answered on another connection: nobody said no.
-pub(super) fn is_passing(error: &ClientError) -> bool {
-    match error {
-        ClientError::Connect { .. }
-        | ClientError::Broken(_)
-        | ClientError::Silent
-        | ClientError::Refused(Refusal::Draining) => true,
-        ClientError::Term(_)
-        | ClientError::Refused(_)
-        | ClientError::Strange(_)
-        | ClientError::NoServer
-        | ClientError::Tls(_) => false,
-    }
 }
 
 struct Keeper {
@@ -361,9 +345,9 @@ impl Keeper {
         let end = Instant::now() + limit;
         connection.set_answer_limit(limit / RENEWALS_PER_LEASE);
         let mut outcome = connection.release(&claim.key, claim.kind, &claim.grant.token).await;
-        if outcome.as_ref().is_err_and(is_passing) {
+        if outcome.as_ref().is_err_and(ClientError::is_passing) {
             drop(connection);
-            if let Ok(second) = timeout_at(end, claim.release_anew()).await {
+            if let Ok(second) = timeout_at(end, claim.release_anew(Patience::until(end))).await {
                 outcome = second;
             }
         }

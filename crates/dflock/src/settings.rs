@@ -17,7 +17,8 @@ pub struct Settings {
     pub name: Option<String>,
     /// TLS to all servers, or none.
     pub tls: Option<Tls>,
-    /// How long connecting may take, name look-up and TLS included. 10 s.
+    /// How long connecting may take, name look-up and TLS included; and for how long a server that
+    /// is away at first, because it is being started say, is looked for. 10 s.
     pub connect_limit: Duration,
     /// How long an answer may take beyond the time the request itself allows. 10 s.
     pub answer_limit: Duration,

@@ -28,7 +28,7 @@ complete -c dflock -n "__fish_dflock_needs_command" -s s -l server -d 'HOST:PORT
 complete -c dflock -n "__fish_dflock_needs_command" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_needs_command" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_needs_command" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_needs_command" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_needs_command" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_needs_command" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_needs_command" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_needs_command" -l json -d 'Answer in JSON, one object on one line'
@@ -57,7 +57,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand run" -s s -l server -d 'HO
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_using_subcommand run" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand run" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l json -d 'Answer in JSON, one object on one line'
@@ -70,7 +70,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand acquire" -s s -l server -d
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l hold -d 'Keep the lock, renewing it, until standard input ends or a signal comes'
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
@@ -80,7 +80,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand release" -s s -l server -d
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_using_subcommand release" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand release" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l json -d 'Answer in JSON, one object on one line'
@@ -90,7 +90,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand renew" -s s -l server -d '
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_using_subcommand renew" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand renew" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l json -d 'Answer in JSON, one object on one line'
@@ -99,7 +99,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand stats" -s s -l server -d '
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_using_subcommand stats" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand stats" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -s l -l long -d 'Show also who the holders say they are'
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
@@ -111,7 +111,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand force-release" -s s -l ser
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l json -d 'Answer in JSON, one object on one line'
@@ -122,7 +122,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand kick" -s s -l server -d 'H
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_using_subcommand kick" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l json -d 'Answer in JSON, one object on one line'
@@ -131,7 +131,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand ping" -s s -l server -d 'H
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_using_subcommand ping" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand ping" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l json -d 'Answer in JSON, one object on one line'
@@ -150,7 +150,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand bench" -s s -l server -d '
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_using_subcommand bench" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand bench" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l json -d 'Answer in JSON, one object on one line'
@@ -159,7 +159,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand completions" -s s -l serve
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
-complete -c dflock -n "__fish_dflock_using_subcommand completions" -l patience -d 'Seconds to wait for a connection, and for an answer beyond the time it may take' -r
+complete -c dflock -n "__fish_dflock_using_subcommand completions" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. `ping` and `stats` ask once' -r
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l read-timeout -d 'The servers\' --read-timeout: one that hears nothing for so long gives the lock away' -r
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls -d 'Speak TLS; the server\'s certificate must be made out to its host and be signed by an authority of this system'
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l json -d 'Answer in JSON, one object on one line'

@@ -20,7 +20,7 @@ _dflock() {
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
@@ -54,7 +54,7 @@ _arguments "${_arguments_options[@]}" : \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
@@ -76,7 +76,7 @@ _arguments "${_arguments_options[@]}" : \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--hold[Keep the lock, renewing it, until standard input ends or a signal comes]' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
@@ -93,7 +93,7 @@ _arguments "${_arguments_options[@]}" : \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
@@ -111,7 +111,7 @@ _arguments "${_arguments_options[@]}" : \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
@@ -128,7 +128,7 @@ _arguments "${_arguments_options[@]}" : \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '-l[Show also who the holders say they are]' \
 '--long[Show also who the holders say they are]' \
@@ -147,7 +147,7 @@ _arguments "${_arguments_options[@]}" : \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
@@ -165,7 +165,7 @@ _arguments "${_arguments_options[@]}" : \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
@@ -181,7 +181,7 @@ _arguments "${_arguments_options[@]}" : \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
@@ -211,7 +211,7 @@ _arguments "${_arguments_options[@]}" : \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \
@@ -226,7 +226,7 @@ _arguments "${_arguments_options[@]}" : \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to wait for a connection, and for an answer beyond the time it may take]:S:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
 '--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
 '--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
 '--json[Answer in JSON, one object on one line]' \

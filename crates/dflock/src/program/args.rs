@@ -63,7 +63,8 @@ pub(super) struct Reach {
     /// The name in the server's certificate, when it is not the host. Turns TLS on.
     #[arg(long, value_name = "NAME", global = true)]
     pub(super) tls_name: Option<String>,
-    /// Seconds to wait for a connection, and for an answer beyond the time it may take.
+    /// Seconds to look for a server that is away, to wait for a connection, and for an answer beyond
+    /// the time it may take. `ping` and `stats` ask once.
     #[arg(long, value_name = "S", global = true, default_value = "10",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(super) patience: u32,

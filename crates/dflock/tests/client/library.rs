@@ -209,7 +209,9 @@ fn a_loss_is_told() {
 #[test]
 fn what_no_server_takes_is_not_sent() {
     let nowhere: ServerAddress = "127.0.0.1:1".parse().unwrap();
-    let settings = Settings { servers: vec![nowhere.clone()], ..Settings::default() };
+    let connect_limit = Duration::from_secs(1);
+    let settings =
+        Settings { servers: vec![nowhere.clone()], connect_limit, ..Settings::default() };
     let client = Client::new(settings).unwrap();
     let term = |error: ClientError| {
         let ClientError::Term(term) = error else { panic!("{error}") };

@@ -56,9 +56,33 @@ fn nobody_is_there(#[case] words: &[&str]) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let end = run(bare(words).env("DFLOCK_SERVERS", &server));
+    let words = [&["--patience", "1"], words].concat();
+    let end = run(bare(&words).env("DFLOCK_SERVERS", &server));
     assert_eq!((end.code, &*end.stdout), (69, ""), "{end:?}");
     assert!(end.stderr.starts_with(&format!("dflock: cannot connect to {server}: ")), "{end:?}");
+}
+
+/// A server that is being started is waited for, also by those who do not wait for a lock. The last two
+/// ask about a token of before, which it does not know.
+#[rstest]
+#[case(&["run", "k", "--timeout", "0", "--", "echo", "it ran"], 0)]
+#[case(&["acquire", "k", "--timeout", "0", "--ttl", LONG], 0)]
+#[case(&["acquire", "k", "--timeout", "0", "--hold"], 0)]
+#[case(&["release", "k", "0123"], 1)]
+#[case(&["renew", "k", "0123"], 1)]
+fn nobody_is_there_yet(#[case] words: &[&str], #[case] code: i32) {
+    let address = format!("127.0.0.1:{}", crate::port::free_port());
+    let nobody = TcpListener::bind(&address).unwrap();
+    let mut command = bare(&["--patience", "60"]);
+    let asking = start(command.args(words).env("DFLOCK_SERVERS", &address));
+    // As by a balancer with nothing behind it, and then by nobody at all.
+    drop(nobody.accept().unwrap());
+    drop(nobody);
+    let (_, port) = address.split_once(':').unwrap();
+    let options = ["--port", port, "--auto-release-on-disconnect=false"];
+    let _daemon = Daemon::run(program().args(options));
+    let end = asking.end();
+    assert_eq!(end.code, code, "{end:?}");
 }
 
 #[test]

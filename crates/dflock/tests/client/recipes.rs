@@ -2,6 +2,7 @@
 //! the port that clients look for.
 
 use crate::program::{End, PATH, run};
+use rstest::rstest;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,12 @@ impl Kitchen {
         } else {
             "dflockd 2>/dev/null & until dflock ping >/dev/null 2>&1; do sleep 0.05; done\n"
         };
-        let script = format!("set -u; ip link set lo up\n{server}{script}");
+        self.boil(&format!("{server}{script}"))
+    }
+
+    /// Runs a script there, with what it starts.
+    fn boil(&self, script: &str) -> End {
+        let script = format!("set -u; ip link set lo up\n{script}");
         let programs = [PathBuf::from(env!("CARGO_BIN_EXE_dflock")), crate::dflockd()];
         let [client, server] = programs.each_ref().map(|it| it.parent().unwrap().display());
         let place = self.0.path().display();
@@ -112,6 +118,67 @@ fn a_leader_is_followed_by_another() {
     );
     let end = kitchen.cook(&script);
     assert_eq!(end.stdout, "one leader\n", "{end:?}");
+}
+
+/// The unit as systemd itself runs it. `PATIENCE` is dflock's, in seconds; a pause of `RestartSec` is a
+/// fifth of a second, so that a limit on starts would count.
+fn unit_under_systemd(patience: &str, script: &str) -> End {
+    let own = Path::new(env!("CARGO_BIN_EXE_dflock"));
+    let kitchen = Kitchen::new(&[("scheduler", "echo $$ >>leaders; exec sleep 1000")]);
+    let place = kitchen.0.path();
+    let dflock = format!("{} --patience {patience} run", own.display());
+    let text = recipe("leader");
+    for (written, times) in
+        [("dflock run", 1), ("scheduler", 1), ("=locks.example", 1), ("RestartSec=5", 1)]
+    {
+        assert_eq!(text.matches(written).count(), times, "{written}");
+    }
+    let text = text.replace("dflock run", &dflock).replace("=locks.example", "=127.0.0.1");
+    let text = text.replace("scheduler", &format!("{}/scheduler", place.display()));
+    let text = text.replace("RestartSec=5", "RestartSec=200ms");
+    let unit = format!("{text}WorkingDirectory={}\n", place.display());
+    fs::create_dir_all(place.join("conf/systemd/user")).unwrap();
+    fs::write(place.join("conf/systemd/user/leader.service"), unit).unwrap();
+    // What systemd looks for in /run says that it is the system's; that of the host stays as it is.
+    kitchen.boil(&format!(
+        "mount -t tmpfs none /run; mkdir -p /run/systemd/system; mkdir -m 700 -p /run/user/0
+         export XDG_RUNTIME_DIR=/run/user/0 XDG_CONFIG_HOME=$PWD/conf HOME=$PWD
+         is() {{ systemctl --user show --value --property=$1 leader 2>/dev/null; }}
+         starts() {{ restarts=$(is NRestarts); [ ${{restarts:-0}} -ge $1 ] || [ $(is ActiveState) = failed ]; }}
+         serve() {{ dflockd 2>/dev/null & server=$!; }}
+         led() {{ [ -s leaders ] || [ $(is ActiveState) = failed ]; }}
+         /lib/systemd/systemd --user --unit=leader.service </dev/null >systemd 2>&1 &
+         until [ -n \"$(is MainPID)\" ]; do sleep 0.05; done
+         {script}
+         [ $(is ActiveState) = failed ] || echo never failed
+         is NRestarts; cat systemd >&2"
+    ))
+}
+
+/// The server comes later than the unit; or much later, and then it goes and does not come back.
+#[rstest]
+#[case::by_patience(
+    "60",
+    "until pgrep dflock; do sleep 0.05; done; serve; until led; do sleep 0.05; done",
+    0
+)]
+#[case::by_starting_again(
+    "1",
+    "until starts 7; do sleep 0.05; done; serve; until led; do sleep 0.05; done
+     kill -9 $server; until starts 14; do sleep 0.05; done",
+    14
+)]
+fn the_leader_unit_outlasts_an_absent_server(
+    #[case] patience: &str,
+    #[case] script: &str,
+    #[case] starts: usize,
+) {
+    let script = format!("{{ {script}; }} >/dev/null; wc -l <leaders");
+    let end = unit_under_systemd(patience, &script);
+    let (said, restarts) = end.stdout.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(said, "1\nnever failed", "{end:?}");
+    let restarts: usize = restarts.parse().unwrap();
+    assert!(restarts >= starts && (restarts == 0) == (starts == 0), "{end:?}");
 }
 
 #[test]
