@@ -47,6 +47,9 @@ mod reach;
 #[path = "http/site.rs"]
 #[expect(dead_code, reason = "the tests of the HTTP side use all of it")]
 mod site;
+#[cfg(test)]
+#[path = "http/strangers.rs"]
+mod strangers;
 
 /// The program under test.
 #[cfg(test)]

@@ -37,6 +37,9 @@ mod metrics;
 #[cfg(test)]
 #[path = "http/paths.rs"]
 mod paths;
+#[cfg(test)]
+#[path = "http/strangers.rs"]
+mod strangers;
 
 /// The program under test.
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! One client: bytes in, requests to the engine, replies out, deadlines kept.
 //!
 //! A hand-written future instead of an async function, because ten thousand idle connections pay
-//! for its size: it holds no read buffer while nothing is unfinished, and the scratch buffers
-//! belong to the thread. It decides nothing about locks.
+//! for its size: it holds no read buffer while nothing is unfinished, and the thread lends it memory
+//! to work with. What it has to send is always its own. It decides nothing about locks.
 
 mod frames;
+mod room;
 mod waiting;
 
 use super::access::Scope;
@@ -13,6 +14,7 @@ use super::state::Saving;
 use super::transport::Transport;
 use crate::engine::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds};
 use crate::wire::{self, Fault, StatsCursor};
+use room::{Outbox, Room};
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
@@ -22,8 +24,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 const READ_BYTES: usize = 16 * 1024;
-/// Replies are collected up to about this much before they are sent.
-const REPLY_BYTES: usize = 16 * 1024;
 /// Read ahead of a blocked request at most, to notice the end behind it.
 const READ_AHEAD_BYTES: usize = 4 * 1024;
 /// Turns of the loop before other connections get theirs.
@@ -31,13 +31,13 @@ const ROUNDS: usize = 4;
 
 struct Scratch {
     input: Box<[u8]>,
-    output: Vec<u8>,
+    room: Room,
 }
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
         input: vec![0; READ_BYTES].into_boxed_slice(),
-        output: Vec::with_capacity(REPLY_BYTES),
+        room: Room::new(),
     });
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Connection {
     /// Received and not served yet.
     input: Vec<u8>,
     /// Not taken by the kernel yet.
-    output: Vec<u8>,
+    output: Outbox,
     /// Whole lines of the unfinished frame at the start of `input`.
     lines: u8,
     /// `input` has been looked at and holds no whole frame.
@@ -134,7 +134,7 @@ impl Connection {
             peer,
             phase: Phase::Serving,
             input: Vec::new(),
-            output: Vec::new(),
+            output: Outbox::default(),
             lines: 0,
             scanned: true,
             scope,
@@ -193,20 +193,22 @@ impl Connection {
         if self.rests_on > 0 && !self.is_saved() {
             return Poll::Pending;
         }
-        if !self.output.is_empty() || self.transport.is_backlogged() {
+        if !self.output.unsent().is_empty() || self.transport.is_backlogged() {
             return self.flush(cx);
         }
+        scratch.room.lend(&mut self.output);
         match self.phase {
-            Phase::Serving if !self.scanned => Poll::Ready(self.serve_input(scratch)),
+            Phase::Serving if !self.scanned => Poll::Ready(self.serve_input()),
             Phase::Serving | Phase::Skipping => self.receive(cx, scratch),
             Phase::Waiting => self.wait(cx, scratch),
             Phase::Reporting(cursor) => {
-                if self.report(cursor, &mut scratch.output) == Progress::Later {
+                let progress = self.report(cursor);
+                if progress == Progress::Later && self.output.unsent().is_empty() {
                     return Poll::Pending;
                 }
                 self.scanned = self.input.is_empty();
                 self.progressed = true;
-                Poll::Ready(self.send(&mut scratch.output))
+                Poll::Ready(self.send())
             }
             Phase::CoolingDown => Poll::Pending,
             Phase::Leaving => Poll::Ready(Ok(())),
@@ -215,7 +217,7 @@ impl Connection {
 
     fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Leaving)
-            && self.output.is_empty()
+            && self.output.unsent().is_empty()
             && !self.transport.is_backlogged()
     }
 
@@ -233,13 +235,11 @@ impl Connection {
         match self.phase {
             Phase::Serving if self.transport.is_shaking_hands() => Err(Gone),
             Phase::Serving | Phase::Skipping => {
-                let mut output = std::mem::take(&mut self.output);
-                self.fail(Fault::ReadTimeout, &mut output);
-                self.output = output;
+                self.fail(Fault::ReadTimeout);
                 Ok(())
             }
             Phase::CoolingDown => {
-                self.output.extend_from_slice(wire::status::ERROR_AUTH);
+                self.output.push(wire::status::ERROR_AUTH);
                 self.phase = Phase::Leaving;
                 Ok(())
             }
@@ -265,15 +265,14 @@ impl Connection {
                 return Poll::Ready(Err(Gone));
             }
         };
-        let Scratch { input, output } = scratch;
-        let bytes = input.get(..count).unwrap_or_default();
+        let bytes = scratch.input.get(..count).unwrap_or_default();
         if self.input.is_empty() {
-            let used = self.serve(bytes, output);
+            let used = self.serve(bytes);
             self.input.extend_from_slice(bytes.get(used..).unwrap_or_default());
-            Poll::Ready(self.send(output))
+            Poll::Ready(self.send())
         } else {
             self.input.extend_from_slice(bytes);
-            Poll::Ready(self.serve_input(scratch))
+            Poll::Ready(self.serve_input())
         }
     }
 
@@ -301,14 +300,14 @@ impl Connection {
         tracing::warn!(peer = %self.peer, conn_id = self.serial, %err, hint, "TLS handshake failed");
     }
 
-    fn serve_input(&mut self, scratch: &mut Scratch) -> Result<(), Gone> {
+    fn serve_input(&mut self) -> Result<(), Gone> {
         let mut input = std::mem::take(&mut self.input);
-        let used = self.serve(&input, &mut scratch.output);
+        let used = self.serve(&input);
         if used < input.len() {
             input.drain(..used);
             self.input = input;
         }
-        self.send(&mut scratch.output)
+        self.send()
     }
 
     /// Starts the time this phase may take.
@@ -322,22 +321,16 @@ impl Connection {
         self.shared.core().set_deadline(self.id, deadline);
     }
 
-    /// Sends what was collected; what the kernel does not take waits in `output`.
-    fn send(&mut self, output: &mut Vec<u8>) -> Result<(), Gone> {
-        if output.is_empty() {
+    /// Sends what was collected; what the kernel does not take waits in `output`, and so does what may
+    /// not leave yet.
+    fn send(&mut self) -> Result<(), Gone> {
+        let unsent = self.output.unsent();
+        if unsent.is_empty() || self.rests_on > 0 {
             return Ok(());
         }
-        if self.rests_on > 0 {
-            // They leave from there, or not at all.
-            self.output.append(output);
-            return Ok(());
-        }
-        let sent = self.transport.send(output);
-        let result = sent.map_err(|_| Gone).map(|count| {
-            self.output.extend_from_slice(output.get(count..).unwrap_or_default());
-        });
-        output.clear();
-        result
+        let count = self.transport.send(unsent).map_err(|_| Gone)?;
+        self.output.sent(count);
+        Ok(())
     }
 
     /// Whether the collected replies may leave. When what they rest on could not be recorded, none
@@ -347,7 +340,7 @@ impl Connection {
             Saving::Pending => return false,
             Saving::Saved => {}
             Saving::Lost => {
-                self.output = wire::status::ERROR_DRAINING.to_vec();
+                self.output.replace(wire::status::ERROR_DRAINING);
                 self.auto = AutoRelease::Off;
                 self.phase = Phase::Leaving;
             }
@@ -364,13 +357,12 @@ impl Connection {
                 if allowed == Seconds::ZERO { Moment::NEVER } else { now.after(allowed) };
             self.shared.core().set_deadline(self.id, deadline);
         }
-        while !self.output.is_empty() || self.transport.is_backlogged() {
-            match ready!(self.transport.poll_send(cx, &self.output)) {
-                Ok(count) => drop(self.output.drain(..count)),
+        while !self.output.unsent().is_empty() || self.transport.is_backlogged() {
+            match ready!(self.transport.poll_send(cx, self.output.unsent())) {
+                Ok(count) => self.output.sent(count),
                 Err(_) => return Poll::Ready(Err(Gone)),
             }
         }
-        self.output = Vec::new();
         self.sending = false;
         self.progressed = true;
         self.set_deadline();
@@ -378,8 +370,8 @@ impl Connection {
     }
 
     /// Tells an answer. One that says the store is away is the last, and gives nothing back.
-    fn answer(&mut self, answer: &Answer, output: &mut Vec<u8>) {
-        wire::push_answer(output, answer);
+    fn answer(&mut self, answer: &Answer) {
+        wire::push_answer(self.output.bytes(), answer);
         if matches!(answer, Answer::Refused(Refusal::Unavailable)) {
             self.auto = AutoRelease::Off;
             self.phase = Phase::Leaving;
@@ -403,7 +395,11 @@ impl Future for Connection {
             this.set_deadline();
         }
         if !this.left {
-            ready!(SCRATCH.with_borrow_mut(|scratch| this.run(cx, scratch)));
+            ready!(SCRATCH.with_borrow_mut(|scratch| {
+                let end = this.run(cx, scratch);
+                scratch.room.take_back(&mut this.output);
+                end
+            }));
             this.left = true;
         }
         let now = this.shared.now();

@@ -1,7 +1,8 @@
 //! What a connection does with bytes that have come: frames → requests → engine → replies.
 //! Receives nothing itself.
 
-use super::{Connection, Phase, REPLY_BYTES};
+use super::room::REPLY_BYTES;
+use super::{Connection, Phase};
 use crate::engine::{Answer, Moment, Progress, Refusal, Verdict};
 use crate::server::access::Scope;
 use crate::server::core::STATS_PIECE_BYTES;
@@ -10,15 +11,15 @@ use std::sync::Arc;
 
 impl Connection {
     /// Serves whole frames; says how many bytes they had.
-    pub(super) fn serve(&mut self, bytes: &[u8], output: &mut Vec<u8>) -> usize {
+    pub(super) fn serve(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         self.scanned = false;
         loop {
             let rest = bytes.get(at..).unwrap_or_default();
             match self.phase {
-                Phase::Serving if output.len() < REPLY_BYTES => {}
+                Phase::Serving if self.output.unsent().len() < REPLY_BYTES => {}
                 Phase::Skipping => {
-                    at += self.skip(rest, output);
+                    at += self.skip(rest);
                     if matches!(self.phase, Phase::Skipping) {
                         return at;
                     }
@@ -41,7 +42,7 @@ impl Connection {
                     self.lines = 0;
                     self.progressed = true;
                     self.looked = false;
-                    self.serve_frame(lines, output);
+                    self.serve_frame(lines);
                 }
                 Scan::Partial { lines } => {
                     self.scanned = true;
@@ -60,29 +61,29 @@ impl Connection {
     }
 
     /// Lets the rest of a line that is too long go by; says how many bytes went.
-    fn skip(&mut self, bytes: &[u8], output: &mut Vec<u8>) -> usize {
+    fn skip(&mut self, bytes: &[u8]) -> usize {
         match memchr::memchr(b'\n', bytes) {
             None => bytes.len(),
             Some(end) => {
-                self.fail(Fault::LineTooLong, output);
+                self.fail(Fault::LineTooLong);
                 end + 1
             }
         }
     }
 
-    fn serve_frame(&mut self, lines: [&[u8]; 3], output: &mut Vec<u8>) {
-        let Some(scope) = &self.scope else { return self.authenticate(lines, output) };
+    fn serve_frame(&mut self, lines: [&[u8]; 3]) {
+        let Some(scope) = &self.scope else { return self.authenticate(lines) };
         let request = match wire::parse(lines) {
             Ok(request) => request,
-            Err(fault) => return self.refuse_frame(fault, output),
+            Err(fault) => return self.refuse_frame(fault),
         };
         match request {
             Request::Lock(request) if !scope.has(request.key().bytes()) => {
-                output.extend_from_slice(status::ERROR_AUTH);
+                self.output.push(status::ERROR_AUTH);
                 self.set_deadline();
             }
             Request::Stats(_) if *scope != Scope::All => {
-                output.extend_from_slice(status::ERROR_AUTH);
+                self.output.push(status::ERROR_AUTH);
                 self.set_deadline();
             }
             Request::Lock(request) => {
@@ -99,7 +100,7 @@ impl Connection {
                         self.rests_on = core.noted();
                         core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
                         drop(core);
-                        self.answer(&answer, output);
+                        self.answer(&answer);
                     }
                     Verdict::Later => {
                         core.set_deadline(self.id, Moment::NEVER);
@@ -109,35 +110,35 @@ impl Connection {
                 }
             }
             Request::Ping | Request::Stats(_) if !self.shared.core().store.is_available() => {
-                self.answer(&Answer::Refused(Refusal::Unavailable), output);
+                self.answer(&Answer::Refused(Refusal::Unavailable));
             }
             Request::Ping => {
-                output.extend_from_slice(status::OK);
+                self.output.push(status::OK);
                 self.set_deadline();
             }
             Request::Stats(detail) => {
-                output.extend_from_slice(status::OK_BODY);
+                self.output.push(status::OK_BODY);
                 let cursor = match detail {
                     Detail::Usual => StatsCursor::default(),
                     Detail::Long => StatsCursor::with_names(),
                 };
-                let _ = self.report(cursor, output);
+                let _ = self.report(cursor);
             }
             Request::Name(name) => {
                 let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
                 let name: Arc<str> = String::from_utf8_lossy(name).into();
                 tracing::debug!(peer = %self.peer, conn_id = self.serial, %name, "client named");
                 self.shared.core().set_name(self.id, name);
-                output.extend_from_slice(status::OK);
+                self.output.push(status::OK);
                 self.set_deadline();
             }
             // A second one, or one nobody asked for: unknown, as the reference has it.
-            Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand, output),
+            Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand),
         }
     }
 
     /// The first frame, where a secret is asked for: nothing but a right one is accepted.
-    fn authenticate(&mut self, lines: [&[u8]; 3], output: &mut Vec<u8>) {
+    fn authenticate(&mut self, lines: [&[u8]; 3]) {
         let shown = match wire::parse(lines) {
             Ok(Request::Auth(shown)) => Some(shown),
             Ok(_) | Err(_) => None,
@@ -146,14 +147,14 @@ impl Connection {
         if self.scope.is_none() {
             return self.refuse_auth();
         }
-        output.extend_from_slice(status::OK);
+        self.output.push(status::OK);
         self.set_deadline();
     }
 
     /// A frame is wrong, the connection stays in step.
-    fn refuse_frame(&mut self, fault: Fault, output: &mut Vec<u8>) {
+    fn refuse_frame(&mut self, fault: Fault) {
         self.note(fault);
-        output.extend_from_slice(status::ERROR);
+        self.output.push(status::ERROR);
         self.set_deadline();
     }
 
@@ -164,12 +165,12 @@ impl Connection {
     }
 
     /// The connection cannot go on: says so and ends it.
-    pub(super) fn fail(&mut self, fault: Fault, output: &mut Vec<u8>) {
+    pub(super) fn fail(&mut self, fault: Fault) {
         if self.scope.is_none() {
             return self.refuse_auth();
         }
         self.note(fault);
-        output.extend_from_slice(status::ERROR);
+        self.output.push(status::ERROR);
         self.phase = Phase::Leaving;
     }
 
@@ -182,15 +183,15 @@ impl Connection {
     }
 
     /// Appends the next piece of a `stats` body, the first one in the same write as `ok`.
-    pub(super) fn report(&mut self, mut cursor: StatsCursor, output: &mut Vec<u8>) -> Progress {
+    pub(super) fn report(&mut self, mut cursor: StatsCursor) -> Progress {
         let mut piece = String::new();
         let now = self.shared.now();
         let progress = self.shared.core().stats(now, &mut cursor, &mut piece, STATS_PIECE_BYTES);
-        output.extend_from_slice(piece.as_bytes());
+        self.output.push(piece.as_bytes());
         self.phase = match progress {
             Progress::More | Progress::Later => Phase::Reporting(cursor),
             Progress::Done => {
-                output.push(b'\n');
+                self.output.push(b"\n");
                 Phase::Serving
             }
         };

@@ -27,8 +27,8 @@ impl Connection {
         self.phase = Phase::Serving;
         self.scanned = self.input.is_empty();
         self.progressed = true;
-        self.answer(&answer, &mut scratch.output);
-        Poll::Ready(self.send(&mut scratch.output))
+        self.answer(&answer);
+        Poll::Ready(self.send())
     }
 
     /// Ready when the peer of a waiting connection is gone, also behind requests it sent ahead.

@@ -1,0 +1,109 @@
+//! Room for replies: the bytes of a connection are always in a buffer of its own, and what the
+//! connections of a thread share is only the memory for it. Pure.
+
+/// Replies are collected up to about this much before they are sent.
+pub(super) const REPLY_BYTES: usize = 16 * 1024;
+
+/// What a connection has to send. Nobody else can put bytes here or find any.
+#[derive(Debug, Default)]
+pub(super) struct Outbox(Vec<u8>);
+
+/// Memory for an [`Outbox`] while its connection works. Nothing is ever in it: it gives and takes
+/// memory, never bytes, so an idle connection pays for no buffer and no connection can leave its
+/// replies to the next one.
+#[derive(Debug)]
+pub(super) struct Room(Vec<u8>);
+
+impl Room {
+    pub(super) fn new() -> Self {
+        Self(Vec::with_capacity(REPLY_BYTES))
+    }
+
+    /// For a connection that works and has nothing unsent.
+    #[inline]
+    pub(super) fn lend(&mut self, outbox: &mut Outbox) {
+        if outbox.0.is_empty() && self.0.capacity() > 0 {
+            outbox.0 = std::mem::take(&mut self.0);
+        }
+    }
+
+    /// From a connection that comes to rest; what it could not send goes into memory of its own.
+    #[inline]
+    pub(super) fn take_back(&mut self, outbox: &mut Outbox) {
+        if self.0.capacity() > 0 {
+            // It has not been lent to this one.
+            if outbox.0.is_empty() {
+                outbox.0 = Vec::new();
+            }
+            return;
+        }
+        let unsent = outbox.0.as_slice().to_vec();
+        self.0 = std::mem::replace(&mut outbox.0, unsent);
+        self.0.clear();
+    }
+}
+
+impl Outbox {
+    /// For what is written next.
+    pub(super) const fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+
+    pub(super) fn push(&mut self, reply: &[u8]) {
+        self.0.extend_from_slice(reply);
+    }
+
+    #[inline]
+    pub(super) fn unsent(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// So many bytes have gone.
+    pub(super) fn sent(&mut self, count: usize) {
+        if count >= self.0.len() {
+            self.0.clear();
+        } else {
+            self.0.drain(..count);
+        }
+    }
+
+    /// What was to be said is not true any more.
+    pub(super) fn replace(&mut self, reply: &[u8]) {
+        self.0.clear();
+        self.push(reply);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever a connection leaves unsent, the next one finds nothing of it.
+    #[test]
+    fn bytes_stay_with_their_connection() {
+        let mut room = Room::new();
+        let (mut first, mut second) = (Outbox::default(), Outbox::default());
+        room.lend(&mut first);
+        first.push(b"of the first");
+        first.sent(3);
+        room.take_back(&mut first);
+        room.lend(&mut second);
+        assert!(second.unsent().is_empty() && second.bytes().capacity() >= REPLY_BYTES);
+        second.push(b"second");
+        second.sent(6);
+        room.take_back(&mut second);
+        assert_eq!(second.bytes().capacity(), 0, "one that rests costs nothing");
+        // It goes on with what it has of its own.
+        room.lend(&mut first);
+        assert_eq!(first.unsent(), b"the first");
+        assert!(first.bytes().capacity() < 100);
+        first.replace(b"no");
+        room.take_back(&mut first);
+        assert_eq!(first.unsent(), b"no");
+        first.sent(2);
+        room.take_back(&mut first);
+        assert_eq!(first.bytes().capacity(), 0);
+        // The memory is still the room's.
+        assert!(room.0.is_empty() && room.0.capacity() >= REPLY_BYTES);
+    }
+}
