@@ -54,17 +54,17 @@ fn all_its_files_are_passed() {
         assert!(wire.send(format!("{line}\n").as_bytes()));
         wire.receive()
     };
-    assert_eq!(ask(format!("lock modems/1 {}", giver.pid())), format!("{DONE}\r\n"));
+    assert_eq!(ask(format!("lock serial/by-id/none {}", giver.pid())), format!("{DONE}\r\n"));
     let files = ground.locks();
     assert!(files.len() > 1, "{files:?}");
-    let line = format!("pass modems/1 {} {}", giver.pid(), receiver.pid());
+    let line = format!("pass serial/by-id/none {} {}", giver.pid(), receiver.pid());
     assert_eq!(ask(line), format!("{DONE}\r\n"));
     assert_eq!(ground.locks(), files);
     for file in files {
         let name = file.strip_prefix("LCK..").expect("a lock");
         assert_eq!(holder(&ground, name), receiver.pid().to_string());
     }
-    assert_eq!(ask(format!("unlock modems/1 {}", receiver.pid())), format!("{DONE}\r\n"));
+    assert_eq!(ask(format!("unlock serial/by-id/none {}", receiver.pid())), format!("{DONE}\r\n"));
     assert_eq!(ground.locks(), [""; 0]);
 }
 

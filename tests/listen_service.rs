@@ -514,7 +514,7 @@ fn dead_locks_go_by_themselves() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.on_tcp().greeted();
     let holder = Holder::new();
-    assert_eq!(client.ask(&format!("lock modems/1 {}", holder.pid())), DONE);
+    assert_eq!(client.ask(&format!("lock serial/by-id/none {}", holder.pid())), DONE);
     assert!(daemon.ground.locks().len() > 1);
     drop(holder);
     until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");

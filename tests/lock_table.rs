@@ -1056,3 +1056,20 @@ fn a_daemon_sweeps_what_the_killed_have_left() {
     assert_eq!(left, [true, false, true], "of the young, the dead and the living");
     assert_eq!(listing(&machine.path("state")), ["LCK..ttyS1"]);
 }
+
+/// A program that uses another name of it would not be met. (Needs no device: `/dev/null` is one.)
+#[test]
+fn without_its_other_names_a_device_is_not_locked() {
+    let machine = Machine::new();
+    let places = Places { dev_dir: "/dev".into(), ..places_of(&machine) };
+    let lock = || Table::new(places.clone()).lock(&request("null", own()));
+    fs::create_dir(machine.path("udev")).unwrap();
+    assert_eq!(lock().outcome, Outcome::Done);
+    machine.unlock("null", own());
+    // What cannot be read as a file stands for what cannot be read just now.
+    fs::create_dir(machine.path("udev/c1:3")).unwrap();
+    let refused = lock();
+    assert_eq!(refused.outcome, Outcome::Denied);
+    assert!(refused.events.iter().any(|event| event.text.contains("other names of null")));
+    assert!(machine.names().is_empty(), "{:?}", machine.names());
+}

@@ -9,9 +9,12 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
-use machine::{GONE, LFPD, Syslog, Talk, connect, connect_to, inside, layout, network};
+use machine::{
+    GONE, LFPD, SOCKET, Syslog, Talk, answer, connect, connect_to, daemon, inside, layout, network,
+    sleeper,
+};
 use rstest::rstest;
-use testbed::{LIMIT, Process, Sandbox, User, until};
+use testbed::{LIMIT, Sandbox, User, until};
 
 /// Whatever the service runs as and however the client came: its own pid and those that do not
 /// exist, root any, for LOCK and for UNLOCK.
@@ -148,31 +151,6 @@ fn over_a_unix_socket() {
     }
 }
 
-/// A daemon on a Unix socket in the sandbox.
-const SOCKET: &str = "/run/lfpd.sock";
-
-fn daemon<'a>(sandbox: &'a Sandbox, options: &[&str]) -> Process<'a> {
-    let listen = format!("unix:{SOCKET}");
-    let words = ["--listen", &listen].into_iter().chain(options.iter().copied());
-    let process = sandbox.command(LFPD).args(words).spawn();
-    let up = || std::os::unix::net::UnixStream::connect(sandbox.path(SOCKET)).ok();
-    assert!(until(LIMIT, up).is_some(), "lfpd does not listen");
-    process
-}
-
-/// What the daemon answers to one line of a user's, said by a program that ends with it.
-fn answer(sandbox: &Sandbox, user: User, line: &str) -> String {
-    let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
-    let mut client = sandbox.command("socat").args(words).user(user).spawn();
-    client.expect("220 ");
-    client.type_in(&format!("{line}\n"));
-    client.type_in("quit\n");
-    client.expect("221 ");
-    let output = client.output();
-    let codes: Vec<&str> = output.lines().filter_map(|line| line.get(..3)).collect();
-    codes.get(1).map(|code| (*code).to_owned()).unwrap_or_default()
-}
-
 /// In a container every process has another number than here: the peer and those above it are
 /// known under the numbers that they have there, and all others are refused.
 #[test]
@@ -199,15 +177,6 @@ fn numbers_of_a_container_are_translated() {
     assert_eq!(answer(&sandbox, User::Root, &format!("unlock ttyS1 {named}")), "200");
     let refusals = (0..8).map(|_| syslog.line()).filter(|line| line.contains("refused"));
     assert!(refusals.take(1).all(|line| line.contains("another pid namespace")));
-}
-
-/// A program of a user's that has become what it is going to be: what starts it is root's.
-fn sleeper(sandbox: &Sandbox, user: User) -> Process<'_> {
-    let sleeper = sandbox.command("sleep").arg("1000").user(user).spawn();
-    let name = format!("/proc/{}/comm", sleeper.pid());
-    let asleep = until(LIMIT, || (sandbox.read(&name)? == b"sleep\n").then_some(()));
-    assert!(asleep.is_some(), "sleep does not start");
-    sleeper
 }
 
 /// Who may not open a device may not keep others from it.

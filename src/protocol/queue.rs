@@ -47,7 +47,7 @@ struct Line {
     look_at: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiter {
     id: WaiterId,
     request: Request,
@@ -79,7 +79,24 @@ impl Queue {
     ) {
         // A time that no clock can show never comes; limits are far below.
         let deadline = now.checked_add(time).unwrap_or(now);
-        let waiter = Waiter { id, request, user, deadline };
+        self.join(device, Waiter { id, request, user, deadline }, now, now);
+    }
+
+    /// What a waiter asked for leads to another device by now: there he is the last.
+    pub fn change(&mut self, id: WaiterId, device: &str, now: Instant) {
+        let Some(line) = self.whereabouts.get(&id).and_then(|line| self.lines.get(line)) else {
+            return;
+        };
+        let waiter = line.waiters.iter().find(|waiter| waiter.id == id).cloned();
+        if let Some(waiter) = waiter {
+            // Whoever changes what a name leads to all the time is not looked at all the time.
+            let first_look = now.checked_add(LOOK_GAP).unwrap_or(now);
+            self.join(device, waiter, first_look, now);
+        }
+    }
+
+    fn join(&mut self, device: &str, waiter: Waiter, first_look: Instant, now: Instant) {
+        let (id, deadline) = (waiter.id, waiter.deadline);
         self.leave(id, now);
         let device = match self.lines.get_key_value(device) {
             Some((device, _)) => Arc::clone(device),
@@ -91,9 +108,9 @@ impl Queue {
             line.waiters.push_back(waiter);
             return;
         }
-        self.looks.insert((now, Arc::clone(&device)));
+        self.looks.insert((first_look, Arc::clone(&device)));
         let waiters = VecDeque::from([waiter]);
-        self.lines.insert(device, Line { waiters, last_look: None, look_at: now });
+        self.lines.insert(device, Line { waiters, last_look: None, look_at: first_look });
     }
 
     /// Removes a waiter. False when it does not wait.
@@ -385,6 +402,32 @@ mod tests {
         let left: Vec<i32> =
             scene.queue.waiters(Some("a")).map(|(_, request, _)| request.pid.as_raw()).collect();
         assert_eq!(left, [1, 2, 4]);
+    }
+
+    /// As where a link leads elsewhere than when he began to wait.
+    #[test]
+    fn who_asks_for_another_device_by_now_is_the_last_there() {
+        let mut scene = Scene::new();
+        scene.enter(1, "a", 100);
+        scene.enter(2, "a", 100);
+        scene.enter(3, "b", 100);
+        scene.look(Outcome::Busy);
+        scene.queue.change(WaiterId(1), "b", scene.now);
+        scene.queue.change(WaiterId(9), "b", scene.now);
+        let in_line = |scene: &Scene, device| -> Vec<i32> {
+            let waiters = scene.queue.waiters(Some(device));
+            waiters.map(|(_, request, _)| request.pid.as_raw()).collect()
+        };
+        assert_eq!((in_line(&scene, "a"), in_line(&scene, "b")), (vec![2], vec![3, 1]));
+        // To and fro, without end: he is looked at now and then.
+        scene.queue.change(WaiterId(2), "c", scene.now);
+        assert_eq!(scene.queue.due(scene.now), None);
+        scene.now += LOOK_GAP;
+        assert_eq!(scene.queue.due(scene.now).unwrap().waiter, WaiterId(2));
+        // His time is the one he asked for.
+        scene.now += secs(100);
+        scene.look(Outcome::Busy);
+        assert_eq!(scene.expire(), [1, 2, 3]);
     }
 
     #[test]

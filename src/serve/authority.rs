@@ -1,12 +1,15 @@
 //! Who may ask for what: joins the peer, the process that it names and the device.
+//!
+//! The one place where that is judged. What comes of it is [`Granted`], which nobody else can make, and
+//! nothing else is locked, waited for or passed.
 
 use std::cell::LazyCell;
 use std::path::PathBuf;
 
 use pidlockfile::{Pid, process};
 use ttylock::device::name::DeviceName;
-use ttylock::device::node::{ResolvedDevice, follow};
-use ttylock::lock::{Pass, Request, who};
+use ttylock::device::node::ResolvedDevice;
+use ttylock::lock::{Answer, Pass, Request, who};
 
 use crate::peer::{self, Access, Peer, Processes, Purpose, Refusal, Rule, Status};
 use crate::protocol::session::Demand;
@@ -24,91 +27,122 @@ pub struct Authority {
     pub force_group: Option<u32>,
 }
 
-/// Why a demand is refused: for which process.
-pub(super) type Refused = (Pid, Refusal);
+/// The right of one process to one device, good for one attempt at the very device that was judged.
+/// An attempt that is made later is judged anew, by another look.
+#[derive(Debug)]
+pub(super) struct Granted {
+    request: Request,
+    device: ResolvedDevice,
+}
+
+impl Granted {
+    /// The process that is to hold it, as it is numbered here.
+    pub(super) fn pid(&self) -> Pid {
+        self.request.pid
+    }
+
+    /// What was looked at.
+    pub(super) fn device(&self) -> &ResolvedDevice {
+        &self.device
+    }
+
+    pub(super) fn into_parts(self) -> (Request, ResolvedDevice) {
+        (self.request, self.device)
+    }
+}
+
+/// Why a demand is refused.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// For which process, and why.
+    Process(Pid, Refusal),
+    /// Nothing can be locked by this name.
+    Device(Answer),
+}
+
+/// Looks at a device: once for each grant.
+pub(super) type Looked = Result<ResolvedDevice, Answer>;
 
 impl Authority {
-    /// The demand with its processes as they are numbered here, if the peer may make it; and the device of
-    /// one that takes it, as it was looked at.
+    /// The demand with its processes as they are numbered here, if the peer may make it; and the right to
+    /// the device where it takes one.
     pub(super) fn grant(
         &self,
         processes: &mut Processes,
         peer: &Peer,
         demand: Demand,
-    ) -> Result<(Demand, Option<ResolvedDevice>), Refused> {
-        let granted = match demand {
+        look: impl FnOnce(&DeviceName) -> Looked,
+    ) -> Result<(Demand, Option<Granted>), Refused> {
+        let refused = |(pid, refusal)| Refused::Process(pid, refusal);
+        let meant = |pid| peer.meant(pid, self.rule).map_err(|refusal| refused((pid, refusal)));
+        let released = |device, pid| {
+            let pid = meant(pid)?;
+            self.named(peer, pid, || process::owner(pid), Purpose::Release).map_err(refused)?;
+            Ok(Request { device, pid })
+        };
+        let taken = |Request { device, pid }| {
+            self.grant_taking(processes, peer, Request { pid: meant(pid)?, device }, look)
+        };
+        Ok(match demand {
             Demand::Lock(request) => {
-                let (request, device) = self.grant_taking(processes, peer, request)?;
-                return Ok((Demand::Lock(request), device));
+                let granted = taken(request)?;
+                (Demand::Lock(granted.request.clone()), Some(granted))
             }
             Demand::Wait(request, seconds) => {
-                Demand::Wait(self.grant_taking(processes, peer, request)?.0, seconds)
-            }
-            Demand::Unlock(Request { device, pid }) => {
-                let pid = self.meant(peer, pid)?;
-                self.named(peer, pid, || process::owner(pid), Purpose::Release)?;
-                Demand::Unlock(Request { device, pid })
-            }
-            Demand::Force(Request { device, pid }) => {
-                let pid = self.meant(peer, pid)?;
-                if !peer.is_root() && !self.force_group.is_some_and(|group| peer.is_in(group)) {
-                    return Err((pid, Refusal::NoForce));
-                }
-                Demand::Force(Request { device, pid })
+                let granted = taken(request)?;
+                (Demand::Wait(granted.request.clone(), seconds), Some(granted))
             }
             Demand::Pass(Pass { device, from, to }) => {
-                let from = self.meant(peer, from)?;
-                self.named(peer, from, || process::owner(from), Purpose::Release)?;
-                let (Request { device, pid }, _) =
-                    self.grant_taking(processes, peer, Request { device, pid: to })?;
-                Demand::Pass(Pass { device, from, to: pid })
+                let Request { device, pid: from } = released(device, from)?;
+                let granted = taken(Request { device: device.clone(), pid: to })?;
+                (Demand::Pass(Pass { device, from, to: granted.pid() }), Some(granted))
             }
-        };
-        Ok((granted, None))
+            Demand::Unlock(Request { device, pid }) => {
+                (Demand::Unlock(released(device, pid)?), None)
+            }
+            Demand::Force(Request { device, pid }) => {
+                let pid = meant(pid)?;
+                if !peer.is_root() && !self.force_group.is_some_and(|group| peer.is_in(group)) {
+                    return Err(Refused::Process(pid, Refusal::NoForce));
+                }
+                (Demand::Force(Request { device, pid }), None)
+            }
+        })
     }
 
-    fn grant_taking(
+    /// The right to a device of a process that is named as it is numbered here: for the first attempt
+    /// and each that follows, as by then its number may be another process's, and its name lead
+    /// elsewhere.
+    pub(super) fn grant_taking(
         &self,
         processes: &mut Processes,
         peer: &Peer,
         request: Request,
-    ) -> Result<(Request, Option<ResolvedDevice>), Refused> {
-        let Request { device, pid } = request;
-        let request = Request { pid: self.meant(peer, pid)?, device };
-        let device = self.still_granted(processes, peer, &request)?;
-        Ok((request, device))
-    }
-
-    /// Whether a request that was granted earlier may be served now: by then its number may be
-    /// another process's. Gives the device as it was looked at.
-    pub(super) fn still_granted(
-        &self,
-        processes: &mut Processes,
-        peer: &Peer,
-        request: &Request,
-    ) -> Result<Option<ResolvedDevice>, Refused> {
+        look: impl FnOnce(&DeviceName) -> Looked,
+    ) -> Result<Granted, Refused> {
         let pid = request.pid;
         // Whose it is and what it may open are told of one process at one time.
         let status = LazyCell::new(|| processes.status(pid));
         // Others may see whose it is, and no more.
         let owner = || status.as_ref().and_then(Status::owner).or_else(|| process::owner(pid));
-        self.named(peer, pid, owner, Purpose::Take)?;
-        // What leads nowhere is refused where the device is resolved for the lock.
-        let Ok(device) = follow(&self.dev_dir, &request.device) else { return Ok(None) };
-        if peer::is_no_port(&device) {
-            return Err((pid, Refusal::NoPort));
-        }
-        match self.access {
-            Access::Anyone => {}
-            Access::OfDevice => {
-                self.may_open(pid, status.as_ref(), &device).map_err(|refusal| (pid, refusal))?;
-            }
-        }
-        Ok(Some(device))
+        self.named(peer, pid, owner, Purpose::Take)
+            .map_err(|(pid, refusal)| Refused::Process(pid, refusal))?;
+        let device = look(&request.device).map_err(Refused::Device)?;
+        self.may_hold(pid, &device, || LazyCell::force(&status).as_ref())
+            .map_err(|refusal| Refused::Process(pid, refusal))?;
+        Ok(Granted { request, device })
     }
 
-    fn meant(&self, peer: &Peer, pid: Pid) -> Result<Pid, Refused> {
-        peer.meant(pid, self.rule).map_err(|refusal| (pid, refusal))
+    /// The right of a process to hold a device of its own accord, which nobody has asked for.
+    pub(super) fn grant_opener(
+        &self,
+        processes: &mut Processes,
+        request: Request,
+        device: ResolvedDevice,
+    ) -> Result<Granted, Refusal> {
+        let status = LazyCell::new(|| processes.status(request.pid));
+        self.may_hold(request.pid, &device, || LazyCell::force(&status).as_ref())?;
+        Ok(Granted { request, device })
     }
 
     fn named(
@@ -117,34 +151,35 @@ impl Authority {
         pid: Pid,
         owner: impl FnOnce() -> Option<u32>,
         purpose: Purpose,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), (Pid, Refusal)> {
         peer.may_name(pid, owner, purpose, self.rule).map_err(|refusal| (pid, refusal))
     }
 
-    /// Whether a process may hold a device of its own accord.
-    pub(super) fn may_hold(&self, processes: &mut Processes, request: &Request) -> bool {
-        let Ok(device) = follow(&self.dev_dir, &request.device) else { return true };
-        let pid = request.pid;
-        let mut may_open = || {
-            self.access == Access::Anyone
-                || self.may_open(pid, processes.status(pid).as_ref(), &device).is_ok()
-        };
-        !peer::is_no_port(&device) && may_open()
-    }
-
-    /// Whether a process has a port open; None where its descriptors are hidden from us.
-    pub(super) fn has_open(&self, pid: Pid, port: &str) -> Option<bool> {
-        let device = DeviceName::parse(port.as_bytes()).ok()?;
-        let node = follow(&self.dev_dir, &device).ok()?.node?;
-        who::has_open(pid, &node)
-    }
-
-    fn may_open(
+    /// Whether a process may hold a device that was looked at. Of one that is not there, the ports
+    /// whose lock files it would have are judged.
+    fn may_hold<'s>(
         &self,
         pid: Pid,
-        process: Option<&Status>,
         device: &ResolvedDevice,
+        status: impl FnOnce() -> Option<&'s Status>,
     ) -> Result<(), Refusal> {
-        peer::may_open(pid, process, &self.dev_dir.join(device.real()), device)
+        let mut ports = std::iter::once(device).chain(&device.namesakes);
+        if ports.clone().any(peer::is_no_port) {
+            return Err(Refusal::NoPort);
+        }
+        match self.access {
+            Access::Anyone => Ok(()),
+            Access::OfDevice => {
+                let status = status();
+                ports.try_for_each(|port| {
+                    peer::may_open(pid, status, &self.dev_dir.join(port.real()), port)
+                })
+            }
+        }
     }
+}
+
+/// Whether a process has a device open; None where its descriptors are hidden from us.
+pub(super) fn has_open(pid: Pid, device: &ResolvedDevice) -> Option<bool> {
+    who::has_open(pid, &device.node?)
 }

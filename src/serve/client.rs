@@ -64,10 +64,6 @@ impl Client {
         self.session.answer(outcome);
     }
 
-    pub(super) fn is_retrying(&self) -> bool {
-        self.backoff != Backoff::default()
-    }
-
     /// The next attempt of its request is the last.
     pub(super) fn retry_no_more(&mut self) {
         self.backoff = Backoff::used_up();

@@ -3,6 +3,7 @@
 
 mod daemon;
 mod opener;
+mod rights;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -10,27 +11,25 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
-use ttylock::device::node::ResolvedDevice;
 use ttylock::limits::DEFERRED_MOST;
 use ttylock::lock::backoff::{Backoff, Contention};
 use ttylock::lock::table::{Places, Table};
-use ttylock::lock::who::Holder;
-use ttylock::lock::{Answer, Contended, Outcome, Request};
+use ttylock::lock::{Answer, Contended, Event, Outcome, Pass, Request};
 
 use super::admission::User;
-use super::authority::{Authority, Refused};
+use super::authority::{Authority, Granted};
 use super::client::{Client, Need};
 use super::log_budget::{LogBudget, Verdict};
 use super::opens::Openers;
 use super::quota::Quota;
-use super::status_worker;
+use super::status_worker::{self, Seen};
 use super::waiting::Waiting;
 use crate::limits::FILES_PER_USER;
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer, Processes, Stranger};
 use crate::protocol::queue::WaiterId;
 use crate::protocol::reply::{Identity, Reply, Version};
-use crate::protocol::session::{Demand, Session, Step};
+use crate::protocol::session::{Session, Step};
 use crate::protocol::status::{Report, Scope, Waiter};
 
 /// What all clients of one process share.
@@ -173,8 +172,8 @@ impl Service {
     /// Goes on with a client until its connection has something to do. The bytes that are needed
     /// are taken off the front of `input`.
     pub fn attend(&mut self, client: &mut Client, input: &mut &[u8]) -> Need {
-        // Of the demand that was granted in the step before.
-        let mut device = None;
+        // Of the demand that was judged in the step before.
+        let mut right = None;
         loop {
             self.flush_if_much();
             match client.session.next(input) {
@@ -183,16 +182,16 @@ impl Service {
                 Step::Close => return Need::Close,
                 Step::Status(device) => return Need::Status(device),
                 Step::MayName(demand) => {
-                    let (granted, seen) = self.grant(&client.peer, demand).unzip();
-                    device = seen.flatten();
+                    let (granted, to_device) = self.grant(&client.peer, demand).unzip();
+                    right = to_device.flatten();
                     client.session.vouch(granted);
                 }
                 Step::Lock(request) => {
-                    if client.is_retrying() && !self.is_still_granted(&client.peer, &request) {
+                    let Some(granted) = self.right(client, right.take(), &request) else {
                         client.answer(Outcome::Denied);
                         continue;
-                    }
-                    let answer = self.lock(client, &request, device.take());
+                    };
+                    let answer = self.lock(client, granted);
                     if let Err(pause) = client.take(answer) {
                         return Need::Retry(pause);
                     }
@@ -211,16 +210,11 @@ impl Service {
                 }
                 Step::Pass(pass) => {
                     let request = Request { device: pass.device.clone(), pid: pass.to };
-                    if client.is_retrying() && !self.is_still_granted(&client.peer, &request) {
+                    let Some(granted) = self.right(client, right.take(), &request) else {
                         client.answer(Outcome::Denied);
                         continue;
-                    }
-                    let answer = self.table.attempt_pass(&pass, client.backoff.contention());
-                    let answer = self.told(&client.peer, answer);
-                    self.note_holder(client, pass.to, &answer);
-                    if matches!(answer, Ok(Outcome::Done)) {
-                        self.forget_lock_of_opener(&pass.device, pass.from);
-                    }
+                    };
+                    let answer = self.pass(client, &pass, granted);
                     if let Err(pause) = client.take(answer) {
                         return Need::Retry(pause);
                     }
@@ -234,7 +228,9 @@ impl Service {
                     client.session.dismiss();
                 }
                 Step::Wait(request, seconds) => {
-                    let Some(names) = self.table.names_of(&request.device) else {
+                    let granted = self.right(client, right.take(), &request);
+                    let names = granted.and_then(|it| self.table.names_of(it.device()));
+                    let Some(names) = names else {
                         client.session.answer(Outcome::Denied);
                         continue;
                     };
@@ -248,47 +244,54 @@ impl Service {
     }
 
     /// Nobody overtakes those who wait and could have the device now: they are tried before.
-    fn lock(
-        &mut self,
-        client: &mut Client,
-        request: &Request,
-        device: Option<ResolvedDevice>,
-    ) -> Result<Outcome, Contended> {
+    fn lock(&mut self, client: &mut Client, granted: Granted) -> Result<Outcome, Contended> {
         let contention = client.backoff.contention();
         let asked = *client.asked.get_or_insert_with(Instant::now);
-        if !self.those_before_were_tried(request, asked) {
+        let real = granted.device().real();
+        if !self.those_before_were_tried(real, asked) {
             if contention == Contention::ComesBack {
                 return Err(Contended::default());
             }
             self.tell_of(
                 client.user(),
                 Severity::Info,
-                format_args!("{} is busy: somebody waits for it", request.device.as_str()),
+                format_args!("{real} is busy: somebody waits for it"),
             );
             return Ok(Outcome::Busy);
         }
         if self.holds_too_many(client) {
             return Ok(Outcome::Denied);
         }
-        let answer = match device {
-            Some(device) => self.table.attempt_lock_of(request, device, contention),
-            None => self.table.attempt_lock(request, contention),
-        };
+        let (request, device) = granted.into_parts();
+        let answer = self.table.attempt_lock_of(&request, device, contention);
         let outcome = self.told(&client.peer, answer);
         self.note_holder(client, request.pid, &outcome);
         outcome
     }
 
-    fn those_before_were_tried(&mut self, request: &Request, asked: Instant) -> bool {
-        if self.waiting.queue.is_empty() {
-            return true;
+    fn pass(
+        &mut self,
+        client: &Client,
+        pass: &Pass,
+        granted: Granted,
+    ) -> Result<Outcome, Contended> {
+        let (Request { pid: to, .. }, device) = granted.into_parts();
+        let (pass, real) = (Pass { to, ..pass.clone() }, device.real().to_owned());
+        let answer = self.table.attempt_pass_of(&pass, device, client.backoff.contention());
+        let outcome = self.told(&client.peer, answer);
+        self.note_holder(client, to, &outcome);
+        if matches!(outcome, Ok(Outcome::Done)) {
+            self.forget_lock_of_opener(&real, pass.from);
         }
-        let Some(names) = self.table.names_of(&request.device) else { return true };
+        outcome
+    }
+
+    fn those_before_were_tried(&mut self, real: &str, asked: Instant) -> bool {
         let now = Instant::now();
         let queue = &mut self.waiting.queue;
-        let tried = queue.was_busy_since(&names.real, asked, now);
+        let tried = queue.is_empty() || queue.was_busy_since(real, asked, now);
         if !tried {
-            queue.wake(&names.real, now);
+            queue.wake(real, now);
         }
         tried
     }
@@ -321,13 +324,9 @@ impl Service {
     ) -> Result<Outcome, Contended> {
         let answer = self.table.attempt_unlock(request, contention);
         let outcome = self.told(peer, answer)?;
-        if outcome == Outcome::Done {
-            self.forget_lock_of_opener(&request.device, request.pid);
-        }
-        if outcome == Outcome::Done && !self.waiting.queue.is_empty() {
-            if let Some(names) = self.table.names_of(&request.device) {
-                self.waiting.queue.wake(&names.real, Instant::now());
-            }
+        if let Some(real) = self.table.take_released() {
+            self.forget_lock_of_opener(&real, request.pid);
+            self.waiting.queue.wake(&real, Instant::now());
         }
         Ok(outcome)
     }
@@ -350,22 +349,16 @@ impl Service {
     /// Looks who holds a device, or any: the answer to [`Need::Status`]. It takes a while, as
     /// every process of the machine is looked at.
     pub fn report(&mut self, client: &mut Client, device: Option<&DeviceName>) {
-        let holders = status_worker::holders(&mut self.table, device);
-        self.report_seen(client, device, holders);
+        let seen = status_worker::look(&mut self.table, device);
+        self.report_seen(client, seen);
     }
 
     /// The same when somebody else has looked.
-    pub(super) fn report_seen(
-        &mut self,
-        client: &mut Client,
-        device: Option<&DeviceName>,
-        holders: Option<Vec<Holder>>,
-    ) {
-        let Some(mut holders) = holders else { return client.session.report(None) };
-        let port = device.and_then(|device| self.table.names_of(device)).map(|names| names.real);
+    pub(super) fn report_seen(&mut self, client: &mut Client, seen: Option<Seen>) {
+        let Some(Seen { port, mut holders }) = seen else { return client.session.report(None) };
         self.add_openers(&mut holders, port.as_deref());
-        let scope = if device.is_some() { Scope::Device } else { Scope::All };
-        let waiters = self.waiters(device);
+        let scope = if port.is_some() { Scope::Device } else { Scope::All };
+        let waiters = self.waiters(port.as_deref());
         client.session.report(Some(Report::new(scope, &holders, &waiters)));
     }
 
@@ -375,44 +368,14 @@ impl Service {
     }
 
     /// Those who wait for a device, or for any.
-    fn waiters(&mut self, device: Option<&DeviceName>) -> Vec<Waiter> {
-        if self.waiting.queue.is_empty() {
-            return Vec::new();
-        }
-        let real = device.and_then(|device| self.table.names_of(device)).map(|names| names.real);
-        let waiters = self.waiting.queue.waiters(real.as_deref());
+    fn waiters(&self, real: Option<&str>) -> Vec<Waiter> {
+        let waiters = self.waiting.queue.waiters(real);
         let waiter = |(device, request, user): (&str, &Request, Option<u32>)| Waiter {
             device: device.to_owned(),
             pid: request.pid,
             user,
         };
         waiters.map(waiter).collect()
-    }
-
-    fn grant(
-        &mut self,
-        peer: &Result<Peer, Stranger>,
-        demand: Demand,
-    ) -> Option<(Demand, Option<ResolvedDevice>)> {
-        let peer = peer.as_ref().ok()?;
-        let device = demand.device().clone();
-        let granted = self.authority.grant(&mut self.processes, peer, demand);
-        granted.map_err(|refused| self.tell_refused(peer, &device, refused)).ok()
-    }
-
-    fn is_still_granted(&mut self, peer: &Result<Peer, Stranger>, request: &Request) -> bool {
-        let Ok(peer) = peer else { return false };
-        let granted = self.authority.still_granted(&mut self.processes, peer, request);
-        granted.map_err(|refused| self.tell_refused(peer, &request.device, refused)).is_ok()
-    }
-
-    fn tell_refused(&mut self, peer: &Peer, device: &DeviceName, (pid, refusal): Refused) {
-        let device = device.as_str();
-        self.tell_of(
-            peer.uid(),
-            Severity::Notice,
-            format_args!("{peer}: refused to name process {pid} for {device}: {refusal}"),
-        );
     }
 
     /// Tells the log what happened, and returns what the client is told.
@@ -426,12 +389,16 @@ impl Service {
             Err(Contended { events }) => (Err(Contended::default()), events),
         };
         if let Ok(peer) = peer {
-            for event in events {
-                let weight = event.weight.into();
-                self.tell_of(peer.uid(), weight, format_args!("{peer}: {}", event.text));
-            }
+            self.tell_events(peer, events);
         }
         outcome
+    }
+
+    fn tell_events(&mut self, peer: &Peer, events: Vec<Event>) {
+        for event in events {
+            let weight = event.weight.into();
+            self.tell_of(peer.uid(), weight, format_args!("{peer}: {}", event.text));
+        }
     }
 }
 

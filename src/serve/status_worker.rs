@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use ttylock::device::name::DeviceName;
-use ttylock::lock::table::{Places, Table};
+use ttylock::lock::table::{self, Places, Table};
 use ttylock::lock::who::Holder;
 
 use super::admission::Token;
@@ -30,13 +30,20 @@ struct Question {
     device: Option<DeviceName>,
 }
 
-/// What was seen.
+/// Who holds a device, or any.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// The real name of the device that was asked about.
+    pub(super) port: Option<String>,
+    pub(super) holders: Vec<Holder>,
+}
+
+/// What was seen, for whom.
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) token: Token,
-    pub(super) device: Option<DeviceName>,
     /// `None` where the device may not be named.
-    pub(super) holders: Option<Vec<Holder>>,
+    pub(super) seen: Option<Seen>,
     pub(super) began: Instant,
     pub(super) ended: Instant,
 }
@@ -98,26 +105,26 @@ impl AsFd for StatusWorker {
 fn look_and_tell(
     mut table: Table,
     asked: &Receiver<Question>,
-    seen: &SyncSender<Survey>,
+    surveys: &SyncSender<Survey>,
     mut ringer: UnixStream,
 ) {
     while let Ok(Question { token, device }) = asked.recv() {
         let began = Instant::now();
         // Seldom enough that other directories may be there by now.
         table.reopen();
-        let holders = holders(&mut table, device.as_ref());
-        let survey = Survey { token, device, holders, began, ended: Instant::now() };
-        if seen.send(survey).is_err() || ringer.write_all(b"!").is_err() {
+        let seen = look(&mut table, device.as_ref());
+        let survey = Survey { token, seen, began, ended: Instant::now() };
+        if surveys.send(survey).is_err() || ringer.write_all(b"!").is_err() {
             return;
         }
     }
 }
 
 /// Who holds a device, or any; `None` where it may not be named.
-pub(super) fn holders(table: &mut Table, device: Option<&DeviceName>) -> Option<Vec<Holder>> {
-    match device {
-        Some(device) if table.names_of(device).is_none() => None,
-        Some(device) => Some(table.holders(device)),
-        None => Some(table.all_holders()),
-    }
+pub(super) fn look(table: &mut Table, device: Option<&DeviceName>) -> Option<Seen> {
+    let Some(device) = device else {
+        return Some(Seen { port: None, holders: table.all_holders() });
+    };
+    let table::Survey { real, holders } = table.survey(device)?;
+    Some(Seen { port: Some(real), holders })
 }

@@ -44,8 +44,18 @@ impl Waiting {
         time: Duration,
         now: Instant,
     ) {
-        let Names { real, files } = names;
-        self.queue.enter(id, &real, request, user, time, now);
+        self.queue.enter(id, &names.real, request, user, time, now);
+        self.learn(names);
+    }
+
+    /// What a waiter asked for is another device by now: that is what he waits for, as the last.
+    pub(super) fn change(&mut self, id: WaiterId, names: Names, now: Instant) {
+        self.queue.change(id, &names.real, now);
+        self.learn(names);
+        self.clean();
+    }
+
+    fn learn(&mut self, Names { real, files }: Names) {
         let files = files.iter().map(|name| name.as_str().to_owned()).collect();
         // The latest names count: links come and go.
         self.facts.insert(Arc::from(real), Facts { files, blocker: None });

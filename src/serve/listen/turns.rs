@@ -183,8 +183,7 @@ impl Daemon<'_> {
         };
         self.queries.answered(survey.began, survey.ended);
         if let Some(connection) = self.clients.find(survey.token) {
-            let device = survey.device.as_ref();
-            self.service.report_seen(&mut connection.client, device, survey.holders);
+            self.service.report_seen(&mut connection.client, survey.seen);
             connection.phase = Phase::Open;
             self.turn(survey.token, false, Instant::now());
         }

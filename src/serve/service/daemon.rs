@@ -19,13 +19,22 @@ impl Service {
     /// outcome is busy.
     pub(in crate::serve) fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
         // A day may have gone by since it was asked.
-        if !self.is_still_granted(&client.peer, &attempt.request) || self.holds_too_many(client) {
+        let granted = self.grant_again(&client.peer, &attempt.request);
+        let names = granted.as_ref().and_then(|it| self.table.names_of(it.device()));
+        let (Some(granted), Some(names), false) = (granted, names, self.holds_too_many(client))
+        else {
             self.waiting.tried(attempt, Outcome::Denied, None, Instant::now());
             client.session.answer(Outcome::Denied);
             return Outcome::Denied;
+        };
+        if names.real != *attempt.device {
+            // What he waited for is another device now, and others wait for that.
+            self.waiting.change(attempt.waiter, names, Instant::now());
+            return Outcome::Busy;
         }
+        let (request, device) = granted.into_parts();
         // The next look is the next attempt.
-        let answer = self.table.attempt_lock(&attempt.request, Contention::Decides);
+        let answer = self.table.attempt_lock_of(&request, device, Contention::Decides);
         let blocker = self.table.blocker();
         let outcome = match answer {
             // Asked again and again, it would fill the log.

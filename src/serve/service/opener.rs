@@ -5,11 +5,13 @@ use std::time::Instant;
 use pidlockfile::Pid;
 use pidlockfile::process::{Liveness, liveness, owner};
 use ttylock::device::name::DeviceName;
+use ttylock::device::node::ResolvedDevice;
 use ttylock::lock::backoff::Contention;
 use ttylock::lock::who::{self, Holder, Scheme};
 use ttylock::lock::{Answer, Outcome, Request};
 
 use super::Service;
+use crate::serve::authority::has_open;
 use crate::serve::opens::{Deed, Sight, Verdict};
 
 /// Programs that hold a port open and wait, without keeping others from it: they take a lock
@@ -36,7 +38,7 @@ impl Service {
 
     pub(in crate::serve) fn saw_opener(&mut self, sight: &Sight, now: Instant) {
         let Sight { port, pid, deed } = sight;
-        let is_open = || self.authority.has_open(*pid, port);
+        let mut is_open = || has_open(*pid, &self.resolve_port(port)?);
         let is_closed = match deed {
             Deed::Opened => false,
             // Another descriptor of the port may still be open.
@@ -59,8 +61,8 @@ impl Service {
         let request = Request { device, pid };
         let Ok(answer) = self.table.attempt_unlock(&request, Contention::Decides) else { return };
         self.tell_of_opener(pid, answer);
-        if let Some(names) = self.table.names_of(&request.device) {
-            self.waiting.queue.wake(&names.real, now);
+        if let Some(real) = self.table.take_released() {
+            self.waiting.queue.wake(&real, now);
         }
         self.openers.retry(now);
     }
@@ -73,17 +75,23 @@ impl Service {
         true
     }
 
+    /// What is there by the name of a port: that is what is asked for, judged and locked.
+    fn resolve_port(&mut self, port: &str) -> Option<ResolvedDevice> {
+        let name = DeviceName::parse(port.as_bytes()).ok()?;
+        self.table.resolve(&name).ok()
+    }
+
     fn judge_opener(&mut self, port: &str, pid: Pid) -> Verdict {
-        let is_closed = || self.authority.has_open(pid, port) == Some(false);
-        if liveness(pid) == Liveness::Gone || is_closed() {
+        let Ok(device) = DeviceName::parse(port.as_bytes()) else { return Verdict::Left };
+        let Some(resolved) = self.resolve_port(port) else { return Verdict::Later };
+        if liveness(pid) == Liveness::Gone || has_open(pid, &resolved) == Some(false) {
             return Verdict::Closed;
         }
-        let Ok(device) = DeviceName::parse(port.as_bytes()) else { return Verdict::Left };
         let request = Request { device, pid };
-        if waits(pid) || !self.authority.may_hold(&mut self.processes, &request) {
-            return Verdict::Left;
-        }
-        match self.table.attempt_lock(&request, Contention::Decides) {
+        let granted = self.authority.grant_opener(&mut self.processes, request, resolved);
+        let Some(granted) = granted.ok().filter(|_| !waits(pid)) else { return Verdict::Left };
+        let (request, resolved) = granted.into_parts();
+        match self.table.attempt_lock_of(&request, resolved, Contention::Decides) {
             Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => {
                 let is_its_own = self.table.blocker() == Some(pid);
                 if is_its_own { Verdict::Left } else { Verdict::Later }
@@ -121,13 +129,11 @@ impl Service {
     }
 
     /// What was taken in its name is its own affair now, or another's.
-    pub(super) fn forget_lock_of_opener(&mut self, device: &DeviceName, pid: Pid) {
+    pub(super) fn forget_lock_of_opener(&mut self, real: &str, pid: Pid) {
         if self.openers.is_empty() {
             return;
         }
-        if let Some(names) = self.table.names_of(device) {
-            self.openers.released(&names.real, pid);
-        }
+        self.openers.released(real, pid);
         self.openers.retry(Instant::now());
     }
 

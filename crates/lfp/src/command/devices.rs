@@ -132,10 +132,11 @@ impl<'a> Names<'a> {
 
     fn every_name(&mut self, mut resolved: ResolvedDevice) -> Vec<String> {
         if let Some(numbers) = resolved.node.and_then(|node| node.device) {
-            resolved.add_links(udev::links(self.udev_dir, numbers).unwrap_or_default());
+            let by_udev = udev::links(self.udev_dir, numbers).unwrap_or_default();
+            resolved.add_links(by_udev.unwrap_or_default());
         }
         let by_hand = self.links.to(self.dev_dir, &resolved, self.now);
-        resolved.add_links(by_hand);
+        resolved.add_links(by_hand.unwrap_or_default());
         resolved.every_name().map(str::to_owned).collect()
     }
 }

@@ -4,6 +4,7 @@
 //! So the links of `/dev` (not of its subdirectories, which are udev's) are read, and remembered
 //! until `/dev` changes.
 
+use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -14,6 +15,7 @@ use pidlockfile::Status;
 
 use super::name::DeviceName;
 use super::node::{ResolvedDevice, follow};
+use super::udev::absent;
 use crate::directory_stamp::DirectoryStamp;
 
 /// As many links as are remembered; more are left out.
@@ -42,13 +44,16 @@ type Link = (String, String);
 impl Links {
     /// The names of all links that lead to the real node of the device, in one hop or
     /// several, relative to `dev_dir`.
+    ///
+    /// # Errors
+    /// The system's where the directory cannot be read.
     pub fn to(
         &mut self,
         dev_dir: &Path,
         resolved: &ResolvedDevice,
         now: SystemTime,
-    ) -> Vec<String> {
-        self.refresh(dev_dir, now);
+    ) -> io::Result<Vec<String>> {
+        self.refresh(dev_dir, now)?;
         let links = self.known.as_ref().map_or(&self.unsettled, |known| &known.links);
         let mut wanted = vec![base(resolved.real()).to_owned()];
         let mut found: Vec<String> = Vec::new();
@@ -61,7 +66,7 @@ impl Links {
                 }
             }
         }
-        found
+        Ok(found)
     }
 
     /// Whether udev may have made links, as far as the directory is known.
@@ -71,20 +76,24 @@ impl Links {
     }
 
     /// Reads the links again if the directory has changed since, or just before, the last time.
-    pub fn refresh(&mut self, dev_dir: &Path, now: SystemTime) {
+    ///
+    /// # Errors
+    /// The system's where that cannot be done.
+    pub fn refresh(&mut self, dev_dir: &Path, now: SystemTime) -> io::Result<()> {
         if let (Some(known), Ok(stat)) = (&self.known, Status::of_path(dev_dir)) {
             if DirectoryStamp::of(&stat) == Some(known.stamp) {
-                return;
+                return Ok(());
             }
         }
         *self = Self::default();
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let Ok(mut dir) = Dir::open(dev_dir, flags, Mode::empty()) else { return };
+        let mut dir = Dir::open(dev_dir, flags, Mode::empty())?;
         // Before the reading, so that what changes meanwhile is noticed the next time.
         let stamp = Status::of_open(&dir).ok().and_then(|stat| DirectoryStamp::of(&stat));
         let mut links = Vec::new();
         let mut has_serial = false;
-        for entry in dir.iter().flatten() {
+        for entry in dir.iter() {
+            let entry = entry?;
             has_serial |= entry.file_name().to_bytes() == b"serial";
             if entry.file_type() != Some(Type::Symlink) || links.len() == LINKS {
                 continue;
@@ -99,6 +108,7 @@ impl Links {
             Some(stamp) => self.known = Some(Known { stamp, links, has_serial }),
             None => self.unsettled = links,
         }
+        Ok(())
     }
 }
 
@@ -107,18 +117,24 @@ const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
 
 /// The links of udev that lead to the node of the device, read one by one: for machines
 /// without its database, as containers are and those with mdev.
-#[must_use]
-pub fn made_by_udev(dev_dir: &Path, resolved: &ResolvedDevice) -> Vec<String> {
+///
+/// # Errors
+/// The system's where one of its directories cannot be read.
+pub fn made_by_udev(dev_dir: &Path, resolved: &ResolvedDevice) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for below in BY_UDEV {
-        let entries = std::fs::read_dir(dev_dir.join(below)).into_iter().flatten().flatten();
+        let Some(entries) =
+            std::fs::read_dir(dev_dir.join(below)).map_or_else(absent, |it| Ok(Some(it)))?
+        else {
+            continue;
+        };
         for entry in entries.take(LINKS) {
-            let name = entry.file_name().into_string().map(|name| format!("{below}/{name}"));
+            let name = entry?.file_name().into_string().map(|name| format!("{below}/{name}"));
             found.extend(name.ok().filter(|name| leads(dev_dir, name, resolved)));
         }
     }
     found.sort_unstable();
-    found
+    Ok(found)
 }
 
 fn leads(dev_dir: &Path, link: &str, resolved: &ResolvedDevice) -> bool {
@@ -162,7 +178,8 @@ mod tests {
         symlink("/proc/self/fd/0", path.join("stdin")).unwrap();
         symlink("round", path.join("round")).unwrap();
         let mut links = Links::default();
-        let mut to = |name| sorted(links.to(path, &resolved(path, name), SystemTime::now()));
+        let now = SystemTime::now();
+        let mut to = |name| sorted(links.to(path, &resolved(path, name), now).unwrap());
         assert_eq!(to("ttyS0"), ["fax", "modem"]);
         assert_eq!(to("fax"), ["fax", "modem"]);
         assert_eq!(to("ttyS1"), ["mouse"]);
@@ -182,7 +199,7 @@ mod tests {
             symlink("../../ttyUSB0", directory.join(link)).unwrap();
             symlink("../../ttyUSB1", directory.join("other")).unwrap();
         }
-        let links = made_by_udev(path, &resolved(path, "ttyUSB0"));
+        let links = made_by_udev(path, &resolved(path, "ttyUSB0")).unwrap();
         assert_eq!(links, ["serial/by-id/usb-X", "serial/by-path/pci-0:1"]);
     }
 
@@ -193,8 +210,8 @@ mod tests {
         fs::write(path.join("ttyS0"), "").unwrap();
         let later = SystemTime::now() + 2 * crate::directory_stamp::SETTLED;
         let mut links = Links::default();
-        assert_eq!(links.to(path, &resolved(path, "ttyS0"), later), [""; 0]);
+        assert_eq!(links.to(path, &resolved(path, "ttyS0"), later).unwrap(), [""; 0]);
         symlink("ttyS0", path.join("modem")).unwrap();
-        assert_eq!(links.to(path, &resolved(path, "ttyS0"), later), ["modem"]);
+        assert_eq!(links.to(path, &resolved(path, "ttyS0"), later).unwrap(), ["modem"]);
     }
 }

@@ -1,5 +1,6 @@
 //! Devices: what a client may name, which node it is, and what each system calls its locks.
 
+pub(crate) mod absent;
 pub mod links;
 pub mod name;
 pub mod node;

@@ -33,6 +33,8 @@ pub struct ResolvedDevice {
     /// Whether the kernel does not tell its own name of the device: other nodes of the same number
     /// are met by that number only.
     pub is_known_by_number_only: bool,
+    /// Where there is no node: the ports that are there whose lock files its lock would have.
+    pub namesakes: Vec<ResolvedDevice>,
 }
 
 /// A device node as `stat(2)` shows it.
@@ -142,6 +144,7 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<ResolvedDevice, Resol
         node: None,
         access: None,
         is_known_by_number_only: false,
+        namesakes: Vec::new(),
     };
     let mut way = Way { directories: Vec::new() };
     let mut real = PathBuf::new();
@@ -156,7 +159,7 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<ResolvedDevice, Resol
             continue;
         }
         let here = real.join(&part);
-        let look = match sys::look_at(&dev_dir.join(&here)).map(Look::from) {
+        let look = match Look::at(&dev_dir.join(&here)) {
             Ok(look) => look,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 real = here;
@@ -264,7 +267,7 @@ impl Way {
 }
 
 /// What a name leads to, itself not followed.
-struct Look {
+pub(super) struct Look {
     mode: u32,
     owner: u32,
     group: u32,
@@ -282,6 +285,15 @@ impl From<Seen> for Look {
 }
 
 impl Look {
+    /// At a path, without following it.
+    pub(super) fn at(path: &Path) -> std::io::Result<Self> {
+        sys::look_at(path).map(Self::from)
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.kind() == FileType::Directory
+    }
+
     fn kind(&self) -> FileType {
         sys::kind(self.mode)
     }
@@ -290,9 +302,9 @@ impl Look {
         self.kind() == FileType::Symlink
     }
 
-    fn is_open_to_others(&self) -> bool {
+    pub(super) fn is_open_to_others(&self) -> bool {
         let trusted = || [0, nix::unistd::geteuid().as_raw()].contains(&self.owner);
-        self.kind() == FileType::Directory && (self.mode & 0o002 != 0 || !trusted())
+        self.is_directory() && (self.mode & 0o002 != 0 || !trusted())
     }
 
     fn access(&self) -> Access {

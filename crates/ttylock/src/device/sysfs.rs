@@ -1,10 +1,12 @@
 //! What the kernel itself calls a device, so that two nodes of one device are known for one: a second
 //! `mknod`, or a node that was mounted into a container under another name.
 
+use std::io;
 use std::path::Path;
 
 use super::name::DeviceName;
 use super::node::Numbers;
+use super::udev::absent;
 
 /// Links from the numbers of character devices to what the kernel calls them. Source: the kernel's
 /// Documentation/ABI/testing/sysfs-dev.
@@ -12,10 +14,17 @@ const BY_NUMBER: &str = "/sys/dev/char";
 
 /// The kernel's name of a character device, as a name below `/dev`. `None` where there is no such
 /// file system, and for pseudo-terminals, which are not in it.
-#[must_use]
-pub fn kernel_name(device: Numbers) -> Option<String> {
+///
+/// # Errors
+/// The system's where it cannot be told.
+pub fn kernel_name(device: Numbers) -> io::Result<Option<String>> {
     let link = format!("{BY_NUMBER}/{}:{}", device.major, device.minor);
-    name_in(&std::fs::read_link(link).ok()?)
+    match std::fs::read_link(link) {
+        Ok(target) => Ok(name_in(&target)),
+        // Who is kept from there for good meets the others by number.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        Err(error) => absent(error),
+    }
 }
 
 /// The last part, in which `!` stands for `/`.
@@ -41,6 +50,6 @@ mod tests {
 
     #[test]
     fn what_is_not_known_has_no_name() {
-        assert_eq!(kernel_name(Numbers { major: 136, minor: 0 }), None);
+        assert_eq!(kernel_name(Numbers { major: 136, minor: 0 }).unwrap(), None);
     }
 }

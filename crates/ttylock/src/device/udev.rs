@@ -5,7 +5,7 @@
 //! and the database files `/run/udev/data/cMAJOR:MINOR`, whose lines `S:NAME` name the links.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use super::name::DeviceName;
@@ -16,14 +16,22 @@ const ENTRY_BYTES: u64 = 64 * 1024;
 const LINKS: usize = 16;
 
 /// The links to a character device, as names below `/dev`. `None` where udev knows nothing of it.
-#[must_use]
-pub fn links(database: &Path, device: Numbers) -> Option<Vec<String>> {
+///
+/// # Errors
+/// The system's where there is an entry that cannot be read just now: what it says is not known.
+pub fn links(database: &Path, device: Numbers) -> io::Result<Option<Vec<String>>> {
     let entry = database.join(format!("c{}:{}", device.major, device.minor));
-    let mut text = String::new();
-    match File::open(entry).and_then(|file| file.take(ENTRY_BYTES).read_to_string(&mut text)) {
-        Ok(_) => Some(links_in(&text)),
-        Err(_) => None,
+    let mut text = Vec::new();
+    match File::open(entry).and_then(|file| file.take(ENTRY_BYTES).read_to_end(&mut text)) {
+        Ok(_) => Ok(Some(links_in(&String::from_utf8_lossy(&text)))),
+        Err(error) => absent(error),
     }
+}
+
+/// What is not there says nothing; what is there and cannot be read is an error.
+pub(super) fn absent<T>(error: io::Error) -> io::Result<Option<T>> {
+    let nothing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    if nothing.contains(&error.kind()) { Ok(None) } else { Err(error) }
 }
 
 fn links_in(entry: &str) -> Vec<String> {
@@ -55,6 +63,15 @@ mod tests {
 
     #[test]
     fn without_udev_there_are_none() {
-        assert_eq!(links(Path::new("/nonexistent"), Numbers { major: 188, minor: 0 }), None);
+        let none = links(Path::new("/nonexistent"), Numbers { major: 188, minor: 0 });
+        assert_eq!(none.unwrap(), None);
+    }
+
+    /// As where no descriptor is left, or the disk fails.
+    #[test]
+    fn an_entry_that_cannot_be_read_is_not_taken_for_none() {
+        let database = tempfile::tempdir().unwrap();
+        std::fs::create_dir(database.path().join("c188:0")).unwrap();
+        assert!(links(database.path(), Numbers { major: 188, minor: 0 }).is_err());
     }
 }

@@ -140,6 +140,25 @@ fn search_base(lock_names: &mut LockNames, system: &System, base: &str) {
     }
 }
 
+/// The names in one directory below `/dev` (`""` for `/dev` itself) whose devices have a lock file in
+/// common with a device of this name: the same last part or another name of that line, and `/`
+/// against the signs that stand for it.
+pub(crate) fn namesakes(system: &System, path: &str, directory: &str) -> Vec<String> {
+    let own = base(path);
+    let within = |name: String| match directory {
+        "" => name,
+        _ => format!("{directory}/{name}"),
+    };
+    let mut names = vec![within(own.to_owned())];
+    names.extend(aliases(system, path).map(&within));
+    for sign in ["_", ":"] {
+        let beginning = directory.replace('/', sign) + sign;
+        names.extend(own.strip_prefix(&beginning).map(|rest| within(rest.to_owned())));
+        names.push(within(path.replace('/', sign)));
+    }
+    names
+}
+
 /// The other names of the same line, the dial-in name first.
 fn aliases<'a>(system: &'a System, path: &'a str) -> impl Iterator<Item = String> + 'a {
     let base = base(path);
@@ -227,6 +246,7 @@ mod tests {
             node,
             access: None,
             is_known_by_number_only: false,
+            namesakes: Vec::new(),
         }
     }
 

@@ -47,6 +47,7 @@ mod take;
 mod taking_tests;
 
 pub use resolve::Names;
+pub use survey::Survey;
 
 /// Where locks are written and looked for.
 #[derive(Clone, Debug)]
@@ -94,6 +95,7 @@ pub struct Table {
     /// Whose ends a daemon waits for.
     watched: Watched,
     blocker: Option<Pid>,
+    released: Option<String>,
     events: Vec<Event>,
     said_unseen: bool,
     flocks: Flocks,
@@ -133,6 +135,7 @@ impl Table {
             taken: None,
             watched: Watched::default(),
             blocker: None,
+            released: None,
             events: Vec::new(),
             said_unseen: false,
             flocks: Flocks::default(),
@@ -155,7 +158,8 @@ impl Table {
             // It is said when it matters.
             self.events.truncate(known);
         }
-        self.links.refresh(&self.places.dev_dir, SystemTime::now());
+        // What fails is tried again when it matters.
+        let _ = self.links.refresh(&self.places.dev_dir, SystemTime::now());
     }
 
     /// Whether there is anything to [`Table::flush`].
@@ -197,6 +201,11 @@ impl Table {
     #[must_use]
     pub fn blocker(&self) -> Option<Pid> {
         self.blocker
+    }
+
+    /// The device that the last request released, as the real name below `/dev`.
+    pub fn take_released(&mut self) -> Option<String> {
+        self.released.take()
     }
 
     fn say(&mut self, weight: Weight, text: String) {

@@ -49,13 +49,10 @@ impl Table {
         self.answer(outcome)
     }
 
-    /// The same for a device that the caller has just looked at, by [`follow`] and below the same
-    /// directory: that very node is locked.
+    /// The same for a device that was looked at by [`Table::resolve`]: that very node is locked.
     ///
     /// # Errors
     /// As [`Table::attempt_lock`].
-    ///
-    /// [`follow`]: crate::device::node::follow
     pub fn attempt_lock_of(
         &mut self,
         request: &Request,

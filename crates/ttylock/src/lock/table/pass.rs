@@ -6,6 +6,7 @@ use pidlockfile::{Breaking, Claim, Durability, Found, Judged, Name, Published};
 use super::judge::Busy;
 use super::keeping::room;
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
+use crate::device::node::ResolvedDevice;
 use crate::lock::backoff::Contention;
 use crate::lock::holder_records::Remembered;
 use crate::lock::names::LockNames;
@@ -30,11 +31,30 @@ impl Table {
         pass: &Pass,
         contention: Contention,
     ) -> Result<Answer, Contended> {
-        let outcome = self.try_pass(pass, contention).map(|()| Outcome::Done);
+        let outcome = self.try_pass(pass, None, contention).map(|()| Outcome::Done);
         self.answer(outcome)
     }
 
-    fn try_pass(&mut self, pass: &Pass, contention: Contention) -> Result<(), Stop> {
+    /// The same for a device that was looked at by [`Table::resolve`].
+    ///
+    /// # Errors
+    /// As [`Table::attempt_pass`].
+    pub fn attempt_pass_of(
+        &mut self,
+        pass: &Pass,
+        resolved: ResolvedDevice,
+        contention: Contention,
+    ) -> Result<Answer, Contended> {
+        let outcome = self.try_pass(pass, Some(resolved), contention).map(|()| Outcome::Done);
+        self.answer(outcome)
+    }
+
+    fn try_pass(
+        &mut self,
+        pass: &Pass,
+        resolved: Option<ResolvedDevice>,
+        contention: Contention,
+    ) -> Result<(), Stop> {
         let Pass { device, from, to } = pass;
         let receiver = self.records().claimant(*to);
         if let Some(gone) = [*to, *from].into_iter().find(|pid| liveness(*pid) == Liveness::Gone) {
@@ -43,7 +63,7 @@ impl Table {
             return Err(if gone == *to { Stop::Denied } else { Stop::Busy });
         }
         let request = Request { device: device.clone(), pid: *from };
-        let (resolved, mut lock_names) = self.names(&request, None)?;
+        let (resolved, mut lock_names) = self.names(&request, resolved)?;
         for name in self.names_written(&lock_names, *from) {
             lock_names.write_too(name);
         }

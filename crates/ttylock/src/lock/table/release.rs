@@ -33,6 +33,7 @@ impl Table {
         request: &Request,
         contention: Contention,
     ) -> Result<Outcome, Stop> {
+        self.released = None;
         let open = self.open()?;
         let mut tally = Tally::default();
         if let Some(taken) = self.taken.take_if(|taken| taken.request == *request) {
@@ -52,7 +53,8 @@ impl Table {
             return Ok(self.unlocked(resolved.real(), request.pid));
         }
         tally = tally.and(those_written);
-        self.add_links(&mut resolved);
+        // What is known of it is released in any case.
+        let _ = self.add_links(&mut resolved);
         lock_names = self.lock_names(&resolved, &request.device)?;
         for name in written {
             lock_names.write_too(name);
@@ -85,6 +87,7 @@ impl Table {
 
     fn unlocked(&mut self, device: &str, pid: Pid) -> Outcome {
         self.say(Weight::Info, format!("unlocked {device} for pid {pid}"));
+        self.released = Some(device.to_owned());
         Outcome::Done
     }
 

@@ -7,9 +7,9 @@ use pidlockfile::Name;
 use super::{Stop, Table};
 use crate::device::name::DeviceName;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
-use crate::device::{links, sysfs, udev};
+use crate::device::{absent, links, sysfs, udev};
 use crate::lock::names::{LockNames, lock_names};
-use crate::lock::{Request, Weight};
+use crate::lock::{Answer, Outcome, Request, Weight};
 
 /// What can be told of a device before a lock directory is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,16 +21,48 @@ pub struct Names {
 }
 
 impl Table {
-    /// The real name of a device, and the files that may keep it busy.
-    pub fn names_of(&mut self, device: &DeviceName) -> Option<Names> {
-        let found = follow(&self.places.dev_dir, device).ok().and_then(|mut resolved| {
-            self.add_links(&mut resolved);
-            let lock_names = lock_names(self.places.system, &resolved).ok()?;
-            Some((resolved, lock_names))
-        });
-        let (resolved, lock_names) = found?;
-        let files = lock_names.written.into_iter().chain(lock_names.searched).collect();
+    /// The one look at a name: where it leads, and every other name of that device. What is judged
+    /// by it is locked by it ([`Table::attempt_lock_of`], [`Table::attempt_pass_of`]); nobody looks
+    /// at the name again.
+    ///
+    /// # Errors
+    /// The answer where nothing can be locked by this name.
+    pub fn resolve(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Answer> {
+        self.look(device).map_err(|_| Answer {
+            outcome: Outcome::Denied,
+            events: std::mem::take(&mut self.events),
+        })
+    }
+
+    /// The real name of a device that was looked at, and the files that may keep it busy.
+    #[must_use]
+    pub fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
+        let LockNames { written, searched } = lock_names(self.places.system, resolved).ok()?;
+        let files = written.into_iter().chain(searched).collect();
         Some(Names { real: resolved.real().to_owned(), files })
+    }
+
+    fn look(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Stop> {
+        let mut resolved = self.follow(device)?;
+        if resolved.node.is_none() {
+            self.refuse_unlikely(&resolved)?;
+            let (system, dev_dir) = (self.places.system, &self.places.dev_dir);
+            resolved.namesakes = absent::namesakes(system, dev_dir, &resolved);
+        }
+        self.add_links(&mut resolved)?;
+        Ok(resolved)
+    }
+
+    /// A device that is not there may come; but not by a name that nobody gives to devices.
+    fn refuse_unlikely(&mut self, resolved: &ResolvedDevice) -> Result<(), Stop> {
+        if absent::may_come(&self.places.dev_dir, resolved.real()) {
+            return Ok(());
+        }
+        let device = resolved.real();
+        let text =
+            format!("refused {device}: there is none, and neither kernel nor udev calls one so");
+        self.say(Weight::Notice, text);
+        Err(Stop::Denied)
     }
 
     /// Everything that can be known of the names without looking into a lock directory; the device is
@@ -40,8 +72,7 @@ impl Table {
         request: &Request,
         resolved: Option<ResolvedDevice>,
     ) -> Result<(ResolvedDevice, LockNames), Stop> {
-        let mut resolved = resolved.map_or_else(|| self.follow(&request.device), Ok)?;
-        self.add_links(&mut resolved);
+        let resolved = resolved.map_or_else(|| self.look(&request.device), Ok)?;
         let lock_names = self.lock_names(&resolved, &request.device)?;
         Ok((resolved, lock_names))
     }
@@ -72,21 +103,34 @@ impl Table {
         })
     }
 
-    /// A program is met at the name it was given, which may be any link to the node.
-    pub(super) fn add_links(&mut self, resolved: &mut ResolvedDevice) {
+    /// A program is met at the name it was given, which may be any link to the node. A lock without
+    /// those of its names that cannot be read just now would keep nobody out who uses them.
+    pub(super) fn add_links(&mut self, resolved: &mut ResolvedDevice) -> Result<(), Stop> {
+        let complete = self.try_to_add_links(resolved);
+        complete.map_err(|error| {
+            let device = resolved.real();
+            let text = format!("other names of {device} cannot be read: {error}");
+            self.say(Weight::Warning, text);
+            Stop::Denied
+        })
+    }
+
+    fn try_to_add_links(&mut self, resolved: &mut ResolvedDevice) -> std::io::Result<()> {
+        let dev_dir = &self.places.dev_dir;
         if resolved.node.is_some() {
-            let links = self.links.to(&self.places.dev_dir, resolved, SystemTime::now());
+            let links = self.links.to(dev_dir, resolved, SystemTime::now())?;
             resolved.add_links(links);
         }
-        let Some(device) = resolved.node.and_then(|node| node.device) else { return };
-        match sysfs::kernel_name(device) {
+        let Some(device) = resolved.node.and_then(|node| node.device) else { return Ok(()) };
+        match sysfs::kernel_name(device)? {
             Some(name) => resolved.add_links([name]),
             None => resolved.is_known_by_number_only = true,
         }
-        match udev::links(&self.places.udev_dir, device) {
+        match udev::links(&self.places.udev_dir, device)? {
             Some(links) => resolved.add_links(links),
             None if !self.links.may_be_made_by_udev() || self.places.udev_dir.exists() => {}
-            None => resolved.add_links(links::made_by_udev(&self.places.dev_dir, resolved)),
+            None => resolved.add_links(links::made_by_udev(dev_dir, resolved)?),
         }
+        Ok(())
     }
 }

@@ -13,15 +13,30 @@ use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::who::{self, Holder, Scheme, Standing};
 
+/// What was seen of one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// The real node, as a name below `/dev`.
+    pub real: String,
+    /// Who holds it, or held it.
+    pub holders: Vec<Holder>,
+}
+
 impl Table {
     /// Who holds a device, or held it, under any scheme that can be seen without opening it.
     /// Nothing is changed. A name that leads nowhere has no holders.
     pub fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
-        let Ok(mut resolved) = follow(&self.places.dev_dir, device) else { return Vec::new() };
-        self.add_links(&mut resolved);
+        self.survey(device).map(|survey| survey.holders).unwrap_or_default()
+    }
+
+    /// The same with the device that was looked at; `None` where the name leads nowhere.
+    pub fn survey(&mut self, device: &DeviceName) -> Option<Survey> {
+        let mut resolved = follow(&self.places.dev_dir, device).ok()?;
+        // Of names that cannot be read just now, less is seen.
+        let _ = self.add_links(&mut resolved);
+        let lock_names = lock_names(self.places.system, &resolved).ok()?;
         let mut holders = Vec::new();
-        if let (Ok(lock_names), Ok(open)) = (lock_names(self.places.system, &resolved), self.open())
-        {
+        if let Ok(open) = self.open() {
             let now = SystemTime::now();
             let names = || lock_names.written.iter().chain(&lock_names.searched);
             for place in std::iter::once(&open.own).chain(&open.others) {
@@ -32,7 +47,7 @@ impl Table {
         }
         self.events.clear();
         holders.extend(who::without_lock_files(&resolved));
-        holders
+        Some(Survey { real: resolved.real().to_owned(), holders })
     }
 
     /// Who holds any device, or held it: every lock file in every directory, and every serial

@@ -1,0 +1,146 @@
+//! Devices that are not there: what may come by which name, and whose lock files a lock for it would
+//! have.
+//!
+//! A lock file has room for the last part of a device's name, so a lock for `nosuch/ttyS2` would
+//! keep others from `ttyS2`.
+
+use std::path::{Path, PathBuf};
+
+use super::name::DeviceName;
+use super::node::{Access, Look, ResolvedDevice, follow};
+use super::os::System;
+use crate::lock::names;
+
+/// As many directories below `/dev` are looked into.
+const DIRECTORIES: usize = 128;
+
+/// Where the kernel makes the terminals that it numbers.
+const NUMBERED: &str = "pts";
+
+/// Directories that udev makes with the first device in them, and removes with the last.
+const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
+
+/// Whether kernel or udev may make a device of this name: in `/dev` itself, in a directory that only
+/// root makes names in, and where there is none yet, in those of udev alone.
+pub(crate) fn may_come(dev_dir: &Path, real: &str) -> bool {
+    let Some((directory, base)) = real.rsplit_once('/') else { return true };
+    match directory {
+        NUMBERED => base.bytes().all(|byte| byte.is_ascii_digit()),
+        _ if BY_UDEV.contains(&directory) => true,
+        _ => is_roots(dev_dir, Path::new(directory)),
+    }
+}
+
+/// Whether each directory on the way is there, and nobody but root and we may make names in it.
+fn is_roots(dev_dir: &Path, directory: &Path) -> bool {
+    let mut way = dev_dir.to_owned();
+    directory.components().all(|part| {
+        way.push(part);
+        Look::at(&way).is_ok_and(|look| look.is_directory() && !look.is_open_to_others())
+    })
+}
+
+/// The ports that are there of which a lock for this device, which is not, would have a lock file.
+pub(crate) fn namesakes(
+    system: &System,
+    dev_dir: &Path,
+    absent: &ResolvedDevice,
+) -> Vec<ResolvedDevice> {
+    let mut found: Vec<ResolvedDevice> = Vec::new();
+    for directory in directories(dev_dir) {
+        let Some(directory) = directory.to_str() else { continue };
+        for name in absent.every_name().flat_map(|it| names::namesakes(system, it, directory)) {
+            let Ok(name) = DeviceName::parse(name.as_bytes()) else { continue };
+            let Ok(port) = follow(dev_dir, &name) else { continue };
+            let is_port = port.access.as_ref().is_some_and(Access::is_character_device);
+            if is_port && !found.iter().any(|known| known.node == port.node) {
+                found.push(port);
+            }
+        }
+    }
+    found
+}
+
+/// `/dev` itself and what is below it, but for what others may make and the many terminals.
+fn directories(dev_dir: &Path) -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::new()];
+    let mut next = 0;
+    while let Some(directory) = found.get(next).cloned() {
+        next = next.saturating_add(1);
+        if directory.as_os_str() == NUMBERED {
+            continue;
+        }
+        let entries = std::fs::read_dir(dev_dir.join(&directory)).into_iter().flatten().flatten();
+        for entry in entries {
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let below = directory.join(entry.file_name());
+            if is_directory && found.len() < DIRECTORIES && is_roots(dev_dir, &below) {
+                found.push(below);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use rstest::rstest;
+
+    use super::*;
+    use crate::device::os::by_name;
+
+    /// A `/dev` with the null device in the place of each port.
+    fn dev() -> tempfile::TempDir {
+        let dev = tempfile::tempdir().unwrap();
+        for below in ["pts", "serial/by-id", "usb", "shm"] {
+            fs::create_dir_all(dev.path().join(below)).unwrap();
+        }
+        fs::set_permissions(dev.path().join("shm"), Permissions::from_mode(0o1777)).unwrap();
+        dev
+    }
+
+    #[rstest]
+    #[case::usb("ttyUSB7", true)]
+    #[case::by_a_rule("arduino", true)]
+    #[case::by_id("serial/by-id/usb-X", true)]
+    #[case::first_by_path("serial/by-path/pci-0", true)]
+    #[case::terminal("pts/12", true)]
+    #[case::where_there_are_devices("usb/lp7", true)]
+    #[case::no_terminal("pts/ttyS2", false)]
+    #[case::nowhere("nosuch/ttyS2", false)]
+    #[case::open_to_all("shm/ttyS2", false)]
+    #[case::below_that("shm/a/ttyS2", false)]
+    fn names_that_devices_may_have(#[case] name: &str, #[case] may_come_: bool) {
+        assert_eq!(may_come(dev().path(), name), may_come_);
+    }
+
+    #[rstest]
+    #[case::other_directory("usb/ttyS2", "ttyS2")]
+    #[case::dial_out("cua2", "ttyS2")]
+    #[case::number("7", "pts/7")]
+    #[case::underscore("pts_7", "pts/7")]
+    #[case::colon("pts:7", "pts/7")]
+    #[case::link("usb-X_1", "serial/by-id/usb-X_1")]
+    #[case::link_by_underscores("serial_by-id_usb-X_1", "serial/by-id/usb-X_1")]
+    #[case::slash_against_underscore("usb/x", "usb_x")]
+    fn whoever_is_met_at_a_lock_file_is_found(#[case] absent: &str, #[case] port: &str) {
+        let dev = dev();
+        let resolve =
+            |name: &str| follow(dev.path(), &DeviceName::parse(name.as_bytes()).unwrap()).unwrap();
+        // A node cannot be made by everybody, and a link that leads out is none: mount(2) is not needed
+        // where the names alone are asked for.
+        let system = by_name("linux").unwrap();
+        let absent = resolve(absent);
+        let asked: Vec<String> = directories(dev.path())
+            .iter()
+            .filter_map(|directory| directory.to_str())
+            .flat_map(|directory| names::namesakes(system, absent.real(), directory))
+            .collect();
+        assert!(asked.iter().any(|name| name == port), "{asked:?}");
+        symlink("ttyS2", dev.path().join("unrelated")).unwrap();
+        assert!(namesakes(system, dev.path(), &absent).is_empty());
+    }
+}

@@ -1,0 +1,102 @@
+//! What was judged is what is locked: one look at a name, and the right to the port that it leads to.
+
+#[cfg(test)]
+mod machine;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use machine::{LFPD, SOCKET, answer, daemon, layout, sleeper};
+use rstest::rstest;
+use testbed::{LIMIT, Sandbox, User, until};
+
+/// A port that everybody may open, and one that root alone may.
+fn two_ports() -> Sandbox {
+    layout().port_with_mode("ttyW0", 0o666).port_with_mode("ttyW1", 0o600).enter()
+}
+
+/// Changes where a link of the user's leads, all the time until it is told to stop.
+fn swap(directory: &Path, stop: &AtomicBool) {
+    for target in ["../ttyW1", "../ttyW0"].iter().cycle() {
+        let next = directory.join("next");
+        let _ = std::os::unix::fs::symlink(target, &next);
+        let _ = std::fs::rename(&next, directory.join("link"));
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The service is slow between its look at the port's rights and its lock.
+#[rstest]
+fn who_swaps_a_link_gets_no_other_port_than_the_one_that_was_judged(
+    #[values("lock", "wait")] verb: &str,
+) {
+    let sandbox = two_ports();
+    let slow = "inject=lgetxattr,getxattr:delay_exit=30000";
+    let words = ["-qq", "-f", "-o", "/tmp/trace", "-e", slow, LFPD];
+    let listen = format!("unix:{SOCKET}");
+    let _daemon = sandbox.command("strace").args(words).args(["--listen", &listen]).spawn();
+    let up = || std::os::unix::net::UnixStream::connect(sandbox.path(SOCKET)).ok();
+    assert!(until(LIMIT, up).is_some(), "lfpd does not listen");
+    let holder = sleeper(&sandbox, User::Alice);
+    let (directory, stop) = (sandbox.path("/dev/shm"), AtomicBool::new(false));
+    let seconds = if verb == "wait" { " 1" } else { "" };
+    let (mut taken, mut stolen) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| swap(&directory, &stop));
+        for _ in 0..40 {
+            let line = format!("{verb} shm/link {}{seconds}", holder.pid());
+            taken += usize::from(answer(&sandbox, User::Alice, &line) == "200");
+            stolen += usize::from(sandbox.locks().contains(&"LCK..ttyW1".to_owned()));
+            for port in ["ttyW0", "ttyW1"] {
+                let line = format!("unlock {port} {}", holder.pid());
+                answer(&sandbox, User::Alice, &line);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(stolen, 0, "of {taken}");
+    assert!(taken > 0, "the link never led to the port that is everybody's");
+}
+
+/// A lock for what is not there has the files of a port that is.
+#[rstest]
+#[case::bare_name_of_no_port("ttyW7", "200")]
+#[case::link_to_come("serial/by-id/usb-X", "200")]
+#[case::no_such_directory("nosuch/ttyW1", "550")]
+#[case::no_such_directory_for_his_own("nosuch/ttyW0", "550")]
+#[case::no_terminal("pts/ttyW1", "550")]
+#[case::open_to_all("shm/ttyW1", "550")]
+#[case::another_directory("usb/ttyW1", "550")]
+#[case::another_directory_for_his_own("usb/ttyW0", "200")]
+#[case::dial_out("cua9", "550")]
+#[case::dial_out_of_his_own("cua8", "200")]
+#[case::underscores("usb_left", "550")]
+#[case::colons("usb:left", "550")]
+#[case::last_part("left", "550")]
+#[case::last_part_of_his_own("right", "200")]
+fn a_lock_for_an_absent_device_keeps_nobody_from_his_port(#[case] name: &str, #[case] code: &str) {
+    let sandbox = layout()
+        .port_with_mode("ttyW0", 0o666)
+        .port_with_mode("ttyW1", 0o600)
+        .port_with_mode("ttyS8", 0o666)
+        .port_with_mode("ttyS9", 0o600)
+        .port_with_mode("usb/left", 0o600)
+        .port_with_mode("usb/right", 0o666)
+        .enter();
+    let _daemon = daemon(&sandbox, &[]);
+    let holder = sleeper(&sandbox, User::Alice);
+    let line = |verb: &str| format!("{verb} {name} {}", holder.pid());
+    assert_eq!(answer(&sandbox, User::Alice, &line("lock")), code);
+    assert_eq!(sandbox.locks().is_empty(), code == "550", "{:?}", sandbox.locks());
+    assert_eq!(
+        answer(&sandbox, User::Alice, &format!("{} 0", line("wait"))),
+        match code {
+            "200" => "450",
+            _ => "550",
+        }
+    );
+}
