@@ -1,15 +1,19 @@
 //! The processes that one descends from.
 
-use std::fs;
-
 use pidlockfile::Pid;
+
+use crate::contents;
+
+/// More than the longest `/proc/PID/stat`.
+const STAT_BYTES: usize = 2048;
 
 /// How far up is looked.
 const GENERATIONS: usize = 64;
 
 /// Whether `other` is this process, or one that it descends from.
 pub(crate) fn includes(other: Pid) -> bool {
-    let parent = |child: &Pid| parent_in(&fs::read(format!("/proc/{child}/stat")).ok()?);
+    let parent =
+        |child: &Pid| parent_in(&contents::of(&format!("/proc/{child}/stat"), STAT_BYTES)?);
     let mut line = std::iter::successors(Some(Pid::this()), parent).take(GENERATIONS);
     line.any(|process| process == other)
 }

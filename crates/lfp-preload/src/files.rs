@@ -19,7 +19,7 @@ use ttylock::lock::Outcome;
 use ttylock::lock::record::{self, READ_LIMIT};
 
 use crate::family;
-use crate::held::Held;
+use crate::held::{Held, Key};
 use crate::mode::{self, run};
 use crate::path::{self, Lock, Place};
 use crate::private;
@@ -164,12 +164,12 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Instead<Outcome
     let own = this();
     if holder.is_some_and(is_run) {
         if holder == Some(pid) {
-            ADOPTED.insert(device.number, number(own));
+            ADOPTED.insert(key(&device, own), &device.name, 0);
             return Some(Ok(Outcome::Done));
         }
         let passed = Service::reach()?.pass(&device.name, holder?, pid)?;
         if passed == Outcome::Done {
-            PASSED.insert(device.number, number(own));
+            PASSED.insert(key(&device, own), &device.name, 0);
         }
         return Some(Ok(passed));
     }
@@ -180,7 +180,12 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Instead<Outcome
     if errno == Errno::EXIST {
         return None;
     }
-    Some(Ok(Service::reach()?.lock(&device.name, pid)?))
+    let outcome = Service::reach()?.lock(&device.name, pid)?;
+    if outcome == Outcome::Done && pid == own {
+        // What was owed for it as a port is not to release it.
+        taken::gives_up(device.number);
+    }
+    Some(Ok(outcome))
 }
 
 /// unlink(2) has failed.
@@ -205,11 +210,11 @@ fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
         }
         // `lfp run` keeps it until the command has ended.
         if let Some(device) = device {
-            ADOPTED.remove(device.number, number(own));
+            ADOPTED.remove(key(&device, own));
         }
         return Some(Ok(()));
     }
-    let was_passed = device.as_ref().is_some_and(|it| PASSED.remove(it.number, number(own)));
+    let was_passed = device.as_ref().is_some_and(|it| PASSED.remove(key(it, own)));
     let named = match device {
         Some(device) => device.name,
         // Unplugged: the service knows the lock by its name.
@@ -250,11 +255,10 @@ pub(crate) fn look(name: Name<'_>) -> Look {
 
 fn is_hidden(holder: Pid, device: Option<&Device>) -> bool {
     let own = this();
-    let device = device.map_or(0, |it| it.number);
     if is_run(holder) {
-        return holder != own || !ADOPTED.contains(device, number(own));
+        return holder != own || !device.is_some_and(|it| ADOPTED.contains(key(it, own)));
     }
-    holder == own && taken::has(device)
+    holder == own && device.is_some_and(|it| taken::has(it.number))
 }
 
 /// access(2) has failed.
@@ -388,7 +392,7 @@ fn this() -> Pid {
     Pid::this()
 }
 
-/// A process number as the notes have it.
-fn number(pid: Pid) -> u32 {
-    pid.as_raw().unsigned_abs()
+/// As the notes have it.
+fn key(device: &Device, process: Pid) -> Key {
+    Key { process: process.as_raw().unsigned_abs(), device: device.number }
 }

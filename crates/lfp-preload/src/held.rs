@@ -1,60 +1,183 @@
-//! Which devices this process has, by device number: what it need not ask the service about.
+//! Which devices this process has, by device number, and what the service knows them by: what it need not
+//! ask the service about, and what it owes it.
 //!
-//! Fixed in size and without locks, because it is used between fork and exec, in signal handlers
-//! and by programs with threads. A child inherits the memory but not the locks, so what another
-//! process has noted does not count.
+//! Fixed in size and without locks, because it is used between fork and exec, in signal handlers and by
+//! programs with threads. A child inherits the memory but not the locks, and one of vfork(2) shares it, so
+//! every note says whose it is.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// As many devices one process has at a time; what does not fit is asked for each time.
-const PLACES: usize = 16;
+use ttylock::device::name::{DeviceName, NAME_BYTES};
 
-/// The devices that one process has by one way of locking.
+/// As many devices are noted at a time; what does not fit is asked for each time.
+const PLACES: usize = 32;
+
+/// A name, eight bytes in each.
+const WORDS: usize = NAME_BYTES.div_ceil(8);
+
+/// What a note is. Whoever changes it from one of the others to `WRITTEN` alone reads and writes the rest;
+/// nobody waits for that one, who may be the thread that a signal handler has interrupted.
+const FREE: u8 = 0;
+const WRITTEN: u8 = 1;
+const HAD: u8 = 2;
+const OWED: u8 = 3;
+
+/// The devices that processes have by one way of locking.
 pub(crate) struct Held {
-    owner: AtomicU32,
-    devices: [AtomicU64; PLACES],
+    notes: [Note; PLACES],
+}
+
+struct Note {
+    state: AtomicU8,
+    /// Process and device.
+    key: AtomicU64,
+    length: AtomicUsize,
+    name: [AtomicU64; WORDS],
+}
+
+/// A process's device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) process: u32,
+    pub(crate) device: u64,
+}
+
+impl Key {
+    /// In one word: a device has 12 and 20 bits on Linux. None: no device has number 0.
+    fn word(self) -> Option<u64> {
+        let (major, minor) = (libc::major(self.device), libc::minor(self.device));
+        let word = u64::from(self.process) << 32 | u64::from(major) << 20 | u64::from(minor);
+        (self.device != 0).then_some(word)
+    }
 }
 
 impl Held {
     pub(crate) const fn new() -> Self {
-        Self { owner: AtomicU32::new(0), devices: [const { AtomicU64::new(0) }; PLACES] }
+        Self { notes: [const { Note::new() }; PLACES] }
     }
 
-    /// Whether the notes are this process's, which is asked for its number only where there are
-    /// any: for calls that are made often.
-    pub(crate) fn is_of(&self, process: impl FnOnce() -> u32) -> bool {
-        let owner = self.owner.load(Ordering::Relaxed);
-        owner != 0 && owner == process()
+    pub(crate) fn contains(&self, key: Key) -> bool {
+        self.find(key, HAD).is_some()
     }
 
-    pub(crate) fn contains(&self, device: u64, process: u32) -> bool {
-        device != 0
-            && self.owner.load(Ordering::Acquire) == process
-            && self.devices.iter().any(|it| it.load(Ordering::Acquire) == device)
+    /// Whether the service was not told yet that the device is free.
+    pub(crate) fn owes(&self, key: Key) -> bool {
+        self.find(key, OWED).is_some()
     }
 
-    /// Notes a device; no device has number 0.
-    pub(crate) fn insert(&self, device: u64, process: u32) {
-        if self.owner.swap(process, Ordering::AcqRel) != process {
-            // The notes are a parent's.
-            self.devices.iter().for_each(|it| it.store(0, Ordering::Release));
-        }
-        if self.contains(device, process) {
-            return;
-        }
-        let free = |it: &&AtomicU64| {
-            it.compare_exchange(0, device, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        let _ = self.devices.iter().find(free);
+    /// Whether there is anything that the service was not told.
+    pub(crate) fn owes_anything(&self, process: u32) -> bool {
+        self.notes.iter().any(|note| note.is_owed_by(process))
     }
 
-    /// Forgets a device. Whether this process had it.
-    pub(crate) fn remove(&self, device: u64, process: u32) -> bool {
-        device != 0
-            && self.owner.load(Ordering::Acquire) == process
-            && self.devices.iter().any(|it| {
-                it.compare_exchange(device, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    /// Notes a device. Where there is no place, it takes that of another process, but for `parent`, who may
+    /// share this memory.
+    pub(crate) fn insert(&self, key: Key, name: &DeviceName, parent: u32) {
+        self.put(key, name, parent, HAD);
+    }
+
+    /// Notes a device that is to be released.
+    pub(crate) fn owe(&self, key: Key, name: &DeviceName, parent: u32) {
+        self.put(key, name, parent, OWED);
+    }
+
+    /// A device is to be released from now on. Whether this process had it.
+    pub(crate) fn turns(&self, key: Key) -> bool {
+        let note = self.find(key, HAD);
+        note.is_some_and(|note| {
+            note.state.compare_exchange(HAD, OWED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// Forgets a device. Whether this process had it, if only for the service.
+    pub(crate) fn remove(&self, key: Key) -> bool {
+        let empty = |state| self.find(key, state).and_then(|note| note.empty(state)).is_some();
+        empty(HAD) || empty(OWED)
+    }
+
+    /// Forgets one of the devices that a process still owes.
+    pub(crate) fn forgive(&self, process: u32) -> Option<(Key, DeviceName)> {
+        self.notes.iter().find_map(|note| {
+            let word = note.is_owed_by(process).then(|| note.key.load(Ordering::Acquire))?;
+            let part = |value: u64| u32::try_from(value).unwrap_or_default();
+            let device = libc::makedev(part(word >> 20 & 0xfff), part(word & 0xf_ffff));
+            Some((Key { process, device }, note.empty(OWED)?))
+        })
+    }
+
+    fn put(&self, key: Key, name: &DeviceName, parent: u32, state: u8) {
+        let Some(word) = key.word() else { return };
+        let known = self.find(key, HAD).or_else(|| self.find(key, OWED));
+        let free = || self.notes.iter().find(|note| note.claim(FREE));
+        let others = || {
+            self.notes.iter().find(|note| {
+                let owner = note.key.load(Ordering::Acquire) >> 32;
+                owner != u64::from(key.process) && owner != u64::from(parent) && note.claim_any()
             })
+        };
+        let place = known.filter(|note| note.claim_any()).or_else(free).or_else(others);
+        if let Some(note) = place {
+            note.write(word, name);
+            note.state.store(state, Ordering::Release);
+        }
+    }
+
+    fn find(&self, key: Key, state: u8) -> Option<&Note> {
+        let word = key.word()?;
+        self.notes.iter().find(|note| {
+            note.state.load(Ordering::Acquire) == state && note.key.load(Ordering::Acquire) == word
+        })
+    }
+}
+
+impl Note {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU8::new(FREE),
+            key: AtomicU64::new(0),
+            length: AtomicUsize::new(0),
+            name: [const { AtomicU64::new(0) }; WORDS],
+        }
+    }
+
+    fn is_owed_by(&self, process: u32) -> bool {
+        self.state.load(Ordering::Acquire) == OWED
+            && self.key.load(Ordering::Acquire) >> 32 == u64::from(process)
+    }
+
+    fn claim(&self, from: u8) -> bool {
+        self.state.compare_exchange(from, WRITTEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn claim_any(&self) -> bool {
+        self.claim(HAD) || self.claim(OWED)
+    }
+
+    fn write(&self, key: u64, name: &DeviceName) {
+        let bytes = name.as_str().as_bytes();
+        for (word, piece) in self.name.iter().zip(bytes.chunks(8)) {
+            let mut eight = [0; 8];
+            eight.iter_mut().zip(piece).for_each(|(to, from)| *to = *from);
+            word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
+        }
+        self.length.store(bytes.len(), Ordering::Relaxed);
+        self.key.store(key, Ordering::Release);
+    }
+
+    /// Its name; from now on the place is free.
+    fn empty(&self, from: u8) -> Option<DeviceName> {
+        if !self.claim(from) {
+            return None;
+        }
+        let mut bytes = [0; WORDS * 8];
+        for (to, word) in bytes.chunks_mut(8).zip(&self.name) {
+            let eight = word.load(Ordering::Relaxed).to_ne_bytes();
+            to.iter_mut().zip(eight).for_each(|(to, from)| *to = from);
+        }
+        let name = bytes.get(..self.length.load(Ordering::Relaxed)).map(DeviceName::parse);
+        self.key.store(0, Ordering::Release);
+        self.state.store(FREE, Ordering::Release);
+        name?.ok()
     }
 }
 
@@ -62,39 +185,77 @@ impl Held {
 mod tests {
     use super::*;
 
-    #[test]
-    fn notes_are_kept_until_removed() {
-        let held = Held::new();
-        assert!(!held.is_of(|| 0) && !held.contains(5, 100));
-        held.insert(5, 100);
-        held.insert(5, 100);
-        assert!(held.contains(5, 100) && held.is_of(|| 100) && !held.is_of(|| 101));
-        assert!(held.remove(5, 100), "ours");
-        assert!(!held.remove(5, 100), "only once");
-        assert!(!held.contains(5, 100));
+    const PARENT: u32 = 1;
+
+    fn key(device: u64, process: u32) -> Key {
+        Key { process, device }
+    }
+
+    fn name(text: &str) -> DeviceName {
+        DeviceName::parse(text.as_bytes()).unwrap()
     }
 
     #[test]
-    fn a_child_has_nothing_of_its_parent() {
+    fn notes_are_kept_until_removed() {
         let held = Held::new();
-        held.insert(5, 100);
-        assert!(!held.contains(5, 101) && !held.remove(5, 101));
-        held.insert(6, 101);
-        assert!(!held.contains(5, 101) && held.contains(6, 101));
+        let port = key(5, 100);
+        assert!(!held.contains(port));
+        held.insert(port, &name("ttyS0"), PARENT);
+        held.insert(port, &name("ttyS0"), PARENT);
+        assert!(held.contains(port) && !held.contains(key(5, 101)) && !held.contains(key(6, 100)));
+        assert!(held.remove(port), "ours");
+        assert!(!held.remove(port), "only once");
+        assert!(!held.contains(port));
+    }
+
+    /// The child of vfork(2) writes where its parent reads.
+    #[test]
+    fn a_child_has_nothing_of_its_parent_and_takes_nothing_from_it() {
+        let held = Held::new();
+        held.insert(key(5, 100), &name("ttyS0"), PARENT);
+        assert!(!held.contains(key(5, 101)) && !held.remove(key(5, 101)));
+        (6..100).for_each(|device| held.insert(key(device, 101), &name("ttyS1"), 100));
+        assert!(held.contains(key(5, 100)) && held.contains(key(6, 101)));
+    }
+
+    #[test]
+    fn the_dead_make_room() {
+        let held = Held::new();
+        (1..100).for_each(|device| held.insert(key(device, 7), &name("ttyS0"), PARENT));
+        held.insert(key(5, 8), &name("ttyS1"), PARENT);
+        assert!(held.contains(key(5, 8)));
+    }
+
+    #[test]
+    fn what_is_owed_is_not_had_and_is_told_once() {
+        let held = Held::new();
+        let device = libc::makedev(188, 300);
+        let port = key(device, 100);
+        held.insert(port, &name("ttyUSB3"), PARENT);
+        let longest = name(&"x".repeat(NAME_BYTES));
+        held.insert(port, &longest, PARENT);
+        assert!(held.turns(port) && !held.turns(port));
+        assert!(held.owes(port) && !held.contains(port));
+        assert_eq!(held.forgive(101), None);
+        assert_eq!(held.forgive(100), Some((port, longest)), "by its last name");
+        assert_eq!(held.forgive(100), None);
+        held.owe(port, &name("ttyUSB300"), PARENT);
+        held.insert(port, &name("ttyUSB300"), PARENT);
+        assert!(held.contains(port) && !held.owes(port), "it is had again");
     }
 
     #[test]
     fn no_device_is_not_noted() {
         let held = Held::new();
-        held.insert(5, 100);
-        assert!(!held.contains(0, 100) && !held.remove(0, 100));
+        held.insert(key(0, 100), &name("null"), PARENT);
+        assert!(!held.contains(key(0, 100)) && !held.remove(key(0, 100)));
     }
 
     #[test]
     fn more_than_fit_are_not_noted() {
         let held = Held::new();
-        (1..=100).for_each(|device| held.insert(device, 7));
-        let noted = (1..=100).filter(|device| held.contains(*device, 7)).count();
+        (1..=100).for_each(|device| held.insert(key(device, 7), &name("ttyS0"), PARENT));
+        let noted = (1..=100).filter(|device| held.contains(key(*device, 7))).count();
         assert_eq!(noted, PLACES);
     }
 }

@@ -11,7 +11,8 @@
 //!
 //! `calls` faces C: pointers in, results and errno out, no decisions. `files` and `ports` decide,
 //! in safe Rust. They make system calls directly (rustix), so that they meet neither our own
-//! calls again nor the program's errno.
+//! calls again nor the program's errno. Any of this may happen in a signal handler: nothing here takes a
+//! lock that another may hold, and `memory` is not the program's heap.
 
 #[cfg(not(all(
     target_os = "linux",
@@ -20,10 +21,12 @@
 compile_error!("the calling convention of variadic functions was checked for these systems only");
 
 pub mod calls;
+mod contents;
 mod drivers;
 mod family;
 mod files;
 mod held;
+mod memory;
 mod mode;
 pub mod path;
 mod ports;
@@ -31,3 +34,9 @@ mod private;
 mod real;
 mod service;
 mod taken;
+mod told;
+
+/// Tests and fuzzers have the usual one: nobody interrupts them.
+#[cfg(not(any(test, fuzzing)))]
+#[global_allocator]
+static MEMORY: memory::Memory = memory::Memory::new();

@@ -3,23 +3,60 @@
 //! Programs with more rights than their user (setuid) are asked nothing: their environment is the
 //! user's.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
+use lfp::client::Address;
 use pidlockfile::Pid;
 
 use crate::real::{program, variable};
 
 static IS_LFP: AtomicBool = AtomicBool::new(false);
-static PORTS: AtomicBool = AtomicBool::new(false);
 static RUN: AtomicI32 = AtomicI32::new(0);
-static TIMEOUT: AtomicU64 = AtomicU64::new(1);
-/// What `LFP_PORTS` says.
-static DEVICES: OnceLock<Vec<u8>> = OnceLock::new();
+static ASKED: OnceLock<Asked> = OnceLock::new();
 
 /// The longest `LFP_TIMEOUT`, in seconds.
 const TIMEOUT_MAX_SECS: u64 = 60;
+
+/// The longest `LFP_WAIT`, in seconds.
+const WAIT_MAX_SECS: u64 = 1_000_000_000;
+
+/// What is read once: the program may change its environment at any time, and a signal handler may have
+/// interrupted it in that.
+struct Asked {
+    whom: Whom,
+    timeout: Duration,
+    wait: Option<Duration>,
+    ports: Ports,
+    /// What `LFP_PORTS` says.
+    devices: Vec<u8>,
+    tell: bool,
+    runtime: Option<PathBuf>,
+}
+
+/// Which service is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// The one at the usual socket.
+    Usual,
+    At(Address),
+    /// The address makes no sense.
+    Nobody,
+}
+
+/// What is to be done about ports that are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ports {
+    Left,
+    /// They are locked, if the service answers.
+    Locked,
+    /// They are locked or not opened.
+    Must,
+}
 
 /// To be called when the library has been loaded, before any call of the program.
 pub(crate) fn start() {
@@ -27,40 +64,77 @@ pub(crate) fn start() {
     if let Some(pid) = variable(c"LFP_RUN_PID").and_then(|text| Pid::parse(&text).ok()) {
         RUN.store(pid.as_raw(), Ordering::Relaxed);
     }
-    if let Some(seconds) = variable(c"LFP_TIMEOUT").and_then(|text| seconds_in(&text)) {
-        TIMEOUT.store(seconds, Ordering::Relaxed);
-    }
-    let ports = variable(c"LFP_PORTS");
-    PORTS.store(is_on(ports.as_deref()), Ordering::Relaxed);
-    let _ = DEVICES.set(ports.unwrap_or_default());
+    let ports = variable(c"LFP_PORTS").unwrap_or_default();
+    let time = |text: Vec<u8>, most| seconds_in(&text, most).map(Duration::from_secs);
+    let runtime = variable(c"XDG_RUNTIME_DIR").map(OsString::from_vec).map(PathBuf::from);
+    let _ = ASKED.set(Asked {
+        whom: variable(c"LFP_SERVER").map_or(Whom::Usual, |text| whom_in(&text)),
+        timeout: variable(c"LFP_TIMEOUT")
+            .and_then(|text| time(text, TIMEOUT_MAX_SECS))
+            .unwrap_or(Duration::from_secs(1)),
+        wait: variable(c"LFP_WAIT").and_then(|text| time(text, WAIT_MAX_SECS)),
+        ports: ports_in(&ports),
+        devices: ports,
+        tell: variable(c"LFP_TELL").is_some_and(|text| text == b"1"),
+        runtime: runtime.filter(|path| path.is_absolute()),
+    });
 }
 
 /// The paths of the devices that count as ports whatever they are.
 pub(crate) fn further() -> impl Iterator<Item = &'static [u8]> {
-    let value = DEVICES.get().map(Vec::as_slice).unwrap_or_default();
+    let value = ASKED.get().map(|it| it.devices.as_slice()).unwrap_or_default();
     value.split(|byte| *byte == b':').skip(1)
 }
 
-/// `LFP_PORTS` is 1, or 1 with the names of further devices behind it, each after a colon.
-fn is_on(ports: Option<&[u8]>) -> bool {
-    ports.is_some_and(|value| value.split(|byte| *byte == b':').next() == Some(b"1"))
+/// `LFP_PORTS` is 1 or must, or that with the names of further devices behind it, each after a colon.
+fn ports_in(text: &[u8]) -> Ports {
+    match text.split(|byte| *byte == b':').next() {
+        Some(b"1") => Ports::Locked,
+        Some(b"must") => Ports::Must,
+        Some(_) | None => Ports::Left,
+    }
+}
+
+fn whom_in(text: &[u8]) -> Whom {
+    let address = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    address.map_or(Whom::Nobody, Whom::At)
 }
 
 /// Whole seconds, from 1 to the longest.
-fn seconds_in(text: &[u8]) -> Option<u64> {
+fn seconds_in(text: &[u8], most: u64) -> Option<u64> {
     let digits = text.iter().all(u8::is_ascii_digit);
     let number: u64 = std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()?;
-    (1..=TIMEOUT_MAX_SECS).contains(&number).then_some(number)
+    (1..=most).contains(&number).then_some(number)
+}
+
+/// Which service is asked.
+pub(crate) fn whom() -> &'static Whom {
+    ASKED.get().map_or(&Whom::Nobody, |it| &it.whom)
 }
 
 /// How long a program may be kept waiting by one of its calls.
 pub(crate) fn timeout() -> Duration {
-    Duration::from_secs(TIMEOUT.load(Ordering::Relaxed))
+    ASKED.get().map_or(Duration::from_secs(1), |it| it.timeout)
 }
 
-/// Whether ports are locked when they are opened.
-pub(crate) fn ports() -> bool {
-    PORTS.load(Ordering::Relaxed)
+/// For how long it stands in line for a port that somebody has.
+pub(crate) fn wait() -> Option<Duration> {
+    ASKED.get()?.wait
+}
+
+/// What is to be done about ports that are opened.
+pub(crate) fn ports() -> Ports {
+    ASKED.get().map_or(Ports::Left, |it| it.ports)
+}
+
+/// Whether it is said on standard error who has a port, whatever that is.
+pub(crate) fn tells() -> bool {
+    ASKED.get().is_some_and(|it| it.tell)
+}
+
+/// The directory for this user's files of one session, if there is one.
+pub(crate) fn runtime() -> Option<&'static Path> {
+    ASKED.get()?.runtime.as_deref()
 }
 
 /// Whether this is `lfp` itself, which another `lfp run` has above it: it asks the service by itself, and is
@@ -90,19 +164,28 @@ mod tests {
     #[case::empty("", None)]
     #[case::long("99999999999999999999999", None)]
     fn timeouts(#[case] text: &str, #[case] expected: Option<u64>) {
-        assert_eq!(seconds_in(text.as_bytes()), expected);
+        assert_eq!(seconds_in(text.as_bytes(), TIMEOUT_MAX_SECS), expected);
     }
 
     #[rstest]
-    #[case::unset(None, false)]
-    #[case::empty(Some(""), false)]
-    #[case::on(Some("1"), true)]
-    #[case::off(Some("0"), false)]
-    #[case::with_a_device(Some("1:/dev/ttyW0"), true)]
-    #[case::only_a_device(Some("/dev/ttyW0"), false)]
-    #[case::odd(Some("11"), false)]
-    fn ports_are_asked_for(#[case] value: Option<&str>, #[case] expected: bool) {
-        assert_eq!(is_on(value.map(str::as_bytes)), expected);
+    #[case::empty("", Ports::Left)]
+    #[case::on("1", Ports::Locked)]
+    #[case::off("0", Ports::Left)]
+    #[case::with_a_device("1:/dev/ttyW0", Ports::Locked)]
+    #[case::must("must", Ports::Must)]
+    #[case::must_with_a_device("must:/dev/ttyW0", Ports::Must)]
+    #[case::only_a_device("/dev/ttyW0", Ports::Left)]
+    #[case::odd("11", Ports::Left)]
+    fn ports_are_asked_for(#[case] value: &str, #[case] expected: Ports) {
+        assert_eq!(ports_in(value.as_bytes()), expected);
         start();
+    }
+
+    #[rstest]
+    #[case::path("/run/x.sock", Whom::At(Address::Unix("/run/x.sock".into())))]
+    #[case::empty("", Whom::Nobody)]
+    #[case::elsewhere("192.0.2.1:50001", Whom::Nobody)]
+    fn services(#[case] text: &str, #[case] expected: Whom) {
+        assert_eq!(whom_in(text.as_bytes()), expected);
     }
 }

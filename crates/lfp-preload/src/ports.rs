@@ -2,88 +2,154 @@
 //! so that a busy port's lines do not move; and released when its last descriptor is closed.
 
 use std::ffi::CStr;
-use std::fs;
-use std::io::Write;
-use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
 
+use lfp::Holder;
 use pidlockfile::Pid;
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, openat, readlinkat, stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, Stat, openat, readlinkat, stat};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use ttylock::device::name::DeviceName;
 use ttylock::lock::Outcome;
 
+use crate::contents;
 use crate::drivers;
 use crate::family;
 use crate::files;
-use crate::mode;
+use crate::mode::{self, Ports};
 use crate::real;
-use crate::service::Service;
+use crate::service::{Service, Waited, may_answer};
 use crate::taken;
+use crate::told;
 
 /// What is to happen around the opening of a port.
 pub(crate) enum Opening {
     /// Nothing: it is no port, or is ours already, or the service is away.
     Plain,
-    /// The port was locked for this; if it cannot be opened, it is to be released.
-    Locked(Port),
-    /// Somebody else has it.
-    Refused,
+    /// The port with this number was locked for this; if it cannot be opened, it is to be released.
+    Locked(u64),
+    /// Somebody else has it, or there is no lock where there must be one.
+    Refused(Errno),
 }
 
-/// A port whose lock is ours.
-pub(crate) struct Port {
-    name: DeviceName,
-    number: u64,
-}
+/// What a refused open(2) says: somebody else has it, or there is nobody to ask.
+const HELD: Errno = Errno::BUSY;
+const NO_LOCK: Errno = Errno::NOLCK;
+
+/// Far more than a machine has drivers for.
+const DRIVERS_BYTES: usize = 1 << 16;
+
+/// As many descriptors are looked at one by one where they cannot be listed.
+const SCANNED: u64 = 1 << 20;
 
 /// A character device is about to be opened.
 pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
     if !is_port(number) || taken::has(number) {
         return Opening::Plain;
     }
-    let Some(name) = device(dir, path) else { return Opening::Plain };
-    let own = Pid::this();
-    let Some(mut service) = Service::reach() else {
-        say(&name, "the service does not answer");
-        return Opening::Plain;
+    let Some(name) = device(dir, path) else {
+        let typed = path.to_bytes().escape_ascii().to_string();
+        return without(&typed, "its name below /dev is not to be learned", NO_LOCK);
     };
-    match service.lock(&name, own) {
-        Some(Outcome::Done) => {
-            taken::add(number);
-            Opening::Locked(Port { name, number })
-        }
-        Some(Outcome::Busy) => {
-            let holders = service.holders(&name).unwrap_or_default();
-            // The service may not be able to read the program's own lock file (socat -L).
-            let is_ours = holders.into_iter().any(family::includes)
-                || files::lock_holder(&name).is_some_and(family::includes);
-            if is_ours { Opening::Plain } else { Opening::Refused }
-        }
-        Some(Outcome::Denied) => {
-            say(&name, "the service denies it");
-            Opening::Plain
-        }
+    if !taken::owes(number) && files::lock_holder(&name) == Some(Pid::this()) {
+        // The program has made a lock file itself.
+        return Opening::Plain;
+    }
+    match lock(&name, number) {
+        Ok(opening) => opening,
+        Err(why) => without(&format!("/dev/{}", name.as_str()), why, NO_LOCK),
+    }
+}
+
+/// Asks for the lock. Err: there is none to be had, and why.
+fn lock(name: &DeviceName, number: u64) -> Result<Opening, &'static str> {
+    const SILENCE: &str = "the service does not answer";
+    if !may_answer() {
+        return Err("the service has not answered in time, and is asked again later");
+    }
+    let mut service = Service::reach().ok_or(SILENCE)?;
+    match service.lock(name, Pid::this()) {
+        Some(Outcome::Done) => Ok(locked(name, number)),
+        Some(Outcome::Busy) => Ok(busy(&mut service, name, number)),
+        Some(Outcome::Denied) => Err("the service denies it"),
         None => {
-            say(&name, "the service does not answer");
-            Opening::Plain
+            // It may have come to it all the same, or may come to it later.
+            taken::owe(number, name);
+            Err(SILENCE)
         }
     }
 }
 
-/// The port could not be opened after all. It is released, unless another thread has it open.
-pub(crate) fn failed(port: &Port) {
-    left(std::slice::from_ref(port));
+fn locked(name: &DeviceName, number: u64) -> Opening {
+    taken::add(number, name);
+    Opening::Locked(number)
 }
 
-/// The ports of ours among the descriptors that are about to be closed. Allocates for ports only:
-/// signal handlers close files, too.
-pub(crate) fn leaving(first: RawFd, last: RawFd) -> Vec<Port> {
-    let mut ports: Vec<Port> = Vec::new();
+fn busy(service: &mut Service, name: &DeviceName, number: u64) -> Opening {
+    let own = Pid::this();
+    let mut holders = service.holders(name).unwrap_or_default();
+    // Who merely has it open keeps nobody out.
+    holders.retain(|holder| holder.scheme.word() != "open" && holder.standing.word() != "stale");
+    let holds = |pid| holders.iter().any(|holder| holder.pid == Some(pid));
+    if taken::owes(number) && holds(own) {
+        // Closed while the service did not answer, which was not told yet.
+        return locked(name, number);
+    }
+    // The service may not be able to read the program's own lock file (socat -L).
+    let is_ours = holders.iter().filter_map(|holder| holder.pid).any(family::includes)
+        || files::lock_holder(name).is_some_and(family::includes);
+    if is_ours {
+        return Opening::Plain;
+    }
+    stand_in_line(service, name, number, holders.first())
+}
+
+fn stand_in_line(
+    service: &mut Service,
+    name: &DeviceName,
+    number: u64,
+    holder: Option<&Holder>,
+) -> Opening {
+    let Some(time) = mode::wait() else {
+        told::held(name, holder, "");
+        return Opening::Refused(HELD);
+    };
+    told::held(name, holder, &format!("; waiting, {} s at most", time.as_secs()));
+    match service.wait(name, Pid::this(), time) {
+        Waited::Told(Outcome::Done) => locked(name, number),
+        Waited::Told(Outcome::Busy | Outcome::Denied) => Opening::Refused(HELD),
+        Waited::Interrupted => {
+            taken::owe(number, name);
+            Opening::Refused(Errno::INTR)
+        }
+        Waited::Unknown => {
+            taken::owe(number, name);
+            Opening::Refused(HELD)
+        }
+    }
+}
+
+/// There is no lock: the port is opened all the same, or must not be.
+fn without(device: &str, why: &str, errno: Errno) -> Opening {
+    told::unlocked(device, why);
+    match mode::ports() {
+        Ports::Must => Opening::Refused(errno),
+        Ports::Locked | Ports::Left => Opening::Plain,
+    }
+}
+
+/// The port could not be opened after all. It is released, unless another thread has it open.
+pub(crate) fn failed(number: u64) {
+    left(&[number]);
+}
+
+/// The ports of ours among the descriptors that are about to be closed.
+pub(crate) fn leaving(first: RawFd, last: RawFd) -> Vec<u64> {
+    let mut ports = Vec::new();
     let mut note = |fd: RawFd, number: u64| {
-        let known = ports.iter().any(|port| port.number == number);
-        if (first..=last).contains(&fd) && taken::has(number) && !known {
-            ports.extend(named(fd).map(|name| Port { name, number }));
+        if (first..=last).contains(&fd) && taken::has(number) && !ports.contains(&number) {
+            ports.push(number);
         }
     };
     if first == last {
@@ -91,41 +157,60 @@ pub(crate) fn leaving(first: RawFd, last: RawFd) -> Vec<Port> {
             note(first, number);
         }
     } else {
-        open_devices().unwrap_or_default().into_iter().for_each(|(fd, number)| note(fd, number));
+        for_each_device(&mut note);
     }
     ports
 }
 
 /// They are closed: the ports of which no descriptor is left are released.
-pub(crate) fn left(ports: &[Port]) {
-    if ports.is_empty() {
-        return;
+pub(crate) fn left(ports: &[u64]) {
+    if !ports.is_empty() {
+        let mut open = Vec::new();
+        for_each_device(&mut |_, number| {
+            if ports.contains(&number) {
+                open.push(number);
+            }
+        });
+        let closed = ports.iter().filter(|number| !open.contains(number));
+        closed.for_each(|number| taken::closed(*number));
     }
-    // Where that cannot be told, they stay ours for the next time.
-    let Some(open) = open_devices() else { return };
-    for port in ports {
-        let is_open = open.iter().any(|(_, number)| *number == port.number);
-        if !is_open && taken::gives_up(port.number) {
-            let _ = Service::reach().and_then(|mut it| it.unlock(&port.name, Pid::this()));
+    taken::pay();
+}
+
+/// The character devices among the descriptors of this process. Where those cannot be listed, because /proc
+/// is not there or no descriptor is left to look into it, all that there may be are tried.
+fn for_each_device(note: &mut impl FnMut(RawFd, u64)) {
+    let mut see = |fd: RawFd| {
+        if let Some(number) = real::device_of(fd) {
+            note(fd, number);
         }
+    };
+    if list(&mut see).is_none() {
+        let most = getrlimit(Resource::Nofile).maximum.unwrap_or(SCANNED).min(SCANNED);
+        (0..RawFd::try_from(most).unwrap_or(RawFd::MAX)).for_each(see);
     }
 }
 
-/// The character devices among the descriptors of this process; None where they cannot be listed.
-fn open_devices() -> Option<Vec<(RawFd, u64)>> {
-    let entries = fs::read_dir("/proc/self/fd").ok()?;
-    let device = |entry: fs::DirEntry| {
-        let fd: RawFd = entry.file_name().to_str()?.parse().ok()?;
-        Some((fd, real::device_of(fd)?))
-    };
-    Some(entries.filter_map(|entry| device(entry.ok()?)).collect())
+fn list(see: &mut impl FnMut(RawFd)) -> Option<()> {
+    const BUFFER_BYTES: usize = 1024;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(CWD, "/proc/self/fd", flags, Mode::empty()).ok()?;
+    let mut buffer = [const { MaybeUninit::uninit() }; BUFFER_BYTES];
+    let mut entries = RawDir::new(&directory, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let name = entry.ok()?;
+        if let Some(fd) = name.file_name().to_str().ok().and_then(|name| name.parse().ok()) {
+            see(fd);
+        }
+    }
+    Some(())
 }
 
 fn is_port(number: u64) -> bool {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let listed = || {
-        let drivers = fs::read_to_string("/proc/tty/drivers").unwrap_or_default();
-        drivers::is_listed(&drivers, major, minor)
+        let drivers = contents::of("/proc/tty/drivers", DRIVERS_BYTES).unwrap_or_default();
+        drivers::is_listed(&String::from_utf8_lossy(&drivers), major, minor)
     };
     drivers::is_port(major, minor).unwrap_or_else(listed) || is_further(number)
 }
@@ -155,7 +240,7 @@ fn device(dir: RawFd, path: &CStr) -> Option<DeviceName> {
         dir => [format!("/proc/self/fd/{dir}/").as_bytes(), typed].concat(),
     };
     let found = openat(CWD, from, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    named(std::os::fd::AsRawFd::as_raw_fd(&found))
+    named(found.as_raw_fd())
 }
 
 /// The device behind a descriptor.
@@ -165,14 +250,3 @@ fn named(fd: RawFd) -> Option<DeviceName> {
     let path = link.strip_suffix(b" (deleted)").unwrap_or(&link);
     path.starts_with(b"/dev/").then(|| DeviceName::parse(path).ok())?
 }
-
-/// Says once in a process that a port is opened without a lock.
-fn say(name: &DeviceName, why: &str) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::Relaxed) {
-        let _ = writeln!(std::io::stderr(), "lfp: no lock for /dev/{}: {why}", name.as_str());
-    }
-}
-
-/// What a refused open(2) says.
-pub(crate) const REFUSAL: Errno = Errno::BUSY;

@@ -2,17 +2,19 @@
 //! mode 0700, that nobody else can have made. Everything in it is named relative to the directory
 //! that was opened and judged, never by path, and links in it are not followed.
 
-use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::{geteuid, getpid};
+use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::real::variable;
+use crate::mode;
+
+/// Ends the name of the directory where the usual one is not ours; 0: it was not wanted yet.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// How many names are tried for a temporary.
 const TRIES: u32 = 100;
@@ -23,13 +25,26 @@ const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// The directory, opened; made if it is not there. None: there is none that is only ours.
 pub(crate) fn directory() -> Option<OwnedFd> {
-    let runtime = variable(c"XDG_RUNTIME_DIR").map(OsString::from_vec).map(PathBuf::from);
-    let runtime = runtime.filter(|path| path.is_absolute()).map(|path| path.join("lfp-preload"));
-    runtime.and_then(|path| own(&path)).or_else(|| own(&shared()))
+    let runtime = mode::runtime().map(|path| path.join("lfp-preload"));
+    let shared = || own(Path::new(&usual())).or_else(|| own(&unguessed(&usual())?));
+    runtime.and_then(|path| own(&path)).or_else(shared)
 }
 
-fn shared() -> PathBuf {
-    PathBuf::from(format!("/tmp/lfp-preload-{}", geteuid().as_raw()))
+fn usual() -> String {
+    format!("/tmp/lfp-preload-{}", geteuid().as_raw())
+}
+
+/// One that nobody can have made before, because its name was not known; the same for the whole process,
+/// and for what it forks. Anybody may have made the usual one, to stand in the way.
+fn unguessed(usual: &str) -> Option<PathBuf> {
+    if NUMBER.load(Ordering::Relaxed) == 0 {
+        let mut bytes = [0; 8];
+        getrandom(&mut bytes, GetRandomFlags::empty()).ok().filter(|length| *length == 8)?;
+        // Two threads agree on one.
+        let number = u64::from_ne_bytes(bytes).max(1);
+        let _ = NUMBER.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    Some(PathBuf::from(format!("{usual}.{:016x}", NUMBER.load(Ordering::Relaxed))))
 }
 
 fn own(path: &Path) -> Option<OwnedFd> {
@@ -84,9 +99,15 @@ pub(crate) fn has(directory: impl AsFd, name: &[u8]) -> bool {
         .is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::RegularFile)
 }
 
-/// Removes a temporary. Whether it was there.
+/// Removes a temporary, and its directory when that has a name that nobody will look for. Whether it was there.
 pub(crate) fn remove(name: &[u8]) -> bool {
-    directory().is_some_and(|directory| unlinkat(directory, name, AtFlags::empty()).is_ok())
+    let removed =
+        directory().is_some_and(|directory| unlinkat(directory, name, AtFlags::empty()).is_ok());
+    if removed && NUMBER.load(Ordering::Relaxed) != 0 {
+        let path = unguessed(&usual());
+        let _ = path.and_then(|path| unlinkat(CWD, path, AtFlags::REMOVEDIR).ok());
+    }
+    removed
 }
 
 #[cfg(test)]

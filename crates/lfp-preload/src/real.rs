@@ -105,6 +105,8 @@ real! {
     creat64(path: *const c_char, mode: mode_t) -> c_int;
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
     fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     fclose(stream: *mut FILE) -> c_int;
     mkstemp(template: *mut c_char) -> c_int;
     mkstemp64(template: *mut c_char) -> c_int;

@@ -1,21 +1,32 @@
-//! Asks the service. Blocking, within one second in all (`LFP_TIMEOUT` says more); a service that
-//! does not answer in that time is not asked again by this process.
+//! Asks the service. Blocking, within one second in all (`LFP_TIMEOUT` says more) but where a program is to
+//! stand in line. A service that has not answered in that time is left alone for a while, each time for
+//! twice as long.
 //!
 //! No connection is kept: a program must find no descriptor of ours among its own.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use lfp::client::{Address, Client, Error};
+use lfp::Holder;
+use lfp::client::{Client, Error};
 use pidlockfile::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use ttylock::device::name::DeviceName;
 use ttylock::lock::Outcome;
 
-use crate::mode::timeout;
-use crate::real::variable;
+use crate::mode::{self, Whom, timeout};
 
-/// Whether the service has once not answered in time.
-static HANGS: AtomicBool = AtomicBool::new(false);
+/// For how long it is left alone first, and at most, in milliseconds.
+const PAUSE_FIRST: u64 = 1_000;
+const PAUSE_LAST: u64 = 64_000;
+
+/// Milliseconds of the monotonic clock before which it is left alone; 0: it has answered.
+static UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// How long it was left alone the last time.
+static PAUSE: AtomicU64 = AtomicU64::new(0);
 
 /// A service that has greeted us.
 pub(crate) struct Service {
@@ -23,22 +34,53 @@ pub(crate) struct Service {
     deadline: Instant,
 }
 
+/// What became of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    Told(Outcome),
+    /// A signal has come meanwhile.
+    Interrupted,
+    /// No answer.
+    Unknown,
+}
+
+/// Whether it is not being left alone just now.
+pub(crate) fn may_answer() -> bool {
+    now() >= UNTIL.load(Ordering::Relaxed)
+}
+
 impl Service {
     /// The service that `LFP_SERVER` names, or else the one at its usual Unix socket if nobody
     /// else can be listening there.
     pub(crate) fn reach() -> Option<Self> {
-        if HANGS.load(Ordering::Relaxed) {
+        if !may_answer() {
             return None;
         }
-        let deadline = Instant::now().checked_add(timeout())?;
-        let client = match variable(c"LFP_SERVER") {
-            Some(text) => {
-                let address: Address = std::str::from_utf8(&text).ok()?.parse().ok()?;
-                Client::connect(&address, timeout())
-            }
-            None => Client::usual(timeout()),
+        let deadline = later(timeout());
+        let client = match mode::whom() {
+            Whom::Usual => Client::usual(timeout()),
+            Whom::At(address) => Client::connect(address, timeout()),
+            Whom::Nobody => return None,
         };
         Some(Self { client: client.inspect_err(remember).ok()?, deadline })
+    }
+
+    /// Stands in line for a lock. Whatever this process catches a signal for, it is to go on with.
+    pub(crate) fn wait(&mut self, device: &DeviceName, pid: Pid, time: Duration) -> Waited {
+        let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+        self.deadline = later(time.saturating_add(timeout()));
+        if self.client.begin_wait(device, pid, seconds).inspect_err(remember).is_err() {
+            return Waited::Unknown;
+        }
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).ok();
+        let came = poll(&mut [PollFd::new(&self.client, PollFlags::IN)], left.as_ref());
+        self.deadline = later(timeout());
+        match came {
+            Err(Errno::INTR) => Waited::Interrupted,
+            Err(_) => Waited::Unknown,
+            Ok(_) => self.ask(Client::finish_wait).map_or(Waited::Unknown, Waited::Told),
+        }
     }
 
     pub(crate) fn lock(&mut self, device: &DeviceName, pid: Pid) -> Option<Outcome> {
@@ -54,20 +96,62 @@ impl Service {
         self.ask(|client| client.pass(device, from, to))
     }
 
-    /// The processes that hold a device, by whatever scheme.
-    pub(crate) fn holders(&mut self, device: &DeviceName) -> Option<Vec<Pid>> {
-        let holders = self.ask(|client| client.status(Some(device)))?;
-        Some(holders.into_iter().filter_map(|holder| holder.pid).collect())
+    /// Those who hold a device, by whatever scheme.
+    pub(crate) fn holders(&mut self, device: &DeviceName) -> Option<Vec<Holder>> {
+        self.ask(|client| client.status(Some(device)))
     }
 
     fn ask<T>(&mut self, question: impl FnOnce(&mut Client) -> Result<T, Error>) -> Option<T> {
-        self.client.be_patient(self.deadline.saturating_duration_since(Instant::now()));
-        question(&mut self.client).inspect_err(remember).ok()
+        self.be_patient();
+        question(&mut self.client).inspect(|_| answered()).inspect_err(remember).ok()
     }
+
+    fn be_patient(&mut self) {
+        self.client.be_patient(self.deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn later(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now)
+}
+
+fn answered() {
+    UNTIL.store(0, Ordering::Relaxed);
+    PAUSE.store(0, Ordering::Relaxed);
 }
 
 fn remember(error: &Error) {
     if matches!(error, Error::TimedOut) {
-        HANGS.store(true, Ordering::Relaxed);
+        let pause = next(PAUSE.load(Ordering::Relaxed));
+        PAUSE.store(pause, Ordering::Relaxed);
+        UNTIL.store(now().saturating_add(pause), Ordering::Relaxed);
+    }
+}
+
+/// Twice as long as the last time.
+fn next(pause: u64) -> u64 {
+    pause.saturating_mul(2).clamp(PAUSE_FIRST, PAUSE_LAST)
+}
+
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let rest = u64::try_from(time.tv_nsec).unwrap_or_default();
+    seconds.saturating_mul(1000).saturating_add(rest / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::first(0, 1_000)]
+    #[case::second(1_000, 2_000)]
+    #[case::last(64_000, 64_000)]
+    fn pauses_double(#[case] pause: u64, #[case] expected: u64) {
+        assert_eq!(next(pause), expected);
     }
 }

@@ -44,10 +44,8 @@ pub(super) fn closed(first: c_int, last: c_int, call: impl FnOnce() -> c_int) ->
     let ports = ports::leaving(first, last);
     real::set_errno(before);
     let result = call();
-    if !ports.is_empty() {
-        let errno = real::errno();
-        ports::left(&ports);
-        real::set_errno(errno);
-    }
+    let errno = real::errno();
+    ports::left(&ports);
+    real::set_errno(errno);
     result
 }

@@ -18,10 +18,11 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{calls, failed, failure, looked, settle};
 use crate::files;
-use crate::mode;
+use crate::mode::{self, Ports};
 use crate::path;
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
+use crate::taken;
 
 calls! {
     fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -111,8 +112,8 @@ unsafe fn opened(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let opening = unsafe { announce(dir, path, flags) };
-    if matches!(opening, Opening::Refused) {
-        return settle(Some(Err(ports::REFUSAL)), ports::REFUSAL);
+    if let Opening::Refused(errno) = opening {
+        return settle(Some(Err(errno)), errno);
     }
     let fd = call();
     if fd >= 0 {
@@ -134,7 +135,7 @@ unsafe fn opened(
     }
     let errno = failure();
     if let Opening::Locked(port) = opening {
-        ports::failed(&port);
+        ports::failed(port);
     }
     // SAFETY: the caller's promise.
     let instead = unsafe { failed(dir, path, errno) }.and_then(|name| {
@@ -150,10 +151,11 @@ unsafe fn opened(
 /// `path` is what the real call gets.
 pub(super) unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
     // SAFETY: the caller's promise.
-    if !mode::ports() || !unsafe { may_be_device(path, flags) } {
+    if mode::ports() == Ports::Left || !unsafe { may_be_device(path, flags) } {
         return Opening::Plain;
     }
     let before = real::errno();
+    taken::pay();
     let mut found = MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: the kernel judges the path; the buffer is as large as the call wants it.
     let there = unsafe { real::fstatat(dir, path, found.as_mut_ptr().cast(), 0) } == 0;

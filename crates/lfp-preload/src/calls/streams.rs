@@ -1,4 +1,4 @@
-//! fopen(3) and fclose(3), whose own system calls pass by us.
+//! fopen(3), freopen(3) and fclose(3), whose own system calls pass by us.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{AsRawFd, IntoRawFd};
@@ -23,6 +23,14 @@ calls! {
         // SAFETY: the caller's promise, handed on.
         unsafe { streamed(path, mode, || real::fopen64(path, mode)) }
     }
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { reopened(path, stream, || real::freopen(path, mode, stream)) }
+    }
+    fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { reopened(path, stream, || real::freopen64(path, mode, stream)) }
+    }
     fn fclose(stream: *mut FILE) -> c_int {
         if taken::none() || stream.is_null() {
             // SAFETY: the caller's promise, handed on.
@@ -44,8 +52,8 @@ unsafe fn streamed(
 ) -> *mut FILE {
     // SAFETY: the caller's promise.
     let opening = unsafe { announce(HERE, path, 0) };
-    if matches!(opening, Opening::Refused) {
-        settle(Some(Err(ports::REFUSAL)), ports::REFUSAL);
+    if let Opening::Refused(errno) = opening {
+        settle(Some(Err(errno)), errno);
         return null_mut();
     }
     let stream = call();
@@ -60,7 +68,7 @@ unsafe fn streamed(
     }
     let errno = failure();
     if let Opening::Locked(port) = opening {
-        ports::failed(&port);
+        ports::failed(port);
     }
     // SAFETY: the caller's promise.
     let name = unsafe { failed(HERE, path, errno) };
@@ -82,6 +90,42 @@ unsafe fn streamed(
         unsafe { real::close(fd) };
     }
     stream
+}
+
+/// A stream is closed and another file opened in it: in ports mode, a port is locked first, and one that was
+/// behind it is released.
+///
+/// # Safety
+/// `path` and `stream` are what the real call gets.
+unsafe fn reopened(
+    path: *const c_char,
+    stream: *mut FILE,
+    call: impl FnOnce() -> *mut FILE,
+) -> *mut FILE {
+    if path.is_null() || stream.is_null() {
+        return call();
+    }
+    // SAFETY: the caller's promise.
+    let opening = unsafe { announce(HERE, path, 0) };
+    // SAFETY: an open stream, which is not null.
+    let fd = unsafe { libc::fileno(stream) };
+    let mut result = null_mut();
+    super::closing::closed(fd, fd, || {
+        if let Opening::Refused(errno) = opening {
+            // As where the file cannot be opened: the stream is closed all the same.
+            // SAFETY: the caller's promise; it is not used again.
+            unsafe { real::fclose(stream) };
+            return settle(Some(Err(errno)), errno);
+        }
+        result = call();
+        if result.is_null() { -1 } else { 0 }
+    });
+    if let (Opening::Locked(port), true) = (&opening, result.is_null()) {
+        let errno = failure();
+        ports::failed(*port);
+        settle(None, errno);
+    }
+    result
 }
 
 /// # Safety

@@ -7,6 +7,7 @@ use std::path::Path;
 use testbed::{Command, LIMIT, Process, Sandbox, User, until};
 
 pub(crate) const PORT: &str = "/dev/ttyW0";
+pub(crate) const OTHER_PORT: &str = "/dev/ttyW1";
 pub(crate) const LOCK: &str = "/run/lock/LCK..ttyW0";
 pub(crate) const LIBRARY: &str = "/run/test/liblfp_preload.so";
 pub(crate) const LFP: &str = "/run/test/bin/lfp";
@@ -21,6 +22,7 @@ impl Ground {
         let etc = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../etc/tmpfiles.d/lfpd.conf");
         let sandbox = Sandbox::layout()
             .port("ttyW0")
+            .port("ttyW1")
             .lock_dir("0755", "root:root")
             .bring("lfpd", testbed::program("lfpd", "lfpd", &[]))
             .bring("liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))

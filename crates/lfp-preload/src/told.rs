@@ -1,0 +1,119 @@
+//! What a user is told on standard error: who has the port, and that one was opened without a lock. One
+//! write for each line, past the C library, whose streams may be in use.
+
+use std::time::{Duration, SystemTime};
+
+use lfp::Holder;
+use rustix::stdio::stderr;
+use ttylock::device::name::DeviceName;
+
+use crate::contents;
+use crate::mode;
+
+/// Larger than the file of any machine whose users are in it.
+const PASSWD_BYTES: usize = 1 << 20;
+
+/// Says that a port is opened, or not, without a lock.
+pub(crate) fn unlocked(device: &str, why: &str) {
+    say(&format!("lfp: no lock for {device}: {why}\n"));
+}
+
+/// Says who has a port, and what this process does about it, where somebody reads that.
+pub(crate) fn held(device: &DeviceName, holder: Option<&Holder>, then: &str) {
+    if !mode::tells() && !rustix::termios::isatty(stderr()) {
+        return;
+    }
+    let users = contents::of("/etc/passwd", PASSWD_BYTES).unwrap_or_default();
+    let sentence = holder.map_or_else(
+        || "somebody else has it".to_owned(),
+        |holder| sentence(holder, &users, SystemTime::now()),
+    );
+    say(&format!("lfp: /dev/{}: {sentence}{then}\n", device.as_str()));
+}
+
+fn say(line: &str) {
+    let _ = rustix::io::write(stderr(), line.as_bytes());
+}
+
+/// `held by alice, picocom, 3 min`.
+fn sentence(holder: &Holder, users: &[u8], now: SystemTime) -> String {
+    let user = holder.user.map(|uid| name_in(users, uid).unwrap_or_else(|| format!("uid {uid}")));
+    let process =
+        || holder.pid.map_or_else(|| "a lock file".to_owned(), |pid| format!("pid {pid}"));
+    let mut text = format!("held by {}", user.unwrap_or_else(process));
+    if let Some(program) = holder.command.as_deref().and_then(program) {
+        text.extend([", ", program]);
+    }
+    if let Some(time) = holder.since.and_then(|since| now.duration_since(since).ok()) {
+        text.extend([", ", &age(time)]);
+    }
+    text
+}
+
+/// The name of a command line's program.
+fn program(line: &str) -> Option<&str> {
+    line.split(' ').next()?.rsplit('/').next().filter(|name| !name.is_empty())
+}
+
+/// What a user is called, by passwd(5): printable ASCII or nothing.
+fn name_in(users: &[u8], uid: u32) -> Option<String> {
+    let wanted = uid.to_string();
+    users.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let name = fields.next().filter(|name| name.iter().all(u8::is_ascii_graphic))?;
+        let is_it = fields.nth(1)? == wanted.as_bytes() && !name.is_empty();
+        is_it.then(|| String::from_utf8_lossy(name).into_owned())
+    })
+}
+
+/// In its largest unit.
+fn age(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const USERS: &[u8] =
+        b"root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:\n\x1bbad:x:1001::\n:x:1002:\nx\n";
+
+    #[rstest]
+    #[case::root(0, Some("root"))]
+    #[case::usual(1000, Some("alice"))]
+    #[case::control_characters(1001, None)]
+    #[case::nameless(1002, None)]
+    #[case::nobody(7, None)]
+    fn users(#[case] uid: u32, #[case] expected: Option<&str>) {
+        assert_eq!(name_in(USERS, uid).as_deref(), expected);
+    }
+
+    #[rstest]
+    #[case(0, "0 s")]
+    #[case(59, "59 s")]
+    #[case(60, "1 min")]
+    #[case(3_599, "59 min")]
+    #[case(3_600, "1 h")]
+    #[case(172_799, "47 h")]
+    #[case(172_800, "2 days")]
+    fn ages(#[case] seconds: u64, #[case] expected: &str) {
+        assert_eq!(age(Duration::from_secs(seconds)), expected);
+    }
+
+    #[rstest]
+    #[case::with_arguments("/usr/bin/picocom -b 9600 /dev/ttyUSB0", Some("picocom"))]
+    #[case::bare("tio", Some("tio"))]
+    #[case::nothing("", None)]
+    #[case::directory("/usr/ x", None)]
+    fn programs(#[case] line: &str, #[case] expected: Option<&str>) {
+        assert_eq!(program(line), expected);
+    }
+}

@@ -1,0 +1,176 @@
+/* Calls that signal-safety(7) allows in signal handlers, and vfork(2) in the child, made for a lock and a port
+   while the program is in malloc(3). Anything that this library allocates, or waits for, ends it here.
+
+   usage: handlers handler|thread|vfork|limit PORT LOCK SECONDS OTHER-PORT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+extern void __libc_free(void *);
+
+static const char *port, *lock, *other_port;
+static __thread volatile sig_atomic_t in_handler __attribute__((tls_model("initial-exec")));
+static volatile sig_atomic_t rounds, opened, locked;
+static pthread_t main_thread;
+
+/* What comes here from a handler has entered the heap a second time. */
+static void look(void)
+{
+    static const char text[] = "allocates in a handler\n";
+    if (!in_handler) return;
+    if (write(1, text, sizeof text - 1)) _exit(9);
+}
+void *malloc(size_t n) { look(); return __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { look(); return __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { look(); return __libc_realloc(p, n); }
+void *memalign(size_t a, size_t n) { look(); return __libc_memalign(a, n); }
+void *aligned_alloc(size_t a, size_t n) { look(); return __libc_memalign(a, n); }
+int posix_memalign(void **p, size_t a, size_t n) { look(); return !(*p = __libc_memalign(a, n)); }
+void free(void *p) { if (p) look(); __libc_free(p); }
+
+static void fail(const char *what)
+{
+    dprintf(1, "%s: %s\n", what, strerror(errno));
+    _exit(3);
+}
+
+static void use(int signal)
+{
+    int before = errno, fd;
+    (void) signal;
+    if (in_handler) return;
+    in_handler = 1;
+    if ((fd = open(lock, O_CREAT | O_EXCL | O_WRONLY, 0644)) >= 0) {
+        locked++;
+        close(fd);
+        if (unlink(lock) < 0) fail("unlink");
+    } else if (errno != EEXIST) fail("lock");
+    if ((fd = open(port, O_RDWR | O_NOCTTY | O_NONBLOCK)) >= 0) {
+        opened++;
+        if (dup2(fd, 200) != 200) fail("dup2");
+        close(fd);
+        close(200);
+    } else if (errno != EBUSY) fail("open");
+    rounds++;
+    in_handler = 0;
+    errno = before;
+}
+
+static void timer(long microseconds)
+{
+    struct sigaction action = { .sa_handler = use, .sa_flags = SA_RESTART };
+    struct itimerval every = { { 0, microseconds }, { 0, microseconds } };
+    sigaction(SIGALRM, &action, 0);
+    setitimer(ITIMER_REAL, &every, 0);
+}
+
+static void churn(unsigned round)
+{
+    static __thread void *kept[64];
+    void **slot = &kept[round % 64];
+    free(*slot);
+    *slot = malloc(1 + round * 7919u % 40000);
+    if (!*slot) fail("malloc");
+    *(char *) *slot = 1;
+    char *grown = realloc(*slot, 1 + round * 104729u % 90000);
+    if (grown) *slot = grown;
+}
+
+static void *other(void *unused)
+{
+    (void) unused;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, 0);
+    for (;;) {
+        for (unsigned round = 0; round < 200; round++) churn(round);
+        pthread_kill(main_thread, SIGALRM);
+    }
+}
+
+/* What the library does not answer. */
+static int is_locked(void)
+{
+    return syscall(SYS_faccessat, AT_FDCWD, lock, F_OK) == 0;
+}
+
+/* The child has the parent's memory; what it notes there must not become the parent's. */
+static void vforked(void)
+{
+    int own = open(port, O_RDWR | O_NOCTTY | O_NONBLOCK), status;
+    if (own < 0) fail("open");
+    pid_t child = vfork();
+    if (child == 0) {
+        int again = open(port, O_RDWR | O_NOCTTY | O_NONBLOCK);
+        if (again < 0) _exit(4);
+        close(again);
+        if (open(other_port, O_RDWR | O_NOCTTY | O_NONBLOCK) < 0) _exit(4);
+        execl("/bin/true", "true", (char *) 0);
+        _exit(5);
+    }
+    if (waitpid(child, &status, 0) != child || status) fail("the child");
+    if (!is_locked()) fail("the child released the parent's port");
+    close(own);
+    if (is_locked()) fail("the child has taken the parent's note");
+    rounds++, opened++, locked++;
+}
+
+/* Descriptors run out while the port is open. */
+static void exhausted(void)
+{
+    struct rlimit few = { 64, 64 };
+    int fd, port_fd, taken[64], count = 0;
+    setrlimit(RLIMIT_NOFILE, &few);
+    port_fd = open(port, O_RDWR | O_NOCTTY | O_NONBLOCK);
+    if (port_fd < 0) fail("open");
+    while (count < 64 && (fd = open("/dev/null", O_RDONLY)) >= 0) taken[count++] = fd;
+    if (errno != EMFILE) fail("not at the limit");
+    /* No place is left afterwards to look into /proc from. */
+    if (dup2(taken[0], port_fd) != port_fd) fail("dup2");
+    /* Nor to tell the service: that is made up for when there is one. */
+    close(taken[--count]);
+    if (is_locked()) fail("it stays locked");
+    while (count) close(taken[--count]);
+    close(port_fd);
+    rounds++, opened++, locked++;
+}
+
+int main(int count, char **words)
+{
+    if (count != 6) return 2;
+    const char *mode = words[1];
+    port = words[2], lock = words[3], other_port = words[5];
+    main_thread = pthread_self();
+    const time_t end = time(0) + atoi(words[4]);
+    if (!strcmp(mode, "handler")) timer(1500);
+    if (!strcmp(mode, "thread")) {
+        pthread_t thread;
+        timer(5000);
+        if (pthread_create(&thread, 0, other, 0)) fail("thread");
+    }
+    for (unsigned round = 0; time(0) < end; round++) {
+        if (!strcmp(mode, "vfork")) vforked();
+        else if (!strcmp(mode, "limit")) exhausted();
+        else churn(round);
+    }
+    signal(SIGALRM, SIG_IGN);
+    in_handler = 0;
+    if (!rounds || !opened || !locked) return dprintf(1, "nothing was done\n"), 6;
+    dprintf(2, "%d rounds, %d opened, %d locked\n", (int) rounds, (int) opened, (int) locked);
+    dprintf(1, "done\n");
+    _exit(0);
+}

@@ -1,0 +1,52 @@
+//! Programs that use ports and locks where little is allowed: in signal handlers, beside other threads, in
+//! the child of vfork(2), without a free descriptor. Each runs for seconds and ends by itself, and leaves
+//! the port free. `LFP_TEST_SECONDS=60` lets each run so long.
+
+mod ground;
+
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use ground::{Ground, LOCK, OTHER_PORT, PORT};
+use rstest::rstest;
+use testbed::{LIMIT, User, until};
+
+/// The program, compiled outside.
+#[expect(clippy::expect_used, reason = "a machine on which the tests cannot run")]
+fn program() -> &'static Path {
+    static DONE: OnceLock<PathBuf> = OnceLock::new();
+    DONE.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/handlers.c");
+        let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join("handlers");
+        let mut compiler = process::Command::new("cc");
+        let end = compiler.args(["-w", "-O1", "-pthread", "-o"]).arg(&made).arg(source).output();
+        let end = end.expect("a compiler: run .ci/install (it reads .ci/packages)");
+        assert!(end.status.success(), "{}", String::from_utf8_lossy(&end.stderr));
+        made
+    })
+}
+
+#[rstest]
+#[case::in_a_handler_above_malloc("handler")]
+#[case::with_another_thread("thread")]
+#[case::in_the_child_of_vfork("vfork")]
+#[case::at_the_limit_of_descriptors("limit")]
+fn the_heap_is_left_alone_and_the_port_is_free(#[case] mode: &str) {
+    let seconds = std::env::var("LFP_TEST_SECONDS").unwrap_or_else(|_| "3".to_owned());
+    let time = Duration::from_secs(seconds.parse().unwrap());
+    let ground = Ground::new();
+    let _daemon = ground.serve();
+    let install = format!("install -m 755 '{}' /tmp/handlers", program().display());
+    assert_eq!(ground.sandbox.command("sh").args(["-ec", &install]).run().code(), 0);
+    let words = ["/tmp/handlers", mode, PORT, LOCK, &seconds, OTHER_PORT];
+    let command = ground.preloaded(&words).user(User::Alice);
+    let process = command.env("LFP_PORTS", &format!("1:{PORT}:{OTHER_PORT}")).spawn();
+    let end = process.wait(time + LIMIT);
+    println!("{end}");
+    assert!(end.code() == 0 && end.output().ends_with("done\n"), "{end}");
+    assert!(!end.output().contains("no lock for"), "{end}");
+    let free = until(LIMIT, || ground.sandbox.read(LOCK).is_none().then_some(()));
+    assert!(free.is_some(), "its process is gone");
+}
