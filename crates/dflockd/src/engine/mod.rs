@@ -17,6 +17,7 @@ mod acquiring;
 mod counters;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod keys;
+pub(crate) mod ownership;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod owning;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]

@@ -1,9 +1,10 @@
 //! Holds by their tokens, and whose a hold is: what becomes of it when connections renew it, go, or stay away.
 
+use super::ownership::{Parting, Standing};
 use super::request::{Answer, AutoRelease, Refusal};
 use super::slab::Id;
 use super::state::{Conn, Engine, Holder};
-use super::terms::{Key, Mint, Moment, Seconds, Token, Ttl};
+use super::terms::{Key, Mint, Moment, Token, Ttl};
 
 impl<M: Mint> Engine<M> {
     /// The hold a token proves at `now`; one whose lease is over is evicted instead.
@@ -43,24 +44,39 @@ impl<M: Mint> Engine<M> {
         let Some(holder) = self.live_holder(now, key, token) else {
             return Answer::Refused(Refusal::NotHeld);
         };
-        self.note_renewer(holder, conn);
+        let standing = self.standing(holder).renewed(conn, |_| true);
+        self.restand(now, holder, standing);
         self.restart_lease(now, holder, ttl);
         Answer::Renewed(ttl)
     }
 
-    /// A connection has shown the token of a hold. See [`Holder`].
-    pub(super) fn note_renewer(&mut self, id: Id<Holder>, conn: Id<Conn>) {
+    /// Whose a hold is.
+    fn standing(&self, id: Id<Holder>) -> Standing<Id<Conn>> {
         let holder = &self.holders[id];
-        if holder.owner == conn || holder.renewer == conn {
-            return;
+        let grace = (holder.lapses < Moment::NEVER).then_some(self.caps.disconnect_grace);
+        Standing { owner: holder.owner.some(), renewer: holder.renewer.some(), grace }
+    }
+
+    /// From here on the hold stands so.
+    fn restand(&mut self, now: Moment, id: Id<Holder>, standing: Standing<Id<Conn>>) {
+        let before = self.standing(id);
+        if before.owner != standing.owner {
+            self.disown(id);
+            if let Some(owner) = standing.owner {
+                self.own(id, owner);
+            }
         }
-        if holder.lapses < Moment::NEVER {
-            self.holders[id].lapses = Moment::NEVER;
-            return self.own(id, conn);
+        if before.renewer != standing.renewer {
+            self.forget_renewer(id);
+            if let Some(renewer) = standing.renewer {
+                self.holders[id].renewer = renewer;
+                self.conns[renewer].renewed.push_front(&mut self.holders, id);
+            }
         }
-        self.forget_renewer(id);
-        self.holders[id].renewer = conn;
-        self.conns[conn].renewed.push_front(&mut self.holders, id);
+        if before.grace != standing.grace {
+            self.holders[id].lapses = standing.lapses(now);
+            self.rearm(id);
+        }
     }
 
     /// From here on the hold goes with this connection.
@@ -88,24 +104,17 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// The owner goes.
-    pub(super) fn leave(&mut self, now: Moment, id: Id<Holder>, auto: AutoRelease) {
-        let renewer = self.holders[id].renewer;
-        if let Some(renewer) = renewer.some() {
-            self.forget_renewer(id);
-            return self.own(id, renewer);
-        }
-        match auto {
-            AutoRelease::On if self.caps.disconnect_grace == Seconds::ZERO => {
+    /// What the end of a connection means for a hold that it owns or renewed.
+    pub(super) fn part(&mut self, now: Moment, id: Id<Holder>, who: Id<Conn>, auto: AutoRelease) {
+        // Who has gone is in no list any more.
+        let lives = |_| true;
+        match self.standing(id).parted(who, auto, self.caps.disconnect_grace, lives) {
+            Parting::Keep => {}
+            Parting::Stand(standing) => self.restand(now, id, standing),
+            Parting::End => {
                 self.counters.disconnect_releases += 1;
                 self.free(now, id);
             }
-            AutoRelease::On => {
-                self.disown(id);
-                self.holders[id].lapses = now.after(self.caps.disconnect_grace);
-                self.rearm(id);
-            }
-            AutoRelease::Off => self.disown(id),
         }
     }
 

@@ -37,12 +37,7 @@ pub struct Caps {
     pub max_entries_per_connection: usize,
 }
 
-/// One slot given out.
-///
-/// Whose it is: its owner's, the connection that got it. The last other connection that renewed it
-/// with its token is its renewer. When the owner goes, the renewer becomes the owner; without one
-/// the hold lapses, at once or after the grace, and whoever renews it meanwhile owns it. When the
-/// renewer goes first, it is forgotten.
+/// One slot given out. Whose it is, see [`super::ownership`].
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) key: Id<KeyEntry>,

@@ -390,10 +390,8 @@ impl<M: Mint> Engine<M> {
             let conn = &self.conns[id];
             if let Some(record) = conn.records.first() {
                 self.abandon(now, record);
-            } else if let Some(holder) = conn.renewed.first() {
-                self.forget_renewer(holder);
-            } else if let Some(holder) = conn.owned.first() {
-                self.leave(now, holder, auto);
+            } else if let Some(holder) = conn.renewed.first().or_else(|| conn.owned.first()) {
+                self.part(now, holder, id, auto);
             } else {
                 self.conns.remove(id);
                 return Progress::Done;

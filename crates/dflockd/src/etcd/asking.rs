@@ -5,9 +5,10 @@ use super::batch::Haste;
 use super::calls::{BUDGET_MICROS, PAUSE};
 use super::client::Failure;
 use super::keys::{Party, Stage, Ticket};
+use super::mine::{Ends, Mine, Place};
 use super::orphans::ANSWER_MICROS;
 use super::rpc::RangeRequest;
-use super::state::{Conn, Mine, Phase, Place, Record, State};
+use super::state::{Conn, Phase, Record, State};
 use super::txn::{self, Behind, Changed, Create, Created, Guard, Session};
 use crate::engine::{Answer, ConnId, Grant, Limit, Moment, Refusal, Ttl};
 use std::sync::Arc;
@@ -41,8 +42,7 @@ pub(super) struct Want {
 
 impl Want {
     fn ticket(&self, inner: &Inner, stage: Stage) -> Ticket {
-        let owner = Some(Party { front: inner.front, serial: self.serial });
-        Ticket { stage, keeper: inner.front, owner, renewer: None, ttl: self.ttl }
+        Ticket::new(stage, Party { front: inner.front, serial: self.serial }, self.ttl)
     }
 }
 
@@ -261,9 +261,9 @@ impl Inner {
 
     pub(super) fn mine(&self, want: &Want, made: &Made, place: Place) -> Mine {
         let now = self.now();
-        let (stage, deadline) = match place {
-            Place::Held => (Stage::Held, now.after(want.ttl.span())),
-            Place::Waiting | Place::Promoting => (Stage::Waiting, Moment::NEVER),
+        let (stage, ends) = match place {
+            Place::Held => (Stage::Held, Ends::with_lease(now.after(want.ttl.span()))),
+            Place::Waiting | Place::Promoting => (Stage::Waiting, Ends::NEVER),
         };
         Mine {
             key: Arc::clone(&want.key),
@@ -274,7 +274,7 @@ impl Inner {
             place,
             conn: want.id,
             since: now,
-            deadline,
+            ends,
             wake: None,
             unwanted: false,
         }
@@ -303,18 +303,15 @@ impl Inner {
     /// What is answered of a hold written down by a write sent at `sent`. A lease is promised only
     /// while that write is fresh: others count from it.
     pub(super) async fn tell(self: &Arc<Self>, nonce: u64, sent: Moment) -> Result<Grant, Refusal> {
-        if self.now().micros_since(sent) > ANSWER_MICROS {
-            let who = self.state().tickets.get(&nonce).and_then(|mine| mine.ticket.owner);
-            let ttl = self.state().tickets.get(&nonce).map(|mine| mine.ticket.ttl);
-            let (Some(who), Some(ttl)) = (who, ttl) else { return Err(Refusal::LeaseExpired) };
-            let until = self.now().after_micros(BUDGET_MICROS);
-            return match self.write_lease(nonce, who, ttl, until).await {
-                Err(Refusal::NotHeld) => Err(Refusal::LeaseExpired),
-                result => result,
-            };
+        let found = self.state().tickets.get(&nonce).map(|mine| (mine.ticket, mine.grant()));
+        let (ticket, grant) = found.ok_or(Refusal::LeaseExpired)?;
+        if self.now().micros_since(sent) <= ANSWER_MICROS {
+            return Ok(grant);
         }
-        let state = self.state();
-        state.tickets.get(&nonce).map(Mine::grant).ok_or(Refusal::LeaseExpired)
+        match self.extend(nonce, ticket.last_owner, ticket.ttl).await {
+            Err(Refusal::NotHeld) => Err(Refusal::LeaseExpired),
+            result => result,
+        }
     }
 
     /// The ticket was made behind others.
@@ -356,11 +353,9 @@ impl Inner {
     ) -> Result<i64, Refusal> {
         let session = self.session(until).await?;
         let value = want.ticket(self, Stage::Waiting).write();
-        let rewrite = txn::rewrite(name, Guard::Mod(made.revision), value.clone(), session.lease);
-        match self.change(rewrite, until).await {
+        let guard = Guard::Mod(made.revision);
+        match self.rewrite(name, guard, value, session.lease, until).await {
             Ok(Changed::Done(revision)) => Ok(revision),
-            // An attempt whose answer was lost did it.
-            Ok(Changed::Other(now)) if now.value == value => Ok(now.mod_revision),
             Ok(Changed::Other(_) | Changed::Gone | Changed::Vanished) => Err(Refusal::Unavailable),
             Err(refusal) => {
                 // It says it is a hold, and nobody will use it: it goes when its time is over.

@@ -5,7 +5,7 @@ use super::Inner;
 use super::batch::{Batch, Haste, Queue, together};
 use super::client::Failure;
 use super::rpc::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
-use super::txn::{self, Changed};
+use super::txn::{self, Changed, Guard};
 use crate::engine::{Moment, Refusal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -201,6 +201,26 @@ impl Inner {
         self.again(request, until).await?.changed()
     }
 
+    /// Writes a ticket anew.
+    pub(super) async fn rewrite(
+        self: &Arc<Self>,
+        name: &[u8],
+        guard: Guard,
+        value: Vec<u8>,
+        lease: i64,
+        until: Moment,
+    ) -> Result<Changed, Refusal> {
+        let request = txn::rewrite(name, guard, value.clone(), lease);
+        let answered = self.again(request, until).await?;
+        match (answered.changed()?, answered.tries) {
+            // An attempt whose answer was lost did it.
+            (Changed::Other(found), Tries::AfterUnclear) if found.value == value => {
+                Ok(Changed::Done(found.mod_revision))
+            }
+            (changed, _) => Ok(changed),
+        }
+    }
+
     /// A read, which is never older than its beginning.
     pub(super) async fn range(
         &self,
@@ -249,7 +269,6 @@ fn reply(backs: Vec<Back>, answers: impl Iterator<Item = Result<TxnResponse, Fai
 #[cfg(test)]
 mod tests {
     use super::super::keys::Names;
-    use super::super::txn::Guard;
     use super::super::{Engine, Settings};
     use super::*;
 

@@ -88,6 +88,9 @@ pub(super) struct Client {
     moved: watch::Sender<u64>,
     calls: AtomicU64,
     unclear: AtomicU64,
+    /// Answers instead of the members.
+    #[cfg(test)]
+    pub(super) stand_in: std::sync::OnceLock<super::stand_in::Etcd>,
 }
 
 /// A connection to a member.
@@ -123,6 +126,8 @@ impl Client {
             moved: watch::channel(0).0,
             calls: AtomicU64::new(0),
             unclear: AtomicU64::new(0),
+            #[cfg(test)]
+            stand_in: std::sync::OnceLock::new(),
         }
     }
 
@@ -142,6 +147,10 @@ impl Client {
     }
 
     pub(super) async fn range(&self, message: RangeRequest) -> Result<RangeResponse, Failure> {
+        #[cfg(test)]
+        if let Some(etcd) = self.stand_in.get() {
+            return Ok(etcd.range(&message));
+        }
         self.call(async |line: Line| {
             KvClient::new(line.channel.clone()).range(line.request(message)).await
         })
@@ -149,6 +158,10 @@ impl Client {
     }
 
     pub(super) async fn txn(&self, message: TxnRequest) -> Result<TxnResponse, Failure> {
+        #[cfg(test)]
+        if let Some(etcd) = self.stand_in.get() {
+            return Ok(etcd.txn(&message));
+        }
         self.call(async |line: Line| {
             KvClient::new(line.channel.clone()).txn(line.request(message)).await
         })

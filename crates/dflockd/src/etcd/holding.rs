@@ -3,9 +3,10 @@
 use super::Inner;
 use super::calls::{BUDGET_MICROS, PAUSE};
 use super::keys::{Party, Span, Stage, Ticket, read_decimal};
+use super::mine::{Ends, Known, Mine, Place};
 use super::orphans::ANSWER_MICROS;
 use super::rpc::{KeyValue, RangeRequest};
-use super::state::{Known, Mine, Phase, Place, State};
+use super::state::{Phase, State};
 use super::txn::{self, Changed, Guard};
 use crate::engine::{Answer, ConnId, Effect, Grant, Moment, Refusal, Token, Ttl};
 use crate::remote::Unreachable;
@@ -15,6 +16,14 @@ use tokio::task::JoinHandle;
 
 /// Others may write the same ticket between our look and our write, but not for ever.
 pub(super) const MOST_TRIES: usize = 16;
+/// What of a hold is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    Lease,
+    /// The grace after its owner went.
+    Grace,
+}
+
 /// After an end that could not be written down.
 const RETRY_MICROS: u64 = 1_000_000;
 
@@ -31,37 +40,41 @@ impl Inner {
     ) -> Result<Answer, Refusal> {
         let until = self.now().after_micros(BUDGET_MICROS);
         let (nonce, create) = (token.salt(), revision_of(token).ok_or(Refusal::NotHeld)?);
-        let is_ours = self.is_known(key, token)?;
-        match self.end(key, nonce, Guard::Create(create), until).await? {
-            Changed::Done(_) => {
-                self.let_go(nonce);
-                Ok(Answer::Released)
-            }
+        let is_known = self.look_up(key, token, until).await?;
+        let changed = self.end(key, nonce, Guard::Create(create), until).await?;
+        self.let_go(nonce);
+        match changed {
+            Changed::Done(_) => Ok(Answer::Released),
             // It was a hold a moment ago.
-            Changed::Vanished if is_ours => {
-                self.let_go(nonce);
-                Ok(Answer::Released)
-            }
-            Changed::Gone | Changed::Vanished | Changed::Other(_) => {
-                if is_ours {
-                    self.let_go(nonce);
-                }
-                Err(Refusal::NotHeld)
-            }
+            Changed::Vanished if is_known => Ok(Answer::Released),
+            // It may have been one, and an attempt whose answer was lost may have ended it.
+            Changed::Vanished => Err(Refusal::Unavailable),
+            Changed::Gone | Changed::Other(_) => Err(Refusal::NotHeld),
         }
     }
 
-    /// Whether the token's hold is in our tables. Refused when its lease is over.
-    fn is_known(self: &Arc<Self>, key: &[u8], token: Token) -> Result<bool, Refusal> {
-        let state = self.state();
-        let Some(mine) = state.tickets.get(&token.salt()) else { return Ok(false) };
-        if *mine.key != *key || mine.grant().token != token || mine.place != Place::Held {
-            return Err(Refusal::NotHeld);
+    /// Whether the token's hold is in our tables. What they say of it may be old: one that is over
+    /// by them is ended first, unless etcd knows better.
+    async fn look_up(
+        self: &Arc<Self>,
+        key: &[u8],
+        token: Token,
+        until: Moment,
+    ) -> Result<bool, Refusal> {
+        let nonce = token.salt();
+        let is_due = {
+            let state = self.state();
+            let Some(mine) = state.tickets.get(&nonce) else { return Ok(false) };
+            // Nobody was told such a token.
+            if *mine.key != *key || mine.grant().token != token || mine.place != Place::Held {
+                return Err(Refusal::NotHeld);
+            }
+            mine.ends.first() <= self.now()
+        };
+        if is_due {
+            self.end_due(nonce, until).await?;
         }
-        if mine.deadline <= self.now() {
-            return Err(Refusal::NotHeld);
-        }
-        Ok(true)
+        Ok(self.state().tickets.contains_key(&nonce))
     }
 
     /// Removes a ticket, and gives its slot to the next one if that is ours.
@@ -121,16 +134,20 @@ impl Inner {
         token: Token,
         ttl: Ttl,
     ) -> Result<Grant, Refusal> {
-        let until = self.now().after_micros(BUDGET_MICROS);
-        if !self.is_known(key, token)? {
-            self.adopt(id, key, token, until).await?;
+        let (nonce, until) = (token.salt(), self.now().after_micros(BUDGET_MICROS));
+        self.look_up(key, token, until).await?;
+        // Before it is written down: its end may come while that is under way.
+        if let Some(conn) = self.state().conn(id) {
+            conn.holds.insert(nonce);
         }
         let who = Party { front: self.front, serial };
-        let grant = self.write_lease(token.salt(), who, ttl, until).await?;
-        if let Some(conn) = self.state().conn(id) {
-            conn.holds.insert(token.salt());
+        let result = self.write_lease(id, key, token, who, ttl, until).await;
+        if result == Err(Refusal::NotHeld) {
+            if let Some(conn) = self.state().conn(id) {
+                conn.holds.remove(&nonce);
+            }
         }
-        Ok(grant)
+        result
     }
 
     /// Takes a hold that another front-end knows into our tables, without its lease.
@@ -159,7 +176,7 @@ impl Inner {
             place: Place::Held,
             conn: id,
             since: self.now(),
-            deadline: Moment::NEVER,
+            ends: Ends::NEVER,
             wake: None,
             unwanted: false,
         });
@@ -167,24 +184,48 @@ impl Inner {
     }
 
     /// Begins the lease of a hold in our tables anew, on behalf of `who`.
-    pub(super) async fn write_lease(
+    pub(super) async fn extend(
         self: &Arc<Self>,
         nonce: u64,
         who: Party,
         ttl: Ttl,
+    ) -> Result<Grant, Refusal> {
+        let until = self.now().after_micros(BUDGET_MICROS);
+        let found = {
+            let state = self.state();
+            let mine = state.tickets.get(&nonce);
+            mine.map(|mine| (mine.conn, Arc::clone(&mine.key), mine.grant().token))
+        };
+        let (id, key, token) = found.ok_or(Refusal::NotHeld)?;
+        self.look_up(&key, token, until).await?;
+        self.write_lease(id, &key, token, who, ttl, until).await
+    }
+
+    /// Writes that a lease begins anew. Whether it is a hold, etcd says.
+    async fn write_lease(
+        self: &Arc<Self>,
+        id: ConnId,
+        key: &Arc<[u8]>,
+        token: Token,
+        who: Party,
+        ttl: Ttl,
         until: Moment,
     ) -> Result<Grant, Refusal> {
+        let nonce = token.salt();
         for _ in 0..MOST_TRIES {
-            let (Known { key, revision, create }, wanted) = self.to_renew(nonce, who, ttl)?;
-            let name = self.names.ticket(&key, nonce);
+            let Some((Known { revision, create, .. }, wanted)) = self.to_renew(nonce, who, ttl)
+            else {
+                self.adopt(id, key, token, until).await?;
+                continue;
+            };
+            let name = self.names.ticket(key, nonce);
             let sent = self.now();
-            let rewrite = txn::rewrite(&name, Guard::Mod(revision), wanted.write(), 0);
-            match self.change(rewrite, until).await? {
+            match self.rewrite(&name, Guard::Mod(revision), wanted.write(), 0, until).await? {
                 Changed::Done(revision) => {
                     let now = self.now();
-                    let grant = self.renewed(nonce, revision, wanted, now);
+                    self.renewed(nonce, revision, wanted, now);
                     if now.micros_since(sent) <= ANSWER_MICROS {
-                        return grant;
+                        return Ok(Grant { token, ttl, expires: now.after(ttl.span()) });
                     }
                 }
                 Changed::Other(found) if found.create_revision == create => {
@@ -199,32 +240,23 @@ impl Inner {
         Err(Refusal::Unavailable)
     }
 
-    fn to_renew(&self, nonce: u64, who: Party, ttl: Ttl) -> Result<(Known, Ticket), Refusal> {
+    fn to_renew(&self, nonce: u64, who: Party, ttl: Ttl) -> Option<(Known, Ticket)> {
         let state = self.state();
-        let mine = state.tickets.get(&nonce).ok_or(Refusal::NotHeld)?;
-        if mine.place != Place::Held || mine.deadline <= self.now() {
-            return Err(Refusal::NotHeld);
-        }
-        let wanted = mine.ticket.renewed(who, self.front, ttl, |party| state.lives(party));
-        Ok((mine.known(), wanted))
+        let mine = state.tickets.get(&nonce)?;
+        let standing = mine.ticket.standing.renewed(who, |party| state.lives(party));
+        let ticket = Ticket { keeper: self.front, ttl, ..mine.ticket }.with(standing);
+        Some((mine.known(), ticket))
     }
 
-    fn renewed(
-        &self,
-        nonce: u64,
-        revision: i64,
-        ticket: Ticket,
-        now: Moment,
-    ) -> Result<Grant, Refusal> {
+    fn renewed(&self, nonce: u64, revision: i64, ticket: Ticket, now: Moment) {
         let mut state = self.state();
         state.changes += 1;
-        let mine = state.tickets.get_mut(&nonce).ok_or(Refusal::NotHeld)?;
+        // Where it was forgotten meanwhile, the sweep finds it.
+        let Some(mine) = state.tickets.get_mut(&nonce) else { return };
         if revision > mine.revision {
-            mine.revision = revision;
-            mine.ticket = ticket;
+            (mine.revision, mine.ticket) = (revision, ticket);
+            state.set_lease(nonce, now.after(ticket.ttl.span()));
         }
-        state.set_deadline(nonce, now.after(ticket.ttl.span()));
-        state.tickets.get(&nonce).map(Mine::grant).ok_or(Refusal::NotHeld)
     }
 
     pub(super) fn learn(&self, nonce: u64, found: &KeyValue) {
@@ -233,48 +265,63 @@ impl Inner {
         }
     }
 
-    /// The lease of a hold that we keep is over.
+    /// The time of a hold is over here.
     pub(super) async fn expire(self: Arc<Self>, nonce: u64) {
-        for _ in 0..MOST_TRIES {
-            let Some(known) = self.to_expire(nonce) else { return };
-            let Known { key, revision, create } = known;
-            let until = self.now().after_micros(BUDGET_MICROS);
-            match self.end(&key, nonce, Guard::Mod(revision), until).await {
-                Ok(Changed::Done(_) | Changed::Vanished) => return self.expired(nonce, &key),
-                // Its owner or renewer has gone meanwhile, or another front-end renewed it.
-                Ok(Changed::Other(found)) if found.create_revision == create => {
-                    self.learn(nonce, &found);
-                }
-                Ok(Changed::Other(_) | Changed::Gone) => {
-                    drop(self.let_go(nonce));
-                    return self.stir();
-                }
-                Err(_) => break,
-            }
+        let until = self.now().after_micros(BUDGET_MICROS);
+        if self.end_due(nonce, until).await.is_err() {
+            let again = self.now().after_micros(RETRY_MICROS);
+            let mut state = self.state();
+            let first = state.tickets.get(&nonce).map(|mine| mine.ends.first());
+            state.ring_at(nonce, first.map_or(again, |first| first.max(again)));
         }
-        let again = self.now().after_micros(RETRY_MICROS);
-        self.state().set_deadline(nonce, again);
         self.stir();
     }
 
-    fn to_expire(&self, nonce: u64) -> Option<Known> {
+    /// Ends a hold whose time is over here, unless it was renewed elsewhere.
+    async fn end_due(self: &Arc<Self>, nonce: u64, until: Moment) -> Result<(), Refusal> {
+        for _ in 0..MOST_TRIES {
+            let Some((Known { key, revision, create }, over)) = self.to_end(nonce) else {
+                self.state().forget_strange(nonce);
+                return Ok(());
+            };
+            match self.end(&key, nonce, Guard::Mod(revision), until).await? {
+                Changed::Other(found) if found.create_revision == create => {
+                    self.learn(nonce, &found);
+                }
+                Changed::Done(_) | Changed::Vanished | Changed::Gone if over == Over::Lease => {
+                    self.expired(nonce, &key);
+                    return Ok(());
+                }
+                Changed::Done(_) | Changed::Vanished => {
+                    self.state().counters.disconnect_releases += 1;
+                    self.let_go(nonce);
+                    return Ok(());
+                }
+                Changed::Gone | Changed::Other(_) => {
+                    self.let_go(nonce);
+                    return Ok(());
+                }
+            }
+        }
+        Err(Refusal::Unavailable)
+    }
+
+    fn to_end(&self, nonce: u64) -> Option<(Known, Over)> {
         let state = self.state();
-        let mine = state.tickets.get(&nonce)?;
-        let is_over = mine.place == Place::Held && mine.deadline <= self.now();
-        is_over.then(|| mine.known())
+        let mine = state.tickets.get(&nonce).filter(|mine| mine.place == Place::Held)?;
+        let now = self.now();
+        let over = if mine.ends.lease <= now { Over::Lease } else { Over::Grace };
+        (mine.ends.first() <= now).then(|| (mine.known(), over))
     }
 
     fn expired(self: &Arc<Self>, nonce: u64, key: &[u8]) {
-        {
-            let mut state = self.state();
-            let Some(mine) = state.drop_ticket(nonce) else { return };
-            state.counters.expiries += 1;
-            let serial = mine.ticket.owner.map_or(0, |owner| owner.serial);
-            state.effects.push_back(Effect::Expired { serial, key: key.into() });
-            state.lose_record(mine.conn, key, nonce, Phase::Lost);
-            self.take_turns(&mut state, key);
-        }
-        self.stir();
+        let mut state = self.state();
+        let Some(mine) = state.drop_ticket(nonce) else { return };
+        state.counters.expiries += 1;
+        let serial = mine.ticket.last_owner.serial;
+        state.effects.push_back(Effect::Expired { serial, key: key.into() });
+        state.lose_record(mine.conn, key, nonce, Phase::Lost);
+        self.take_turns(&mut state, key);
     }
 
     /// A hold whose front-end is gone is over.

@@ -10,7 +10,8 @@
 //! A key of the protocol has no line end in it, so the first one ends it. Numbers are hexadecimal
 //! with 16 digits but where it says decimal.
 
-use crate::engine::Ttl;
+use crate::engine::ownership::Standing;
+use crate::engine::{Seconds, Ttl};
 use std::fmt;
 
 /// A half-open range of keys in etcd.
@@ -126,6 +127,12 @@ pub(super) struct Party {
     pub(super) serial: u64,
 }
 
+impl fmt::Display for Party {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}", self.front, self.serial)
+    }
+}
+
 /// What a ticket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -141,24 +148,45 @@ pub(super) struct Ticket {
     pub(super) stage: Stage,
     /// The front-end that wrote the lease last and ends it in time.
     pub(super) keeper: Front,
-    /// The connection whose end gives the hold back; none when it is gone and the hold stayed.
-    pub(super) owner: Option<Party>,
-    /// The last other connection that renewed it.
-    pub(super) renewer: Option<Party>,
+    pub(super) standing: Standing<Party>,
+    /// Its owner, also after that went.
+    pub(super) last_owner: Party,
     pub(super) ttl: Ttl,
 }
 
 impl Ticket {
+    pub(super) const fn new(stage: Stage, owner: Party, ttl: Ttl) -> Self {
+        let standing = Standing::of(owner);
+        Self { stage, keeper: owner.front, standing, last_owner: owner, ttl }
+    }
+
+    /// The same with another standing.
+    pub(super) fn with(self, standing: Standing<Party>) -> Self {
+        Self { standing, last_owner: standing.owner.unwrap_or(self.last_owner), ..self }
+    }
+
+    /// The same as a hold.
+    pub(super) const fn held(self) -> Self {
+        Self { stage: Stage::Held, ..self }
+    }
+
+    /// How long it lasts at most if nobody changes it.
+    pub(super) fn lasts(&self) -> Seconds {
+        self.standing.lasts(self.ttl)
+    }
+
     pub(super) fn write(&self) -> Vec<u8> {
         let stage = match self.stage {
             Stage::Waiting => 'w',
             Stage::Held => 'h',
         };
-        let party = |party: Option<Party>| {
-            party.map_or_else(|| "-".to_owned(), |p| format!("{}:{}", p.front, p.serial))
-        };
-        let (owner, renewer) = (party(self.owner), party(self.renewer));
-        format!("{stage} {} {owner} {renewer} {}", self.keeper, self.ttl.span().count()).into()
+        let Standing { owner, renewer, grace } = self.standing;
+        let gone = if owner.is_none() { "-" } else { "" };
+        let or_none = |word: Option<String>| word.unwrap_or_else(|| "-".to_owned());
+        let renewer = or_none(renewer.map(|renewer| renewer.to_string()));
+        let grace = or_none(grace.map(|grace| grace.count().to_string()));
+        let (keeper, owner, ttl) = (self.keeper, self.last_owner, self.ttl.span().count());
+        format!("{stage} {keeper} {gone}{owner} {renewer} {ttl} {grace}").into()
     }
 
     /// `None` for anything else: what others wrote under our prefix is no ticket.
@@ -170,19 +198,27 @@ impl Ticket {
             _ => return None,
         };
         let keeper = Front(read_hex(words.next()?)?);
-        let owner = read_party(words.next()?)?;
-        let renewer = read_party(words.next()?)?;
+        let owner = words.next()?;
+        let gone = owner.strip_prefix(b"-");
+        let last_owner = read_party(gone.unwrap_or(owner))?;
+        let owner = gone.is_none().then_some(last_owner);
+        let renewer = match words.next()? {
+            b"-" => None,
+            renewer => Some(read_party(renewer)?),
+        };
         let ttl = Ttl::new(read_decimal(words.next()?)?)?;
-        words.next().is_none().then_some(Self { stage, keeper, owner, renewer, ttl })
+        let grace = match words.next()? {
+            b"-" => None,
+            seconds => Some(Seconds::new(read_decimal(seconds)?)?),
+        };
+        let standing = Standing { owner, renewer, grace };
+        words.next().is_none().then_some(Self { stage, keeper, standing, last_owner, ttl })
     }
 }
 
-fn read_party(word: &[u8]) -> Option<Option<Party>> {
-    if word == b"-" {
-        return Some(None);
-    }
+fn read_party(word: &[u8]) -> Option<Party> {
     let (front, serial) = (word.get(..16)?, word.get(16..)?.strip_prefix(b":")?);
-    Some(Some(Party { front: Front(read_hex(front)?), serial: read_decimal(serial)? }))
+    Some(Party { front: Front(read_hex(front)?), serial: read_decimal(serial)? })
 }
 
 /// A limit or another number as we write them: digits only.
@@ -200,22 +236,28 @@ mod tests {
 
     const FRONT: Front = Front(0xab);
 
-    fn party(serial: u64) -> Party {
+    const fn party(serial: u64) -> Party {
         Party { front: FRONT, serial }
     }
 
     #[rstest]
-    #[case(Stage::Waiting, Some(party(1)), None, 1, "w 00000000000000ab 00000000000000ab:1 - 1")]
-    #[case(Stage::Held, None, Some(party(22)), 33, "h 00000000000000ab - 00000000000000ab:22 33")]
+    #[case(
+        Stage::Waiting,
+        Standing::of(party(1)),
+        1,
+        "w 00000000000000ab 00000000000000ab:1 - 1 -"
+    )]
+    #[case(Stage::Held, Standing { owner: None, renewer: Some(party(22)), grace: None }, 33,
+        "h 00000000000000ab -00000000000000ab:1 00000000000000ab:22 33 -")]
+    #[case(Stage::Held, Standing { grace: Seconds::new(5), ..Standing::NOBODYS }, 33,
+        "h 00000000000000ab -00000000000000ab:1 - 33 5")]
     fn tickets_go_both_ways(
         #[case] stage: Stage,
-        #[case] owner: Option<Party>,
-        #[case] renewer: Option<Party>,
+        #[case] standing: Standing<Party>,
         #[case] seconds: u64,
         #[case] text: &str,
     ) {
-        let ttl = Ttl::new(seconds).unwrap();
-        let ticket = Ticket { stage, keeper: FRONT, owner, renewer, ttl };
+        let ticket = Ticket::new(stage, party(1), Ttl::new(seconds).unwrap()).with(standing);
         assert_eq!(ticket.write(), text.as_bytes());
         assert_eq!(Ticket::read(text.as_bytes()), Some(ticket));
         for end in 0..text.len() - 1 {
@@ -226,15 +268,21 @@ mod tests {
 
     #[rstest]
     #[case("")]
-    #[case("x 00000000000000ab - - 1")]
-    #[case("h 00000000000000AB - - 1")]
-    #[case("h 00000000000000ab - - 0")]
-    #[case("h 00000000000000ab - - +1")]
-    #[case("h 00000000000000ab - - 9223372037")]
-    #[case("h 00000000000000ab - - 1 2")]
-    #[case("h 00000000000000ab -  - 1")]
-    #[case("h 00000000000000ab 00000000000000ab - 1")]
-    #[case("h 00000000000000ab 00000000000000ab:-1 - 1")]
+    #[case("x 00000000000000ab 00000000000000ab:1 - 1 -")]
+    #[case("h 00000000000000AB 00000000000000ab:1 - 1 -")]
+    #[case("h 00000000000000ab 00000000000000ab:1 - 0 -")]
+    #[case("h 00000000000000ab 00000000000000ab:1 - +1 -")]
+    #[case("h 00000000000000ab 00000000000000ab:1 - 9223372037 -")]
+    #[case("h 00000000000000ab 00000000000000ab:1 - 1")]
+    #[case("h 00000000000000ab 00000000000000ab:1 - 1 ")]
+    #[case("h 00000000000000ab 00000000000000ab:1 - 1 9223372037")]
+    #[case("h 00000000000000ab 00000000000000ab:1 - 1 - 2")]
+    #[case("h 00000000000000ab 00000000000000ab:1  1 -")]
+    #[case("h 00000000000000ab - - 1 -")]
+    #[case("h 00000000000000ab --00000000000000ab:1 - 1 -")]
+    #[case("h 00000000000000ab 00000000000000ab - 1 -")]
+    #[case("h 00000000000000ab 00000000000000ab:-1 - 1 -")]
+    #[case("h 00000000000000ab 00000000000000ab:1 -00000000000000ab:1 1 -")]
     fn what_is_no_ticket(#[case] text: &str) {
         assert_eq!(Ticket::read(text.as_bytes()), None);
     }

@@ -3,25 +3,17 @@
 use super::Inner;
 use super::calls::BUDGET_MICROS;
 use super::holding::MOST_TRIES;
-use super::keys::Party;
-use super::ownership::Parting;
-use super::state::{Conn, Departure, Known, Phase, Place, Remains};
-use super::txn::{self, Changed, Guard};
-use crate::engine::{AutoRelease, ConnId, Effect, Seconds};
-use std::pin::Pin;
+use super::keys::{Party, Ticket};
+use super::mine::{Known, Place};
+use super::state::{Conn, Departure, Phase, Remains};
+use super::txn::{Changed, Guard};
+use crate::engine::ownership::Parting;
+use crate::engine::{AutoRelease, ConnId, Effect};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Holds of one connection given back at once.
 const AT_ONCE: usize = 200;
-
-/// Whether a hold that nobody owns any more stays for a while yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Grace {
-    Given,
-    Over,
-}
 
 impl Inner {
     /// A connection is leaving: what it has is settled when its last request is.
@@ -60,10 +52,12 @@ impl Inner {
             self.room(&mut tasks).await;
             tasks.spawn(Arc::clone(self).discard(nonce));
         }
+        // What it holds stays without that, and while etcd is away nobody can be told.
+        let is_moot = auto == AutoRelease::Off && self.state().away;
         for nonce in remains.holds {
-            if !unseen.contains(&nonce) {
+            if !is_moot && !unseen.contains(&nonce) {
                 self.room(&mut tasks).await;
-                tasks.spawn(Arc::clone(self).part(nonce, who, auto, Grace::Given));
+                tasks.spawn(Arc::clone(self).part(nonce, who, auto));
             }
         }
         while tasks.join_next().await.is_some() {}
@@ -96,44 +90,23 @@ impl Inner {
         }
     }
 
-    /// After the grace, if nobody has renewed the hold, it is given back.
-    fn part_later(self: &Arc<Self>, nonce: u64, who: Party, auto: AutoRelease) {
-        let grace = Duration::from_secs(self.caps.disconnect_grace.count());
-        let inner = Arc::clone(self);
-        tokio::spawn(async move {
-            tokio::time::sleep(grace).await;
-            // In a task of its own type: this one began in `part`.
-            let end: Pin<Box<dyn Future<Output = ()> + Send>> =
-                Box::pin(inner.part(nonce, who, auto, Grace::Over));
-            end.await;
-        });
-    }
-
     /// What the end of a connection means for one hold.
-    async fn part(self: Arc<Self>, nonce: u64, who: Party, auto: AutoRelease, grace: Grace) {
+    async fn part(self: Arc<Self>, nonce: u64, who: Party, auto: AutoRelease) {
         for _ in 0..MOST_TRIES {
-            let found = {
-                let state = self.state();
-                let Some(mine) = state.tickets.get(&nonce) else { return };
-                let parting = mine.ticket.parted(who, auto, |party| state.lives(party));
-                (mine.known(), parting)
+            let Some((Known { key, revision, create }, ticket, parting)) =
+                self.to_part(nonce, who, auto)
+            else {
+                return;
             };
-            let (Known { key, revision, create }, parting) = found;
-            let until = self.now().after_micros(BUDGET_MICROS);
+            let (guard, until) = (Guard::Mod(revision), self.now().after_micros(BUDGET_MICROS));
             let result = match parting {
-                Parting::Keep => return,
-                Parting::End
-                    if grace == Grace::Given && self.caps.disconnect_grace > Seconds::ZERO =>
-                {
-                    return self.part_later(nonce, who, auto);
-                }
-                Parting::End => self.end(&key, nonce, Guard::Mod(revision), until).await,
-                Parting::Write(ticket) => {
-                    let name = self.names.ticket(&key, nonce);
-                    let rewrite = txn::rewrite(&name, Guard::Mod(revision), ticket.write(), 0);
-                    let result = self.change(rewrite, until).await;
+                Parting::Keep => return self.state().forget_strange(nonce),
+                Parting::End => self.end(&key, nonce, guard, until).await,
+                Parting::Stand(standing) => {
+                    let (name, ticket) = (self.names.ticket(&key, nonce), ticket.with(standing));
+                    let result = self.rewrite(&name, guard, ticket.write(), 0, until).await;
                     if let Ok(Changed::Done(revision)) = result {
-                        return self.state().learn(nonce, revision, ticket);
+                        return self.restood(nonce, revision, ticket);
                     }
                     result
                 }
@@ -152,5 +125,29 @@ impl Inner {
                 Err(_) => return,
             }
         }
+    }
+
+    fn to_part(
+        &self,
+        nonce: u64,
+        who: Party,
+        auto: AutoRelease,
+    ) -> Option<(Known, Ticket, Parting<Party>)> {
+        let state = self.state();
+        let mine = state.tickets.get(&nonce)?;
+        let grace = self.caps.disconnect_grace;
+        let lives = |party| state.lives(party);
+        Some((mine.known(), mine.ticket, mine.ticket.standing.parted(who, auto, grace, lives)))
+    }
+
+    /// It is written down that a hold stands so.
+    fn restood(&self, nonce: u64, revision: i64, ticket: Ticket) {
+        let now = self.now();
+        {
+            let mut state = self.state();
+            state.restood(now, nonce, revision, ticket);
+            state.forget_strange(nonce);
+        }
+        self.stir();
     }
 }

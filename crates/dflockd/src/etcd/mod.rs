@@ -11,24 +11,31 @@
 //! when that is gone, by any that has seen it unchanged for the whole lease and a second.
 //!
 //! What each file decides: `keys` names and texts, `txn` transactions, `mirror` whose turn it is,
-//! `orphans` which holds are over, `ownership` whose a hold is, `batch` what goes together: pure.
+//! `orphans` which holds are over, `batch` what goes together: pure. Whose a hold is, the engine's
+//! `ownership` says, as for the store in memory.
 //! `client`, `calls`, `watch`, `session` talk to etcd; `asking`, `waiting`, `turns`, `holding`,
-//! `leaving`, `picture` are the store's work; `state` is what they share.
+//! `leaving`, `picture` are the store's work; `state`, of which `mine` is a part, what they share.
 
 mod asking;
 mod batch;
+#[cfg(test)]
+#[path = "both_stores_tests.rs"]
+mod both_stores;
 mod calls;
 mod client;
 mod holding;
 mod keys;
 mod leaving;
+mod mine;
 mod mirror;
 mod orphans;
-mod ownership;
 mod picture;
 mod rpc;
 mod session;
 mod settings;
+#[cfg(test)]
+#[path = "stand_in_tests.rs"]
+mod stand_in;
 mod state;
 mod turns;
 mod txn;
@@ -134,11 +141,12 @@ impl Engine {
     }
 
     pub(crate) fn start(&mut self, inlet: Inlet) {
+        let inner = || Arc::clone(&self.inner);
         if self.inner.inlet.set(inlet).is_ok() {
-            tokio::spawn(Arc::clone(&self.inner).keep_session());
-            tokio::spawn(Arc::clone(&self.inner).keep_to_leader());
-            tokio::spawn(Arc::clone(&self.inner).watch());
-            tokio::spawn(Arc::clone(&self.inner).sweep());
+            tokio::spawn(inner().keep_session());
+            tokio::spawn(inner().keep_to_leader());
+            tokio::spawn(inner().watch());
+            tokio::spawn(inner().sweep());
         }
     }
 
@@ -190,36 +198,23 @@ impl Engine {
         let key: Arc<[u8]> = request.key().bytes().into();
         let default_ttl = self.inner.caps.default_ttl;
         match request {
+            Request::Acquire { .. } | Request::Enqueue { .. } if draining => {
+                return Err(Answer::Refused(Refusal::Draining));
+            }
+            Request::Acquire { .. } | Request::Enqueue { .. } if !may_have_more => {
+                return Err(Answer::Refused(Refusal::MaxLocks));
+            }
             Request::Acquire { limit, timeout, ttl, .. } => {
-                if draining {
-                    return Err(Answer::Refused(Refusal::Draining));
-                }
-                if !may_have_more {
-                    return Err(Answer::Refused(Refusal::MaxLocks));
-                }
                 let patience = if timeout == Seconds::ZERO {
                     Patience::Try
                 } else {
                     Patience::Until(now.after(timeout))
                 };
                 let ttl = ttl.unwrap_or(default_ttl);
-                tokio::spawn(inner.acquire(Want {
-                    id,
-                    serial,
-                    key,
-                    limit,
-                    ttl,
-                    patience,
-                    asked: now,
-                }));
+                let want = Want { id, serial, key, limit, ttl, patience, asked: now };
+                tokio::spawn(inner.acquire(want));
             }
             Request::Enqueue { limit, ttl, .. } => {
-                if draining {
-                    return Err(Answer::Refused(Refusal::Draining));
-                }
-                if !may_have_more {
-                    return Err(Answer::Refused(Refusal::MaxLocks));
-                }
                 let ttl = ttl.unwrap_or(default_ttl);
                 let before = asking::enqueue(conn, &key, ttl)?;
                 let patience = Patience::Enqueue;

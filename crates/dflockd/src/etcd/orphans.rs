@@ -1,10 +1,10 @@
 //! Holds whose front-end is gone: when each may be ended by whoever lives. Pure.
 //!
 //! Nobody knows when the dead front-end wrote a lease last. But a hold that one process has seen
-//! unchanged for its whole lease, and a second more for an answer that was on its way, is over
+//! unchanged for as long as it can last, and a second more for an answer that was on its way, is over
 //! whatever clock one asks. Every renewal changes the ticket and so begins the time anew.
 
-use crate::engine::{Moment, Ttl};
+use crate::engine::{Moment, Seconds};
 use std::collections::HashMap;
 
 /// An answer that promises a lease leaves at most this long after the write it rests on.
@@ -16,7 +16,8 @@ pub(super) struct Orphan {
     /// Its whole name in etcd.
     pub(super) name: Vec<u8>,
     pub(super) revision: i64,
-    pub(super) ttl: Ttl,
+    /// How long it lasts at most if nobody changes it.
+    pub(super) lasts: Seconds,
 }
 
 #[derive(Debug, Default)]
@@ -28,10 +29,10 @@ impl Orphans {
     /// These are all there are, by a read that was answered at `now`.
     pub(super) fn note(&mut self, now: Moment, orphans: Vec<Orphan>) {
         let mut known = std::mem::take(&mut self.seen);
-        for Orphan { name, revision, ttl } in orphans {
+        for Orphan { name, revision, lasts } in orphans {
             let sight = match known.remove(&name) {
                 Some((old, due)) if old == revision => (old, due),
-                Some(_) | None => (revision, now.after(ttl.span()).after_micros(ANSWER_MICROS)),
+                Some(_) | None => (revision, now.after(lasts).after_micros(ANSWER_MICROS)),
             };
             self.seen.insert(name, sight);
         }
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     fn orphan(name: &str, revision: i64) -> Orphan {
-        Orphan { name: name.into(), revision, ttl: Ttl::new(4).unwrap() }
+        Orphan { name: name.into(), revision, lasts: Seconds::new(4).unwrap() }
     }
 
     const fn at(tenths: u64) -> Moment {

@@ -67,7 +67,7 @@ impl Row {
             limit: self.limit,
             held: count(held),
             waiters: count(self.tickets.len() - held),
-            owner: last.and_then(|seen| seen.ticket.owner).map_or(0, |owner| owner.serial),
+            owner: last.map_or(0, |seen| seen.ticket.last_owner.serial),
             conn: last.and_then(|seen| seen.conn(state)),
             owner_name: None,
             left_micros: last.map_or(0, |seen| seen.left(state, now)),
@@ -79,7 +79,7 @@ impl Row {
 impl Seen {
     /// Exact where this front-end keeps the lease, else the most it can be.
     fn left(&self, state: &State, now: Moment) -> u64 {
-        let ours = state.tickets.get(&self.nonce).map(|mine| mine.deadline);
+        let ours = state.tickets.get(&self.nonce).map(|mine| mine.ends.lease);
         let is_kept = self.ticket.keeper == state.front;
         match ours.filter(|deadline| is_kept && *deadline < Moment::NEVER) {
             Some(deadline) => deadline.micros_since(now),
@@ -89,13 +89,12 @@ impl Seen {
 
     /// Its owner, if that is connected here.
     fn conn(&self, state: &State) -> Option<ConnId> {
-        let owner = self.ticket.owner.filter(|owner| owner.front == state.front)?;
+        let owner = self.ticket.standing.owner.filter(|owner| owner.front == state.front)?;
         state.serials.get(&owner.serial).copied()
     }
 
     fn party(&self, state: &State, now: Moment) -> Party {
-        let owner = self.ticket.owner;
-        let serial = owner.map_or(0, |owner| owner.serial);
+        let serial = self.ticket.last_owner.serial;
         let mine = state.tickets.get(&self.nonce);
         Party {
             serial,
@@ -144,8 +143,8 @@ impl Picture {
                 };
                 if seen.ticket.stage == Stage::Held && !is_kept {
                     let name = names.ticket(&row.name, seen.nonce);
-                    let (revision, ttl) = (seen.revision, seen.ticket.ttl);
-                    orphans.push(Orphan { name, revision, ttl });
+                    let (revision, lasts) = (seen.revision, seen.ticket.lasts());
+                    orphans.push(Orphan { name, revision, lasts });
                 }
             }
         }
@@ -364,8 +363,8 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::{Front, Names};
-    use super::super::state::{Mine, Place};
+    use super::super::keys::{self, Front, Names};
+    use super::super::mine::{Ends, Mine, Place};
     use super::*;
     use crate::engine::Ttl;
     use rstest::rstest;
@@ -383,7 +382,7 @@ mod tests {
             place: Place::Held,
             conn: ConnId::new(0, 1),
             since: Moment::default(),
-            deadline,
+            ends: Ends::with_lease(deadline),
             wake: None,
             unwanted: false,
         }
@@ -405,7 +404,7 @@ mod tests {
         let mut state = State::new(OURS);
         state.fronts.extend([OURS, THEIRS]);
         let ttl = Ttl::new(5).unwrap();
-        let ticket = Ticket { stage: Stage::Held, keeper, owner: None, renewer: None, ttl };
+        let ticket = Ticket::new(Stage::Held, keys::Party { front: keeper, serial: 1 }, ttl);
         if let Some(deadline) = deadline {
             state.keep(mine(ticket, deadline));
         }

@@ -4,8 +4,8 @@
 use super::Inner;
 use super::client::Failure;
 use super::keys::Span;
+use super::mine::Place;
 use super::rpc::RangeRequest;
-use super::state::Place;
 use super::turns::end_wait;
 use super::txn::{self, Session};
 use crate::engine::{Moment, Refusal};

@@ -2,14 +2,16 @@
 //! watches. Only values under one lock; nothing here talks to etcd.
 
 use super::keys::{Front, Party, Stage, Ticket};
+use super::mine::{Ends, Mine, Place};
 use super::mirror::Mirror;
 use super::orphans::Orphans;
 use super::picture::Picture;
 use super::txn::Session;
-use crate::engine::{Answer, Census, ConnId, Counters, Effect, Grant, Moment, Refusal, Token, Ttl};
+use crate::engine::ownership::Standing;
+use crate::engine::{Answer, Census, ConnId, Counters, Effect, Moment, Refusal, Ttl};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc};
 
 /// What `e` began and `w` has not fetched.
 #[derive(Clone, Copy, Debug)]
@@ -58,62 +60,6 @@ pub(super) struct Conn {
     pub(super) blocked: Option<u64>,
     /// Granted, and nobody was told.
     pub(super) untold: Vec<u64>,
-}
-
-/// Where one of our tickets is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In the queue.
-    Waiting,
-    /// It has its turn; that is being written down.
-    Promoting,
-    Held,
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum End {
-    /// The hold was written down by a write sent at this moment.
-    Granted(Moment),
-    Refused(Refusal),
-}
-
-/// A ticket that this front-end made, or that one of its connections renewed.
-#[derive(Debug)]
-pub(super) struct Mine {
-    pub(super) key: Arc<[u8]>,
-    pub(super) nonce: u64,
-    pub(super) create: i64,
-    /// Its mod revision, as far as known.
-    pub(super) revision: i64,
-    pub(super) ticket: Ticket,
-    pub(super) place: Place,
-    pub(super) conn: ConnId,
-    pub(super) since: Moment,
-    /// When its lease ends, if this front-end is the one to end it.
-    pub(super) deadline: Moment,
-    pub(super) wake: Option<oneshot::Sender<End>>,
-    /// Nobody wants it any more: it is given back when it is a hold.
-    pub(super) unwanted: bool,
-}
-
-/// What a guarded change of a ticket rests on.
-#[derive(Clone, Debug)]
-pub(super) struct Known {
-    pub(super) key: Arc<[u8]>,
-    pub(super) revision: i64,
-    pub(super) create: i64,
-}
-
-impl Mine {
-    pub(super) fn known(&self) -> Known {
-        Known { key: Arc::clone(&self.key), revision: self.revision, create: self.create }
-    }
-
-    pub(super) fn grant(&self) -> Grant {
-        let token = Token::new(u64::try_from(self.create).unwrap_or(0), self.nonce);
-        Grant { token, ttl: self.ticket.ttl, expires: self.deadline }
-    }
 }
 
 /// What a connection leaves behind.
@@ -319,18 +265,29 @@ impl State {
                 conn.holds.insert(nonce);
             }
         }
-        if mine.deadline < Moment::NEVER {
-            self.deadlines.insert((mine.deadline, nonce));
-        }
+        let rings = mine.ends.rings;
         self.tickets.insert(nonce, mine);
+        self.ring_at(nonce, rings);
     }
 
-    pub(super) fn set_deadline(&mut self, nonce: u64, deadline: Moment) {
+    /// The lease of a hold was written here and ends then.
+    pub(super) fn set_lease(&mut self, nonce: u64, lease: Moment) {
+        self.set_ends(nonce, Ends::with_lease(lease));
+    }
+
+    fn set_ends(&mut self, nonce: u64, ends: Ends) {
         let Some(mine) = self.tickets.get_mut(&nonce) else { return };
-        self.deadlines.remove(&(mine.deadline, nonce));
-        mine.deadline = deadline;
-        if deadline < Moment::NEVER {
-            self.deadlines.insert((deadline, nonce));
+        (mine.ends.lease, mine.ends.grace) = (ends.lease, ends.grace);
+        self.ring_at(nonce, ends.first());
+    }
+
+    /// The end of a hold is tried then.
+    pub(super) fn ring_at(&mut self, nonce: u64, rings: Moment) {
+        let Some(mine) = self.tickets.get_mut(&nonce) else { return };
+        let before = std::mem::replace(&mut mine.ends.rings, rings);
+        self.deadlines.remove(&(before, nonce));
+        if rings < Moment::NEVER {
+            self.deadlines.insert((rings, nonce));
         }
     }
 
@@ -338,12 +295,13 @@ impl State {
     pub(super) fn drop_ticket(&mut self, nonce: u64) -> Option<Mine> {
         let mine = self.tickets.remove(&nonce)?;
         self.changes += 1;
-        self.deadlines.remove(&(mine.deadline, nonce));
+        self.deadlines.remove(&(mine.ends.rings, nonce));
         if let Some(line) = self.lines.get_mut(&mine.key) {
             line.own.remove(&mine.create);
             line.mirror.remove(nonce);
         }
-        for party in [mine.ticket.owner, mine.ticket.renewer].into_iter().flatten() {
+        let standing = mine.ticket.standing;
+        for party in [standing.owner, standing.renewer].into_iter().flatten() {
             self.cut(party, nonce);
         }
         if let Some(conn) = self.conn(mine.conn) {
@@ -362,17 +320,39 @@ impl State {
         }
     }
 
-    /// etcd says that a ticket of ours reads so.
+    /// This front-end wrote that a hold of ours stands so, without a new lease.
+    pub(super) fn restood(&mut self, now: Moment, nonce: u64, revision: i64, ticket: Ticket) {
+        let Some(mine) = self.tickets.get_mut(&nonce) else { return };
+        if revision > mine.revision {
+            (mine.revision, mine.ticket) = (revision, ticket);
+            let ends = Ends { grace: ticket.standing.lapses(now), ..mine.ends };
+            self.set_ends(nonce, ends);
+        }
+    }
+
+    /// etcd says that a ticket of ours reads so: somebody else wrote it, and no grace that began
+    /// here before runs on.
     pub(super) fn learn(&mut self, nonce: u64, revision: i64, ticket: Ticket) {
         let front = self.front;
         let Some(mine) = self.tickets.get_mut(&nonce) else { return };
         if revision <= mine.revision {
             return;
         }
-        mine.revision = revision;
-        mine.ticket = ticket;
-        if ticket.keeper != front && ticket.stage == Stage::Held {
-            self.set_deadline(nonce, Moment::NEVER);
+        (mine.revision, mine.ticket) = (revision, ticket);
+        let is_kept_here = ticket.keeper == front || ticket.stage != Stage::Held;
+        let lease = if is_kept_here { mine.ends.lease } else { Moment::NEVER };
+        self.set_lease(nonce, lease);
+    }
+
+    /// Forgets a hold that is no concern of this front-end any more, though it is one.
+    pub(super) fn forget_strange(&mut self, nonce: u64) {
+        let Some(mine) = self.tickets.get(&nonce) else { return };
+        let Standing { owner, renewer, grace: _ } = mine.ticket.standing;
+        let is_ours = |party: Party| party.front == self.front && self.lives(party);
+        let is_any = [owner, renewer].into_iter().flatten().any(is_ours);
+        if mine.place == Place::Held && mine.ends.first() == Moment::NEVER && !is_any {
+            self.deadlines.remove(&(mine.ends.rings, nonce));
+            self.tickets.remove(&nonce);
         }
     }
 
@@ -408,7 +388,7 @@ impl State {
 
     /// Whether this front-end is going to end this hold in time.
     pub(super) fn will_end(&self, nonce: u64) -> bool {
-        self.tickets.get(&nonce).is_some_and(|mine| mine.deadline < Moment::NEVER)
+        self.tickets.get(&nonce).is_some_and(|mine| mine.ends.lease < Moment::NEVER)
     }
 
     /// Takes a waiting ticket of ours out of its queue here; nothing when it has its turn already.

@@ -2,9 +2,9 @@
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
-use super::keys::{Stage, Ticket};
-use super::state::{End, Known, Mine, Phase, Place, State};
-use super::txn::{self, Changed, Guard, Next};
+use super::mine::{End, Known, Mine, Place};
+use super::state::{Phase, State};
+use super::txn::{Changed, Guard, Next};
 use crate::engine::{Moment, Refusal};
 use std::sync::Arc;
 
@@ -60,13 +60,11 @@ impl Inner {
             let Known { key, revision, create } = known;
             let name = self.names.ticket(&key, nonce);
             let sent = self.now();
-            let rewrite = txn::rewrite(&name, Guard::Mod(revision), value, 0);
-            match self.change(rewrite, until).await {
+            match self.rewrite(&name, Guard::Mod(revision), value, 0, until).await {
                 Ok(Changed::Done(revision)) => {
                     self.promoted(nonce, revision, sent);
                     break;
                 }
-                // An attempt whose answer was lost has written it.
                 Ok(Changed::Other(now)) if now.create_revision == create => {
                     if let Some(mine) = self.state().tickets.get_mut(&nonce) {
                         mine.revision = now.mod_revision;
@@ -91,7 +89,7 @@ impl Inner {
     fn to_promote(&self, nonce: u64) -> Option<(Known, Vec<u8>)> {
         let state = self.state();
         let mine = state.tickets.get(&nonce).filter(|mine| mine.place == Place::Promoting)?;
-        let value = Ticket { stage: Stage::Held, ..mine.ticket }.write();
+        let value = mine.ticket.held().write();
         Some((mine.known(), value))
     }
 
@@ -103,7 +101,7 @@ impl Inner {
         let Some(mine) = state.tickets.get_mut(&nonce) else { return };
         mine.place = Place::Held;
         mine.revision = revision;
-        mine.ticket.stage = Stage::Held;
+        mine.ticket = mine.ticket.held();
         let (key, create, id) = (Arc::clone(&mine.key), mine.create, mine.conn);
         let (waited, ttl) = (now.micros_since(mine.since), mine.ticket.ttl);
         let wake = mine.wake.take();
@@ -111,7 +109,7 @@ impl Inner {
         if let Some(line) = state.lines.get_mut(&key) {
             line.own.remove(&create);
         }
-        state.set_deadline(nonce, now.after(ttl.span()));
+        state.set_lease(nonce, now.after(ttl.span()));
         state.changes += 1;
         state.counters.grants += 1;
         state.counters.waits.record(waited);
@@ -147,7 +145,7 @@ impl Inner {
             line.own.remove(&create);
         }
         state.lose_record(id, &key, nonce, Phase::Forgotten);
-        state.set_deadline(nonce, now.after(ttl.span()));
+        state.set_lease(nonce, now.after(ttl.span()));
         self.abandon(nonce);
     }
 
@@ -162,7 +160,7 @@ impl Inner {
         let nonce = line.mirror.next_after(leaving, line.limit)?;
         let mine = state.tickets.get_mut(&nonce).filter(|mine| mine.place == Place::Waiting)?;
         mine.place = Place::Promoting;
-        let held = Ticket { stage: Stage::Held, ..mine.ticket }.write();
+        let held = mine.ticket.held().write();
         Some((nonce, Next { name: self.names.ticket(key, nonce), revision: mine.revision, held }))
     }
 

@@ -1,6 +1,7 @@
 //! What becomes of a ticket whose turn comes to nothing, without etcd: it is not reached here.
 
-use super::super::keys::{Front, Party};
+use super::super::keys::{Front, Party, Stage, Ticket};
+use super::super::mine::Ends;
 use super::super::state::Line;
 use super::super::txn::Session;
 use super::super::{Engine, Settings};
@@ -65,18 +66,16 @@ impl Scene {
 }
 
 fn waiting(front: Front, conn: ConnId, wake: oneshot::Sender<End>) -> Mine {
-    let owner = Some(Party { front, serial: 1 });
-    let ttl = CAPS.default_ttl;
     Mine {
         key: KEY.into(),
         nonce: NONCE,
         create: CREATE,
         revision: CREATE,
-        ticket: Ticket { stage: Stage::Waiting, keeper: front, owner, renewer: None, ttl },
+        ticket: Ticket::new(Stage::Waiting, Party { front, serial: 1 }, CAPS.default_ttl),
         place: Place::Waiting,
         conn,
         since: Moment::default(),
-        deadline: Moment::NEVER,
+        ends: Ends::NEVER,
         wake: Some(wake),
         unwanted: false,
     }

@@ -3,9 +3,10 @@
 
 use super::Inner;
 use super::asking::{Made, Patience, Want};
-use super::calls::{BUDGET_MICROS, PAUSE};
+use super::calls::PAUSE;
 use super::keys::{Names, Party};
-use super::state::{Departure, End, Line, Phase, Place, State};
+use super::mine::{End, Place};
+use super::state::{Departure, Line, Phase, State};
 use crate::engine::{Answer, ConnId, Grant, Moment, Refusal, Ttl};
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,12 +125,11 @@ impl Inner {
     /// `w` for a hold that `e` got: its lease begins anew.
     pub(super) async fn fetch(self: Arc<Self>, id: ConnId, serial: u64, nonce: u64, ttl: Ttl) {
         let who = Party { front: self.front, serial };
-        let until = self.now().after_micros(BUDGET_MICROS);
-        let deadline = self.state().tickets.get(&nonce).map(|mine| mine.deadline);
-        let answer = match self.write_lease(nonce, who, ttl, until).await {
+        let lease = self.state().tickets.get(&nonce).map(|mine| mine.ends.lease);
+        let answer = match self.extend(nonce, who, ttl).await {
             Ok(grant) => Answer::Granted(grant),
             // Released by its token, at another front-end.
-            Err(Refusal::NotHeld) if deadline.is_some_and(|deadline| self.now() < deadline) => {
+            Err(Refusal::NotHeld) if lease.is_some_and(|end| self.now() < end) => {
                 Answer::Refused(Refusal::NotEnqueued)
             }
             Err(Refusal::NotHeld) => Answer::Refused(Refusal::LeaseExpired),

@@ -26,7 +26,7 @@
 //!   ([`AutoRelease::Off`]): a store that is away never says "not held". While
 //!   [`Store::is_available`] is false `ping` and `stats` are answered so too.
 //!
-//! Whose a hold is, every store decides alike: see [`Engine`].
+//! Whose a hold is, every store decides by one rule: see `engine::ownership`.
 //!
 //! The store in memory answers inside the call, without an allocation and without an await. A
 //! store that has to ask others starts its tasks in [`Store::start`] and hands what they learn in

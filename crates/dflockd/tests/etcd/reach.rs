@@ -121,6 +121,71 @@ fn no_quorum() {
     assert_eq!(talker.ask("r", "k", &token), "ok");
 }
 
+/// What a server remembers of holds that moved, or whose lease is over by its own count, is no answer:
+/// without a quorum nobody is told "not held", and with one etcd says what is.
+#[test]
+fn no_quorum_after_a_move() {
+    let mut cluster = Cluster::start(&[]);
+    let store = cluster.store();
+    let (first, second) = (start(&store, &[]), start(&store, &[]));
+    let (mut old, mut new) = (first.talk(), second.talk());
+    let (moved, stayed) = (old.take("moved", "0 2"), old.take("stayed", "0 2"));
+    let begun = Instant::now();
+    assert_eq!(new.ask("n", "moved", &format!("{moved} 600")), "ok 600");
+    cluster.stop(1);
+    cluster.stop(2);
+    // Both are over by what the first server knows.
+    until("two seconds are over", || begun.elapsed() > Duration::from_millis(2500));
+    std::thread::scope(|scope| {
+        for (key, token) in [("moved", &moved), ("stayed", &stayed)] {
+            for (command, arg) in [("n", format!("{token} 600")), ("r", token.clone())] {
+                let mut talker = first.talk();
+                scope.spawn(move || refused(&mut talker, command, key, &arg));
+            }
+        }
+    });
+    cluster.go_on(1);
+    cluster.go_on(2);
+    let renewed = |key: &str, token: &str| {
+        let mut reply = "error_draining".to_owned();
+        until("it answers", || {
+            reply = first.talk().ask("n", key, &format!("{token} 600"));
+            reply != "error_draining"
+        });
+        reply
+    };
+    assert_eq!(renewed("stayed", &stayed), "error");
+    // A release that was refused may still have been on its way.
+    let reply = renewed("moved", &moved);
+    let rival = first.talk().ask("l", "moved", "0");
+    assert!((reply == "ok 600") == (rival == "timeout"), "{reply}, {rival}");
+}
+
+/// The grace that a server began does not end a hold that was renewed at another one since, also when
+/// that connection has gone, too.
+#[test]
+fn an_old_grace_ends_nothing() {
+    let store = crate::store();
+    let grace = ["--disconnect-grace", "4"];
+    let (first, second) = (start(&store, &grace), start(&store, &grace));
+    let mut old = first.talk();
+    let token = old.take("k", "0 600");
+    drop(old);
+    let begun = Instant::now();
+    first.until_stats("\"connections\":1,");
+    let after = |seconds| until("time goes on", || begun.elapsed() > Duration::from_secs(seconds));
+    let mut new = second.talk();
+    assert_eq!(new.ask("n", "k", &format!("{token} 600")), "ok 600");
+    after(3);
+    drop(new);
+    after(5);
+    let mut third = second.talk();
+    assert_eq!(third.ask("l", "k", "0"), "timeout");
+    assert_eq!(third.ask("n", "k", &format!("{token} 600")), "ok 600");
+    drop(third);
+    assert!(first.talk().ask("l", "k", "19").starts_with("ok "));
+}
+
 /// An administrator of one server takes away what a client of another one holds.
 #[test]
 fn a_lock_is_taken_away_at_any_server() {

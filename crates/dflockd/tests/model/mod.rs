@@ -458,6 +458,8 @@ impl Pair {
                     holder.expires = now + 1000 * ttl;
                     if holder.lapses < u64::MAX {
                         (holder.conn, holder.lapses) = (Some(conn), u64::MAX);
+                    } else if holder.conn.is_none() && holder.renewer == Some(conn) {
+                        (holder.conn, holder.renewer) = (Some(conn), None);
                     } else if holder.conn != Some(conn) {
                         holder.renewer = Some(conn);
                     }

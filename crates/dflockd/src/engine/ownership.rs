@@ -1,0 +1,170 @@
+//! Whose a hold is: the one rule of every store. What a renewal and the end of a connection make of
+//! that, and when a hold that nobody is left of ends. Pure.
+//!
+//! A hold has an owner, the connection that got it, and at most one renewer, the last other
+//! connection that renewed it. When the owner goes, a renewer that lives is the owner; without one
+//! the hold is given back, at once or after the grace, and whoever renews it meanwhile owns it.
+//! When the renewer goes first, it is forgotten. A hold whose owner went without that (auto-release
+//! off, or with its server) stays until its lease ends; whoever renews it once more owns it, so
+//! that one who only passes by takes nothing along.
+
+use super::request::AutoRelease;
+use super::terms::{Moment, Seconds, Ttl};
+
+/// Whose a hold is, among parties of any kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing<P> {
+    pub(crate) owner: Option<P>,
+    pub(crate) renewer: Option<P>,
+    /// Its owner went, and nobody was left: from then on it stays for this long. It has neither
+    /// owner nor renewer.
+    pub(crate) grace: Option<Seconds>,
+}
+
+/// What the end of a connection makes of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parting<P> {
+    /// It is no concern of this hold.
+    Keep,
+    /// From here on it stands so.
+    Stand(Standing<P>),
+    /// It is given back.
+    End,
+}
+
+impl<P: Copy + Eq> Standing<P> {
+    /// Of a hold that was just granted.
+    pub(crate) const fn of(owner: P) -> Self {
+        Self { owner: Some(owner), ..Self::NOBODYS }
+    }
+
+    /// Of a hold that stays until its lease ends.
+    pub(crate) const NOBODYS: Self = Self { owner: None, renewer: None, grace: None };
+
+    /// After `who` has shown the token. `lives` is asked of the owner alone.
+    pub(crate) fn renewed(self, who: P, lives: impl Fn(P) -> bool) -> Self {
+        if self.owner == Some(who) {
+            return self;
+        }
+        let is_owned = self.owner.is_some_and(lives);
+        if !is_owned && (self.grace.is_some() || self.renewer == Some(who)) {
+            return Self::of(who);
+        }
+        Self { renewer: Some(who), ..self }
+    }
+
+    /// When `who` has gone. `lives` is asked of the renewer alone.
+    pub(crate) fn parted(
+        self,
+        who: P,
+        auto: AutoRelease,
+        grace: Seconds,
+        lives: impl Fn(P) -> bool,
+    ) -> Parting<P> {
+        if self.owner == Some(who) {
+            let heir = self.renewer.filter(|renewer| *renewer != who && lives(*renewer));
+            return match (heir, auto) {
+                (Some(heir), _) => Parting::Stand(Self::of(heir)),
+                (None, AutoRelease::Off) => Parting::Stand(Self::NOBODYS),
+                (None, AutoRelease::On) if grace == Seconds::ZERO => Parting::End,
+                (None, AutoRelease::On) => {
+                    Parting::Stand(Self { grace: Some(grace), ..Self::NOBODYS })
+                }
+            };
+        }
+        if self.renewer == Some(who) {
+            return Parting::Stand(Self { renewer: None, ..self });
+        }
+        Parting::Keep
+    }
+
+    /// When the grace ends that begins `now`; [`Moment::NEVER`] without one.
+    pub(crate) fn lapses(self, now: Moment) -> Moment {
+        self.grace.map_or(Moment::NEVER, |grace| now.after(grace))
+    }
+
+    /// How long a hold that was put so, with its lease begun anew at the latest then, lasts at most.
+    pub(crate) fn lasts(self, ttl: Ttl) -> Seconds {
+        self.grace.map_or(ttl.span(), |grace| grace.min(ttl.span()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    type Standing = super::Standing<char>;
+
+    const GRACE: Seconds = match Seconds::new(7) {
+        Some(grace) => grace,
+        None => panic!(),
+    };
+    const IN_GRACE: Standing = Standing { grace: Some(GRACE), ..Standing::NOBODYS };
+
+    /// `AB` owner and renewer, `-` for nobody.
+    fn standing(text: &str) -> Standing {
+        let mut parties = text.chars().map(|c| Some(c).filter(|c| *c != '-'));
+        let (owner, renewer) = (parties.next().unwrap(), parties.next().unwrap());
+        Standing { owner, renewer, grace: None }
+    }
+
+    #[rstest]
+    #[case::by_the_owner("A-", 'A', "A", "A-")]
+    #[case::by_another("A-", 'B', "AB", "AB")]
+    #[case::by_a_third("AB", 'C', "ABC", "AC")]
+    #[case::by_the_owner_again("AB", 'A', "AB", "AB")]
+    #[case::by_the_renewer_again("AB", 'B', "AB", "AB")]
+    #[case::nobodys("--", 'B', "B", "-B")]
+    #[case::nobodys_again("-B", 'B', "B", "B-")]
+    #[case::nobodys_by_a_third("-B", 'C', "BC", "-C")]
+    #[case::after_the_owner("A-", 'C', "C", "AC")]
+    #[case::after_the_owner_again("AC", 'C', "C", "C-")]
+    fn renewals(
+        #[case] before: &str,
+        #[case] who: char,
+        #[case] living: &str,
+        #[case] after: &str,
+    ) {
+        let lives = |party| living.contains(party);
+        assert_eq!(standing(before).renewed(who, lives), standing(after));
+    }
+
+    #[test]
+    fn whoever_renews_in_the_grace_owns_it() {
+        assert_eq!(IN_GRACE.renewed('B', |_| true), standing("B-"));
+    }
+
+    #[rstest]
+    #[case::owner_alone("A-", 'A', "", Parting::End)]
+    #[case::owner_with_renewer("AC", 'A', "C", Parting::Stand(standing("C-")))]
+    #[case::owner_with_dead_renewer("AC", 'A', "", Parting::End)]
+    #[case::renewer_first("AB", 'B', "A", Parting::Stand(standing("A-")))]
+    #[case::renewer_after_the_owner("-B", 'B', "", Parting::Stand(standing("--")))]
+    #[case::renewer_after_a_dead_owner("AB", 'B', "", Parting::Stand(standing("A-")))]
+    #[case::a_stranger("AB", 'C', "AB", Parting::Keep)]
+    #[case::one_that_owned_it_once("B-", 'A', "B", Parting::Keep)]
+    fn partings(
+        #[case] before: &str,
+        #[case] who: char,
+        #[case] living: &str,
+        #[case] want: Parting<char>,
+    ) {
+        let lives = |party| living.contains(party);
+        let parted = |auto, grace| standing(before).parted(who, auto, grace, lives);
+        assert_eq!(parted(AutoRelease::On, Seconds::ZERO), want);
+        let instead = |other| if want == Parting::End { Parting::Stand(other) } else { want };
+        assert_eq!(parted(AutoRelease::On, GRACE), instead(IN_GRACE));
+        assert_eq!(parted(AutoRelease::Off, GRACE), instead(Standing::NOBODYS));
+    }
+
+    #[test]
+    fn when_it_ends() {
+        let now = Moment::from_micros(5);
+        assert_eq!(standing("A-").lapses(now), Moment::NEVER);
+        assert_eq!(IN_GRACE.lapses(now), now.after(GRACE));
+        let (short, long) = (Ttl::new(2).unwrap(), Ttl::new(60).unwrap());
+        assert_eq!(standing("--").lasts(long), long.span());
+        assert_eq!((IN_GRACE.lasts(long), IN_GRACE.lasts(short)), (GRACE, short.span()));
+    }
+}

@@ -1,0 +1,366 @@
+//! Whose a hold is, and when it ends: the store in memory and several front-ends of the one in etcd
+//! are told the same and answer the same, in virtual time.
+
+use super::keys::Front;
+use super::stand_in::Etcd;
+use super::txn::Session;
+use super::{Engine, Inner, Settings, turns};
+use crate::engine::{
+    self, Answer, AutoRelease, Caps, ConnId, Effect, Key, Limit, Mint, Moment, Progress, Refusal,
+    Request, Seconds, Token, Ttl, Verdict,
+};
+use crate::remote::{Above, Inlet};
+use proptest::prelude::*;
+use rstest::rstest;
+use std::collections::HashSet;
+use std::hash::RandomState;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+const FRONTS: usize = 3;
+/// Connections of each front-end.
+const SEATS: usize = 2;
+const KEYS: usize = 2;
+/// Time goes in these steps; so does what happens.
+const TICK_MILLIS: u64 = 100;
+/// More turns of the loop than anything takes.
+const TURNS: usize = 200;
+
+/// The clock of all.
+#[derive(Default)]
+struct Clock(AtomicU64);
+
+impl Above for Clock {
+    fn stirred(&self) {}
+
+    fn now(&self) -> Moment {
+        Moment::from_micros(self.0.load(Ordering::Relaxed) * 1000)
+    }
+}
+
+struct Counting(u64);
+
+impl Mint for Counting {
+    fn token(&mut self) -> Token {
+        self.0 += 1;
+        Token::new(self.0, self.0)
+    }
+}
+
+/// One thing that happens, at one seat or at none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Take {
+        seat: usize,
+        key: usize,
+        ttl: u64,
+    },
+    Renew {
+        seat: usize,
+        key: usize,
+        ttl: u64,
+    },
+    Release {
+        seat: usize,
+        key: usize,
+    },
+    /// The connection ends; another one is there at once.
+    Leave {
+        seat: usize,
+        auto: AutoRelease,
+    },
+    Pass {
+        tenths: u64,
+    },
+    /// Time goes on, and one front-end does not get to look at it before it is asked next.
+    Stall {
+        front: usize,
+        tenths: u64,
+    },
+    /// The same, and a renewal comes.
+    Late {
+        seat: usize,
+        key: usize,
+        ttl: u64,
+        tenths: u64,
+    },
+}
+
+/// What was answered, without tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Granted,
+    Busy,
+    Ok,
+    NotHeld,
+}
+
+fn word(answer: Answer) -> Word {
+    match answer {
+        Answer::Granted(_) => Word::Granted,
+        Answer::TimedOut => Word::Busy,
+        Answer::Released | Answer::Renewed(_) => Word::Ok,
+        Answer::Refused(Refusal::NotHeld) => Word::NotHeld,
+        other @ (Answer::Acquired(_) | Answer::Queued | Answer::Refused(_)) => panic!("{other:?}"),
+    }
+}
+
+/// One client in both worlds.
+struct Seat {
+    memory: ConnId,
+    etcd: ConnId,
+}
+
+struct World {
+    clock: Arc<Clock>,
+    memory: engine::Engine<Counting>,
+    fronts: Vec<Engine>,
+    seats: Vec<Seat>,
+    serial: u64,
+    /// The token granted last for each key, as each store names it.
+    tokens: [Option<(Token, Token)>; KEYS],
+}
+
+impl World {
+    fn new(grace: u64) -> Self {
+        let caps = Caps { disconnect_grace: Seconds::new(grace).unwrap(), ..turns::CAPS };
+        let (clock, etcd) = (Arc::new(Clock::default()), Etcd::default());
+        let mut fronts: Vec<Engine> = (0..FRONTS).map(|_| front(caps, &clock, &etcd)).collect();
+        let all: HashSet<Front> = fronts.iter().map(|front| front.inner.front).collect();
+        fronts.iter_mut().for_each(|front| front.inner.state().fronts.clone_from(&all));
+        let memory = engine::Engine::new(caps, Counting(0), RandomState::new());
+        let tokens = [None; KEYS];
+        let mut world = Self { clock, memory, fronts, seats: Vec::new(), serial: 0, tokens };
+        world.seats = (0..FRONTS * SEATS).map(|seat| world.connect(seat)).collect();
+        world
+    }
+
+    fn connect(&mut self, seat: usize) -> Seat {
+        self.serial += 1;
+        let etcd = self.fronts[seat % FRONTS].connect(self.serial);
+        Seat { memory: self.memory.connect(self.serial), etcd }
+    }
+
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// Lets all that is under way come to its end. Nothing here takes time.
+    async fn settle(&self) {
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Everybody does what is due, but for a front-end that does not get to it.
+    async fn turn(&mut self, stalled: Option<usize>) {
+        let now = self.now();
+        assert_eq!(self.memory.advance(now, 1000), Progress::Done);
+        while self.memory.take_effect().is_some() {}
+        for (number, front) in self.fronts.iter_mut().enumerate() {
+            if stalled != Some(number) {
+                assert_eq!(front.advance(now, 1000), Progress::Done);
+            }
+        }
+        self.settle().await;
+    }
+
+    async fn pass(&mut self, tenths: u64, stalled: Option<usize>) {
+        for _ in 0..tenths {
+            self.clock.0.fetch_add(TICK_MILLIS, Ordering::Relaxed);
+            self.turn(stalled).await;
+        }
+    }
+
+    async fn ask(&mut self, seat: usize, memory: Request<'_>, etcd: Request<'_>) -> Word {
+        let (now, Seat { memory: memory_id, etcd: etcd_id }) = (self.now(), &self.seats[seat]);
+        let Verdict::Now(expected) = self.memory.ask(now, *memory_id, memory) else {
+            panic!("nobody waits")
+        };
+        let front = &mut self.fronts[seat % FRONTS];
+        assert_eq!(front.ask(now, *etcd_id, etcd), Verdict::Later);
+        let mut found = None;
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+            while let Some(effect) = front.take_effect() {
+                match effect {
+                    Effect::Answer(id, answer) if id == *etcd_id => found = Some(answer),
+                    Effect::Answer(..) => panic!("nobody else asked"),
+                    Effect::Wake(_) | Effect::Expired { .. } => {}
+                }
+            }
+        }
+        let found = found.expect("an answer");
+        assert_eq!(word(found), word(expected), "{etcd:?}");
+        if let (Answer::Granted(one), Answer::Granted(other)) = (expected, found) {
+            let key = usize::from(memory.key().bytes()[0] - b'0');
+            self.tokens[key] = Some((one.token, other.token));
+        }
+        word(found)
+    }
+
+    /// Nothing where there is nobody to do it.
+    async fn apply(&mut self, event: Event) -> Option<Word> {
+        const NAMES: [&[u8]; KEYS] = [b"0", b"1"];
+        let key = |key: usize| Key::new(NAMES[key]).unwrap();
+        match event {
+            Event::Pass { tenths } => {
+                self.pass(tenths, None).await;
+                None
+            }
+            Event::Stall { front, tenths } => {
+                self.pass(tenths, Some(front)).await;
+                None
+            }
+            Event::Late { seat, key, ttl, tenths } => {
+                self.pass(tenths, Some(seat % FRONTS)).await;
+                let word = Box::pin(self.apply(Event::Renew { seat, key, ttl })).await;
+                self.turn(None).await;
+                word
+            }
+            Event::Leave { seat, auto } => {
+                self.leave(seat, auto).await;
+                None
+            }
+            Event::Take { seat, key: k, ttl } => {
+                let (timeout, limit) = (Seconds::ZERO, Limit::ONE);
+                let request = Request::Acquire { key: key(k), limit, timeout, ttl: Ttl::new(ttl) };
+                Some(self.ask(seat, request, request).await)
+            }
+            Event::Renew { seat, key: k, ttl } => {
+                let (one, other) = self.tokens[k]?;
+                let request =
+                    |token| Request::Renew { key: key(k), token: Some(token), ttl: Ttl::new(ttl) };
+                Some(self.ask(seat, request(one), request(other)).await)
+            }
+            Event::Release { seat, key: k } => {
+                let (one, other) = self.tokens[k]?;
+                let request = |token| Request::Release { key: key(k), token: Some(token) };
+                Some(self.ask(seat, request(one), request(other)).await)
+            }
+        }
+    }
+
+    async fn leave(&mut self, seat: usize, auto: AutoRelease) {
+        let now = self.now();
+        let next = self.connect(seat);
+        let old = std::mem::replace(&mut self.seats[seat], next);
+        while self.memory.disconnect(now, old.memory, auto, 1) == Progress::More {}
+        for _ in 0..TURNS {
+            if self.fronts[seat % FRONTS].disconnect(now, old.etcd, auto, 1000) == Progress::Done {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        self.settle().await;
+    }
+}
+
+fn front(caps: Caps, clock: &Arc<Clock>, etcd: &Etcd) -> Engine {
+    let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
+    let engine = Engine::new(settings, caps);
+    let clock: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(clock) as Arc<dyn Above>));
+    assert!(engine.inner.inlet.set(Inlet::new(clock)).is_ok());
+    assert!(engine.inner.client.stand_in.set(etcd.clone()).is_ok());
+    register(&engine.inner, etcd);
+    engine
+}
+
+fn register(inner: &Inner, etcd: &Etcd) {
+    let answer = etcd.txn(&super::txn::register(&inner.names.front(inner.front), 1));
+    let mut state = inner.state();
+    state.session = Some(Session { lease: 1, revision: answer.header.unwrap().revision });
+    state.begun = true;
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+/// `t1` take at seat 1, `n1` renew, `r1` release, `x1` its connection ends (`o1`: with auto-release
+/// off), `.5` half a second, `!5` the same and the first front-end does not see it yet. Seats 0 and 3 are at
+/// the first one, 1 and 4, 2 and 5. What follows `=` is the answer.
+fn play(grace: u64, lease: u64, script: &str) {
+    runtime().block_on(async {
+        let mut world = World::new(grace);
+        for step in script.split(' ') {
+            let (text, want) = step.split_once('=').map_or((step, None), |(t, w)| (t, Some(w)));
+            let number: u64 = text[1..].parse().unwrap();
+            let seat = usize::try_from(number).unwrap();
+            let event = match &text[..1] {
+                "t" => Event::Take { seat, key: 0, ttl: lease },
+                "n" => Event::Renew { seat, key: 0, ttl: lease },
+                "r" => Event::Release { seat, key: 0 },
+                "x" => Event::Leave { seat, auto: AutoRelease::On },
+                "o" => Event::Leave { seat, auto: AutoRelease::Off },
+                "." => Event::Pass { tenths: number },
+                "!" => Event::Stall { front: 0, tenths: number },
+                other => panic!("{other}"),
+            };
+            let found = world.apply(event).await.map(|word| match word {
+                Word::Granted => "yes",
+                Word::Busy => "busy",
+                Word::Ok => "ok",
+                Word::NotHeld => "gone",
+            });
+            assert_eq!(found, want, "{step} of {script}");
+        }
+    });
+}
+
+#[rstest]
+#[case::the_owner_alone(0, 60, "t0=yes x0 n1=gone t1=yes")]
+#[case::came_back_before(0, 60, "t0=yes n1=ok x0 t2=busy x1 t2=yes")]
+#[case::passed_by(0, 60, "t0=yes n1=ok x1 t2=busy x0 t2=yes")]
+#[case::the_last_one_counts(0, 60, "t0=yes n1=ok n2=ok x1 x0 t4=busy x2 t4=yes")]
+#[case::the_grace(2, 60, "t0=yes x0 .19 t1=busy .2 t1=yes")]
+#[case::renewed_in_the_grace(2, 60, "t0=yes x0 .10 n0=ok .30 t1=busy x0 .19 t1=busy .2 t1=yes")]
+#[case::renewed_elsewhere_in_the_grace(2, 60, "t0=yes x0 .10 n1=ok .30 t2=busy n1=ok")]
+#[case::an_old_grace(5, 60, "t0=yes x0 .10 n1=ok .20 x1 .30 t2=busy .19 t2=busy .2 t2=yes")]
+#[case::an_old_grace_after_a_new_one(2, 60, "t0=yes x0 .10 n1=ok x1 .12 n2=ok .30 t0=busy")]
+#[case::two_graces(3, 60, "t0=yes x0 .20 n1=ok x1 .20 n0=ok x0 .29 t5=busy .2 t5=yes")]
+#[case::the_renewer_gets_the_grace(2, 60, "t0=yes n1=ok x0 .50 t2=busy x1 .19 t2=busy .2 t2=yes")]
+#[case::the_lease_ends_first(9, 1, "t0=yes x0 .9 t1=busy .2 t1=yes")]
+#[case::the_lease_goes_on_elsewhere(0, 2, "t0=yes n1=ok .15 n0=ok .15 n1=ok .19 t2=busy .2 t2=yes")]
+#[case::off(0, 3, "t0=yes o0 .29 t1=busy .2 t1=yes")]
+#[case::off_and_passed_by(0, 3, "t0=yes o0 n1=ok x1 .29 t2=busy .2 t2=yes")]
+#[case::off_and_came_back(0, 60, "t0=yes o0 n1=ok n1=ok x1 t2=yes")]
+#[case::released_elsewhere(2, 60, "t0=yes x0 r1=ok r0=gone n0=gone t0=yes .30 n1=ok x0 .10 r2=ok")]
+#[case::renewed_elsewhere_in_a_stall(0, 2, "t0=yes .10 n1=ok !12 n0=ok .18 t2=busy")]
+#[case::released_here_after_a_stall(0, 2, "t0=yes .10 n1=ok !12 r0=ok t2=yes")]
+#[case::over_in_a_stall(0, 1, "t0=yes !11 n0=gone t1=yes")]
+#[case::released_too_late(0, 1, "t0=yes !11 r0=gone t1=yes")]
+#[case::a_grace_over_in_a_stall(2, 60, "t0=yes x0 !21 n0=gone t1=yes")]
+#[case::over(0, 1, "t0=yes n1=ok .11 n0=gone r0=gone n1=gone t2=yes")]
+fn both_stores(#[case] grace: u64, #[case] lease: u64, #[case] script: &str) {
+    play(grace, lease, script);
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let seats = 0..FRONTS * SEATS;
+    let event = prop_oneof![
+        4 => (seats.clone(), 0..KEYS, 1u64..7).prop_map(|(seat, key, ttl)| Event::Take { seat, key, ttl }),
+        6 => (seats.clone(), 0..KEYS, 1u64..7).prop_map(|(seat, key, ttl)| Event::Renew { seat, key, ttl }),
+        1 => (seats.clone(), 0..KEYS).prop_map(|(seat, key)| Event::Release { seat, key }),
+        5 => seats.clone().prop_map(|seat| Event::Leave { seat, auto: AutoRelease::On }),
+        1 => seats.clone().prop_map(|seat| Event::Leave { seat, auto: AutoRelease::Off }),
+        5 => (1u64..30).prop_map(|tenths| Event::Pass { tenths }),
+        2 => (seats.clone(), 0..KEYS, 1u64..7, 1u64..30)
+            .prop_map(|(seat, key, ttl, tenths)| Event::Late { seat, key, ttl, tenths }),
+    ];
+    prop::collection::vec(event, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_stores_agree(events in events(), grace in 0u64..5) {
+        runtime().block_on(async {
+            let mut world = World::new(grace);
+            for event in events {
+                world.apply(event).await;
+            }
+        });
+    }
+}
