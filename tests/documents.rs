@@ -1,5 +1,5 @@
-//! What the documents say of the repository is so: each test that SECURITY.md names exists, and
-//! each file that the README tells people to use is there.
+//! What the documents say of the repository is so: each test that SECURITY.md names exists, each file
+//! that README and docs/ tell people to use is there, and each link leads somewhere.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
@@ -78,9 +78,200 @@ fn the_client_library_brings_little() {
     assert!(more.is_empty(), "{more:?} are new");
 }
 
+/// README.md and the pages of docs/, by their paths.
+fn pages() -> BTreeMap<String, String> {
+    let docs = fs::read_dir(root().join("docs")).unwrap();
+    let names = docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().to_str().unwrap()));
+    let names = names.chain(["README.md".to_owned()]);
+    names.map(|name| (name.clone(), fs::read_to_string(root().join(name)).unwrap())).collect()
+}
+
 #[test]
-fn files_the_readme_tells_of_are_there() {
-    let document = fs::read_to_string(root().join("README.md")).unwrap();
+fn the_readme_is_short() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.lines().count() <= 120, "{} lines", readme.lines().count());
+    let long: Vec<_> = readme.lines().filter(|line| line.chars().count() > 120).collect();
+    assert!(long.is_empty(), "over 120 columns: {long:#?}");
+}
+
+/// What a heading is called in a link, as GitHub and mdBook make it.
+fn anchor(heading: &str) -> String {
+    let plain = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = plain.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut counted = 0;
+    for (name, text) in pages() {
+        let here = root().join(&name);
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (path, wanted) = link.split_once('#').unwrap_or((link, ""));
+            let target =
+                if path.is_empty() { here.clone() } else { here.parent().unwrap().join(path) };
+            assert!(target.exists(), "{name}: {link} leads nowhere");
+            if !wanted.is_empty() {
+                let text = fs::read_to_string(&target).unwrap();
+                let headings = text.lines().filter(|line| line.starts_with('#'));
+                let found = headings.map(anchor).any(|anchor| anchor == wanted);
+                assert!(found, "{name}: {link}: there is no such heading");
+            }
+            counted += 1;
+        }
+    }
+    assert!(counted > 30, "{counted} links");
+}
+
+#[test]
+fn every_page_is_in_the_table_of_contents() {
+    let pages = pages();
+    let contents = &pages["docs/SUMMARY.md"];
+    for name in pages.keys().filter_map(|name| name.strip_prefix("docs/")) {
+        assert!(name == "SUMMARY.md" || contents.contains(&format!("]({name})")), "{name}");
+    }
+}
+
+/// What shows that a command of the documents works.
+enum Shown {
+    /// This test plays it, or the same with a stand-in for a program or a path.
+    By(&'static str),
+    /// Each run of CI does it.
+    Always,
+    /// Nothing can, for this reason.
+    Not(&'static str),
+}
+
+const SYSTEM: &str = "changes the system of whoever runs the tests; what it starts is tested apart";
+
+const COMMANDS: &[(&str, Shown)] = &[
+    ("cargo build --release", Shown::By("by_hand_all_is_found_below_the_prefix")),
+    ("sudo packaging/install", Shown::By("by_hand_all_is_found_below_the_prefix")),
+    ("sudo packaging/install file-semaphore", Shown::By("by_hand_all_is_found_below_the_prefix")),
+    ("sudo packaging/install dflock", Shown::By("by_hand_all_is_found_below_the_prefix")),
+    ("sudo packaging/install dflockd", Shown::By("by_hand_all_is_found_below_the_prefix")),
+    ("sudo packaging/install lfp-preload", Shown::By("by_hand_all_is_found_below_the_prefix")),
+    ("cargo build --release -p lfp-preload", Shown::Always),
+    ("cargo build --release --workspace --features file-semaphore/cli", Shown::Always),
+    ("tests/demo", Shown::Always),
+    ("tests/run", Shown::Always),
+    ("sudo lfp who /dev/ttyUSB0", Shown::By("terminal_programs")),
+    (
+        "lfp run --timeout 10 /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0",
+        Shown::By("terminal_programs"),
+    ),
+    ("lfp run /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0", Shown::By("terminal_programs")),
+    ("lfp run /dev/ttyUSB0 -- minicom -o -D /dev/ttyUSB0", Shown::By("terminal_programs")),
+    ("lfp run /dev/ttyUSB0 -- minicom -D /dev/ttyUSB0", Shown::By("programs_lock")),
+    ("lfp run --shim --ports /dev/ttyUSB0 -- make flash", Shown::By("programs_lock")),
+    ("lfp shim -- gammu identify", Shown::By("programs_lock")),
+    (
+        "sudo lfp adopt minicom",
+        Shown::By("an_adopted_program_is_right_for_everybody_who_types_its_name"),
+    ),
+    ("lfp wait --timeout 60 /dev/ttyS0 || exit", Shown::By("a_script_in_several_steps")),
+    ("stty -F /dev/ttyS0 9600; echo AT >/dev/ttyS0", Shown::By("a_script_in_several_steps")),
+    ("lfp unlock /dev/ttyS0", Shown::By("a_script_in_several_steps")),
+    (
+        "lfp run --timeout 30 /dev/ttyACM0 -- avrdude -p m328p -c arduino -P /dev/ttyACM0 -U flash:w:blink.hex",
+        Shown::By("flashing_a_board"),
+    ),
+    (
+        "docker run --device /dev/ttyUSB0 --volume /run/lfpd:/run/lfpd IMAGE lfp run --no-fork /dev/ttyUSB0 -- PROGRAM",
+        Shown::By("in_a_container"),
+    ),
+    ("sudo systemctl enable --now lfpd-unix.socket", Shown::Not(SYSTEM)),
+    ("apt install gcc-arm-linux-gnueabihf libc6-dev-armhf-cross", Shown::Always),
+    (
+        "rustup target add armv7-unknown-linux-gnueabihf",
+        Shown::Not(
+            "fetches from a host that a test machine may not reach; CI has the target from Debian",
+        ),
+    ),
+    (
+        "packaging/debian/build --target armv7-unknown-linux-gnueabihf lfpd",
+        Shown::Not(
+            "compiles everything for minutes; .ci/targets does the same with its own options",
+        ),
+    ),
+    (
+        "cp etc/sysusers.d/lfpd.conf /usr/lib/sysusers.d/ && systemd-sysusers lfpd.conf",
+        Shown::By("it_works_where_it_is_installed"),
+    ),
+    (
+        "cp etc/tmpfiles.d/lfpd.conf /usr/lib/tmpfiles.d/ && systemd-tmpfiles --create lfpd.conf",
+        Shown::By("it_works_where_it_is_installed"),
+    ),
+    ("sema run /run/lock/backup --timeout 30 -- backup.sh", Shown::By("the_page_of_the_book_runs")),
+    ("sema run -n -E 75 /run/lock/backup backup.sh", Shown::By("the_page_of_the_book_runs")),
+    ("sema run -s /run/lock/index search.sh", Shown::By("the_page_of_the_book_runs")),
+    (
+        "sema run /run/lock/fetch --slots 3 -- curl -O \"$url\"",
+        Shown::By("the_page_of_the_book_runs"),
+    ),
+    ("dflockd --port 6388 &", Shown::By("the_page_of_the_book_runs_with_a_server")),
+    (
+        "dflock run backup --timeout 0 -- rsync -a /srv /backup",
+        Shown::By("the_page_of_the_book_runs_with_a_server"),
+    ),
+    (
+        "dflock run convert --limit 4 -- ffmpeg -i in.avi out.mp4",
+        Shown::By("the_page_of_the_book_runs_with_a_server"),
+    ),
+];
+
+/// Programs whose names begin the lines that people type.
+const TYPED: &[&str] = &[
+    "apt",
+    "cargo",
+    "cp",
+    "dflock",
+    "dflockd",
+    "docker",
+    "lfp",
+    "packaging/debian/build",
+    "rustup",
+    "sema",
+    "semats",
+    "stty",
+    "sudo",
+    "systemctl",
+    "tests/demo",
+    "tests/run",
+];
+
+#[test]
+fn every_command_of_the_documents_is_shown_to_work() {
+    let sources = sources();
+    let mut said = BTreeSet::new();
+    for (name, text) in pages() {
+        for line in text.lines().filter_map(|line| line.strip_prefix("    ")) {
+            let command = line.split_once("  #").map_or(line, |(command, _)| command).trim_end();
+            let first = command.split(' ').next().unwrap();
+            if !TYPED.contains(&first) {
+                continue;
+            }
+            let known = COMMANDS.iter().any(|(known, _)| *known == command);
+            assert!(known, "{name}: nothing shows that this works: {command}");
+            said.insert(command.to_owned());
+        }
+    }
+    for (command, shown) in COMMANDS {
+        assert!(said.contains(*command), "no document says: {command}");
+        match shown {
+            Shown::By(test) => assert!(sources.contains(&format!("fn {test}(")), "{test} is gone"),
+            Shown::Not(reason) => assert!(!reason.is_empty(), "{command}"),
+            Shown::Always => {}
+        }
+    }
+}
+
+#[test]
+fn files_the_documents_tell_of_are_there() {
+    let document: String = pages().into_values().collect();
     let tops = [
         "etc/",
         "tests/",
@@ -91,6 +282,7 @@ fn files_the_readme_tells_of_are_there() {
         "benches/",
         ".ci/",
         "packaging/",
+        "python/",
     ];
     let paths = quoted(&document).filter(|word| tops.iter().any(|top| word.starts_with(top)));
     let mut counted = 0;
@@ -102,9 +294,9 @@ fn files_the_readme_tells_of_are_there() {
     assert!(counted > 5, "{counted} files are named");
 }
 
-/// Which machines the README promises, what runs their programs and what packs them, is what `.ci/targets` holds.
+/// Which machines the documents promise, what runs their programs and what packs them, is what `.ci/targets` holds.
 #[test]
-fn the_readme_promises_the_targets_that_are_checked() {
+fn the_documents_promise_the_targets_that_are_checked() {
     let script = fs::read_to_string(root().join(".ci/targets")).unwrap();
     let table = script.split_once("\ntable='\n").unwrap().1.split_once("\n'\n").unwrap().0;
     let held = table.lines().map(|line| {
@@ -123,7 +315,7 @@ fn the_readme_promises_the_targets_that_are_checked() {
         };
         (target.to_owned(), [run, package])
     });
-    let document = fs::read_to_string(root().join("README.md")).unwrap();
+    let document = fs::read_to_string(root().join("docs/platforms.md")).unwrap();
     let rows =
         document.split_once("<!-- .ci/targets -->\n").unwrap().1.split_once("\n\n").unwrap().0;
     let promised = rows.lines().filter(|row| row.starts_with("| `")).map(|row| {

@@ -115,13 +115,61 @@ fn drawn(lines: &[String]) -> String {
          <title>A session: who has the port, a second program is refused, all ports</title>\n\
          <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"#1e2228\"/>\n\
          <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"13\" \
-         fill=\"#c8ccd4\" xml:space=\"preserve\">\n"
+         fill=\"#c8ccd4\">\n"
     );
-    for (at, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
-        let text = line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    for (at, line) in lines.iter().enumerate() {
         let fill = if line.starts_with("$ ") { " fill=\"#8fd18f\"" } else { "" };
-        let (y, length) = ((at + 1) * LINE + 4, line.len() * LETTER);
-        svg += &format!("<text x=\"16\" y=\"{y}\" textLength=\"{length}\"{fill}>{text}</text>\n");
+        for (column, piece) in pieces(line) {
+            let text = piece.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            let (x, y) = (16 + column * LETTER, (at + 1) * LINE + 4);
+            let length = piece.len() * LETTER;
+            svg +=
+                &format!("<text x=\"{x}\" y=\"{y}\" textLength=\"{length}\"{fill}>{text}</text>\n");
+        }
     }
     svg + "</g>\n</svg>\n"
+}
+
+/// What stands between gaps of two blanks or more, each with its column: a browser makes one blank of many.
+fn pieces(line: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut column = 0;
+    for piece in line.split("  ") {
+        let blank = piece.len() - piece.trim_start().len();
+        if !piece.trim().is_empty() {
+            found.push((column + blank, piece.trim()));
+        }
+        column += piece.len() + 2;
+    }
+    found
+}
+
+/// A real browser puts each piece of text where the terminal has it, and as wide.
+#[test]
+fn a_browser_shows_the_columns_of_the_terminal() {
+    let svg = fs::read_to_string(PICTURE).unwrap();
+    let page = tempfile::Builder::new().suffix(".html").tempfile().unwrap();
+    let look = "<script>for (const text of document.querySelectorAll('text')) {\
+        const box = text.getBBox(); const wanted = [text.getAttribute('x'), text.getAttribute('textLength')];\
+        const line = document.createElement('p');\
+        line.textContent = ['seen', ...wanted, Math.round(box.x), Math.round(box.width)].join(' ');\
+        document.body.append(line); }</script>";
+    fs::write(&page, format!("<!doctype html><meta charset=utf-8><body>{svg}{look}")).unwrap();
+    let profile = tempfile::tempdir().unwrap();
+    let shown = std::process::Command::new("timeout")
+        .args(["60", "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"])
+        .args(["--no-first-run", "--disable-background-networking", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(page.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let seen = text.split("<p>seen ").skip(1).map(|rest| rest.split("</p>").next().unwrap());
+    let seen: Vec<Vec<i64>> =
+        seen.map(|row| row.split(' ').map(|number| number.parse().unwrap()).collect()).collect();
+    assert_eq!(seen.len(), svg.matches("<text ").count(), "{text}");
+    for row in seen {
+        let [x, width, seen_x, seen_width] = row[..] else { panic!("{row:?}") };
+        assert!((x - seen_x).abs() <= 1 && (width - seen_width).abs() <= 2, "{row:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Every command that the README tells people to type, as it stands there, with the program it names.
+//! The commands of README and docs/ that lock a port, as they stand there, with the programs they name.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use testbed::{Command, LIMIT, Process, Sandbox, User};
 
 use crate::bench::Bench;
 
-/// What each `lfp` line of the README is tested by, here or elsewhere.
+/// Lines of the documents that are played here.
 const LINES: [&str; 10] =
-    [WHO, PICOCOM, PICOCOM_WAITING, MINICOM, WAIT, UNLOCK, AVRDUDE, GETTY, DOCKER, BUSY];
+    [WHO, PICOCOM, PICOCOM_WAITING, MINICOM, WAIT, STTY, UNLOCK, AVRDUDE, GETTY, DOCKER];
 
 const WHO: &str = "lfp who /dev/ttyUSB0";
 const PICOCOM: &str = "lfp run /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0";
@@ -23,9 +23,8 @@ const AVRDUDE: &str = "lfp run --timeout 30 /dev/ttyACM0 -- \
 const GETTY: &str = "lfp run --no-fork --timeout 1000000000 %I -- \
     /sbin/agetty --keep-baud 115200,9600 - $TERM";
 const DOCKER: &str = "lfp run --no-fork /dev/ttyUSB0 -- PROGRAM";
-const BUSY: &str = "lfp: /dev/ttyUSB0: busy";
 
-/// A machine with the README's ports and a closed lock directory, and Alice, whose group they are.
+/// A machine with the ports of the documents and a closed lock directory, and Alice, whose group they are.
 fn machine() -> Bench {
     machine_with("0755", "lfpd:lfpd")
 }
@@ -59,23 +58,18 @@ fn user_of(bench: &Bench, port: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&name).trim().to_owned())
 }
 
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// `tests/documents.rs` sees to the other direction.
 #[test]
-fn every_command_of_the_readme_is_known_here() {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    for line in LINES.into_iter().chain([STTY]) {
-        assert!(readme.contains(line), "the README does not say: {line}");
+fn the_documents_say_what_is_played_here() {
+    let said = page("README.md") + &page("docs/recipes.md");
+    for line in LINES {
+        assert!(said.contains(line), "neither README nor docs/recipes.md says: {line}");
     }
-    // Later parts have tests of their own.
-    let (recipes, _) = readme.split_once("\n## The protocol\n").unwrap();
-    let commands = recipes.lines().filter(|line| line.starts_with("    lfp"));
-    let mut counted = 0;
-    // What the demo prints is the demo's.
-    for line in commands.map(str::trim).filter(|line| !line.starts_with("lfpd listens")) {
-        assert!(LINES.contains(&line), "tested by nothing: {line}");
-        counted += 1;
-    }
-    assert!(counted > 5, "{counted} commands");
 }
 
 /// Terminal programs, which hold the port in their own name until they end.
@@ -97,7 +91,10 @@ fn terminal_programs(
     let told = typed(&bench, User::Bob, WHO).no_input().run();
     assert!(told.said("alice") && told.said(&format!("{program} ")), "{told}");
     let busy = typed(&bench, User::Bob, PICOCOM).no_input().run();
-    assert!(busy.code() == 1 && busy.said(BUSY) && busy.said("held by alice"), "{busy}");
+    assert!(
+        busy.code() == 1 && busy.said("lfp: /dev/ttyUSB0: busy") && busy.said("held by alice"),
+        "{busy}"
+    );
     terminal.type_in(goodbye);
     let end = terminal.wait(LIMIT);
     assert_eq!(end.code(), 0, "{end}");
@@ -180,9 +177,8 @@ fn in_a_container() {
 fn the_right_of_uucp() {
     let bench = machine();
     let lines = ["d /run/lfpd 0755 uucp uucp -", "a+ /run/lock - - - - user:uucp:rwx"];
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    assert!(lines.iter().all(|line| readme.contains(&format!("\n    {line}\n"))));
+    let page = page("docs/install.md");
+    assert!(lines.iter().all(|line| page.contains(&format!("\n    {line}\n"))));
     bench.sandbox.write("/tmp/lfpd-uucp.conf", lines.join("\n") + "\n", 0o644);
     let made = bench.shell(User::Root, "systemd-tmpfiles --create /tmp/lfpd-uucp.conf");
     assert_eq!(made.code(), 0, "{made}");

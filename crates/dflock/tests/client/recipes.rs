@@ -62,6 +62,20 @@ impl Kitchen {
     }
 }
 
+/// The commands of docs/dflockd.md, with stand-ins for the programs that they run.
+#[test]
+fn the_page_of_the_book_runs_with_a_server() {
+    let kitchen =
+        Kitchen::new(&[("rsync", "echo rsync $* >>ran"), ("ffmpeg", "echo ffmpeg $* >>ran")]);
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dflockd.md");
+    let page = fs::read_to_string(page).unwrap();
+    let lines = page.lines().filter_map(|line| line.strip_prefix("    dflock "));
+    let script: String = lines.map(|words| format!("dflock {words}\n")).collect();
+    let end = kitchen.cook(&script);
+    assert_eq!(end.code, 0, "{end:?}");
+    assert_eq!(kitchen.lines("ran"), ["rsync -a /srv /backup", "ffmpeg -i in.avi out.mp4"]);
+}
+
 /// The second host's clock is late: the job is done by then, and is not done again.
 #[test]
 fn a_cron_job_runs_on_one_of_two_hosts() {
