@@ -6,8 +6,9 @@ use super::connection::Connection;
 use super::dialogue::{Grant, Place};
 use super::error::{ClientError, Refusal};
 use super::lease::{Beginning, Lease, RENEWALS_PER_LEASE};
+use super::route::Route;
 use super::settings::Settings;
-use super::shard::shard;
+use super::shard::Servers;
 use super::terms::{Key, Kind, TermError, Token};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ const PROMPT: Duration = Duration::from_millis(100);
 /// What stands for "wait for ever": the longest time every server can count (68 years).
 const FOR_EVER_S: u32 = i32::MAX.unsigned_abs();
 
-/// A client of one server, or of several that share the keys among them.
+/// A client of one server, or of several that share the keys or the work among them.
 ///
 /// Holds no connection: every lease has its own, because requests on one connection are served in
 /// order and a waiting acquire would hold back the renewal of another lease. Cheap to clone.
@@ -34,7 +35,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::NoServer`] when the settings name none.
     pub fn new(settings: Settings) -> Result<Self, ClientError> {
-        if settings.servers.is_empty() {
+        if settings.servers.addresses().is_empty() {
             return Err(ClientError::NoServer);
         }
         Ok(Self { settings: Arc::new(settings) })
@@ -43,25 +44,27 @@ impl Client {
     /// The servers in the order of the settings.
     #[must_use]
     pub fn servers(&self) -> &[ServerAddress] {
-        &self.settings.servers
+        self.settings.servers.addresses()
     }
 
-    /// The server a key lives on; see [`super::shard()`].
-    ///
-    /// # Errors
-    /// Never for a client that was made by [`Self::new`].
-    pub fn server_of(&self, key: &Key) -> Result<&ServerAddress, ClientError> {
-        let servers = &self.settings.servers;
-        let index = shard(key.as_bytes(), servers.len()).ok_or(ClientError::NoServer)?;
-        servers.get(index).ok_or(ClientError::NoServer)
+    /// Whether each of the servers knows every key.
+    #[must_use]
+    pub fn is_one_service(&self) -> bool {
+        matches!(self.settings.servers, Servers::AnyOf(_))
     }
 
-    /// A connection to the server of a key.
+    /// The servers that know a key, the one that is asked first in front; see [`super::Servers`].
+    #[must_use]
+    pub fn servers_of(&self, key: &Key) -> Vec<&ServerAddress> {
+        self.settings.servers.of(key.as_bytes())
+    }
+
+    /// A connection to a server that knows this key, and answers.
     ///
     /// # Errors
     /// [`ClientError::Connect`], or what `auth` answered.
     pub async fn connect(&self, key: &Key) -> Result<Connection, ClientError> {
-        Connection::open(self.server_of(key)?, &self.settings).await
+        Route::to(key, Arc::clone(&self.settings)).open_patiently().await
     }
 
     /// A connection to one of the servers.
@@ -93,16 +96,15 @@ impl Client {
 
     fn claim(&self, key: impl Into<Vec<u8>>, kind: Kind) -> Result<Claim, ClientError> {
         let key = Key::new(key)?;
-        let server = self.server_of(&key)?.clone();
-        Ok(Claim { settings: Arc::clone(&self.settings), server, key, kind, ttl_s: None })
+        let route = Arc::new(Route::to(&key, Arc::clone(&self.settings)));
+        Ok(Claim { route, key, kind, ttl_s: None })
     }
 }
 
 /// A wish for a lock or a slot: nothing is sent before one of the async calls.
 #[derive(Clone)]
 pub struct Claim {
-    settings: Arc<Settings>,
-    server: ServerAddress,
+    route: Arc<Route>,
     key: Key,
     kind: Kind,
     ttl_s: Option<u32>,
@@ -135,7 +137,7 @@ impl Claim {
     /// # Errors
     /// A refusal, or a server that cannot be reached.
     pub async fn acquire(&self, timeout_s: u32) -> Result<Option<Lease>, ClientError> {
-        let mut connection = self.connect().await?;
+        let mut connection = self.route.open_patiently().await?;
         let asked_at = Instant::now();
         match connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await? {
             Some(grant) => self.begin(connection, grant, asked_at).await.map(Some),
@@ -149,14 +151,13 @@ impl Claim {
     /// Nothing when the time passes first. Without a time it waits for ever.
     ///
     /// # Errors
-    /// A refusal; a server that cannot be reached for [`Settings::connect_limit`] at first, or that is
-    /// away when the time passes.
+    /// A refusal; a server that is away for [`Settings::connect_limit`] at first, or when the time passes.
     pub async fn acquire_persistently(
         &self,
         timeout_s: Option<u32>,
         mut told: impl FnMut(&ClientError),
     ) -> Result<Option<Lease>, ClientError> {
-        let mut line = Line::enter(timeout_s, self.settings.connect_limit);
+        let mut line = Line::enter(timeout_s, self.route.patience());
         loop {
             let error = match self.stand_in(&mut line).await {
                 Ok(outcome) => return Ok(outcome),
@@ -165,6 +166,7 @@ impl Claim {
             if line.was_left_by_force(&error) {
                 told(&error);
             }
+            self.route.turn();
             if !line.may_be_joined_after(&error).await {
                 return Err(error);
             }
@@ -174,7 +176,7 @@ impl Claim {
     /// Once, from connecting to the grant.
     async fn stand_in(&self, line: &mut Line) -> Result<Option<Lease>, ClientError> {
         line.asked_at = None;
-        let mut connection = self.open().await?;
+        let mut connection = self.route.open().await?;
         if let Some(token) = line.unheard.take() {
             // Granted on a connection that broke before the grant was sure: it is in our way.
             match connection.release(&self.key, self.kind, &token).await {
@@ -209,7 +211,7 @@ impl Claim {
         timeout_s: Option<u32>,
     ) -> Result<Option<Grant>, ClientError> {
         let timeout_s = timeout_s.unwrap_or(FOR_EVER_S);
-        let mut connection = self.connect().await?;
+        let mut connection = self.route.open_patiently().await?;
         let grant = connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await?;
         connection.close().await;
         Ok(grant)
@@ -220,7 +222,7 @@ impl Claim {
     /// # Errors
     /// A refusal, or a server that cannot be reached.
     pub async fn enqueue(&self) -> Result<Entry, ClientError> {
-        let mut connection = self.connect().await?;
+        let mut connection = self.route.open_patiently().await?;
         let asked_at = Instant::now();
         match connection.enqueue(&self.key, self.kind, self.ttl_s).await? {
             Place::Granted(grant) => {
@@ -235,7 +237,7 @@ impl Claim {
     /// # Errors
     /// [`ClientError::Refused`] when the token holds nothing.
     pub async fn release(&self, token: &Token) -> Result<(), ClientError> {
-        self.connect().await?.release(&self.key, self.kind, token).await
+        self.route.release(&self.key, self.kind, token, self.route.patience()).await
     }
 
     /// Starts the lease over by token. The seconds the lease lasts from now.
@@ -243,26 +245,7 @@ impl Claim {
     /// # Errors
     /// [`ClientError::Refused`] when the token holds nothing.
     pub async fn renew(&self, token: &Token) -> Result<u32, ClientError> {
-        self.connect().await?.renew(&self.key, self.kind, token, self.ttl_s).await
-    }
-
-    /// A connection to a server that may be away for a moment.
-    async fn connect(&self) -> Result<Connection, ClientError> {
-        let mut patience = Patience::until(Instant::now() + self.settings.connect_limit);
-        loop {
-            match self.open().await {
-                Err(error) if patience.outlasts(&error).await => {}
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// One on which there was an answer: who is about to end, or does not speak the protocol, would
-    /// else be taken for a long line.
-    async fn open(&self) -> Result<Connection, ClientError> {
-        let mut connection = Connection::open(&self.server, &self.settings).await?;
-        connection.hear_of_it().await?;
-        Ok(connection)
+        self.route.renew(&self.key, self.kind, token, self.ttl_s).await
     }
 
     /// A grant that took its time is renewed before anybody relies on it: when exactly the turn
@@ -277,13 +260,12 @@ impl Claim {
         if asked_at.elapsed() >= PROMPT {
             asked_at = Instant::now();
             let half = Duration::from_secs(grant.ttl_s.into()) / 2;
-            connection.set_answer_limit(self.settings.answer_limit.min(half));
+            connection.set_answer_limit(self.route.settings.answer_limit.min(half));
             let renewed = connection.renew(&self.key, self.kind, &grant.token, Some(grant.ttl_s));
             renewed.await.map_err(over_already)?;
         }
         Ok(Lease::begin(Beginning {
-            settings: Arc::clone(&self.settings),
-            server: self.server.clone(),
+            route: Arc::clone(&self.route),
             connection,
             key: self.key.clone(),
             kind: self.kind,
@@ -306,10 +288,8 @@ struct Line {
 }
 
 impl Line {
-    fn enter(timeout_s: Option<u32>, connect_limit: Duration) -> Self {
-        let now = Instant::now();
-        let end = now + Duration::from_secs(timeout_s.unwrap_or(FOR_EVER_S).into());
-        let patience = Patience::until(now + connect_limit);
+    fn enter(timeout_s: Option<u32>, patience: Patience) -> Self {
+        let end = Instant::now() + Duration::from_secs(timeout_s.unwrap_or(FOR_EVER_S).into());
         Self { end, asked_at: None, has_stood: false, unheard: None, patience }
     }
 
@@ -349,10 +329,7 @@ impl Line {
 }
 
 fn over_already(error: ClientError) -> ClientError {
-    if matches!(error, ClientError::Refused(Refusal::Error)) {
-        return ClientError::Refused(Refusal::LeaseExpired);
-    }
-    error
+    if error.is_not_held() { ClientError::Refused(Refusal::LeaseExpired) } else { error }
 }
 
 /// What joining the line gave.
@@ -375,7 +352,7 @@ pub struct Ticket {
 impl Ticket {
     fn begin(claim: Claim, connection: Connection) -> Self {
         let (orders, inbox) = mpsc::channel(1);
-        let settings = Arc::clone(&claim.settings);
+        let settings = Arc::clone(&claim.route.settings);
         tokio::spawn(stay_in_line(settings, connection, inbox));
         Self { claim, orders }
     }

@@ -110,6 +110,11 @@ impl ClientError {
         }
     }
 
+    /// The token holds nothing.
+    pub(super) fn is_not_held(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::Error))
+    }
+
     pub(super) fn closed() -> Self {
         Self::Broken(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server"))
     }

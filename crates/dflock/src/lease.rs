@@ -4,12 +4,11 @@
 //! is lost. It never says a lease is held after its end: the end is counted from before the
 //! request was sent, so the server's own clock is always later.
 
-use super::address::ServerAddress;
 use super::backoff::{Backoff, Patience};
 use super::connection::Connection;
 use super::dialogue::Grant;
 use super::error::{ClientError, Refusal};
-use super::settings::Settings;
+use super::route::Route;
 use super::terms::{Key, Kind, Token};
 use std::fmt;
 use std::sync::Arc;
@@ -63,8 +62,7 @@ type Order = oneshot::Sender<Result<(), ClientError>>;
 
 /// Everything a lease needs to begin.
 pub(super) struct Beginning {
-    pub(super) settings: Arc<Settings>,
-    pub(super) server: ServerAddress,
+    pub(super) route: Arc<Route>,
     pub(super) connection: Connection,
     pub(super) key: Key,
     pub(super) kind: Kind,
@@ -77,8 +75,8 @@ pub(super) struct Beginning {
 impl Lease {
     /// Starts the keeper.
     pub(super) fn begin(beginning: Beginning) -> Self {
-        let Beginning { settings, server, connection, key, kind, grant, asked_at } = beginning;
-        let claim = Claimed { settings, server, key: key.clone(), kind, grant: grant.clone() };
+        let Beginning { route, connection, key, kind, grant, asked_at } = beginning;
+        let claim = Claimed { route, key: key.clone(), kind, grant: grant.clone() };
         let until = asked_at + claim.lasts(grant.ttl_s);
         let (orders, inbox) = mpsc::channel(1);
         let (sender, state) = watch::channel(State::Held { until });
@@ -170,8 +168,7 @@ impl fmt::Debug for Lease {
 
 /// What is claimed, and where: the part of a keeper that does not change.
 struct Claimed {
-    settings: Arc<Settings>,
-    server: ServerAddress,
+    route: Arc<Route>,
     key: Key,
     kind: Kind,
     grant: Grant,
@@ -181,53 +178,44 @@ impl Claimed {
     /// How long a lease of so many seconds is sure: a server that hears nothing may give it away
     /// before its end.
     fn lasts(&self, ttl_s: u32) -> Duration {
-        Duration::from_secs(ttl_s.into()).min(self.settings.read_timeout)
+        Duration::from_secs(ttl_s.into()).min(self.route.settings.read_timeout)
     }
 
     fn renewal_interval(&self) -> Duration {
         self.lasts(self.grant.ttl_s) / RENEWALS_PER_LEASE
     }
 
-    /// Opens connections, the first after a pause, until one of them renews the lease or is told
-    /// that there is none.
-    async fn look_for_it(&self, pause: Duration) -> Result<Anew, Loss> {
-        sleep(pause).await;
+    /// Opens connections until one of them renews the lease or is told that there is none. Until the
+    /// end there is time for every server.
+    async fn look_for_it(&self, end: Instant) -> Result<Anew, Loss> {
         let mut backoff = Backoff::new();
         loop {
-            let asked_at = Instant::now();
-            match self.ask_anew().await {
-                Ok((connection, ttl_s)) => return Ok(Anew { connection, asked_at, ttl_s }),
+            match self.ask_anew(end).await {
+                Ok(anew) => return Ok(anew),
                 Err(ClientError::Refused(Refusal::Error | Refusal::LeaseExpired)) => {
                     return Err(Loss::NotHeld);
                 }
-                Err(_) => backoff.pause().await,
+                Err(_) => self.route.turn(),
             }
+            backoff.pause().await;
         }
     }
 
-    async fn ask_anew(&self) -> Result<(Connection, u32), ClientError> {
-        let Self { settings, server, key, kind, grant } = self;
-        let mut connection = Connection::open(server, settings).await?;
+    /// The same, after a pause, and of the next server first.
+    async fn look_elsewhere(&self, pause: Duration, end: Instant) -> Result<Anew, Loss> {
+        sleep(pause).await;
+        self.route.turn();
+        self.look_for_it(end).await
+    }
+
+    async fn ask_anew(&self, end: Instant) -> Result<Anew, ClientError> {
+        let Self { route, key, kind, grant } = self;
+        let mut connection = route.open().await?;
+        let asked_at = Instant::now();
+        let share = end.saturating_duration_since(asked_at) / route.width();
+        connection.set_answer_limit(share.min(route.settings.answer_limit));
         let ttl_s = connection.renew(key, *kind, &grant.token, Some(grant.ttl_s)).await?;
-        Ok((connection, ttl_s))
-    }
-
-    /// After a connection that broke: it may have carried the release, so a token that holds
-    /// nothing is released.
-    async fn release_anew(&self, mut patience: Patience) -> Result<(), ClientError> {
-        loop {
-            let outcome = match Connection::open(&self.server, &self.settings).await {
-                Ok(mut connection) => {
-                    connection.release(&self.key, self.kind, &self.grant.token).await
-                }
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Err(ClientError::Refused(Refusal::Error)) => return Ok(()),
-                Err(error) if patience.outlasts(&error).await => {}
-                outcome => return outcome,
-            }
-        }
+        Ok(Anew { connection, asked_at, ttl_s })
     }
 }
 
@@ -277,7 +265,7 @@ impl Keeper {
 
     /// When the holder must be told that the lease ends.
     fn last_moment(&self) -> Instant {
-        let margin = self.claim.settings.margin.min(self.claim.renewal_interval());
+        let margin = self.claim.route.settings.margin.min(self.claim.renewal_interval());
         self.until.checked_sub(margin).unwrap_or(self.until)
     }
 
@@ -293,7 +281,7 @@ impl Keeper {
         let answer = tokio::select! {
             biased;
             answer = self.connection.renew(key, *kind, &grant.token, Some(grant.ttl_s)) => answer,
-            anew = self.claim.look_for_it(left / RENEWALS_PER_LEASE) => {
+            anew = self.claim.look_elsewhere(left / RENEWALS_PER_LEASE, end) => {
                 return self.moved(anew);
             }
             () = sleep_until(end) => return Err(Loss::Unreachable),
@@ -315,11 +303,11 @@ impl Keeper {
         self.until = self.asked_at + Duration::from_secs(self.ttl_s.into());
         self.state.send_replace(State::Held { until: self.until });
         let last = self.last_moment();
-        let end = match self.claim.settings.reclaim {
+        let end = match self.claim.route.settings.reclaim {
             Some(reclaim) => last.min(Instant::now() + reclaim),
             None => last,
         };
-        match timeout_at(end, self.claim.look_for_it(Duration::ZERO)).await {
+        match timeout_at(end, self.claim.look_for_it(end)).await {
             Ok(anew) => self.moved(anew),
             Err(_) => Err(Loss::Unreachable),
         }
@@ -340,16 +328,20 @@ impl Keeper {
 
     /// Releases on the holder's order, or because the holder dropped the lease.
     async fn let_go(self, order: Option<Order>) {
-        let Self { claim, mut connection, .. } = self;
-        let limit = claim.settings.answer_limit;
+        let Self { claim: Claimed { route, key, kind, grant }, mut connection, .. } = self;
+        let limit = route.settings.answer_limit;
         let end = Instant::now() + limit;
         connection.set_answer_limit(limit / RENEWALS_PER_LEASE);
-        let mut outcome = connection.release(&claim.key, claim.kind, &claim.grant.token).await;
+        let mut outcome = connection.release(&key, kind, &grant.token).await;
         if outcome.as_ref().is_err_and(ClientError::is_passing) {
             drop(connection);
-            if let Ok(second) = timeout_at(end, claim.release_anew(Patience::until(end))).await {
-                outcome = second;
-            }
+            let again = route.release(&key, kind, &grant.token, Patience::until(end));
+            outcome = match timeout_at(end, again).await {
+                // It may have been carried all the same.
+                Ok(Err(error)) if error.is_not_held() => Ok(()),
+                Ok(second) => second,
+                Err(_) => outcome,
+            };
         }
         if let Some(order) = order {
             // The holder may have given up waiting; then nobody wants to know.

@@ -4,11 +4,11 @@
 //! wants to speak the protocol word by word there is [`Connection`].
 //!
 //! ```no_run
-//! use dflock::{Client, Settings};
+//! use dflock::{Client, Servers, Settings};
 //!
 //! # async fn example() -> Result<(), dflock::ClientError> {
 //! let mut settings = Settings::default();
-//! settings.servers = vec!["locks-1.example:6388".parse().unwrap()];
+//! settings.servers = Servers::Shards(vec!["locks-1.example:6388".parse().unwrap()]);
 //! let client = Client::new(settings)?;
 //!
 //! // Wait in line for at most 10 seconds; leases of 30 seconds, renewed in the background.
@@ -25,8 +25,9 @@
 //!
 //! # What happens when the connection breaks
 //!
-//! The keeper of a [`Lease`] reaches the server again at once and asks, by renewing, whether the
-//! token still holds. The answer decides: it goes on, or the holder is told [`Loss::NotHeld`]. It
+//! The keeper of a [`Lease`] reaches the server again at once, or the next of [`Servers::AnyOf`], and
+//! asks, by renewing, whether the token still holds. The answer decides: it goes on, or the holder is
+//! told [`Loss::NotHeld`]. It
 //! tries for [`Settings::reclaim`], and no longer than the lease lasts less [`Settings::margin`];
 //! then the lease counts as lost ([`Loss::Unreachable`]). A connection that stands but stays silent
 //! is waited for until the lease ends, or until the server would hang up on a client it has not
@@ -58,6 +59,7 @@ mod lease;
 pub mod load;
 #[cfg(feature = "cli")]
 pub mod program;
+mod route;
 mod settings;
 mod shard;
 mod terms;
@@ -70,6 +72,6 @@ pub use dialogue::{Grant, Place};
 pub use error::{ClientError, Refusal};
 pub use lease::{Lease, Loss};
 pub use settings::Settings;
-pub use shard::shard;
+pub use shard::{Servers, shard};
 pub use terms::{Key, Kind, MAX_LINE_BYTES, TermError, Token};
 pub use transport::{Tls, TlsRoots};

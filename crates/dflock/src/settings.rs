@@ -1,15 +1,15 @@
 //! How to reach the servers, and how long to be patient with them.
 
 use super::address::ServerAddress;
+use super::shard::Servers;
 use super::transport::Tls;
 use std::time::Duration;
 
 /// Settings of a [`super::Client`]. Start from [`Settings::default`] and change what differs.
 #[derive(Clone)]
 pub struct Settings {
-    /// The servers, in the order every client of the fleet lists them: a key lives on the one its
-    /// CRC-32 points at. At least one.
-    pub servers: Vec<ServerAddress>,
+    /// The servers: each with keys of its own, or each with all of them. At least one.
+    pub servers: Servers,
     /// Sent with `auth` first on every connection.
     pub auth_token: Option<Vec<u8>>,
     /// Who this is, for the people who look at the server: host, process, purpose. At most 200 bytes
@@ -42,7 +42,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            servers: vec![ServerAddress::local_default()],
+            servers: Servers::Shards(vec![ServerAddress::local_default()]),
             auth_token: None,
             name: None,
             tls: None,

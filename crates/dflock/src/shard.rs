@@ -1,6 +1,44 @@
 //! Which of several servers a key lives on. Pure, and fixed for ever: every client of a fleet must
 //! agree, whatever language it is written in.
 
+use super::address::ServerAddress;
+
+/// The servers of a client, and what they are to each other. At least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// Each has keys of its own, by [`shard()`]; when it is away, so are they. Every client of the
+    /// fleet lists the same servers in the same order.
+    Shards(Vec<ServerAddress>),
+    /// One service at several addresses, such as servers on one etcd: each knows every key, and when
+    /// one is away the next is asked, for what is held there, too. Servers that do not share their
+    /// locks must not be listed so: two clients would have one key, each at its own server.
+    AnyOf(Vec<ServerAddress>),
+}
+
+impl Servers {
+    /// All of them.
+    #[must_use]
+    pub fn addresses(&self) -> &[ServerAddress] {
+        match self {
+            Self::Shards(servers) | Self::AnyOf(servers) => servers,
+        }
+    }
+
+    /// Who knows this key, in the order in which they are asked. Of several that do, the key chooses
+    /// the first as it does among shards: that spreads the load, and who wants the same key meets at
+    /// one server, which makes hand-overs cheap.
+    #[must_use]
+    pub fn of(&self, key: &[u8]) -> Vec<&ServerAddress> {
+        let servers = self.addresses();
+        let first = shard(key, servers.len()).unwrap_or(0);
+        let known = match self {
+            Self::Shards(_) => 1,
+            Self::AnyOf(servers) => servers.len(),
+        };
+        servers.iter().cycle().skip(first).take(known).collect()
+    }
+}
+
 /// The index of the server for a key: CRC-32 (IEEE, as zlib's `crc32`) of the key's bytes, modulo
 /// the number of servers, in the order the user lists them. The same as the Go, Python and
 /// TypeScript clients compute.
@@ -24,7 +62,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{crc32, shard};
+    use super::{Servers, crc32, shard};
     use rstest::rstest;
 
     // The figures are those of Python's zlib.crc32.
@@ -52,5 +90,23 @@ mod tests {
         #[case] index: Option<usize>,
     ) {
         assert_eq!(shard(key, servers), index);
+    }
+
+    #[rstest]
+    #[case(b"123456789", "c", "cab")]
+    #[case(b"a", "a", "abc")]
+    fn a_key_has_one_shard_or_all_servers_from_there(
+        #[case] key: &[u8],
+        #[case] shard: &str,
+        #[case] any: &str,
+    ) {
+        let servers: Vec<_> = ["a:1", "b:1", "c:1"].map(|text| text.parse().unwrap()).into();
+        let hosts = |servers: &Servers| -> String {
+            servers.of(key).into_iter().filter_map(|server| server.host()).collect()
+        };
+        assert_eq!(hosts(&Servers::Shards(servers.clone())), shard);
+        assert_eq!(hosts(&Servers::AnyOf(servers)), any);
+        assert_eq!(hosts(&Servers::Shards(Vec::new())), "");
+        assert_eq!(hosts(&Servers::AnyOf(Vec::new())), "");
     }
 }

@@ -29,6 +29,9 @@ mod documents;
 #[path = "client/faults.rs"]
 mod faults;
 #[cfg(test)]
+#[path = "client/fronts.rs"]
+mod fronts;
+#[cfg(test)]
 #[path = "client/library.rs"]
 mod library;
 #[cfg(test)]

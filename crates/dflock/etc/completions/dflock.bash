@@ -89,7 +89,7 @@ _dflock() {
 
     case "${cmd}" in
         dflock)
-            opts="-s -h -V --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help --version run acquire release renew stats force-release kick ping bench completions help"
+            opts="-s -h -V --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help --version run acquire release renew stats force-release kick ping bench completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -100,6 +100,10 @@ _dflock() {
                     return 0
                     ;;
                 -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --any-of)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -131,7 +135,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__acquire)
-            opts="-t -s -h --timeout --ttl --limit --name --hold --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-t -s -h --timeout --ttl --limit --name --hold --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -165,6 +169,10 @@ _dflock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --any-of)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --auth-token-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -193,7 +201,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__bench)
-            opts="-c -d -n -k -t -s -h --connections --duration --pairs --keys --depth --limit --timeout --ttl --warm-up --prefix --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-c -d -n -k -t -s -h --connections --duration --pairs --keys --depth --limit --timeout --ttl --warm-up --prefix --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -267,6 +275,10 @@ _dflock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --any-of)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --auth-token-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -295,7 +307,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__completions)
-            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help bash elvish fish powershell zsh"
+            opts="-s -h --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -306,6 +318,10 @@ _dflock() {
                     return 0
                     ;;
                 -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --any-of)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -337,7 +353,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__force__subcmd__release)
-            opts="-s -h --http-port --admin-token-file --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-s -h --http-port --admin-token-file --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -356,6 +372,10 @@ _dflock() {
                     return 0
                     ;;
                 -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --any-of)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -555,7 +575,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__kick)
-            opts="-s -h --http-port --admin-token-file --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-s -h --http-port --admin-token-file --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -574,6 +594,10 @@ _dflock() {
                     return 0
                     ;;
                 -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --any-of)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -605,7 +629,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__ping)
-            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-s -h --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -616,6 +640,10 @@ _dflock() {
                     return 0
                     ;;
                 -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --any-of)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -647,7 +675,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__release)
-            opts="-s -h --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-s -h --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -658,6 +686,10 @@ _dflock() {
                     return 0
                     ;;
                 -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --any-of)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -689,7 +721,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__renew)
-            opts="-s -h --ttl --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-s -h --ttl --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -704,6 +736,10 @@ _dflock() {
                     return 0
                     ;;
                 -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --any-of)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -735,7 +771,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__run)
-            opts="-t -E -s -h --timeout --ttl --limit --name --grace --reclaim --hold-for --busy-exit-code --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-t -E -s -h --timeout --ttl --limit --name --grace --reclaim --hold-for --busy-exit-code --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -789,6 +825,10 @@ _dflock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --any-of)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --auth-token-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -817,7 +857,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__stats)
-            opts="-l -s -h --long --server --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-l -s -h --long --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -828,6 +868,10 @@ _dflock() {
                     return 0
                     ;;
                 -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --any-of)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_dflock_global_optspecs
-    string join \n s/server= auth-token-file= tls tls-ca= tls-name= patience= read-timeout= json h/help V/version
+    string join \n s/server= any-of= auth-token-file= tls tls-ca= tls-name= patience= read-timeout= json h/help V/version
 end
 
 function __fish_dflock_needs_command
@@ -25,6 +25,7 @@ function __fish_dflock_using_subcommand
 end
 
 complete -c dflock -n "__fish_dflock_needs_command" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_needs_command" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_needs_command" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_needs_command" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_needs_command" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
@@ -54,6 +55,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand run" -l reclaim -d 'Second
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l hold-for -d 'Hold the lock for at least so many seconds, also when the command ends sooner: for a job that several hosts start at about the same time, and one is to do' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s E -l busy-exit-code -d 'Exit code for busy and timed out, to tell them from the command\'s own' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand run" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
@@ -67,6 +69,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l ttl -d 'Length
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l limit -d 'A semaphore of this many slots instead of a lock' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l name -d 'What `dflock stats --long` and the server\'s page call us, instead of user, host, process id and the command without its arguments' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
@@ -77,6 +80,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls -d 'Speak 
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dflock -n "__fish_dflock_using_subcommand release" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand release" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
@@ -87,6 +91,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand release" -l json -d 'Answe
 complete -c dflock -n "__fish_dflock_using_subcommand release" -s h -l help -d 'Print help'
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l ttl -d 'Length of the lease from now in seconds, instead of the server\'s default' -r
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand renew" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
@@ -96,6 +101,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls -d 'Speak TL
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -s h -l help -d 'Print help'
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand stats" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
@@ -108,6 +114,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand stats" -s h -l help -d 'Pr
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l http-port -d 'The servers\' --http-port' -r
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l admin-token-file -d 'File with the secret of the servers\' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
@@ -119,6 +126,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand force-release" -s h -l hel
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l http-port -d 'The servers\' --http-port' -r
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l admin-token-file -d 'File with the secret of the servers\' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
@@ -128,6 +136,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls -d 'Speak TLS
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -s h -l help -d 'Print help'
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand ping" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
@@ -147,6 +156,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand bench" -l ttl -d 'Length o
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l warm-up -d 'Milliseconds of load before measuring starts' -r
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l prefix -d 'What the keys begin with' -r
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand bench" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r
@@ -156,6 +166,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls -d 'Speak TL
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere' -r
+complete -c dflock -n "__fish_dflock_using_subcommand completions" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held' -r
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls-name -d 'The name in the server\'s certificate, when it is not the host. Turns TLS on' -r

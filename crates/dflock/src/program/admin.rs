@@ -19,7 +19,14 @@ pub(super) async fn force_release(
 ) -> Result<(), Failure> {
     let key = Key::new(reach::bytes(&wish.key)?).map_err(ClientError::Term)?;
     let path = format!("/v1/admin/release?key={}", http::escaped(key.as_bytes()));
-    let body = post(&wish.admin, reach, client.server_of(&key)?, &path, "nobody holds it").await?;
+    let mut outcome = Err(Failure::Client(ClientError::NoServer));
+    for server in client.servers_of(&key) {
+        outcome = post(&wish.admin, reach, server, &path, "nobody holds it").await;
+        if !matches!(outcome, Err(Failure::Client(ClientError::Connect { .. }))) {
+            break;
+        }
+    }
+    let body = outcome?;
     let released = body.get("released").and_then(Value::as_u64).unwrap_or(0);
     let answer = json!({ "released": released }).to_string();
     print(&if json { format!("{answer}\n") } else { format!("released: {released}\n") })

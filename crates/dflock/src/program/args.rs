@@ -49,6 +49,16 @@ pub(super) struct Reach {
         default_value = "127.0.0.1:6388"
     )]
     pub(super) servers: Vec<ServerAddress>,
+    /// Instead of --server: addresses of one service, such as servers on one etcd, by commas or given
+    /// more than once. When one is away the next is asked, also for what is held.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        global = true,
+        env = "DFLOCK_ANY_OF",
+        value_delimiter = ','
+    )]
+    pub(super) any_of: Vec<ServerAddress>,
     /// File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is
     /// no option for the token itself: other users could read it from the process list.
     #[arg(long, value_name = "FILE", global = true, env = "DFLOCK_AUTH_TOKEN_FILE")]

@@ -8,7 +8,8 @@ use crate::{ClientError, Refusal, ServerAddress};
 use std::time::Duration;
 
 pub(super) fn bench(bench: &Bench, reach: &Reach, json: bool) -> Result<u8, Failure> {
-    let [server] = &*reach.servers else {
+    let servers = reach::servers(reach);
+    let [server] = servers.addresses() else {
         return Err(Failure::Usage("bench loads one server; give --server once".to_owned()));
     };
     if reach.tls || reach.tls_ca.is_some() || reach.tls_name.is_some() {

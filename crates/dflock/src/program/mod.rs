@@ -16,7 +16,7 @@ mod step;
 mod sys;
 
 use args::{Arguments, Command};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use outcome::Failure;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = step::become_command() {
         return ExitCode::from(code);
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match reach::arguments() {
         Ok(arguments) => arguments,
         Err(error) => {
             return ExitCode::from(show(&error));

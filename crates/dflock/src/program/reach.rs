@@ -1,9 +1,13 @@
 //! From arguments and environment to client settings.
 
-use super::args::Reach;
+use super::args::{Arguments, Reach};
 use super::outcome::Failure;
 use super::sys;
-use crate::{Client, Settings, Tls, TlsRoots};
+use crate::{Client, Servers, Settings, Tls, TlsRoots};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -13,6 +17,47 @@ use std::time::Duration;
 /// The protocol has room for this much on the line of an auth token.
 const MAX_TOKEN_BYTES: u64 = 64 * 1024;
 
+/// The arguments of this process. Of the two lists of servers the one that counts is left: what is typed
+/// beats the environment.
+///
+/// # Errors
+/// What is wrong with them, or help or the version that was asked for.
+pub(super) fn arguments() -> Result<Arguments, clap::Error> {
+    let mut command = without_empty_variables(Arguments::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let mut arguments = Arguments::from_arg_matches(&matches)?;
+    let Reach { servers, any_of, .. } = &mut arguments.reach;
+    match weight(&matches, "servers").cmp(&weight(&matches, "any_of")) {
+        Ordering::Less => servers.clear(),
+        Ordering::Greater => any_of.clear(),
+        Ordering::Equal if any_of.is_empty() => {}
+        Ordering::Equal => {
+            let words = "--server (DFLOCK_SERVERS) names shards, --any-of (DFLOCK_ANY_OF) one service: \
+                         say one of them";
+            return Err(command.error(ErrorKind::ArgumentConflict, words));
+        }
+    }
+    Ok(arguments)
+}
+
+/// A variable that is set to nothing is as good as unset, as it is for the server.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |arg: &clap::Arg| {
+        arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|it| it.is_empty()))
+    };
+    let unset = move |arg: clap::Arg| if is_empty(&arg) { arg.env(None) } else { arg };
+    command.mut_args(unset).mut_subcommands(without_empty_variables)
+}
+
+/// How much it counts where these values come from.
+fn weight(matches: &ArgMatches, id: &str) -> u8 {
+    match matches.value_source(id) {
+        Some(ValueSource::CommandLine) => 2,
+        Some(ValueSource::EnvVariable) => 1,
+        Some(_) | None => 0,
+    }
+}
+
 pub(super) fn client(settings: Settings) -> Result<Client, Failure> {
     Ok(Client::new(settings)?)
 }
@@ -20,7 +65,7 @@ pub(super) fn client(settings: Settings) -> Result<Client, Failure> {
 pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {
     let patience = Duration::from_secs(reach.patience.into());
     Ok(Settings {
-        servers: reach.servers.clone(),
+        servers: servers(reach),
         auth_token: auth_token(reach.auth_token_file.as_deref())?,
         tls: tls(reach)?,
         connect_limit: patience,
@@ -28,6 +73,15 @@ pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {
         read_timeout: Duration::from_secs(reach.read_timeout.into()),
         ..Settings::default()
     })
+}
+
+/// One of the two lists is empty.
+pub(super) fn servers(reach: &Reach) -> Servers {
+    if reach.any_of.is_empty() {
+        Servers::Shards(reach.servers.clone())
+    } else {
+        Servers::AnyOf(reach.any_of.clone())
+    }
 }
 
 /// The file beats the environment: who names a file means it.
@@ -43,7 +97,7 @@ pub(super) fn admin_token(file: Option<&Path>) -> Result<Option<Vec<u8>>, Failur
 fn token(file: Option<&Path>, variable: &str) -> Result<Option<Vec<u8>>, Failure> {
     let bytes = match file {
         Some(path) => read_token(path)?,
-        None => match std::env::var_os(variable) {
+        None => match std::env::var_os(variable).filter(|token| !token.is_empty()) {
             Some(token) => bytes(&token)?.to_vec(),
             None => return Ok(None),
         },

@@ -4,15 +4,15 @@
 use crate::daemon::Daemon;
 use crate::program::assert_free;
 use dflock::{
-    Client, ClientError, Entry, Key, Lease, Loss, Refusal, ServerAddress, Settings, TermError,
-    Ticket,
+    Client, ClientError, Entry, Key, Lease, Loss, Refusal, ServerAddress, Servers, Settings,
+    TermError, Ticket,
 };
 use std::future::Future;
 use std::time::{Duration, Instant};
 
 fn settings(daemon: &Daemon) -> Settings {
     let server = daemon.address.to_string().parse().unwrap();
-    Settings { servers: vec![server], ..Settings::default() }
+    Settings { servers: Servers::Shards(vec![server]), ..Settings::default() }
 }
 
 pub(crate) fn client(daemon: &Daemon) -> Client {
@@ -210,8 +210,11 @@ fn a_loss_is_told() {
 fn what_no_server_takes_is_not_sent() {
     let nowhere: ServerAddress = "127.0.0.1:1".parse().unwrap();
     let connect_limit = Duration::from_secs(1);
-    let settings =
-        Settings { servers: vec![nowhere.clone()], connect_limit, ..Settings::default() };
+    let settings = Settings {
+        servers: Servers::Shards(vec![nowhere.clone()]),
+        connect_limit,
+        ..Settings::default()
+    };
     let client = Client::new(settings).unwrap();
     let term = |error: ClientError| {
         let ClientError::Term(term) = error else { panic!("{error}") };
@@ -221,9 +224,9 @@ fn what_no_server_takes_is_not_sent() {
     assert_eq!(term(client.lock("a b").err().unwrap()), TermError::KeyBlank);
     assert_eq!(term(client.semaphore("k", 0).err().unwrap()), TermError::Limit);
     assert_eq!(term(client.lock("k").unwrap().ttl_s(0).err().unwrap()), TermError::Ttl);
-    assert_eq!(*client.server_of(&Key::new("k").unwrap()).unwrap(), nowhere);
+    assert_eq!(client.servers_of(&Key::new("k").unwrap()), [&nowhere]);
     let unreachable = turn(client.lock("k").unwrap().acquire(0)).err().unwrap();
     assert!(matches!(unreachable, ClientError::Connect { server, .. } if server == nowhere));
-    let none = Settings { servers: Vec::new(), ..Settings::default() };
+    let none = Settings { servers: Servers::Shards(Vec::new()), ..Settings::default() };
     assert!(matches!(Client::new(none).err(), Some(ClientError::NoServer)));
 }

@@ -85,6 +85,55 @@ fn nobody_is_there_yet(#[case] words: &[&str], #[case] code: i32) {
     assert_eq!(end.code, code, "{end:?}");
 }
 
+/// One service at several addresses: what the first does not say, the second does.
+#[rstest]
+fn any_of_them_will_do(#[values(false, true)] is_mute: bool) {
+    let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
+    let away = if is_mute { stranger(None) } else { "127.0.0.1:1".to_owned() };
+    let list = format!("{away},{}", daemon.address);
+    let ask = |words: &[&str]| {
+        let end = run(bare(words).env("DFLOCK_ANY_OF", &list));
+        assert_eq!(end.code, 0, "{end:?}");
+        end.stdout.trim().to_owned()
+    };
+    // Two keys, of which one is for the first address, and the other for the second.
+    for key in ["a", "my-job"] {
+        assert_eq!(ask(&["run", key, "--timeout", "0", "--", "echo", "in"]), "in");
+        let token = ask(&["acquire", key, "--timeout", "0", "--ttl", LONG]);
+        assert_eq!(ask(&["renew", key, &token, "--ttl", "30"]), "30");
+        let patience: &[&str] = if is_mute { &["--patience", "1"] } else { &[] };
+        let stats = ask(&[&["stats"], patience].concat());
+        assert!(stats.starts_with(&format!("{}: ", daemon.address)), "{stats}");
+        ask(&["release", key, &token]);
+    }
+    assert_ne!(dflock::shard(b"a", 2), dflock::shard(b"my-job", 2));
+    assert_free(&daemon);
+}
+
+/// What is typed beats the environment; two lists in one place are one too many.
+#[rstest]
+#[case(&[("DFLOCK_SERVERS", "a:1,b:1")], &["--any-of", "c:1"], "c:1")]
+#[case(&[("DFLOCK_ANY_OF", "a:1,b:1")], &["--server", "c:1"], "c:1")]
+#[case(&[("DFLOCK_SERVERS", ""), ("DFLOCK_ANY_OF", "c:1")], &[], "c:1")]
+#[case(&[("DFLOCK_SERVERS", ""), ("DFLOCK_ANY_OF", "")], &["--server", "c:1"], "c:1")]
+#[case(&[("DFLOCK_SERVERS", "a:1"), ("DFLOCK_ANY_OF", "c:1")], &[], "")]
+#[case(&[], &["--server", "a:1", "--any-of", "c:1"], "")]
+fn which_list_counts(
+    #[case] environment: &[(&str, &str)],
+    #[case] options: &[&str],
+    #[case] asked: &str,
+) {
+    let mut command = bare(&["kick", "1", "--http-port", "1"]);
+    let end = run(command.args(options).envs(environment.iter().copied()));
+    if asked.is_empty() {
+        assert_eq!(end.code, 64, "{end:?}");
+        assert!(end.stderr.contains("(DFLOCK_ANY_OF) one service"), "{end:?}");
+    } else {
+        // That is asked for only where there is one server.
+        assert!(end.stderr.contains("DFLOCK_ADMIN_TOKEN"), "{end:?}");
+    }
+}
+
 #[test]
 fn a_silent_server_is_not_waited_for_for_ever() {
     let server = stranger(None);
@@ -118,7 +167,7 @@ fn a_unix_socket() {
 #[case::none(&[], None, 77)]
 #[case::wrong(&[("DFLOCK_AUTH_TOKEN", "sesame2")], None, 77)]
 #[case::wrong_in_the_file(&[("DFLOCK_AUTH_TOKEN", "sesame")], Some("wrong"), 77)]
-#[case::empty(&[("DFLOCK_AUTH_TOKEN", "")], None, 78)]
+#[case::empty(&[("DFLOCK_AUTH_TOKEN", ""), ("DFLOCK_AUTH_TOKEN_FILE", "")], None, 77)]
 #[case::empty_file(&[], Some("\n"), 78)]
 #[case::two_lines(&[], Some("sesame\nsesame\n"), 78)]
 fn the_secret(#[case] environment: &[(&str, &str)], #[case] file: Option<&str>, #[case] code: i32) {

@@ -1,0 +1,187 @@
+//! Three servers on one etcd as clients with `--any-of` see them: one service, of which any part may die.
+
+use crate::daemon::{Daemon, PATIENCE, program_on, until};
+use crate::library::turn;
+use crate::program::{End, bare, run, start};
+use dflock::{Client, Key, ServerAddress, Servers, Settings};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use rstest::rstest;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How a server goes, and comes back where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Kill,
+    Stop,
+}
+
+/// Servers of one service. Holds stay while their clients look for another one.
+struct Fronts {
+    store: crate::daemon::Store,
+    daemons: Vec<Daemon>,
+}
+
+const OPTIONS: [&str; 2] = ["--disconnect-grace", "60"];
+
+impl Fronts {
+    fn start() -> Self {
+        let store = crate::store();
+        let daemons =
+            (0..3).map(|_| Daemon::run(program_on(&store).args(["--port", "0"]).args(OPTIONS)));
+        Self { daemons: daemons.collect(), store }
+    }
+
+    fn list(&self) -> String {
+        let list: Vec<String> = self.daemons.iter().map(|it| it.address.to_string()).collect();
+        list.join(",")
+    }
+
+    fn servers(&self) -> Servers {
+        let parse = |it: &Daemon| -> ServerAddress { it.address.to_string().parse().unwrap() };
+        Servers::AnyOf(self.daemons.iter().map(parse).collect())
+    }
+
+    fn fail(&mut self, index: usize, fault: Fault) {
+        match fault {
+            Fault::Stop => self.daemons[index].signal(Signal::SIGSTOP),
+            Fault::Kill => {
+                self.daemons[index].signal(Signal::SIGKILL);
+                self.daemons[index].ended();
+            }
+        }
+    }
+
+    fn heal(&mut self, index: usize, fault: Fault) {
+        match fault {
+            Fault::Stop => self.daemons[index].signal(Signal::SIGCONT),
+            Fault::Kill => {
+                let port = self.daemons[index].address.port().to_string();
+                let mut command = program_on(&self.store);
+                self.daemons[index] = Daemon::run(command.args(["--port", &port]).args(OPTIONS));
+            }
+        }
+    }
+
+    /// Which of them, of all but one, this process is connected to.
+    fn of(&self, pid: Pid, but: Option<usize>) -> Option<usize> {
+        let sockets: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .unwrap()
+            .filter_map(|fd| {
+                std::fs::read_link(fd.unwrap().path()).ok()?.to_str().map(str::to_owned)
+            })
+            .collect();
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let ports: Vec<u16> = table
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .filter(|row| row[3] == "01" && sockets.contains(&format!("socket:[{}]", row[9])))
+            .map(|row| u16::from_str_radix(row[2].split_once(':').unwrap().1, 16).unwrap())
+            .collect();
+        let is_there = |index: &usize| ports.contains(&self.daemons[*index].address.port());
+        (0..self.daemons.len()).filter(|index| Some(*index) != but).find(is_there)
+    }
+}
+
+/// Raised when the test is over, however.
+struct Stop<'s>(&'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Commands under one lock, one after another, until told to stop; how those ended that went wrong.
+fn work(list: &str, place: &str, stop: &AtomicBool) -> (usize, Vec<End>) {
+    let script = format!("mkdir {place}/in || exit 9; sleep 0.05; rmdir {place}/in");
+    let mut done = 0;
+    let mut wrong = Vec::new();
+    while !stop.load(Ordering::SeqCst) {
+        let words = ["run", "hot", "--ttl", "10", "--any-of", list, "--", "sh", "-c", &script];
+        let end = run(&mut bare(&words));
+        done += 1;
+        if end.code != 0 {
+            wrong.push(end);
+        }
+    }
+    (done, wrong)
+}
+
+/// Each of them goes and comes back, whoever holds a lock or waits for one. A command that runs all the
+/// time does not notice, and those that take turns take turns.
+#[rstest]
+#[case::killed(Fault::Kill)]
+#[case::stopped(Fault::Stop)]
+fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
+    let mut fronts = Fronts::start();
+    let list = fronts.list();
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().to_str().unwrap();
+    let words = ["run", "k", "--ttl", "20", "--any-of", &list];
+    let mut command = bare(&words);
+    command.args(["--", "sh", "-c", "echo in; read x; exit 6"]);
+    let mut holding = start(command.stdin(Stdio::piped()));
+    holding.lines(1);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4).map(|_| scope.spawn(|| work(&list, place, &stop))).collect();
+        let ended = Stop(&stop);
+        for _ in 0..3 {
+            let mut at = None;
+            until("it is somewhere", || {
+                at = fronts.of(holding.pid(), None);
+                at.is_some()
+            });
+            fronts.fail(at.unwrap(), fault);
+            until("it is elsewhere", || fronts.of(holding.pid(), at).is_some());
+            fronts.heal(at.unwrap(), fault);
+        }
+        drop(ended);
+        for worker in workers {
+            let (done, wrong) = worker.join().unwrap();
+            assert!(done > 0 && wrong.is_empty(), "{done} done: {wrong:#?}");
+        }
+    });
+    holding.end_input();
+    let end = holding.end();
+    assert_eq!((end.code, &*end.stdout, &*end.stderr), (6, "in\n", ""), "{end:?}");
+    let free = run(&mut bare(&["run", "k", "--timeout", "0", "--any-of", &list, "--", "true"]));
+    assert_eq!(free.code, 0, "{free:?}");
+}
+
+/// A lease and a place in the line of the library.
+#[test]
+fn a_program_with_leases_goes_on_elsewhere() {
+    let mut fronts = Fronts::start();
+    let settings = Settings { servers: fronts.servers(), ..Settings::default() };
+    let client = Client::new(settings).unwrap();
+    let key = Key::new("k").unwrap();
+    let first = client.servers_of(&key)[0].to_string();
+    let at = fronts.daemons.iter().position(|it| it.address.to_string() == first).unwrap();
+    turn(async {
+        let lock = client.lock("k").unwrap().ttl_s(9).unwrap();
+        let mut lease = lock.acquire(0).await.unwrap().unwrap();
+        let (heard, told) = std::sync::mpsc::channel();
+        let line = lock.clone();
+        let waiting = tokio::spawn(async move {
+            line.acquire_persistently(None, |error| heard.send(error.to_string()).unwrap()).await
+        });
+        while !fronts.daemons[at].stats().contains("\"waiters\":1") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        fronts.fail(at, Fault::Kill);
+        let longer_than_the_lease = Duration::from_secs(12);
+        let lost = tokio::time::timeout(longer_than_the_lease, lease.lost()).await;
+        assert!(lost.is_err(), "{lost:?}");
+        let fence = lease.fence();
+        lease.release().await.unwrap();
+        let next = tokio::time::timeout(PATIENCE, waiting).await.unwrap();
+        let next = next.unwrap().unwrap().unwrap();
+        assert!(next.fence() > fence);
+        assert!(told.try_recv().unwrap().contains("connection lost"));
+        next.release().await.unwrap();
+    });
+}
