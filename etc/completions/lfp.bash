@@ -119,7 +119,7 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__adopt)
-            opts="-h --ports --undo --server --direct --json --help"
+            opts="-h --ports --files --undo --server --direct --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -523,13 +523,17 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__shim)
-            opts="-h --ports --also --server --direct --json --help"
+            opts="-h --ports --also --wait --or-plain --server --direct --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --also)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -102,13 +102,16 @@ complete -c lfp -n "__fish_lfp_using_subcommand run" -l direct -d 'Ask no servic
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l also -d 'Take this for a serial port as well, whatever it is' -r
+complete -c lfp -n "__fish_lfp_using_subcommand shim" -l wait -d 'Let it wait in line for a port that somebody has, for so many seconds [default: it is busy]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l ports -d 'Let programs that make no lock files lock every serial port they open'
+complete -c lfp -n "__fish_lfp_using_subcommand shim" -l or-plain -d 'Where the library cannot be loaded into COMMAND, run it without'
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
-complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l ports -d 'Let it lock every serial port it opens, because it makes no lock files'
+complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l ports -d 'Let it lock every serial port it opens [default]'
+complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l files -d 'Let its lock files be the service\'s, and nothing else'
 complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l undo -d 'Let it start as before'
 complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l json -d 'Print JSON instead of text for people'

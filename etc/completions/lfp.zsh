@@ -152,8 +152,10 @@ _arguments "${_arguments_options[@]}" : \
 (shim)
 _arguments "${_arguments_options[@]}" : \
 '*--also=[Take this for a serial port as well, whatever it is]:DEVICE:_default' \
+'--wait=[Let it wait in line for a port that somebody has, for so many seconds \[default\: it is busy\]]:SECS:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--ports[Let programs that make no lock files lock every serial port they open]' \
+'--or-plain[Where the library cannot be loaded into COMMAND, run it without]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
 '-h[Print help]' \
@@ -164,8 +166,9 @@ _arguments "${_arguments_options[@]}" : \
 (adopt)
 _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
-'--ports[Let it lock every serial port it opens, because it makes no lock files]' \
-'(--ports)--undo[Let it start as before]' \
+'--ports[Let it lock every serial port it opens \[default\]]' \
+'(--ports)--files[Let its lock files be the service'\''s, and nothing else]' \
+'(--ports --files)--undo[Let it start as before]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
 '-h[Print help]' \

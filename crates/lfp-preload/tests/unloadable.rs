@@ -33,16 +33,21 @@ cc "$lock" -o usual-locks program.c
 musl-gcc -o musl program.c
 musl-gcc "$lock" -o musl-locks program.c
 musl-gcc -static -o static program.c
+cc -fsanitize=address -o sanitized program.c
 "#;
 
 /// Puts them where users can start them, with the rights that nobody outside is to have.
 const INSTALL: &str = r#"
-cp usual musl musl-locks static /tmp
+cp usual musl musl-locks static sanitized /tmp
 cp "$BUSYBOX" /tmp/busybox
 cd /tmp
 cp usual setuid
 for rights in setuid setgid capable; do cp "$OLDPWD/usual-locks" $rights-locks; done
+cp usual rooted
+cp usual grouped
 chown bob setuid setuid-locks
+chmod 4755 rooted
+chmod 2755 grouped
 chgrp bob setgid-locks
 chmod 4755 setuid setuid-locks
 chmod 2755 setgid-locks
@@ -158,21 +163,92 @@ fn who_asks_for_the_library_is_told(#[case] program: &str, #[case] why: &str) {
     }
 }
 
+/// AddressSanitizer ends a program before which another library comes: it is started without.
 #[test]
-fn it_is_not_adopted() {
+fn a_program_with_address_sanitizer_starts_without_it() {
+    let ground = ground();
+    let program = "/tmp/sanitized";
+    let _daemon = ground.serve();
+    let why = "it is made with AddressSanitizer, which must be loaded first";
+    let told = format!(
+        "lfp: {program}: {why}, so liblfp_preload.so does nothing for it\n  it is started without\n"
+    );
+    let ways: [(&[&str], bool); 4] = [
+        (&["run", PORT], false),
+        (&["run", "--shim", PORT], true),
+        (&["shim"], true),
+        (&["shim", "--ports"], true),
+    ];
+    for (way, is_told) in ways {
+        let end = lfp(&ground, &[way, &[program]].concat());
+        let told = if is_told { told.as_str() } else { "" };
+        assert_eq!((end.code(), end.output()), (0, format!("{told}started\n").as_str()), "{way:?}");
+    }
+}
+
+/// A machine on which programs are adopted.
+fn adopting() -> Ground {
     let ground = ground();
     let mounted = ground.sandbox.command("mount").args(["-t", "tmpfs", "none", "/usr/local/bin"]);
     let mounted = mounted.run();
     assert_eq!(mounted.code(), 0, "{mounted}");
-    let adopt = |program: &str| {
-        let command = ground.sandbox.command("env").args(["PATH=/tmp:/usr/bin", LFP, "adopt"]);
-        command.arg(program).run()
-    };
-    let end = adopt("busybox");
-    assert!(end.code() == 71 && end.said("/tmp/busybox: it is statically linked"), "{end}");
+    ground
+}
+
+fn adopt(ground: &Ground, words: &[&str]) -> End {
+    let command = ground.sandbox.command("env").args(["PATH=/tmp:/usr/bin", LFP, "adopt"]);
+    command.args(words).run()
+}
+
+/// Whoever adopts it is root, to whom root's own set-user-ID programs give nothing; others are to start it.
+#[rstest]
+#[case::fixed("busybox", STATIC)]
+#[case::of_root("rooted", RIGHTS)]
+#[case::of_roots_group("grouped", RIGHTS)]
+#[case::of_another("setuid", RIGHTS)]
+#[case::with_capabilities("capable-locks", RIGHTS)]
+fn it_is_not_adopted(#[case] program: &str, #[case] why: &str) {
+    let ground = adopting();
+    let end = adopt(&ground, &[program]);
+    assert!(end.code() == 71 && end.said(&format!("/tmp/{program}: {why}")), "{end}");
     let left = ground.sandbox.command("ls").args(["-A", "/usr/local/bin"]).run();
     assert_eq!(left.output(), "", "{left}");
-    assert_eq!(adopt("usual").code(), 0);
+    assert_eq!(adopt(&ground, &["usual"]).code(), 0);
+}
+
+#[test]
+fn an_adopted_program_locks_ports_unless_told_otherwise() {
+    let ground = adopting();
+    let wrapper = || {
+        let text = ground.sandbox.read("/usr/local/bin/usual").unwrap();
+        String::from_utf8(text).unwrap().contains("--ports")
+    };
+    for (words, expected) in
+        [(&["usual"][..], true), (&["--files", "usual"], false), (&["--ports", "usual"], true)]
+    {
+        let end = adopt(&ground, words);
+        assert!(end.code() == 0 && wrapper() == expected, "{words:?}: {end}");
+    }
+}
+
+/// The program was replaced since by one into which the library cannot be loaded.
+#[rstest]
+#[case::musl("musl", LIBRARY)]
+#[case::setuid("setuid", RIGHTS)]
+fn an_adopted_program_starts_without_the_library_where_it_must(
+    #[case] other: &str,
+    #[case] why: &str,
+) {
+    let ground = adopting();
+    let _daemon = ground.serve();
+    assert_eq!(adopt(&ground, &["usual"]).code(), 0);
+    let start = || ground.sandbox.command("/usr/local/bin/usual").user(User::Alice).run();
+    let end = start();
+    assert_eq!((end.code(), end.output()), (0, "started\n"), "{end}");
+    let replaced = ground.sandbox.command("mv").args([&format!("/tmp/{other}"), "/tmp/usual"]);
+    assert_eq!(replaced.run().code(), 0);
+    let end = start();
+    assert!(end.code() == 0 && end.output().ends_with("started\n") && end.said(why), "{end}");
 }
 
 /// Whoever starts it has the library: it does not inherit it.

@@ -41,7 +41,7 @@ pub(super) fn adopt(asked: &Adopt, output: &Output) -> Result<u8, Failure> {
 fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
     let program = original(&asked.program)
         .ok_or_else(|| Failure::system(format!("{}: no such program", asked.program)))?;
-    let library = shim::required(program.as_os_str())?;
+    let library = shim::for_anybody(program.as_os_str())?;
     let lfp = env::current_exe().map_err(|error| trouble(wrapper, &error))?;
     let all = [lfp.to_str(), program.to_str(), Some(&library)];
     let [Some(lfp), Some(program), Some(library)] = all else {
@@ -53,7 +53,7 @@ fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
     let text = format!(
         "{MARK} {name} locks serial ports through the service, see liblfp_preload(7);\n\
          # lfp adopt --undo {name} removes this file.\n\
-         [ -x '{lfp}' ] && [ -e '{library}' ] && exec '{lfp}' shim {options}-- '{program}' \"$@\"\n\
+         [ -x '{lfp}' ] && [ -e '{library}' ] && exec '{lfp}' shim --or-plain {options}-- '{program}' \"$@\"\n\
          exec '{program}' \"$@\"\n",
         name = asked.program,
     );

@@ -276,6 +276,14 @@ pub(super) struct ShimOnly {
     #[arg(long, value_name = "DEVICE", value_parser = device, requires = "ports")]
     pub(super) also: Vec<DeviceName>,
 
+    /// Let it wait in line for a port that somebody has, for so many seconds [default: it is busy]
+    #[arg(long, value_name = "SECS", value_parser = seconds, requires = "ports")]
+    pub(super) wait: Option<Duration>,
+
+    /// Where the library cannot be loaded into COMMAND, run it without
+    #[arg(long)]
+    or_plain: bool,
+
     /// What to run, with its arguments
     #[arg(
         value_name = "COMMAND",
@@ -292,12 +300,16 @@ pub(super) struct Adopt {
     #[arg(value_name = "PROGRAM", value_parser = program)]
     pub(super) program: String,
 
-    /// Let it lock every serial port it opens, because it makes no lock files
+    /// Let it lock every serial port it opens [default]
     #[arg(long)]
     ports: bool,
 
-    /// Let it start as before
+    /// Let its lock files be the service's, and nothing else
     #[arg(long, conflicts_with = "ports")]
+    files: bool,
+
+    /// Let it start as before
+    #[arg(long, conflicts_with_all = ["ports", "files"])]
     undo: bool,
 }
 
@@ -311,11 +323,24 @@ pub(super) enum Adoption {
 
 impl Adopt {
     pub(super) fn adoption(&self) -> Adoption {
-        match (self.undo, self.ports) {
+        match (self.undo, self.files && !self.ports) {
             (true, _) => Adoption::Undone,
-            (false, false) => Adoption::Files,
-            (false, true) => Adoption::Ports,
+            (false, true) => Adoption::Files,
+            (false, false) => Adoption::Ports,
         }
+    }
+}
+
+/// What is done where the library cannot be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Otherwise {
+    Fail,
+    RunWithout,
+}
+
+impl ShimOnly {
+    pub(super) fn otherwise(&self) -> Otherwise {
+        if self.or_plain { Otherwise::RunWithout } else { Otherwise::Fail }
     }
 }
 

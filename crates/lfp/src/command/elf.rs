@@ -15,8 +15,20 @@ const HEADER_BYTES: u16 = 56;
 /// The longest path of a loader (`PATH_MAX`).
 const PATH_BYTES: u64 = 4096;
 
-/// Program header: the path of the loader (`PT_INTERP`).
+/// Program headers: what is loaded (`PT_LOAD`), where the loader finds the rest (`PT_DYNAMIC`), and its path
+/// (`PT_INTERP`).
+const LOADED: u32 = 1;
+const DYNAMIC: u32 = 2;
 const INTERPRETER: u32 = 3;
+
+/// Entries for the loader: where the names of symbols and libraries are (`DT_STRTAB`), and their length
+/// (`DT_STRSZ`).
+const NAMES: u64 = 5;
+const NAMES_BYTES: u64 = 10;
+
+/// As much of the entries for the loader, and of the names, is looked at.
+const DYNAMIC_MOST: u64 = 1 << 16;
+const NAMES_MOST: u64 = 1 << 24;
 
 /// This processor in `e_machine`: those that the preloaded library is made for.
 const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
@@ -112,6 +124,33 @@ pub(super) fn loader(table: &[u8]) -> Loader {
         };
     }
     Loader::None
+}
+
+/// Where the entries for the loader are.
+pub(super) fn dynamic(table: &[u8]) -> Option<Piece> {
+    let mut headers = table.chunks_exact(HEADER_BYTES.into());
+    let header = headers.find(|header| word(header, 0) == Some(DYNAMIC))?;
+    piece(long(header, 8)?, long(header, 32)?, DYNAMIC_MOST)
+}
+
+/// Where the names of symbols and libraries are, by the program headers and the entries for the loader.
+pub(super) fn names(table: &[u8], dynamic: &[u8]) -> Option<Piece> {
+    let entry = |wanted| {
+        let mut entries = dynamic.chunks_exact(16);
+        long(entries.find(|entry| long(entry, 0) == Some(wanted))?, 8)
+    };
+    let (address, bytes) = (entry(NAMES)?, entry(NAMES_BYTES)?);
+    let mut loaded = table.chunks_exact(HEADER_BYTES.into());
+    loaded.find_map(|header| {
+        let within = address.checked_sub(long(header, 16)?)?;
+        let is_there = word(header, 0) == Some(LOADED) && within < long(header, 32)?;
+        let offset = long(header, 8).filter(|_| is_there)?.checked_add(within)?;
+        piece(offset, bytes, NAMES_MOST)
+    })
+}
+
+fn piece(offset: u64, bytes: u64, most: u64) -> Option<Piece> {
+    Some(Piece { offset, bytes: usize::try_from(bytes.min(most)).ok()? })
 }
 
 /// Whether the loader of this path is the one of the C library that the preloaded library is for:
@@ -234,6 +273,9 @@ mod tests {
         };
         let Loader::At(path) = loader(piece(table)) else { panic!("no loader") };
         assert!(is_ours(piece(path)));
+        let entries = dynamic(piece(table)).map(piece).unwrap();
+        let names = piece(names(piece(table), entries).unwrap());
+        assert!(names.windows(11).any(|it| it == b"\0libc.so.6\0" || it.starts_with(b"\0libc.")));
     }
 
     proptest! {
@@ -244,6 +286,8 @@ mod tests {
             }
             let _ = kind(&head);
             let _ = loader(&head);
+            let _ = dynamic(&head);
+            let _ = names(&head, &head);
             let _ = is_ours(&head);
         }
     }

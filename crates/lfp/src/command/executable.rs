@@ -36,6 +36,15 @@ pub(super) enum Obstacle {
     OtherLibrary,
     OtherProcessor,
     MoreRights,
+    Sanitizer,
+}
+
+/// Who is going to start a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Starter {
+    Ourselves,
+    /// Any user of this machine.
+    Anybody,
 }
 
 impl fmt::Display for Obstacle {
@@ -45,6 +54,7 @@ impl fmt::Display for Obstacle {
             Self::OtherLibrary => "it uses another C library",
             Self::OtherProcessor => "it is made for another processor",
             Self::MoreRights => "it runs with more rights than its user",
+            Self::Sanitizer => "it is made with AddressSanitizer, which must be loaded first",
         })
     }
 }
@@ -72,9 +82,9 @@ impl Executable {
     }
 
     /// Why the library cannot be loaded into it; none that is known.
-    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+    pub(super) fn obstacle(&self, starter: Starter) -> Option<Obstacle> {
         let path = self.chain.last()?;
-        if gains_rights(path) {
+        if gains_rights(path, starter) {
             return Some(Obstacle::MoreRights);
         }
         match start(&open(path)?) {
@@ -133,9 +143,18 @@ fn start(file: &File) -> Start {
         Loader::Unknown => Start::Unknown,
         Loader::At(place) => match read(file, place) {
             Some(path) if !elf::is_ours(&path) => Start::Hindered(Obstacle::OtherLibrary),
+            Some(_) if is_sanitized(file, &headers) => Start::Hindered(Obstacle::Sanitizer),
             Some(_) | None => Start::Unknown,
         },
     }
+}
+
+/// Whether AddressSanitizer is in it, or is to be loaded for it: then it ends at once where another library
+/// comes first.
+fn is_sanitized(file: &File, headers: &[u8]) -> bool {
+    let dynamic = elf::dynamic(headers).and_then(|place| read(file, place));
+    let names = dynamic.and_then(|dynamic| read(file, elf::names(headers, &dynamic)?));
+    names.is_some_and(|names| holds(&names, b"\0__asan_init"))
 }
 
 /// A piece of a file, or as much of it as there is.
@@ -148,14 +167,21 @@ fn read(file: &File, piece: Piece) -> Option<Vec<u8>> {
 
 /// Whether the loader takes the program for one with more rights than its user (ld.so(8), "secure
 /// execution mode"): it changes its user or group, or brings capabilities.
-fn gains_rights(path: &Path) -> bool {
+fn gains_rights(path: &Path, starter: Starter) -> bool {
     const SETUID: u32 = 0o4000;
     /// Without the second bit it means something else.
     const SETGID: u32 = 0o2010;
     let Ok(found) = path.metadata() else { return false };
-    let user = found.mode() & SETUID != 0 && found.uid() != getuid().as_raw();
-    let group = found.mode() & SETGID == SETGID && found.gid() != getgid().as_raw();
-    (user || group || (!getuid().is_root() && has_capabilities(path))) && counts(path)
+    let (is_own_user, is_own_group, is_root) = match starter {
+        Starter::Anybody => (false, false, false),
+        Starter::Ourselves => {
+            let root = getuid().is_root();
+            (found.uid() == getuid().as_raw(), found.gid() == getgid().as_raw(), root)
+        }
+    };
+    let user = found.mode() & SETUID != 0 && !is_own_user;
+    let group = found.mode() & SETGID == SETGID && !is_own_group;
+    (user || group || (!is_root && has_capabilities(path))) && counts(path)
 }
 
 /// Whether these bits mean anything here (execve(2)).
@@ -227,7 +253,7 @@ mod tests {
         std::os::unix::fs::symlink("loop", path("loop")).unwrap();
         for name in ["fifo", "empty", "text", "circle", "lost", "loop", "none", "."] {
             let executable = Executable::find(path(name).as_os_str());
-            assert_eq!(executable.obstacle(), None, "{name}");
+            assert_eq!(executable.obstacle(Starter::Ourselves), None, "{name}");
             assert_eq!(executable.makes_lock_files(), name == "text", "{name}");
         }
         assert!(Executable::find(OsStr::new("")).chain.len() <= 1);
@@ -241,11 +267,11 @@ mod tests {
         // The header of a program for a processor of 32 bits.
         std::fs::write(&other, b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0").unwrap();
         let executable = Executable::find(script.as_os_str());
-        assert_eq!(executable.obstacle(), Some(Obstacle::OtherProcessor));
+        assert_eq!(executable.obstacle(Starter::Ourselves), Some(Obstacle::OtherProcessor));
     }
 
     #[test]
     fn an_ordinary_program_has_nothing_against_it() {
-        assert_eq!(Executable::find(OsStr::new("sh")).obstacle(), None);
+        assert_eq!(Executable::find(OsStr::new("sh")).obstacle(Starter::Ourselves), None);
     }
 }

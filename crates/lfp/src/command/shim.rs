@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
 
-use super::arguments::{Route, Run, Shim, ShimOnly};
-use super::executable::Executable;
+use super::arguments::{Otherwise, Route, Run, Shim, ShimOnly};
+use super::executable::{Executable, Obstacle, Starter};
 use super::outcome::Failure;
-use super::output::{Output, refused};
+use super::output::{Output, refused, warn};
 
 /// The library, as the package installs it.
 const LIBRARY: &str = "liblfp_preload.so";
@@ -54,10 +54,8 @@ pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Addition
     let shim = asked.shim();
     let library = match shim {
         Shim::Off => None,
-        Shim::WhereInstalled => {
-            library().filter(|_| Executable::find(program(asked)).obstacle().is_none())
-        }
-        Shim::Files | Shim::Ports => Some(required(program(asked))?),
+        Shim::WhereInstalled => library().filter(|_| obstacle(program(asked)).is_none()),
+        Shim::Files | Shim::Ports => wanted(program(asked), Otherwise::Fail)?,
     };
     let Some(library) = library else { return Ok(Additions(without())) };
     let mut variables = usual(&library, route);
@@ -74,28 +72,66 @@ pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Addition
 /// # Errors
 /// The library is not installed, or cannot be loaded into the command.
 pub(super) fn run(asked: ShimOnly, route: &Route) -> Result<u8, Failure> {
+    let otherwise = asked.otherwise();
     let mut words = asked.command.into_iter();
     let program = words.next().unwrap_or_default();
-    let mut variables = usual(&required(&program)?, route);
+    let mut variables = match wanted(&program, otherwise)? {
+        Some(library) => usual(&library, route),
+        None => without(),
+    };
     if asked.ports {
         variables.push(ports(asked.also.iter()));
+    }
+    if let Some(time) = asked.wait {
+        // Whole seconds, as the protocol has them; it is not to give up before.
+        let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).max(1);
+        variables.push(("LFP_WAIT", seconds.to_string()));
     }
     Ok(refused(&wrapcmd::execute(program, words, &Additions(variables).owned())))
 }
 
-/// The library for a program that is to have it.
+/// The library for a program that is to have it. None: it runs without, which is said.
 ///
 /// # Errors
 /// It is not installed, or cannot be loaded into the program.
-pub(super) fn required(program: &OsStr) -> Result<String, Failure> {
+fn wanted(program: &OsStr, otherwise: Otherwise) -> Result<Option<String>, Failure> {
+    let obstacle = obstacle(program);
+    let otherwise = if obstacle == Some(Obstacle::Sanitizer) {
+        // Somebody looks for faults in it, and wants it to start.
+        Otherwise::RunWithout
+    } else {
+        otherwise
+    };
+    match (judged(program, obstacle), otherwise) {
+        (Err(failure), Otherwise::RunWithout) => {
+            warn(&format!("{failure}\n  it is started without"));
+            Ok(None)
+        }
+        (judged, _) => judged.map(Some),
+    }
+}
+
+/// The library for a program that everybody is going to start.
+///
+/// # Errors
+/// It is not installed, or cannot be loaded into the program.
+pub(super) fn for_anybody(program: &OsStr) -> Result<String, Failure> {
+    judged(program, Executable::find(program).obstacle(Starter::Anybody))
+}
+
+fn judged(program: &OsStr, obstacle: Option<Obstacle>) -> Result<String, Failure> {
     let library = library().ok_or_else(missing)?;
-    match Executable::find(program).obstacle() {
+    match obstacle {
         None => Ok(library),
         Some(obstacle) => {
             let program = program.to_string_lossy();
             Err(Failure::system(format!("{program}: {obstacle}, so {LIBRARY} does nothing for it")))
         }
     }
+}
+
+fn obstacle(program: &OsStr) -> Option<Obstacle> {
+    Executable::find(program).obstacle(Starter::Ourselves)
 }
 
 /// Says that the command may refuse the device because of the lock that was taken for it: a program
@@ -106,7 +142,7 @@ pub(super) fn caution(asked: &Run, output: &Output) {
     }
     let program = program(asked);
     let executable = Executable::find(program);
-    let why = match (executable.obstacle(), library()) {
+    let why = match (executable.obstacle(Starter::Ourselves), library()) {
         (None, Some(_)) => return,
         (Some(obstacle), _) => format!("{obstacle}, so {LIBRARY} does nothing for it"),
         (None, None) => format!("{LIBRARY} would help (package lfp-preload)"),
@@ -140,9 +176,12 @@ fn without() -> Vec<(&'static str, String)> {
     if others == all { Vec::new() } else { vec![("LD_PRELOAD", others)] }
 }
 
+/// Whoever has said that ports must be locked is not contradicted.
 fn ports<'a>(also: impl Iterator<Item = &'a DeviceName>) -> (&'static str, String) {
+    let before = env::var("LFP_PORTS").unwrap_or_default();
+    let word = if before.split(':').next() == Some("must") { "must" } else { "1" };
     let also = also.map(|device| format!(":/dev/{}", device.as_str()));
-    ("LFP_PORTS", std::iter::once("1".to_owned()).chain(also).collect())
+    ("LFP_PORTS", std::iter::once(word.to_owned()).chain(also).collect())
 }
 
 fn missing() -> Failure {
