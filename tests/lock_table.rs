@@ -541,8 +541,18 @@ fn planted_claims_in_a_directory_open_to_all_block_nothing() {
     assert_eq!(machine.unlock("ttyS1", own()), Outcome::Done);
     assert_eq!(machine.names(), [""; 0]);
 
+    // They are shown as what they are: the process that is named has no part in it.
+    let shown = |device: &str| -> Vec<(&str, bool)> {
+        let holders = machine.table().holders(&DeviceName::parse(device.as_bytes()).unwrap());
+        holders.iter().map(|it| (it.standing.word(), it.keeps_out())).collect()
+    };
+    assert_eq!(shown("ttyS1"), [("claim", false); 3]);
+    let all = machine.table().all_holders();
+    assert!(all.iter().all(|holder| holder.standing.word() == "claim"), "{all:?}");
+
     let holder = Holder::new();
     fs::write(planted("LCK..pts_3"), decimal(holder.pid())).unwrap();
+    assert_eq!(shown("pts/3"), [("alive", true)]);
     assert_eq!(machine.lock("pts/3", own()), Outcome::Busy, "root's own is believed");
 }
 

@@ -49,6 +49,22 @@ fn quiet_is_for_scripts() {
     assert_eq!([quiet(&[PORT]), quiet(&["ttyW9", PORT]), quiet(&[])], [0, 0, 0]);
 }
 
+/// Whoever plants a lock file in `/tmp` that names another's process makes nobody a holder.
+#[test]
+fn a_claim_of_a_strangers_is_no_lock() {
+    let bench = Bench::open();
+    let alices = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let pid = alices.pid().to_string();
+    let planted = bench.shell(User::Bob, &format!("printf '%10d\\n' {pid} >/tmp/LCK..ttyW0"));
+    assert_eq!(planted.code(), 0, "{planted}");
+    assert_eq!(bench.lfp(User::Bob, &["who", "-q", PORT]).run().code(), 1, "it is free");
+    let told = bench.lfp(User::Bob, &["who", PORT]).run();
+    assert!(told.said("claim") && !told.said("sleep"), "{told}");
+    let words = ["wait", PORT, "--pid", &pid, "--timeout", "30"];
+    let end = bench.lfp(User::Alice, &words).run();
+    assert_eq!(end.code(), 0, "{end}");
+}
+
 #[rstest]
 #[case::relative("cd /dev; /run/test/lfp who ./ttyW0")]
 #[case::link_outside("ln -s /dev/ttyW0 /tmp/port; /run/test/lfp who /tmp/port")]

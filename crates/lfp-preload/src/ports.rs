@@ -90,19 +90,30 @@ fn busy(service: &mut Service, name: &DeviceName, number: u64) -> Opening {
     let own = Pid::this();
     let mut holders = service.holders(name).unwrap_or_default();
     // Who merely has it open keeps nobody out.
-    holders.retain(|holder| holder.scheme.word() != "open" && holder.standing.word() != "stale");
+    holders.retain(Holder::keeps_out);
     let holds = |pid| holders.iter().any(|holder| holder.pid == Some(pid));
     if taken::owes(number) && holds(own) {
         // Closed while the service did not answer, which was not told yet.
         return locked(name, number);
     }
     // The service may not be able to read the program's own lock file (socat -L).
-    let is_ours = holders.iter().filter_map(|holder| holder.pid).any(family::includes)
-        || files::lock_holder(name).is_some_and(family::includes);
-    if is_ours {
+    let in_file = || files::lock_holder(name);
+    let pids: Vec<Option<Pid>> = holders.iter().map(|holder| holder.pid).collect();
+    if are_all_ours(&pids, in_file, family::includes) {
         return Opening::Plain;
     }
     stand_in_line(service, name, number, holders.first())
+}
+
+/// Whether everybody who has the lock of a port is one of ours: then it is ours to open. A program of
+/// ours that merely has the port open is no reason, as others may have the lock.
+fn are_all_ours(
+    holders: &[Option<Pid>],
+    in_file: impl Fn() -> Option<Pid>,
+    is_ours: impl Fn(Pid) -> bool,
+) -> bool {
+    let is_ours = |holder: &Option<Pid>| holder.or_else(&in_file).is_some_and(&is_ours);
+    if holders.is_empty() { is_ours(&None) } else { holders.iter().all(is_ours) }
 }
 
 fn stand_in_line(
@@ -249,4 +260,33 @@ fn named(fd: RawFd) -> Option<DeviceName> {
     // As the kernel marks what was unplugged meanwhile.
     let path = link.strip_suffix(b" (deleted)").unwrap_or(&link);
     path.starts_with(b"/dev/").then(|| DeviceName::parse(path).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// 1 and 2 are ours; what the lock file says comes second.
+    #[rstest]
+    #[case::own(&[Some(1)], None, true)]
+    #[case::own_under_each_name(&[Some(1), Some(1), Some(2)], None, true)]
+    #[case::anothers(&[Some(3)], None, false)]
+    #[case::ours_and_anothers(&[Some(1), Some(3)], Some(1), false)]
+    #[case::own_file_that_the_service_cannot_read(&[None], Some(1), true)]
+    #[case::anothers_file_that_it_cannot_read(&[None], Some(3), false)]
+    #[case::nobody_can_read_it(&[None], None, false)]
+    #[case::by_the_file_alone(&[], Some(2), true)]
+    #[case::nobody(&[], None, false)]
+    fn a_port_is_ours_where_its_lock_is(
+        #[case] holders: &[Option<i64>],
+        #[case] in_file: Option<i64>,
+        #[case] ours: bool,
+    ) {
+        let pid = |number: Option<i64>| number.and_then(Pid::new);
+        let holders: Vec<Option<Pid>> = holders.iter().map(|number| pid(*number)).collect();
+        let is_ours = |holder: Pid| [1, 2].contains(&holder.as_raw());
+        assert_eq!(are_all_ours(&holders, || pid(in_file), is_ours), ours);
+    }
 }

@@ -3,7 +3,7 @@
 
 mod ground;
 
-use ground::{Ground, LIBRARY};
+use ground::{Ground, LIBRARY, LOCK};
 use rstest::rstest;
 use testbed::{Command, User};
 
@@ -169,6 +169,30 @@ print(os.path.exists('/run/lock/LCK..ttyW0'))
     assert_eq!(linked.code(), 0, "{linked}");
     let end = ground.python(script, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0").run();
     assert_eq!(end.output(), "ELOOP\nFalse\n", "{end}");
+}
+
+/// A shell that has a port open for the program that it starts may do so; but not where somebody else
+/// has the lock, and the shell merely has the port open.
+#[rstest]
+#[case::of_the_parent("$$", "open\n")]
+#[case::of_a_third("$third", "EBUSY\n")]
+fn who_merely_has_a_port_open_is_not_its_holder(#[case] holder: &str, #[case] said: &str) {
+    let ground = Ground::new();
+    // Root sees who has which port open.
+    let _daemon = ground.serve_by(User::Root);
+    let program = "
+import os, errno
+try: os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY); print('open')
+except OSError as error: print(errno.errorcode[error.errno])
+";
+    let line = format!(
+        "sleep 1000 3>&- & third=$!; exec 3<>/dev/ttyW0; printf '%10d\\n' {holder} >{LOCK}; \
+         LD_PRELOAD={LIBRARY} LFP_PORTS=1:/dev/ttyW0 LFP_TIMEOUT=30 \
+         /usr/bin/python3 -c \"$PROGRAM\"; kill $third"
+    );
+    let shell = ground.sandbox.command("bash").args(["-c", &line]).env("PROGRAM", program);
+    let end = shell.run();
+    assert_eq!(end.output(), said, "{end}");
 }
 
 /// Without a service, ports are opened all the same, and each time that is said.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use lfp::{Client, DeviceName, Error, Holder, Outcome, Pid};
+use lfp::{Client, DeviceName, Error, Outcome, Pid};
 
 /// How long the service may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -84,12 +84,8 @@ fn told(client: &mut Client, device: &DeviceName, outcome: Outcome) -> Result<To
 /// The first who has a lock. A program that merely has the port open has none.
 fn holder(client: &mut Client, device: &DeviceName) -> Result<Told, Errno> {
     let holders = client.status(Some(device)).map_err(errno)?;
-    let locks = holders.iter().filter(|holder| is_lock(holder));
+    let locks = holders.iter().filter(|holder| holder.keeps_out());
     Ok(locks.filter_map(|holder| holder.pid).next().map_or(Told::Done, Told::HeldBy))
-}
-
-fn is_lock(holder: &Holder) -> bool {
-    holder.scheme.word() != "open" && holder.standing.word() != "stale"
 }
 
 /// The device, which must be there, as the old library wants it.

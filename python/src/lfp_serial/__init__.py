@@ -187,7 +187,7 @@ class _Service:
         found = []
         for line in lines[1:-1]:
             words = dict(re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)', line))
-            if words.get("standing") == "stale":
+            if words.get("standing") in ("stale", "claim"):
                 continue
             command = re.sub(r"\\(.)", r"\1", words.get("command", "").strip('"'))
             who = ("pid", words.get("pid", "?"), user_name(words.get("uid")), command)

@@ -37,9 +37,13 @@ impl Ground {
     }
 
     pub(crate) fn serve(&self) -> Process<'_> {
+        self.serve_by(User::Lfpd)
+    }
+
+    pub(crate) fn serve_by(&self, user: User) -> Process<'_> {
         let listen = format!("unix:{SOCKET}");
         let command = self.sandbox.command("/run/test/lfpd").args(["--listen", &listen]);
-        let daemon = command.user(User::Lfpd).spawn();
+        let daemon = command.user(user).spawn();
         let listens = until(LIMIT, || self.sandbox.path(SOCKET).exists().then_some(()));
         assert!(listens.is_some(), "{}", daemon.output());
         daemon

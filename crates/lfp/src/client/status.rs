@@ -59,6 +59,7 @@ fn holder(words: Words) -> Option<Holder> {
     let standing = match words.value("standing")? {
         "alive" => Standing::Alive,
         "stale" => Standing::Stale,
+        "claim" => Standing::Claim,
         _ => Standing::Unknown,
     };
     let since = words.value("since").and_then(|seconds| seconds.parse().ok());

@@ -18,7 +18,7 @@ use super::printable::printable;
 use super::report::{self, Service, table};
 use super::table::Colour;
 use ttylock::device::name::DeviceName;
-use ttylock::lock::who::{Holder, Standing};
+use ttylock::lock::who::Holder;
 
 /// How often is looked again for those who watch.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -96,7 +96,7 @@ fn wait_while_somebody_reads(time: Duration) -> bool {
 }
 
 fn is_held(device: &Device) -> bool {
-    device.holders.iter().any(|holder| holder.standing != Standing::Stale)
+    device.holders.iter().any(|holder| holder.standing.is_standing())
 }
 
 impl Picture {

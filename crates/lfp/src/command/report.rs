@@ -19,7 +19,7 @@ use super::table::{Cell, Colour, Style, aligned};
 use crate::client::{Client, Error, Waiter};
 use ttylock::device::name::DeviceName;
 use ttylock::lock::table::Table;
-use ttylock::lock::who::{self, Holder, Scheme, Standing};
+use ttylock::lock::who::{self, Holder, Standing};
 
 /// As many lock files of one holder are named in one line for people.
 const FILES_SHOWN: usize = 2;
@@ -76,11 +76,11 @@ pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
     let holders = Table::new(places()).holders(device);
     let (stale, mut living): (Vec<_>, Vec<_>) =
         holders.into_iter().partition(|holder| holder.standing == Standing::Stale);
+    living.retain(|holder| holder.standing.is_standing());
     living.dedup_by(|b, a| a.pid == b.pid && a.pid.is_some() && a.device == b.device);
-    let is_lock = |holder: &Holder| holder.scheme != Scheme::Open;
-    if living.iter().any(is_lock) {
+    if living.iter().any(Holder::keeps_out) {
         // Who merely has it open keeps nobody out: we may ourselves, by inheritance.
-        living.retain(is_lock);
+        living.retain(Holder::keeps_out);
         return rows(&living);
     }
     if stale.is_empty() {
@@ -93,9 +93,9 @@ pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
     rows(&stale).into_iter().zip(&stale).map(with_remedy).collect()
 }
 
-/// Those of the holders who are not gone.
+/// Those of the holders who may be there.
 pub(super) fn living(mut holders: Vec<Holder>) -> Vec<Row> {
-    holders.retain(|holder| holder.standing != Standing::Stale);
+    holders.retain(|holder| holder.standing.is_standing());
     rows(&holders)
 }
 
@@ -172,7 +172,7 @@ fn file_name(holder: &Holder) -> Option<&OsStr> {
 
 /// A device and its holders.
 pub(super) fn device_in_json(device: &Device) -> Value {
-    let held = device.holders.iter().any(|holder| holder.standing != Standing::Stale);
+    let held = device.holders.iter().any(|holder| holder.standing.is_standing());
     let path = |name: &str| Value::Text(device_path(&printable(name)));
     Value::Object(vec![
         ("device", path(&device.name)),
@@ -272,7 +272,7 @@ fn line(row: &Row, locks: &[&str]) -> [Cell; 8] {
     }
     let style = match row.standing {
         Standing::Alive => Style::Plain,
-        Standing::Stale | Standing::Unknown => Style::Warning,
+        Standing::Stale | Standing::Unknown | Standing::Claim => Style::Warning,
     };
     [
         Cell::plain(device_path(&row.device)),
@@ -291,6 +291,7 @@ mod tests {
     use std::path::PathBuf;
 
     use rstest::rstest;
+    use ttylock::lock::who::Scheme;
 
     use super::*;
 

@@ -45,6 +45,15 @@ pub struct Open {
     pub others: Vec<Place>,
 }
 
+/// What a directory is for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Ours: whatever is there is a lock.
+    Written,
+    /// Other programs may have left locks there.
+    Searched,
+}
+
 /// One open lock directory.
 #[derive(Debug)]
 pub struct Place {
@@ -91,6 +100,14 @@ impl Open {
             }
         }
         Ok(Self { own, others: places })
+    }
+}
+
+impl Open {
+    /// All directories, with what each is for us.
+    pub fn each(&self) -> impl Iterator<Item = (&Place, Role)> {
+        let others = self.others.iter().map(|place| (place, Role::Searched));
+        std::iter::once((&self.own, Role::Written)).chain(others)
     }
 }
 

@@ -64,6 +64,9 @@ pub enum Standing {
     Stale,
     /// The lock file names no process, or cannot be read.
     Unknown,
+    /// Anybody could have put it there, and it is not the lock of the process that it names: it keeps
+    /// nobody out.
+    Claim,
 }
 
 impl Scheme {
@@ -95,18 +98,34 @@ impl Scheme {
 }
 
 impl Standing {
-    /// `alive`, `stale` or `unknown`.
+    /// `alive`, `stale`, `unknown` or `claim`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Alive => "alive",
             Self::Stale => "stale",
             Self::Unknown => "unknown",
+            Self::Claim => "claim",
+        }
+    }
+
+    /// Whether somebody may be there: neither dead nor a mere claim.
+    #[must_use]
+    pub fn is_standing(self) -> bool {
+        match self {
+            Self::Alive | Self::Unknown => true,
+            Self::Stale | Self::Claim => false,
         }
     }
 }
 
 impl Holder {
+    /// Whether it keeps others from their lock: a program that merely has the device open does not.
+    #[must_use]
+    pub fn keeps_out(&self) -> bool {
+        self.scheme != Scheme::Open && self.standing.is_standing()
+    }
+
     /// Somebody of whom nothing is known but what he holds.
     pub(super) fn unknown(device: &str, scheme: Scheme) -> Self {
         Self {

@@ -10,7 +10,7 @@ use crate::lock::Weight;
 use crate::lock::backoff::Contention;
 use crate::lock::holder_records::Remembered;
 use crate::lock::memory::Memory;
-use crate::lock::places::Place;
+use crate::lock::places::{Place, Role};
 use crate::lock::record::{self, READ_LIMIT};
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
@@ -108,10 +108,15 @@ impl Table {
         self.records().recall(name, pid, file, written) == Remembered::Elsewhere
     }
 
+    /// Whether what is found keeps others out, whatever it says: a mere claim does not.
+    pub(super) fn counts(&mut self, place: &Place, role: Role, name: &Name) -> bool {
+        role == Role::Written || !place.is_open_to_all() || self.may_be_a_lock(place, name)
+    }
+
     /// Whether something in a directory that is only searched, and open to everybody (`/tmp`, where
     /// Qt programs leave locks), is more than a claim: a lock of root's, or of the process that it
     /// names. Otherwise anybody could block any port for ever without a process of his own.
-    pub(super) fn may_be_a_lock(&mut self, place: &Place, name: &Name) -> bool {
+    fn may_be_a_lock(&mut self, place: &Place, name: &Name) -> bool {
         let owner = match place.directory.read(name, READ_LIMIT) {
             Ok(Found::Nothing) => return false,
             Ok(Found::File(judged)) => {

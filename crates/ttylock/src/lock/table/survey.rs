@@ -9,7 +9,7 @@ use super::judge::{Busy, Verdict};
 use crate::device::name::DeviceName;
 use crate::device::node::follow;
 use crate::lock::names::{self, lock_names};
-use crate::lock::places::Place;
+use crate::lock::places::{Place, Role};
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::who::{self, Holder, Scheme, Standing};
 
@@ -39,9 +39,9 @@ impl Table {
         if let Ok(open) = self.open() {
             let now = SystemTime::now();
             let names = || lock_names.written.iter().chain(&lock_names.searched);
-            for place in std::iter::once(&open.own).chain(&open.others) {
-                let found =
-                    names().filter_map(|name| self.holder(place, name, resolved.real(), now));
+            for (place, role) in open.each() {
+                let found = names()
+                    .filter_map(|name| self.holder((place, role), name, resolved.real(), now));
                 holders.extend(found.collect::<Vec<_>>());
             }
         }
@@ -57,10 +57,10 @@ impl Table {
         let mut holders = Vec::new();
         if let Ok(open) = self.open() {
             let now = SystemTime::now();
-            for place in std::iter::once(&open.own).chain(&open.others) {
+            for (place, role) in open.each() {
                 for name in place.lock_names() {
                     let Some(device) = names::device_of(name.as_str(), &devices) else { continue };
-                    holders.extend(self.holder(place, &name, &device, now));
+                    holders.extend(self.holder((place, role), &name, &device, now));
                 }
             }
         }
@@ -72,7 +72,7 @@ impl Table {
 
     pub(super) fn holder(
         &mut self,
-        place: &Place,
+        (place, role): (&Place, Role),
         name: &Name,
         device: &str,
         now: SystemTime,
@@ -81,7 +81,8 @@ impl Table {
         let mut holder = Holder::unknown(device, scheme);
         let judged = match place.directory.read(name, READ_LIMIT).ok()? {
             Found::Nothing => return None,
-            Found::Obstacle(_) => return Some(holder),
+            Found::Obstacle(_) if self.counts(place, role, name) => return Some(holder),
+            Found::Obstacle(_) => return Some(Holder { standing: Standing::Claim, ..holder }),
             Found::File(judged) => judged,
         };
         let record = record::parse(judged.content()).ok();
@@ -89,9 +90,11 @@ impl Table {
         holder.pid = record.as_ref().map(|record| record.pid);
         holder.since = Some(written);
         holder.owner = Some(judged.owner());
+        let counts = self.counts(place, role, name);
         holder.standing = match self.sentence(judged, now, name) {
-            Verdict::Busy(Busy::Held(_)) => Standing::Alive,
             Verdict::Stale(..) => Standing::Stale,
+            _ if !counts => Standing::Claim,
+            Verdict::Busy(Busy::Held(_)) => Standing::Alive,
             Verdict::Busy(_) | Verdict::Contended | Verdict::Free => Standing::Unknown,
         };
         // Whoever has the number of one that is gone is not the holder.

@@ -16,16 +16,9 @@ use crate::device::node::ResolvedDevice;
 use crate::lock::backoff::Contention;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::names::LockNames;
-use crate::lock::places::{Open, Place};
+use crate::lock::places::{Open, Place, Role};
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Request, Weight};
-
-/// What a directory is for us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Written,
-    Searched,
-}
 
 impl Table {
     pub(super) fn try_lock(
@@ -103,7 +96,7 @@ impl Table {
         }
         for place in &open.others {
             for name in place.those_present(lock_names.all(), now) {
-                if !place.is_open_to_all() || self.may_be_a_lock(place, name) {
+                if self.counts(place, Role::Searched, name) {
                     self.clear(place, name, now, (Role::Searched, contention))?;
                 }
             }
