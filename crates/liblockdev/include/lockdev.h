@@ -16,10 +16,11 @@ extern "C" {
 /* Who has the device; 0: nobody. */
 pid_t dev_testlock(const char *device);
 
-/* Takes the device for this process. */
+/* Takes the device for this process, which may have it already. */
 pid_t dev_lock(const char *device);
 
-/* Hands the lock of another process of this user's, or with 0 of whoever has it, to this one. */
+/* Hands the lock of another process of this user's, or with 0 of whoever has it, to this one, which takes it
+ * where nobody has it. */
 pid_t dev_relock(const char *device, pid_t old);
 
 /* Releases the device for a process of this user's, or with 0 for whoever has it. */

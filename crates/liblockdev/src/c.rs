@@ -107,14 +107,14 @@ pub unsafe extern "C" fn ttylock(device: *mut c_char) -> c_int {
     if unsafe { dev_lock(device) } == 0 { 0 } else { -1 }
 }
 
-/// AIX's name for releasing a device that this process has: 0 or -1.
+/// AIX's name for releasing a device for whoever has it: 0 or -1.
 ///
 /// # Safety
 /// `device` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttyunlock(device: *mut c_char) -> c_int {
     // SAFETY: the caller's promise.
-    if unsafe { dev_unlock(device, dev_getpid()) } == 0 { 0 } else { -1 }
+    unsafe { dev_unlock(device, 0) }
 }
 
 /// AIX's question whether a device is free: 0, or -1 when it is not.
@@ -141,6 +141,60 @@ pub unsafe extern "C" fn ttywait(device: *mut c_char) -> c_int {
             -1 => return -1,
             _ => thread::sleep(PAUSE),
         }
+    }
+}
+
+/// What lockdev(8) does for the process that starts it, for programs that were compiled to start it: 0,
+/// 1 when another process has the device, or a negative number of errno(3).
+///
+/// # Safety
+/// `device` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ttylock_helper(device: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    helped(unsafe { text(device) }, |name| device::lock(name, Pid::this()))
+}
+
+/// The same of `lockdev -u`.
+///
+/// # Safety
+/// `device` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ttyunlock_helper(device: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    helped(unsafe { text(device) }, |name| device::unlock(name, Some(Pid::this())))
+}
+
+/// The same of `lockdev` without an option: 0, nobody has the device.
+///
+/// # Safety
+/// `device` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ttylocked_helper(device: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    helped(unsafe { text(device) }, device::test)
+}
+
+/// Waits until nobody has the device.
+///
+/// # Safety
+/// `device` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ttywait_helper(device: *const c_char) -> c_int {
+    loop {
+        // SAFETY: the caller's promise.
+        match unsafe { ttylocked_helper(device) } {
+            1 => thread::sleep(PAUSE),
+            ended => return ended,
+        }
+    }
+}
+
+fn helped(device: Option<&[u8]>, call: impl FnOnce(&[u8]) -> Result<Told, Errno>) -> c_int {
+    match device.ok_or(Errno(libc::EFAULT)).and_then(call) {
+        Ok(Told::Done) => 0,
+        Ok(Told::HeldBy(_)) => 1,
+        Err(Errno(number)) => number.checked_neg().unwrap_or(-1),
     }
 }
 

@@ -28,22 +28,20 @@ pub(crate) fn test(device: &[u8]) -> Result<Told, Errno> {
     holder(&mut client, &device)
 }
 
-/// Takes the device for a process.
+/// Takes the device for a process, which may have it already.
 pub(crate) fn lock(device: &[u8], pid: Pid) -> Result<Told, Errno> {
     let device = named(device)?;
-    let mut client = reach()?;
-    let outcome = client.lock(&device, pid).map_err(errno)?;
-    told(&mut client, &device, outcome)
+    take(&mut reach()?, &device, pid)
 }
 
-/// Hands the lock of `from`, or of whoever has it, to another process.
+/// Hands the lock of `from`, or of whoever has it, to another process, which takes it where nobody has it.
 pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> Result<Told, Errno> {
     let device = named(device)?;
     let mut client = reach()?;
-    let holder = match (from, holder(&mut client, &device)?) {
-        (Some(from), _) => from,
-        (None, Told::HeldBy(holder)) => holder,
-        (None, Told::Done) => return Err(Errno(libc::ENOENT)),
+    let holder = match holder(&mut client, &device)? {
+        Told::Done => return take(&mut client, &device, to),
+        Told::HeldBy(holder) if from.is_none_or(|from| from == holder) => holder,
+        held @ Told::HeldBy(_) => return Ok(held),
     };
     if holder == to {
         return Ok(Told::Done);
@@ -63,6 +61,12 @@ pub(crate) fn unlock(device: &[u8], pid: Option<Pid>) -> Result<Told, Errno> {
     };
     let outcome = client.unlock(&device, pid).map_err(errno)?;
     told(&mut client, &device, outcome)
+}
+
+fn take(client: &mut Client, device: &DeviceName, pid: Pid) -> Result<Told, Errno> {
+    let outcome = client.lock(device, pid).map_err(errno)?;
+    let told = told(client, device, outcome)?;
+    Ok(if told == Told::HeldBy(pid) { Told::Done } else { told })
 }
 
 fn reach() -> Result<Client, Errno> {

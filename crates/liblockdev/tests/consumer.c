@@ -42,6 +42,14 @@ int main(int argc, char **argv)
             result = ttyunlock(device);
         else if (strcmp(call, "ttywait") == 0)
             result = ttywait(device);
+        else if (strcmp(call, "ttylock_helper") == 0)
+            result = ttylock_helper(device);
+        else if (strcmp(call, "ttylocked_helper") == 0)
+            result = ttylocked_helper(device);
+        else if (strcmp(call, "ttyunlock_helper") == 0)
+            result = ttyunlock_helper(device);
+        else if (strcmp(call, "ttywait_helper") == 0)
+            result = ttywait_helper(device);
         else if (strcmp(call, "debug") == 0) {
             liblockdev_incr_debug();
             result = 0;

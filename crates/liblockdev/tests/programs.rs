@@ -132,7 +132,7 @@ fn two_programs_agree() {
     let lock = ground.sandbox.read("/run/lock/LCK..ttyW0").unwrap();
     assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid));
     let holder = i64::from(alice.pid);
-    assert_eq!(alice.call("lock"), (holder, 0), "it has it already");
+    assert_eq!(alice.call("lock"), (0, 0), "it has it already");
     assert_eq!(bob.call("test"), (holder, 0), "by another name");
     assert_eq!(bob.call("lock"), (holder, 0));
     assert_eq!(bob.call("unlock 0").0, -1, "not his to release");
@@ -157,7 +157,6 @@ fn a_lock_goes_from_one_process_to_another() {
     let _daemon = ground.serve();
     let mut parent = ground.consumer(PORT, User::Alice);
     let mut child = ground.consumer(PORT, User::Alice);
-    assert_eq!(child.call("relock 0"), (-1, libc::ENOENT), "nobody has it");
     assert_eq!(parent.call("lock"), (0, 0));
     assert_eq!(child.call(&format!("relock {}", parent.pid)), (0, 0));
     let lock = ground.sandbox.read("/run/lock/LCK..ttyW0").unwrap();
@@ -173,6 +172,74 @@ fn a_lock_goes_from_one_process_to_another() {
     child.process.kill();
     let cleared = until(LIMIT, || (parent.call("test") == (0, 0)).then_some(()));
     assert!(cleared.is_some(), "a dead process has nothing");
+}
+
+/// What the old library gives, by its documentation (lockdev(3) and the comment of its source, 1.0.3): what is
+/// called, while nobody has the device, while the caller has it, and while another has it. `H` is the other.
+const ORIGINAL: &str = "
+call              free  own  held
+test              0     H0   H
+lock              0     0    H
+relock 0          0     0    0
+relock other      0     H0   0
+relock 1          0     H0   H
+unlock 0          0     0    0
+unlock own        0     0    H
+unlock other      0     H0   0
+ttylock           0     0    -1
+ttylocked         0     -1   -1
+ttyunlock         0     0    0
+ttylock_helper    0     0    1
+ttylocked_helper  0     1    1
+ttyunlock_helper  0     0    1
+";
+
+/// Function by function. `H0` is the caller itself. Both processes are one user's, as they had to be of one group.
+#[test]
+fn results_are_those_of_the_old_library() {
+    let ground = Ground::new();
+    let _daemon = ground.serve();
+    let mut own = ground.consumer(PORT, User::Alice);
+    let mut other = ground.consumer(PORT, User::Alice);
+    for line in ORIGINAL.trim().lines().skip(1) {
+        let (call, expected) = line.split_at(18);
+        let call = call.trim();
+        let words = expected.split_whitespace();
+        for (state, expected) in ["free", "own", "held"].into_iter().zip(words) {
+            match state {
+                "own" => assert_eq!(own.call("lock"), (0, 0), "{line}"),
+                "held" => assert_eq!(other.call("lock"), (0, 0), "{line}"),
+                _ => {}
+            }
+            let expected = match expected {
+                "H" => i64::from(other.pid),
+                "H0" => i64::from(own.pid),
+                number => number.parse().unwrap(),
+            };
+            let spelled = call.replace("own", &own.pid.to_string());
+            let spelled = spelled.replace("other", &other.pid.to_string());
+            assert_eq!(own.call(&spelled).0, expected, "{call} while {state}");
+            assert_eq!(own.call("unlock 0"), (0, 0), "{call} while {state}");
+            assert_eq!(ground.locks(), [""; 0]);
+        }
+    }
+    assert_eq!(own.call("ttywait_helper"), (0, 0));
+}
+
+/// Distributed programs import these, and do not start without them.
+#[test]
+fn the_symbols_of_the_old_library_are_there() {
+    let library = testbed::library("liblockdev", "liblockdev");
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().unwrap();
+    let symbols = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names: Vec<&str> = symbols.lines().filter_map(|line| line.split(' ').next_back()).collect();
+    for name in "dev_getpid dev_lock dev_relock dev_setpid dev_testlock dev_unlock liblockdev_incr_debug \
+                 liblockdev_reset_debug ttylock ttylock_helper ttylocked ttylocked_helper ttyunlock \
+                 ttyunlock_helper ttywait ttywait_helper"
+        .split_whitespace()
+    {
+        assert!(names.contains(&name), "{name}");
+    }
 }
 
 #[rstest]
