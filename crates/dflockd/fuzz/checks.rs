@@ -42,7 +42,7 @@ pub(crate) fn events(bytes: &[u8]) {
     pair.finish();
 }
 
-/// Any two state files can be read, and nothing impossible comes out of them.
+/// Any state files can be read, and nothing impossible comes out of them.
 pub(crate) fn state(bytes: &[u8]) {
     dflockd::server::check_state(bytes);
 }

@@ -32,6 +32,9 @@ mod log;
 #[path = "server/owner.rs"]
 mod owner;
 #[cfg(test)]
+#[path = "server/port.rs"]
+mod port;
+#[cfg(test)]
 #[path = "server/protocol.rs"]
 mod protocol;
 #[cfg(test)]

@@ -180,7 +180,7 @@ fn ready(readiness: Readiness) -> Response<ReplyBody> {
         }
         Readiness::Closed { doubt, .. } => {
             let word = match doubt {
-                Some(Doubt::Damaged { .. }) => "state_damaged",
+                Some(Doubt::Damaged) => "state_damaged",
                 Some(Doubt::OtherBoot) => "machine_restarted",
                 None => "startup_grace",
             };

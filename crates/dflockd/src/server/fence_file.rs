@@ -1,9 +1,10 @@
 //! The file that remembers how far fences have gone: eight bytes, big-endian, a number no fence
 //! given out is above. Written ahead, once per million grants.
 
-use std::fs::{File, OpenOptions};
+use super::regular::{self, Links};
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Beyond this there are too few left to give out.
@@ -22,13 +23,7 @@ impl FenceFile {
     /// # Errors
     /// The system's; [`ErrorKind::InvalidData`] when it is neither empty nor eight bytes.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)?;
+        let file = regular::open(nix::fcntl::AT_FDCWD, path, 0o600, Links::Follow)?;
         let length = file.metadata()?.len();
         let mut bytes = [0; 8];
         match length {

@@ -11,6 +11,7 @@ mod fence_file;
 mod flusher;
 mod listener;
 mod mint;
+mod regular;
 mod roster;
 mod settings;
 mod state;

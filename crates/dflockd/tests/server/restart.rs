@@ -1,14 +1,19 @@
 //! The server dies or is restarted: what clients were told is true of the next one.
 
 use crate::daemon::{Daemon, Talker, program, until};
+use crate::port::free_port;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use rstest::rstest;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
-use std::path::Path;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// What a client knows of its token.
@@ -27,7 +32,7 @@ fn start(state: &Path, more: &[&str]) -> Daemon {
 }
 
 /// Takes, renews and releases until the server is gone; says what is known of each token.
-fn worker(address: std::net::SocketAddr, name: &str, done: &AtomicUsize) -> Story {
+fn worker(address: SocketAddr, name: &str, done: &AtomicUsize) -> Story {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -185,30 +190,132 @@ fn one_server_at_a_time() {
     assert!(stderr.contains(&who), "{stderr}");
 }
 
-/// A damaged end costs that end, and the time until nobody can hold what it said any more.
-#[test]
-fn a_damaged_record_is_said_and_waited_for() {
+/// Bytes of a file of holds that say how new it is.
+const GENERATION: std::ops::Range<usize> = 40..48;
+
+/// The file that counts.
+fn newest(state: &Path) -> PathBuf {
+    let generation = |path: &PathBuf| {
+        let bytes = std::fs::read(path).unwrap();
+        u64::from_be_bytes(bytes[GENERATION].try_into().unwrap())
+    };
+    let files = ["holds.0", "holds.1"].map(|name| state.join(name));
+    files
+        .into_iter()
+        .filter(|path| path.metadata().unwrap().len() > 0)
+        .max_by_key(generation)
+        .unwrap()
+}
+
+fn change(path: &Path, change: impl Fn(&mut Vec<u8>)) {
+    let mut bytes = std::fs::read(path).unwrap();
+    change(&mut bytes);
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Damage costs the time of the longest lease that may be missing, however often and in what way the
+/// server is restarted meanwhile, and that is said each time.
+#[rstest]
+#[case::missing(|path: &Path| std::fs::remove_file(path).unwrap(), Signal::SIGKILL)]
+#[case::empty(|path: &Path| change(path, Vec::clear), Signal::SIGTERM)]
+#[case::zeroed(|path: &Path| change(path, |bytes| bytes.fill(0)), Signal::SIGKILL)]
+#[case::half(|path: &Path| change(path, |bytes| bytes.truncate(130)), Signal::SIGTERM)]
+#[case::a_bit(|path: &Path| change(path, |bytes| bytes[120] ^= 4), Signal::SIGKILL)]
+#[case::end(
+    |path: &Path| change(path, |bytes| {
+        let last = bytes.iter().rposition(|&byte| byte != 0).unwrap();
+        bytes[last] ^= 1;
+    }),
+    Signal::SIGTERM
+)]
+#[case::no_index(
+    |path: &Path| std::fs::remove_file(path.with_file_name("index")).unwrap(),
+    Signal::SIGKILL
+)]
+fn damage_is_said_and_waited_for(#[case] damage: fn(&Path), #[case] second_end: Signal) {
+    const LEASE: Duration = Duration::from_secs(5);
     let state = TempDir::new().unwrap();
-    let mut daemon = start(state.path(), &[]);
-    let token = daemon.talk().take("k", "0 4");
+    let start = || {
+        let port = free_port().to_string();
+        let short = ["--default-lease-ttl", "1", "--shutdown-timeout", "1", "--http-port", &port];
+        let daemon = start(state.path(), &short);
+        daemon.logged("HTTP listening");
+        (daemon, SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap())))
+    };
+    let (mut daemon, _) = start();
+    let begun = Instant::now();
+    daemon.talk().take("k", "0 5");
     daemon.signal(Signal::SIGKILL);
     daemon.ended();
-    for name in ["holds.0", "holds.1"] {
-        let path = state.path().join(name);
-        let mut bytes = std::fs::read(&path).unwrap();
-        let last = bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0);
-        // The mark behind what was written.
-        if last > 0 {
-            bytes[last + 2] = 9;
-        }
-        std::fs::write(&path, bytes).unwrap();
+    damage(&newest(state.path()));
+    let words = ["state damaged; no grants", "state was damaged; no grants"];
+    let (mut daemon, mut http) = start();
+    for said in words {
+        daemon.logged(said);
+        assert!(ready(http).contains("503") && ready(http).contains("state_damaged"));
+        let mut rival = daemon.talk();
+        assert_eq!(rival.ask("l", "k", "0"), "timeout");
+        assert_eq!(rival.ask("l", "other", "0"), "timeout");
+        drop(rival);
+        daemon.signal(second_end);
+        daemon.ended();
+        (daemon, http) = start();
     }
-    let daemon = start(state.path(), &["--default-lease-ttl", "3"]);
-    daemon.logged("state damaged at its end");
-    let mut talker = daemon.talk();
-    assert_eq!(talker.ask("n", "k", &format!("{token} 4")), "ok 4");
-    assert_eq!(talker.ask("l", "other", "0"), "timeout");
-    assert!(talker.ask("l", "other", "20").starts_with("ok "));
+    daemon.logged(words[1]);
+    assert!(daemon.talk().ask("l", "k", "50").starts_with("ok "));
+    assert!(begun.elapsed() > LEASE, "{:?}", begun.elapsed());
+    assert!(daemon.talk().ask("l", "other", "50").starts_with("ok "));
+}
+
+fn ready(http: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(http).unwrap();
+    write!(stream, "GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// What is no file is told of, by its name; nothing is waited for, and no link is followed.
+#[rstest]
+fn what_is_no_file_is_refused(
+    #[values("index", "holds.0", "holds.1", "owner")] name: &str,
+    #[values("a FIFO", "a symbolic link", "a directory", "a socket")] what: &str,
+) {
+    let state = TempDir::new().unwrap();
+    let victim = state.path().join("victim");
+    std::fs::write(&victim, "mine").unwrap();
+    let place = state.path().join(name);
+    match what {
+        "a FIFO" => nix::unistd::mkfifo(&place, Mode::S_IRWXU).unwrap(),
+        "a symbolic link" => std::os::unix::fs::symlink(&victim, &place).unwrap(),
+        "a directory" => std::fs::create_dir(&place).unwrap(),
+        _ => drop(UnixListener::bind(&place).unwrap()),
+    }
+    refused(&["--state-dir", state.path().to_str().unwrap()], &format!("{name} is {what}, not a"));
+    assert_eq!(std::fs::read(&victim).unwrap(), b"mine");
+}
+
+#[test]
+fn what_is_no_directory_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let fifo = dir.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    let fifo = fifo.to_str().unwrap();
+    refused(&["--state-dir", fifo], "Not a directory");
+    refused(&["--fence-state-file", fifo], "is a FIFO, not a regular file");
+    refused(&["--state-dir", "/dev/null"], "Not a directory");
+    refused(&["--fence-state-file", "/dev/null"], "/dev/null is a device, not a regular file");
+}
+
+fn refused(arguments: &[&str], words: &str) {
+    let mut child = program();
+    let child = child.args(["--port", "0"]).args(arguments).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    until("it ends", || child.try_wait().unwrap().is_some());
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains(words), "{stderr}");
 }
 
 /// Without a record a restarted server can at least wait until old leases are over.

@@ -1,22 +1,29 @@
-//! Holds ⇄ bytes of a state file. Pure.
+//! Holds ⇄ bytes of the state directory's files. Pure.
 //!
-//! A file is a header and entries, one after another: two bytes of length, the body, four bytes of
-//! checksum over the file's generation and the body. A length of nothing is the end. The
-//! generation is in the checksum because files are used again: what an earlier generation left
-//! behind the end is never taken for an entry.
+//! A file of holds is a header and entries, one after another: two bytes of length, the body, four
+//! bytes of checksum. A length of nothing is the end, and has its checksum, too. A checksum goes on
+//! from the one before it, and the first from the header's: it covers all of the file up to there,
+//! so no entry can be missing, moved, or left from what was in this file or another one before.
+//!
+//! The index names the file that counts, by its header, and what the other one has to be.
 
 use crate::engine::{Key, Limit, Token, Ttl};
 
 /// Bytes of a header.
-pub(super) const HEADER_BYTES: usize = 56;
+pub(super) const HEADER_BYTES: usize = 8 + FIELDS_BYTES + SUM_BYTES;
+/// Bytes of an index.
+pub(super) const INDEX_BYTES: usize = HEADER_BYTES + 8;
 /// Bytes of the mark at the end of what was written.
-pub(super) const END_BYTES: usize = 2;
-/// Bytes around a body.
-const FRAME_BYTES: usize = 6;
+pub(super) const END_BYTES: usize = FRAME_BYTES;
 /// The longest entry, with its frame.
 pub(super) const MAX_ENTRY_BYTES: usize = FRAME_BYTES + HELD_BYTES + crate::engine::MAX_KEY_BYTES;
 
-const MAGIC: [u8; 8] = *b"dflockd\x01";
+const FIELDS_BYTES: usize = 2 * 16 + 8 * 8;
+const SUM_BYTES: usize = 4;
+/// Bytes around a body.
+const FRAME_BYTES: usize = 2 + SUM_BYTES;
+const MAGIC: [u8; 8] = *b"dflockd\x02";
+const INDEX_MAGIC: [u8; 8] = *b"dflocki\x02";
 const HELD_BYTES: usize = 1 + 6 * 8;
 const HELD: u8 = 1;
 const ENDED: u8 = 2;
@@ -27,18 +34,63 @@ const CLOSED: u8 = 5;
 /// Which start of which machine.
 pub(super) type BootId = [u8; 16];
 
+/// Which state directory.
+pub(super) type DirId = [u8; 16];
+
 /// The beginning of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// The file with the greatest one counts.
     pub(super) generation: u64,
+    /// Which of the two files this is.
+    pub(super) slot: usize,
+    /// Whose it is.
+    pub(super) dir: DirId,
     /// Under which its times of the boot clock are.
     pub(super) boot: BootId,
     /// No fence above this was given out when it was written.
     pub(super) fence: u64,
     /// What it says was on the disk before anybody was told.
     pub(super) synced: bool,
+    /// No lease longer than this was promised when it was written, in seconds.
+    pub(super) longest: u64,
+    /// Nothing may be granted for a while.
+    pub(super) closing: Option<Closing>,
 }
+
+/// Why leases may live that nobody remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// The machine was started anew, and the last grants may not have reached the disk.
+    OtherBoot,
+    /// The files are not what they were.
+    Damaged,
+}
+
+/// Leases that nobody remembers may live for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Closing {
+    /// Why.
+    pub(super) doubt: Doubt,
+    /// They are over then, on the clock since the boot, in microseconds.
+    pub(super) boot_micros: u64,
+    /// So much was left when this was written. Under another boot that counts.
+    pub(super) left_micros: u64,
+}
+
+/// What the files have to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Index {
+    /// The file that counts, with what is known by now.
+    pub(super) counts: Header,
+    /// The generation of the other file: a smaller one was whole and is not needed any more, a
+    /// greater one is in the making and counts as soon as it is whole. 0: it may be anything.
+    pub(super) other: u64,
+}
+
+/// The checksum so far: what the next one goes on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chain(u32);
 
 /// A hold, with its end on two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,41 +127,89 @@ pub(super) enum Entry<'a> {
 /// What a file goes on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read<'a> {
-    /// An entry of so many bytes.
-    Entry(Entry<'a>, usize),
+    /// An entry of so many bytes, and what the next one goes on from.
+    Entry(Entry<'a>, usize, Chain),
     /// Nothing more was written.
     End,
     /// Something was, and cannot be read.
     Torn,
 }
 
-/// Appends the header.
-pub(super) fn push_header(out: &mut Vec<u8>, header: &Header) {
+/// Appends the header; says what the first entry goes on from.
+pub(super) fn push_header(out: &mut Vec<u8>, header: &Header) -> Chain {
     let start = out.len();
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&header.generation.to_be_bytes());
+    push_fields(out, header);
+    push_sum(out, start)
+}
+
+/// Appends the index.
+pub(super) fn push_index(out: &mut Vec<u8>, index: &Index) {
+    let start = out.len();
+    out.extend_from_slice(&INDEX_MAGIC);
+    push_fields(out, &index.counts);
+    out.extend_from_slice(&index.other.to_be_bytes());
+    push_sum(out, start);
+}
+
+fn push_fields(out: &mut Vec<u8>, header: &Header) {
+    let (why, until, left) = header.closing.map_or((0, 0, 0), |closing| {
+        let why = match closing.doubt {
+            Doubt::OtherBoot => 1,
+            Doubt::Damaged => 2,
+        };
+        (why, closing.boot_micros, closing.left_micros)
+    });
+    out.extend_from_slice(&header.dir);
     out.extend_from_slice(&header.boot);
-    out.extend_from_slice(&header.fence.to_be_bytes());
-    out.extend_from_slice(&u64::from(header.synced).to_be_bytes());
-    let sum = checksum(header.generation, out.get(start..).unwrap_or_default());
-    out.extend_from_slice(&u64::from(sum).to_be_bytes());
+    let slot = u64::from(header.slot > 0);
+    let synced = u64::from(header.synced);
+    let Header { generation, fence, longest, .. } = *header;
+    for number in [generation, slot, fence, synced, longest, why, until, left] {
+        out.extend_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// The checksum of everything from `start` on.
+fn push_sum(out: &mut Vec<u8>, start: usize) -> Chain {
+    let chain = Chain::NONE.on(out.get(start..).unwrap_or_default());
+    out.extend_from_slice(&chain.0.to_be_bytes());
+    chain
 }
 
 /// `None` when it is none of ours or damaged.
-pub(super) fn read_header(bytes: &[u8]) -> Option<Header> {
-    let (body, sum) = bytes.get(..HEADER_BYTES)?.split_at_checked(HEADER_BYTES - 8)?;
-    let mut rest = body.strip_prefix(&MAGIC)?;
-    let generation = number(&mut rest)?;
-    let (boot, tail) = rest.split_first_chunk::<16>()?;
-    rest = tail;
-    let fence = number(&mut rest)?;
-    let synced = match number(&mut rest)? {
-        0 => false,
-        1 => true,
+pub(super) fn read_header(bytes: &[u8]) -> Option<(Header, Chain)> {
+    let (mut fields, chain) = whole(bytes.get(..HEADER_BYTES)?, MAGIC)?;
+    Some((read_fields(&mut fields)?, chain))
+}
+
+/// `None` when it is none of ours or damaged.
+pub(super) fn read_index(bytes: &[u8]) -> Option<Index> {
+    let (mut fields, _) = whole(bytes.get(..INDEX_BYTES)?, INDEX_MAGIC)?;
+    Some(Index { counts: read_fields(&mut fields)?, other: number(&mut fields)? })
+}
+
+/// What is between the magic and the checksum, if both are right.
+fn whole(bytes: &[u8], magic: [u8; 8]) -> Option<(&[u8], Chain)> {
+    let (body, sum) = bytes.split_last_chunk::<SUM_BYTES>()?;
+    let chain = Chain::NONE.on(body);
+    (*sum == chain.0.to_be_bytes()).then_some((body.strip_prefix(&magic)?, chain))
+}
+
+fn read_fields(rest: &mut &[u8]) -> Option<Header> {
+    let (dir, boot) = (id(rest)?, id(rest)?);
+    let (generation, slot) = (number(rest)?, flag(rest)?);
+    let (fence, synced, longest) = (number(rest)?, flag(rest)?, number(rest)?);
+    let (why, boot_micros, left_micros) = (number(rest)?, number(rest)?, number(rest)?);
+    let doubt = match why {
+        0 => None,
+        1 => Some(Doubt::OtherBoot),
+        2 => Some(Doubt::Damaged),
         _ => return None,
     };
-    let good = sum == u64::from(checksum(generation, body)).to_be_bytes();
-    good.then_some(Header { generation, boot: *boot, fence, synced })
+    let closing = doubt.map(|doubt| Closing { doubt, boot_micros, left_micros });
+    let slot = usize::from(slot);
+    Some(Header { generation, slot, dir, boot, fence, synced, longest, closing })
 }
 
 /// Appends an entry without its checksum; [`seal`] adds that.
@@ -154,38 +254,45 @@ pub(super) const fn held_bytes(key: &[u8]) -> u64 {
     (FRAME_BYTES + HELD_BYTES + key.len()) as u64
 }
 
-/// Appends entries of [`push_entry`] as they stand in a file of this generation.
-pub(super) fn seal(out: &mut Vec<u8>, generation: u64, mut entries: &[u8]) {
-    while let Some((length, rest)) = entries.split_first_chunk::<2>() {
-        let count = usize::from(u16::from_be_bytes(*length));
-        let Some((body, tail)) = rest.split_at_checked(count) else { return };
-        out.extend_from_slice(length);
-        out.extend_from_slice(body);
-        out.extend_from_slice(&checksum(generation, body).to_be_bytes());
+/// Appends entries of [`push_entry`] as they stand in a file; says what the next one goes on from.
+pub(super) fn seal(out: &mut Vec<u8>, mut chain: Chain, mut entries: &[u8]) -> Chain {
+    while let Some(length) = entries.first_chunk::<2>() {
+        let count = usize::from(u16::from_be_bytes(*length)) + 2;
+        let Some((framed, tail)) = entries.split_at_checked(count) else { return chain };
+        chain = chain.on(framed);
+        out.extend_from_slice(framed);
+        out.extend_from_slice(&chain.0.to_be_bytes());
         entries = tail;
     }
+    chain
+}
+
+/// Appends the mark at the end, where the next entry goes.
+pub(super) fn push_end(out: &mut Vec<u8>, chain: Chain) {
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&chain.on(&[0; 2]).0.to_be_bytes());
 }
 
 /// Reads the entry at the beginning of `bytes`.
-pub(super) fn read_entry(bytes: &[u8], generation: u64) -> Read<'_> {
-    // A file ends with the mark; without it the last write did not arrive whole.
-    let Some((length, rest)) = bytes.split_first_chunk::<2>() else { return Read::Torn };
-    let count = usize::from(u16::from_be_bytes(*length));
-    if count == 0 {
-        return Read::End;
-    }
+pub(super) fn read_entry(bytes: &[u8], chain: Chain) -> Read<'_> {
     let entry = || {
-        let (body, rest) = rest.split_at_checked(count)?;
-        let sum = rest.first_chunk::<4>()?;
-        if *sum != checksum(generation, body).to_be_bytes() {
+        let count = usize::from(u16::from_be_bytes(*bytes.first_chunk::<2>()?));
+        let (framed, rest) = bytes.split_at_checked(count + 2)?;
+        let chain = chain.on(framed);
+        if *rest.first_chunk::<SUM_BYTES>()? != chain.0.to_be_bytes() {
             return None;
         }
-        read_body(body)
+        if count == 0 {
+            return Some(Read::End);
+        }
+        Some(Read::Entry(read_body(framed.get(2..)?)?, count + FRAME_BYTES, chain))
     };
-    entry().map_or(Read::Torn, |entry| Read::Entry(entry, count + FRAME_BYTES))
+    // A file ends with the mark; without it the last write did not arrive whole.
+    entry().unwrap_or(Read::Torn)
 }
 
-fn read_body(body: &[u8]) -> Option<Entry<'_>> {
+/// An entry without what is around it.
+pub(super) fn read_body(body: &[u8]) -> Option<Entry<'_>> {
     let (&kind, mut rest) = body.split_first()?;
     let entry = match kind {
         HELD => return read_held(rest).map(Entry::Held),
@@ -213,17 +320,36 @@ fn token(rest: &mut &[u8]) -> Option<Token> {
     Some(Token::new(number(rest)?, number(rest)?))
 }
 
-fn number(rest: &mut &[u8]) -> Option<u64> {
+pub(super) fn number(rest: &mut &[u8]) -> Option<u64> {
     let (bytes, tail) = rest.split_first_chunk::<8>()?;
     *rest = tail;
     Some(u64::from_be_bytes(*bytes))
 }
 
-fn checksum(generation: u64, body: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&generation.to_be_bytes());
-    hasher.update(body);
-    hasher.finalize()
+fn flag(rest: &mut &[u8]) -> Option<bool> {
+    match number(rest)? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+pub(super) fn id(rest: &mut &[u8]) -> Option<[u8; 16]> {
+    let (id, tail) = rest.split_first_chunk::<16>()?;
+    *rest = tail;
+    Some(*id)
+}
+
+impl Chain {
+    /// Of nothing.
+    pub(super) const NONE: Self = Self(0);
+
+    /// Goes on over these bytes.
+    fn on(self, bytes: &[u8]) -> Self {
+        let mut hasher = crc32fast::Hasher::new_with_initial(self.0);
+        hasher.update(bytes);
+        Self(hasher.finalize())
+    }
 }
 
 #[cfg(test)]
@@ -231,7 +357,20 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    const HEADER: Header = Header { generation: 7, boot: [9; 16], fence: 1 << 40, synced: true };
+    fn header() -> Header {
+        let doubt = Doubt::OtherBoot;
+        let closing = Some(Closing { doubt, boot_micros: 1 << 50, left_micros: 9 });
+        Header {
+            generation: 7,
+            slot: 1,
+            dir: [3; 16],
+            boot: [9; 16],
+            fence: 1 << 40,
+            synced: true,
+            longest: 33,
+            closing,
+        }
+    }
 
     fn saved(key: &[u8]) -> Saved<'_> {
         Saved {
@@ -244,58 +383,74 @@ mod tests {
         }
     }
 
-    fn sealed(entry: &Entry<'_>, generation: u64) -> Vec<u8> {
+    fn sealed(entry: &Entry<'_>, chain: Chain) -> Vec<u8> {
         let (mut body, mut out) = (Vec::new(), Vec::new());
         push_entry(&mut body, entry);
-        seal(&mut out, generation, &body);
+        seal(&mut out, chain, &body);
         out
+    }
+
+    /// Cut anywhere or with any bit changed, it is none.
+    fn breaks_everywhere(bytes: &[u8], is_none: impl Fn(&[u8]) -> bool) {
+        for cut in 0..bytes.len() {
+            assert!(is_none(&bytes[..cut]), "cut at {cut}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut bent = bytes.to_vec();
+            bent[bit / 8] ^= 1 << (bit % 8);
+            assert!(is_none(&bent), "bit {bit}");
+        }
     }
 
     #[rstest]
     #[case::held(Entry::Held(saved(b"k")))]
+    // Its length has one bit.
+    #[case::length_64(Entry::Held(saved(b"fifteen-bytes-k")))]
     #[case::longest_key(Entry::Held(saved(&[0xff; 256])))]
     #[case::ended(Entry::Ended(Token::new(1, 2)))]
     #[case::fence(Entry::Fence(u64::MAX))]
     #[case::whole(Entry::Whole)]
     #[case::closed(Entry::Closed)]
     fn entries_both_ways(#[case] entry: Entry<'_>) {
-        let bytes = sealed(&entry, 7);
+        let chain = Chain(7);
+        let bytes = sealed(&entry, chain);
         assert!(bytes.len() <= MAX_ENTRY_BYTES);
-        assert_eq!(read_entry(&bytes, 7), Read::Entry(entry, bytes.len()));
+        let Read::Entry(read, used, next) = read_entry(&bytes, chain) else { panic!() };
+        assert_eq!((read, used), (entry, bytes.len()));
         if let Entry::Held(saved) = entry {
             assert_eq!(held_bytes(saved.key.bytes()), bytes.len() as u64);
         }
-        // Cut anywhere, changed anywhere, or of another generation, it is no entry.
-        for cut in 0..bytes.len() {
-            assert_eq!(read_entry(&bytes[..cut], 7), Read::Torn, "cut at {cut}");
-        }
-        for bit in 0..bytes.len() * 8 {
-            let mut bent = bytes.clone();
-            bent[bit / 8] ^= 1 << (bit % 8);
-            assert!(!matches!(read_entry(&bent, 7), Read::Entry(..)), "bit {bit}");
-        }
-        assert_eq!(read_entry(&bytes, 8), Read::Torn);
+        breaks_everywhere(&bytes, |bytes| read_entry(bytes, chain) == Read::Torn);
+        // Nor in another place.
+        assert_eq!(read_entry(&bytes, Chain(8)), Read::Torn);
+        assert_eq!(read_entry(&bytes, next), Read::Torn);
     }
 
     #[test]
     fn the_mark_is_the_end() {
-        assert_eq!(read_entry(&[0; END_BYTES], 7), Read::End);
-        assert_eq!(read_entry(&[], 7), Read::Torn);
+        let mut mark = Vec::new();
+        push_end(&mut mark, Chain(7));
+        assert_eq!(mark.len(), END_BYTES);
+        assert_eq!(read_entry(&mark, Chain(7)), Read::End);
+        assert_eq!(read_entry(&[0; 100], Chain(7)), Read::Torn);
+        breaks_everywhere(&mark, |bytes| read_entry(bytes, Chain(7)) == Read::Torn);
     }
 
-    #[test]
-    fn headers_both_ways() {
+    #[rstest]
+    #[case(header())]
+    #[case(Header { closing: None, synced: false, slot: 0, ..header() })]
+    fn headers_both_ways(#[case] header: Header) {
         let mut bytes = Vec::new();
-        push_header(&mut bytes, &HEADER);
+        let chain = push_header(&mut bytes, &header);
         assert_eq!(bytes.len(), HEADER_BYTES);
-        assert_eq!(read_header(&bytes), Some(HEADER));
-        for cut in 0..bytes.len() {
-            assert_eq!(read_header(&bytes[..cut]), None);
-        }
-        for bit in 0..bytes.len() * 8 {
-            let mut bent = bytes.clone();
-            bent[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read_header(&bent), None, "bit {bit}");
-        }
+        assert_eq!(read_header(&bytes), Some((header, chain)));
+        breaks_everywhere(&bytes, |bytes| read_header(bytes).is_none());
+        let index = Index { counts: header, other: 8 };
+        let mut bytes = Vec::new();
+        push_index(&mut bytes, &index);
+        assert_eq!(bytes.len(), INDEX_BYTES);
+        assert_eq!(read_index(&bytes), Some(index));
+        assert_eq!(read_header(&bytes), None);
+        breaks_everywhere(&bytes, |bytes| read_index(bytes).is_none());
     }
 }

@@ -1,19 +1,23 @@
 //! The state directory's files: opened, locked against a second server, read once, written.
 
-use super::codec::BootId;
-use super::ledger::Disk;
-use super::load::{Clocks, Loaded, load};
+use super::codec::{BootId, DirId};
+use super::disk::{Disk, Synced};
+use super::load::{Clocks, Found, Loaded, load};
+use super::promises::Origin;
+use crate::server::regular::{self, Links};
 use nix::fcntl::{Flock, FlockArg};
 use nix::time::{ClockId, clock_gettime};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The two files that take turns.
 const NAMES: [&str; 2] = ["holds.0", "holds.1"];
+/// What these have to be.
+const INDEX: &str = "index";
 /// Who has the directory, for people.
 const OWNER: &str = "owner";
 /// More than this is no state of ours.
@@ -32,14 +36,16 @@ pub struct StateDir {
     /// Held for as long as the process lives.
     _lock: Flock<File>,
     files: Files,
-    boot: BootId,
-    synced: bool,
+    origin: Origin,
     found: Mutex<Option<Loaded>>,
 }
 
-/// The two files; cheap to clone.
+/// The files; cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Files([Arc<File>; 2]);
+pub(super) struct Files {
+    index: Arc<File>,
+    holds: [Arc<File>; 2],
+}
 
 impl StateDir {
     /// Makes the directory if it is not there, and reads what it has. With `synced` everything is
@@ -52,34 +58,29 @@ impl StateDir {
             Err(err) if err.kind() == ErrorKind::AlreadyExists => {}
             result => result?,
         }
-        let directory = File::open(path)?;
+        let mut directory = OpenOptions::new();
+        let directory = directory.read(true).custom_flags(nix::libc::O_DIRECTORY).open(path)?;
         let lock = Flock::lock(directory, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, errno)| taken(path, errno))?;
-        let owner = format!("{}\n", std::process::id());
-        let mut note = OpenOptions::new();
-        note.write(true).create(true).truncate(true).mode(0o644);
-        io::Write::write_all(&mut note.open(path.join(OWNER))?, owner.as_bytes())?;
-        let mut contents = [Vec::new(), Vec::new()];
-        let mut files = Vec::new();
-        for (name, content) in NAMES.iter().zip(&mut contents) {
-            files.push(Arc::new(open(&path.join(name), content)?));
-        }
+            .map_err(|(directory, errno)| taken(&directory, errno))?;
+        let mut note = open(&lock, OWNER, 0o644)?;
+        note.set_len(0)?;
+        note.write_all(format!("{}\n", std::process::id()).as_bytes())?;
+        let [first, second] = NAMES;
+        let (index, in_index) = read(&lock, INDEX)?;
+        let (first, in_first) = read(&lock, first)?;
+        let (second, in_second) = read(&lock, second)?;
         // The names must outlive the power, too.
         lock.sync_all()?;
-        let files = files.try_into().map_err(|_| io::Error::other("two files"))?;
-        let boot = boot_id();
-        let [first, second] = &contents;
-        let found = load([first, second], &boot, clocks());
-        let synced = synced == Synced::Yes;
-        Ok(Self { _lock: lock, files: Files(files), boot, synced, found: Mutex::new(Some(found)) })
+        let origin = Origin { boot: boot_id(), dir: random_id(), synced };
+        let contents = Found { index: &in_index, holds: [&in_first, &in_second] };
+        let found = Mutex::new(Some(load(contents, &origin.boot, clocks())));
+        let holds = [Arc::new(first), Arc::new(second)];
+        let files = Files { index: Arc::new(index), holds };
+        Ok(Self { _lock: lock, files, origin, found })
     }
 
-    pub(super) const fn boot(&self) -> BootId {
-        self.boot
-    }
-
-    pub(super) const fn synced(&self) -> bool {
-        self.synced
+    pub(super) const fn origin(&self) -> Origin {
+        self.origin
     }
 
     pub(super) fn files(&self) -> Files {
@@ -98,22 +99,13 @@ impl StateDir {
     }
 }
 
-/// Whether answers wait for the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Synced {
-    /// They do, so that a power cut forgets nothing.
-    Yes,
-    /// The kernel has it, which outlives this process.
-    No,
-}
-
-fn taken(path: &Path, errno: nix::errno::Errno) -> io::Error {
+fn taken(directory: &File, errno: nix::errno::Errno) -> io::Error {
     let err = io::Error::from(errno);
     if err.kind() != ErrorKind::WouldBlock {
         return err;
     }
     let mut owner = String::new();
-    let note = File::open(path.join(OWNER));
+    let note = open(directory, OWNER, 0o644);
     let _ = note.and_then(|note| note.take(32).read_to_string(&mut owner));
     let owner = owner.trim();
     let known = owner.parse::<u32>().is_ok();
@@ -121,22 +113,19 @@ fn taken(path: &Path, errno: nix::errno::Errno) -> io::Error {
     io::Error::new(ErrorKind::ResourceBusy, format!("{who} has this state directory"))
 }
 
-fn open(path: &PathBuf, content: &mut Vec<u8>) -> io::Result<File> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(nix::libc::O_NOFOLLOW)
-        .open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() || found.len() > MOST_BYTES {
-        let message = format!("{}: not a state file", path.display());
-        return Err(io::Error::new(ErrorKind::InvalidData, message));
+fn open(directory: &File, name: &str, mode: nix::libc::mode_t) -> io::Result<File> {
+    regular::open(directory, Path::new(name), mode, Links::Refuse)
+}
+
+/// A file of ours, and what is in it.
+fn read(directory: &File, name: &str) -> io::Result<(File, Vec<u8>)> {
+    let mut file = open(directory, name, 0o600)?;
+    if file.metadata()?.len() > MOST_BYTES {
+        return Err(io::Error::new(ErrorKind::InvalidData, format!("{name} is too long")));
     }
-    file.read_to_end(content)?;
-    Ok(file)
+    let mut content = Vec::new();
+    file.read_to_end(&mut content)?;
+    Ok((file, content))
 }
 
 /// Another one each time the machine starts. Where there is none, every start counts as another.
@@ -147,7 +136,7 @@ fn boot_id() -> BootId {
     parsed.map_or_else(random_id, u128::to_be_bytes)
 }
 
-fn random_id() -> BootId {
+fn random_id() -> DirId {
     let mut id = [0; 16];
     // Zeros, if even that fails, are no machine's id either.
     let _ = getrandom::fill(&mut id);
@@ -164,7 +153,7 @@ pub(super) fn clocks() -> Clocks {
 
 impl Files {
     pub(super) fn file(&self, slot: usize) -> Arc<File> {
-        let [first, second] = &self.0;
+        let [first, second] = &self.holds;
         Arc::clone(if slot == 0 { first } else { second })
     }
 }
@@ -172,6 +161,18 @@ impl Files {
 impl Disk for Files {
     fn write(&mut self, slot: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.file(slot).write_all_at(bytes, at)
+    }
+
+    fn sync(&mut self, slot: usize) -> io::Result<()> {
+        self.file(slot).sync_data()
+    }
+
+    fn write_index(&mut self, bytes: &[u8], synced: Synced) -> io::Result<()> {
+        self.index.write_all_at(bytes, 0)?;
+        match synced {
+            Synced::Yes => self.index.sync_data(),
+            Synced::No => Ok(()),
+        }
     }
 
     fn reserve(&mut self, slot: usize, bytes: u64) -> io::Result<()> {

@@ -1,9 +1,12 @@
 //! Keeps the record of an engine's holds: takes changes down, says whether what an answer rests on
 //! is saved, and has it written once for all that happened in one turn of the loop.
 
+use super::codec::Doubt;
 use super::dir::{Files, StateDir, clocks};
-use super::ledger::{Health, Holds, Ledger, Times};
-use super::load::{Doubt, Loaded};
+use super::disk::{Disk, Health, Holds, Synced, Times};
+use super::ledger::Ledger;
+use super::load::{Damage, Loaded};
+use super::promises::{Origin, Promises};
 use crate::engine::{
     ConnId, Engine, Hold, Mint, Moment, Progress, Refusal, Request, Seconds, Space,
 };
@@ -33,13 +36,57 @@ pub(in crate::server) struct Keeper {
     syncing: bool,
     waiting: Vec<ConnId>,
     flusher: Option<Waker>,
-    restored: usize,
     doubt: Option<Doubt>,
 }
 
+/// Goes on where the last one ended: gives the engine the holds that were found, closes it for as
+/// long as ones may be missing, and writes all that down.
+pub(super) fn resume<D: Disk, M: Mint>(
+    disk: D,
+    origin: Origin,
+    found: &Loaded,
+    engine: &mut Engine<M>,
+    default_lease: Seconds,
+    times: Times,
+) -> Ledger<D> {
+    engine.record();
+    for kept in &found.holds {
+        let Some(key) = kept.key() else { continue };
+        let expires = times.now.after_micros(kept.left_micros);
+        let (limit, token, ttl) = (kept.limit, kept.token, kept.ttl);
+        engine.restore(times.now, &Hold { key, limit, token, ttl, expires });
+    }
+    if let Some((_, micros)) = found.wait(default_lease) {
+        engine.close(times.now.after_micros(micros).max(engine.closed_until()));
+    }
+    let promises = Promises::new(origin, found, default_lease, times);
+    let mut ledger = Ledger::new(disk, found, promises);
+    ledger.rewrite(engine, times);
+    ledger
+}
+
+/// What was found, for people.
+fn tell(found: &Loaded, default_lease: Seconds) {
+    tracing::info!(holds = found.holds.len(), "state read");
+    let Some((doubt, micros)) = found.wait(default_lease) else { return };
+    let seconds = micros.div_ceil(1_000_000);
+    match (doubt, found.damage) {
+        (Doubt::Damaged, Some(damage)) => {
+            let what = damage.words();
+            tracing::error!(what, seconds, "state damaged; no grants until leases are over");
+        }
+        (Doubt::Damaged, None) => {
+            tracing::warn!(seconds, "state was damaged; no grants until leases are over");
+        }
+        (Doubt::OtherBoot, damage) => {
+            let what = damage.map(Damage::words);
+            tracing::warn!(what, seconds, "machine restarted; no grants until leases are over");
+        }
+    }
+}
+
 impl Keeper {
-    /// Goes on where the last one ended: gives the engine the holds that were found, and closes it
-    /// for as long as ones may be missing.
+    /// See [`resume`].
     pub(in crate::server) fn start<M: Mint>(
         dir: &StateDir,
         engine: &mut Engine<M>,
@@ -47,62 +94,19 @@ impl Keeper {
         default_lease: Seconds,
     ) -> Option<Self> {
         let found = dir.take()?;
-        let files = dir.files();
-        let mut ledger =
-            Ledger::new(files, dir.boot(), dir.synced(), found.generation, found.next_slot);
-        ledger.start_fences(found.fence);
-        engine.record();
-        for kept in &found.holds {
-            let Some(key) = kept.key() else { continue };
-            let expires = now.after_micros(kept.left_micros);
-            let (limit, token, ttl) = (kept.limit, kept.token, kept.ttl);
-            engine.restore(now, &Hold { key, limit, token, ttl, expires });
-            ledger.count(&kept.key);
-        }
+        tell(&found, default_lease);
+        let (files, origin) = (dir.files(), dir.origin());
         let mut keeper = Self {
-            ledger,
-            synced: dir.synced(),
+            ledger: resume(files, origin, &found, engine, default_lease, times(now)),
+            synced: origin.synced == Synced::Yes,
             saved: 0,
             syncing: false,
             waiting: Vec::new(),
             flusher: None,
-            restored: found.holds.len(),
-            doubt: found.doubt,
+            doubt: found.wait(default_lease).map(|(doubt, _)| doubt),
         };
-        keeper.ledger.rewrite(engine, times(now));
-        keeper.close_in_doubt(&found, engine, now, default_lease);
         keeper.tell_failure();
         Some(keeper)
-    }
-
-    fn close_in_doubt<M: Mint>(
-        &self,
-        found: &Loaded,
-        engine: &mut Engine<M>,
-        now: Moment,
-        default_lease: Seconds,
-    ) {
-        tracing::info!(holds = self.restored, "state read");
-        let seconds = match found.doubt {
-            None => return,
-            Some(Doubt::OtherBoot) => found.longest,
-            Some(Doubt::Damaged { .. }) => found.longest.max(default_lease.count()),
-        };
-        match found.doubt {
-            Some(Doubt::Damaged { bytes }) => {
-                tracing::error!(
-                    bytes,
-                    seconds,
-                    "state damaged at its end; no grants until leases are over"
-                );
-            }
-            Some(Doubt::OtherBoot) | None => {
-                tracing::warn!(seconds, "machine restarted; no grants until leases are over");
-            }
-        }
-        if let Some(span) = Seconds::new(seconds).filter(|&span| span > Seconds::ZERO) {
-            engine.close(now.after(span).max(engine.closed_until()));
-        }
     }
 
     /// What the engine did is taken down.
@@ -256,9 +260,7 @@ impl Keeper {
 
     /// The end in order: the next start need not doubt anything.
     pub(in crate::server) fn close<M: Mint>(&mut self, engine: &Engine<M>, now: Moment) {
-        self.ledger.close(engine, times(now));
-        let file = self.ledger.disk().file(self.ledger.slot());
-        if let Err(err) = file.sync_data() {
+        if let Err(err) = self.ledger.close(engine, times(now)) {
             tracing::error!(%err, "state cannot be written");
         }
     }

@@ -6,72 +6,36 @@
 //! both until that one is whole and counts. So whatever instruction the process dies at, one whole
 //! file is there; and on a full disk, whose blocks these files have already, renewals and hand-overs
 //! go on for ever, and only what needs more room than is reserved is refused.
+//!
+//! The index says which files there have to be. It is written before a file is begun and after it is
+//! whole, and on the disk before anybody is promised a longer lease, or a greater fence, than it
+//! knows: whatever is lost, how long to wait for it is not.
 
 use super::codec::{
-    BootId, END_BYTES, Entry, HEADER_BYTES, Header, MAX_ENTRY_BYTES, Saved, held_bytes, push_entry,
-    push_header, seal,
+    Chain, END_BYTES, Entry, HEADER_BYTES, INDEX_BYTES, Index, MAX_ENTRY_BYTES, Saved, held_bytes,
+    push_end, push_entry, push_header, push_index, seal,
 };
-use super::load::Clocks;
-use crate::engine::{Change, Hold, Moment, Progress, Token};
+use super::disk::{Disk, Health, Holds, Synced, Times};
+use super::load::Loaded;
+use super::promises::Promises;
+use crate::engine::{Change, Hold, Moment, Progress};
 use std::io;
 
 /// Reserved for each file at first.
 const FIRST_BYTES: u64 = if cfg!(test) { 1 << 13 } else { 1 << 20 };
 /// Of the reserved bytes, holds may take one in so many: the rest is for changes.
 const SHARE: u64 = 4;
-/// Fences that may be given out before the next one is noted.
-const FENCES_AHEAD: u64 = 1 << 20;
 /// Holds written into the next file in one turn.
 const COPIED: u32 = 256;
 /// After a failure, before the next try.
 const RETRY_MICROS: u64 = 1_000_000;
-
-/// Where the two files are, 0 and 1.
-pub(super) trait Disk {
-    /// Writes all of it.
-    ///
-    /// # Errors
-    /// The system's; part of it may be written.
-    fn write(&mut self, slot: usize, at: u64, bytes: &[u8]) -> io::Result<()>;
-
-    /// Makes sure that so many bytes of a file can be written.
-    ///
-    /// # Errors
-    /// The system's.
-    fn reserve(&mut self, slot: usize, bytes: u64) -> io::Result<()>;
-}
-
-/// Who knows all holds.
-pub(super) trait Holds {
-    /// Tells of the holds at the next places.
-    fn look_over(&self, cursor: &mut u32, budget: u32, note: &mut dyn FnMut(Hold<'_>)) -> Progress;
-}
-
-/// How well it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// Everything can be written.
-    Good,
-    /// There is no room for more holds than there are.
-    Full,
-    /// Nothing can be written.
-    Broken,
-}
-
-/// A time, on all clocks.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    /// The server's.
-    pub(super) now: Moment,
-    /// The machine's.
-    pub(super) clocks: Clocks,
-}
 
 /// The next file, not whole yet.
 #[derive(Debug)]
 struct Copying {
     generation: u64,
     at: u64,
+    chain: Chain,
     cursor: u32,
 }
 
@@ -79,14 +43,18 @@ struct Copying {
 #[derive(Debug)]
 pub(super) struct Ledger<D> {
     disk: D,
-    boot: BootId,
-    synced: bool,
+    promises: Promises,
     /// Of the file that counts.
     generation: u64,
     /// The greatest one used, for a file that was given up too.
     last_generation: u64,
     slot: usize,
     at: u64,
+    chain: Chain,
+    /// The file that counts can be read to its end.
+    intact: bool,
+    /// What the index says of the other file.
+    other: u64,
     /// Reserved for each file.
     capacity: u64,
     /// Changes not written yet, without checksums.
@@ -95,8 +63,6 @@ pub(super) struct Ledger<D> {
     copying: Option<Copying>,
     /// Bytes that all holds take.
     live: u64,
-    /// No fence above this may be given out before it is noted.
-    fence: u64,
     /// Changes noted, and changes in the file.
     noted: u64,
     written: u64,
@@ -108,24 +74,25 @@ pub(super) struct Ledger<D> {
 }
 
 impl<D: Disk> Ledger<D> {
-    /// A record that goes on after `generation`, in this slot. Before anything else
-    /// [`Ledger::rewrite`] is to be called.
-    pub(super) fn new(disk: D, boot: BootId, synced: bool, generation: u64, slot: usize) -> Self {
+    /// A record that goes on after what was found. Before anything else [`Ledger::rewrite`] is to be
+    /// called.
+    pub(super) fn new(disk: D, found: &Loaded, promises: Promises) -> Self {
         Self {
             disk,
-            boot,
-            synced,
-            generation,
-            last_generation: generation,
+            promises,
+            generation: found.generation,
+            last_generation: found.last_generation,
             // The next one is written into the other.
-            slot: 1 - slot % 2,
+            slot: 1 - found.next_slot % 2,
             at: 0,
+            chain: Chain::NONE,
+            intact: found.generation > 0 && found.damage.is_none(),
+            other: 0,
             capacity: 0,
             pending: Vec::new(),
             buffer: Vec::new(),
             copying: None,
-            live: 0,
-            fence: 0,
+            live: found.holds.iter().map(|hold| held_bytes(&hold.key)).sum(),
             noted: 0,
             written: 0,
             health: Health::Good,
@@ -177,38 +144,25 @@ impl<D: Disk> Ledger<D> {
         &self.disk
     }
 
-    /// No fence up to this was given out; to be told before the first [`Ledger::rewrite`].
-    pub(super) const fn start_fences(&mut self, fence: u64) {
-        self.fence = fence.saturating_add(FENCES_AHEAD);
-    }
-
-    /// A hold that was there before.
-    pub(super) const fn count(&mut self, key: &[u8]) {
-        self.live += held_bytes(key);
-    }
-
     /// Takes a change down, to be written by the next [`Ledger::flush`].
     pub(super) fn note(&mut self, change: &Change<'_>, times: Times) {
         self.noted += 1;
         match change {
             Change::Granted(hold) => {
                 self.live += held_bytes(hold.key.bytes());
-                self.note_fence(hold.token);
+                if let Some(entry) = self.promises.grant(hold) {
+                    push_entry(&mut self.pending, &entry);
+                }
                 push_hold(&mut self.pending, hold, times);
             }
-            Change::Renewed(hold) => push_hold(&mut self.pending, hold, times),
+            Change::Renewed(hold) => {
+                self.promises.lease(hold);
+                push_hold(&mut self.pending, hold, times);
+            }
             Change::Ended { key, token } => {
                 self.live = self.live.saturating_sub(held_bytes(key.bytes()));
                 push_entry(&mut self.pending, &Entry::Ended(*token));
             }
-        }
-    }
-
-    /// Far ahead of need, so that the note is on the disk long before.
-    fn note_fence(&mut self, token: Token) {
-        if token.fence().saturating_add(FENCES_AHEAD / 2) > self.fence {
-            self.fence = token.fence().saturating_add(FENCES_AHEAD);
-            push_entry(&mut self.pending, &Entry::Fence(self.fence));
         }
     }
 
@@ -267,6 +221,8 @@ impl<D: Disk> Ledger<D> {
         self.health = Health::Broken;
         self.retry = now.after_micros(RETRY_MICROS);
         self.copying = None;
+        // Half of a write may be in it.
+        self.intact = false;
     }
 
     fn try_flush(&mut self, holds: &impl Holds, times: Times) -> io::Result<()> {
@@ -275,8 +231,11 @@ impl<D: Disk> Ledger<D> {
         if self.at + most > self.capacity {
             return self.try_rewrite(holds, times);
         }
+        if self.promises.are_due() {
+            self.write_index(times, Synced::Yes)?;
+        }
         if !self.pending.is_empty() {
-            self.at = self.append(self.slot, self.generation, self.at)?;
+            (self.at, self.chain) = self.append(self.slot, self.chain, self.at)?;
             self.copy_pending();
             self.pending.clear();
             self.written = self.noted;
@@ -284,19 +243,30 @@ impl<D: Disk> Ledger<D> {
         if self.copying.is_some() {
             self.copy_some(holds, times);
         } else if self.at > self.capacity / 2 && times.now >= self.retry {
-            self.begin_copy(times.now);
+            self.begin_copy(times, self.promises.synced());
         }
         Ok(())
     }
 
-    /// Writes what is pending behind `at`; says where the end is now.
-    fn append(&mut self, slot: usize, generation: u64, at: u64) -> io::Result<u64> {
+    /// Writes what is pending behind `at`; says where the end is now, and what goes on from.
+    fn append(&mut self, slot: usize, chain: Chain, at: u64) -> io::Result<(u64, Chain)> {
         self.buffer.clear();
-        seal(&mut self.buffer, generation, &self.pending);
+        let chain = seal(&mut self.buffer, chain, &self.pending);
         let end = at + self.buffer.len() as u64;
-        self.buffer.extend_from_slice(&[0; END_BYTES]);
+        push_end(&mut self.buffer, chain);
         self.disk.write(slot, at, &self.buffer)?;
-        Ok(end)
+        Ok((end, chain))
+    }
+
+    fn write_index(&mut self, times: Times, synced: Synced) -> io::Result<()> {
+        let counts = self.promises.header(self.generation, self.slot, times);
+        let mut bytes = Vec::with_capacity(INDEX_BYTES);
+        push_index(&mut bytes, &Index { counts, other: self.other });
+        self.disk.write_index(&bytes, synced)?;
+        if synced == Synced::Yes {
+            self.promises.are_noted();
+        }
+        Ok(())
     }
 
     /// A next file that cannot be written is given up; the old one still counts.
@@ -306,29 +276,31 @@ impl<D: Disk> Ledger<D> {
         self.retry = now.after_micros(RETRY_MICROS);
     }
 
-    fn begin_copy(&mut self, now: Moment) {
-        self.last_generation += 1;
-        let generation = self.last_generation;
-        let (boot, fence, synced) = (self.boot, self.fence, self.synced);
-        let mut head = Vec::with_capacity(HEADER_BYTES + END_BYTES);
-        push_header(&mut head, &Header { generation, boot, fence, synced });
-        head.extend_from_slice(&[0; END_BYTES]);
-        match self.disk.write(1 - self.slot, 0, &head) {
-            Ok(()) => {
-                self.copying = Some(Copying { generation, at: HEADER_BYTES as u64, cursor: 0 });
-            }
-            Err(err) => self.give_up_copy(err, now),
+    fn begin_copy(&mut self, times: Times, synced: Synced) {
+        match self.try_begin_copy(times, synced) {
+            Ok(copying) => self.copying = Some(copying),
+            Err(err) => self.give_up_copy(err, times.now),
         }
+    }
+
+    fn try_begin_copy(&mut self, times: Times, synced: Synced) -> io::Result<Copying> {
+        self.last_generation += 1;
+        let (generation, slot) = (self.last_generation, 1 - self.slot);
+        self.other = generation;
+        self.write_index(times, synced)?;
+        let mut head = Vec::with_capacity(HEADER_BYTES + END_BYTES);
+        let chain = push_header(&mut head, &self.promises.header(generation, slot, times));
+        push_end(&mut head, chain);
+        self.disk.write(slot, 0, &head)?;
+        Ok(Copying { generation, at: HEADER_BYTES as u64, chain, cursor: 0 })
     }
 
     fn copy_pending(&mut self) {
         let Some(copying) = &self.copying else { return };
-        let (generation, at) = (copying.generation, copying.at);
-        match self.append(1 - self.slot, generation, at) {
-            Ok(end) => {
-                if let Some(copying) = &mut self.copying {
-                    copying.at = end;
-                }
+        let (chain, at) = (copying.chain, copying.at);
+        match self.append(1 - self.slot, chain, at) {
+            Ok((at, chain)) => {
+                self.copying = self.copying.take().map(|c| Copying { at, chain, ..c });
             }
             Err(err) => self.give_up_copy(err, Moment::default()),
         }
@@ -341,21 +313,33 @@ impl<D: Disk> Ledger<D> {
         let mut note = |hold: Hold<'_>| push_hold(&mut entries, &hold, times);
         let progress = holds.look_over(&mut copying.cursor, COPIED, &mut note);
         if progress == Progress::Done {
-            push_entry(&mut entries, &Entry::Fence(self.fence));
+            push_entry(&mut entries, &self.promises.fence());
             push_entry(&mut entries, &Entry::Whole);
         }
         let mut bytes = Vec::new();
-        seal(&mut bytes, copying.generation, &entries);
-        let end = copying.at + bytes.len() as u64;
-        bytes.extend_from_slice(&[0; END_BYTES]);
-        match self.disk.write(1 - self.slot, copying.at, &bytes) {
+        let chain = seal(&mut bytes, copying.chain, &entries);
+        let at = copying.at + bytes.len() as u64;
+        push_end(&mut bytes, chain);
+        let written = self.disk.write(1 - self.slot, copying.at, &bytes);
+        copying = Copying { at, chain, ..copying };
+        match written {
             Err(err) => self.give_up_copy(err, times.now),
-            Ok(()) if progress == Progress::Done => {
-                self.slot = 1 - self.slot;
-                self.generation = copying.generation;
-                self.at = end;
-            }
-            Ok(()) => self.copying = Some(Copying { at: end, ..copying }),
+            Ok(()) if progress == Progress::Done => self.turn_over(&copying, times),
+            Ok(()) => self.copying = Some(copying),
+        }
+    }
+
+    /// The next file is whole and counts from now on.
+    fn turn_over(&mut self, next: &Copying, times: Times) {
+        self.other = if self.intact { self.generation } else { 0 };
+        self.slot = 1 - self.slot;
+        self.generation = next.generation;
+        self.at = next.at;
+        self.chain = next.chain;
+        self.intact = true;
+        // The one before says that this one may count, too.
+        if let Err(err) = self.write_index(times, Synced::No) {
+            self.failure = Some(err);
         }
     }
 
@@ -369,7 +353,7 @@ impl<D: Disk> Ledger<D> {
 
     fn try_rewrite(&mut self, holds: &impl Holds, times: Times) -> io::Result<()> {
         self.reserve_for_all()?;
-        self.begin_copy(times.now);
+        self.begin_copy(times, Synced::Yes);
         let generation = self.generation;
         while self.copying.is_some() {
             self.copy_some(holds, times);
@@ -378,6 +362,8 @@ impl<D: Disk> Ledger<D> {
             let unknown = || io::Error::other("the next state file cannot be written");
             return Err(self.failure.take().unwrap_or_else(unknown));
         }
+        self.disk.sync(self.slot)?;
+        self.write_index(times, Synced::Yes)?;
         self.pending.clear();
         self.written = self.noted;
         self.health = Health::Good;
@@ -402,10 +388,17 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
-    /// The end in order: everything is written, and so is that.
-    pub(super) fn close(&mut self, holds: &impl Holds, times: Times) {
+    /// The end in order: everything is written, and so is that, and it is on the disk.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn close(&mut self, holds: &impl Holds, times: Times) -> io::Result<()> {
+        // Nothing may come behind it.
+        self.copying = None;
         push_entry(&mut self.pending, &Entry::Closed);
         self.flush(holds, times);
+        self.disk.sync(self.slot)?;
+        self.write_index(times, Synced::Yes)
     }
 }
 

@@ -3,9 +3,12 @@
 use super::*;
 use crate::engine::{
     Answer, AutoRelease, Caps, ConnId, Effect, Engine, Key, Limit, Mint, Request, Seconds, Space,
-    Ttl, Verdict,
+    Token, Ttl, Verdict,
 };
-use crate::server::state::load::{Doubt, Loaded, load};
+use crate::server::state::codec::{BootId, DirId, Doubt};
+use crate::server::state::keeper::resume;
+use crate::server::state::load::{Clocks, Damage, Found, load};
+use crate::server::state::promises::Origin;
 use rstest::rstest;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,6 +16,7 @@ use std::hash::RandomState;
 use std::rc::Rc;
 
 const BOOT: BootId = [7; 16];
+const DIR: DirId = [3; 16];
 
 struct Counting(u64);
 
@@ -34,8 +38,19 @@ enum Fault {
     Error(usize),
 }
 
+/// Two files of holds, and the index.
 #[derive(Clone, Default)]
-struct Image(Rc<RefCell<[Vec<u8>; 2]>>);
+struct Image(Rc<RefCell<[Vec<u8>; 3]>>);
+
+const INDEX: usize = 2;
+
+impl Image {
+    fn load(&self, boot: BootId, clocks: Clocks) -> Loaded {
+        let files = self.0.borrow();
+        let [first, second, index] = &*files;
+        load(Found { index, holds: [first, second] }, &boot, clocks)
+    }
+}
 
 struct Faulty {
     image: Image,
@@ -52,6 +67,25 @@ impl Faulty {
 }
 
 impl Disk for Faulty {
+    fn sync(&mut self, _slot: usize) -> io::Result<()> {
+        if self.is_dead() { Err(io::Error::other("dead")) } else { Ok(()) }
+    }
+
+    fn write_index(&mut self, bytes: &[u8], _synced: Synced) -> io::Result<()> {
+        self.image.0.borrow_mut()[INDEX].resize(bytes.len(), 0);
+        // So short a write is whole or not at all.
+        let place = self.writes;
+        self.writes += 1;
+        if self.is_dead() {
+            return Err(io::Error::other("dead"));
+        }
+        if matches!(self.fault, Fault::Death(n) | Fault::Error(n) if n == place) {
+            return Err(io::Error::other("struck"));
+        }
+        self.image.0.borrow_mut()[INDEX].copy_from_slice(bytes);
+        Ok(())
+    }
+
     fn write(&mut self, slot: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
         let dead = self.is_dead();
         let place = self.writes;
@@ -91,6 +125,10 @@ struct World {
     seed: u64,
 }
 
+fn clocks_at(now: u64) -> Clocks {
+    Clocks { boot_micros: 5_000_000 + now, wall_micros: 9_000_000 + now }
+}
+
 fn seconds(count: u64) -> Seconds {
     Seconds::new(count).unwrap()
 }
@@ -108,22 +146,15 @@ impl World {
             max_entries_per_connection: usize::MAX,
         };
         let mut engine = Engine::new(caps, Counting(0), RandomState::new());
-        engine.record();
         let conn = engine.connect(1);
         let disk = Faulty { image: image.clone(), fault, writes: 0, size };
-        let mut ledger = Ledger::new(disk, BOOT, false, 0, 0);
-        ledger.start_fences(0);
-        let mut world = Self {
-            engine,
-            ledger,
-            conn,
-            told: BTreeMap::new(),
-            next: BTreeMap::new(),
-            now: 0,
-            seed: 9,
-        };
-        world.ledger.rewrite(&world.engine, world.times());
-        world
+        let (now, boot) = (0, BOOT);
+        let times = Times { now: Moment::from_micros(now), clocks: clocks_at(now) };
+        let found = image.load(boot, times.clocks);
+        let origin = Origin { boot, dir: DIR, synced: Synced::No };
+        let ledger = resume(disk, origin, &found, &mut engine, seconds(33), times);
+        let (told, next) = (BTreeMap::new(), BTreeMap::new());
+        Self { engine, ledger, conn, told, next, now, seed: 9 }
     }
 
     fn moment(&self) -> Moment {
@@ -135,7 +166,7 @@ impl World {
     }
 
     fn clocks(&self) -> Clocks {
-        Clocks { boot_micros: 5_000_000 + self.now, wall_micros: 9_000_000 + self.now }
+        clocks_at(self.now)
     }
 
     /// Any numbers, the same in each run.
@@ -193,8 +224,7 @@ impl World {
     }
 
     fn load(&self, image: &Image) -> Loaded {
-        let files = image.0.borrow();
-        load([&files[0], &files[1]], &BOOT, self.clocks())
+        image.load(BOOT, self.clocks())
     }
 
     /// Everything that was told is there, with its end; nothing is there that was told to be gone.
@@ -260,6 +290,7 @@ fn death_at_every_write_forgets_nothing() {
     for at in 0..writes() {
         let (world, image, _) = run(Fault::Death(at));
         let loaded = world.load(&image);
+        assert!(matches!(loaded.damage, None | Some(Damage::End)), "{at}: {:?}", loaded.damage);
         world.check(&loaded, false);
     }
 }
@@ -275,6 +306,7 @@ fn an_error_at_every_write_forgets_nothing_and_passes() {
         let loaded = world.load(&image);
         world.check(&loaded, true);
         assert_eq!(loaded.holds.len(), world.told.len(), "write {at}");
+        assert_eq!(loaded.doubt, None, "write {at}");
     }
 }
 
@@ -374,12 +406,12 @@ fn a_damaged_tail_is_said() {
     let at = usize::try_from(world.ledger.at).unwrap();
     image.0.borrow_mut()[slot][at] = 3;
     let loaded = world.load(&image);
-    assert!(matches!(loaded.doubt, Some(Doubt::Damaged { bytes }) if bytes > 0));
+    assert_eq!((loaded.doubt, loaded.damage), (Some(Doubt::Damaged), Some(Damage::End)));
     assert_eq!(loaded.holds.len(), world.told.len());
     assert!(loaded.longest >= 20);
     image.0.borrow_mut()[slot][0] ^= 1;
     let loaded = world.load(&image);
-    assert_eq!(loaded.doubt, Some(Doubt::Damaged { bytes: 0 }));
+    assert_eq!((loaded.doubt, loaded.damage), (Some(Doubt::Damaged), Some(Damage::Newest)));
 }
 
 /// Under another boot only the wall clock counts, and only what was synced or ended in order is
@@ -396,14 +428,11 @@ fn another_boot(#[case] wall_micros: u64, #[case] left: u64) {
     let _ =
         world.engine.ask(world.moment(), world.conn, Request::Acquire { key, limit, timeout, ttl });
     note_and_flush(&mut world);
-    let load = || {
-        let files = image.0.borrow();
-        load([&files[0], &files[1]], &[8; 16], Clocks { boot_micros: 1, wall_micros })
-    };
+    let load = || image.load([8; 16], Clocks { boot_micros: 1, wall_micros });
     let loaded = load();
     assert_eq!(loaded.doubt, Some(Doubt::OtherBoot));
-    assert_eq!((loaded.longest, loaded.holds[0].left_micros), (20, left));
+    assert_eq!((loaded.longest, loaded.holds[0].left_micros), (33, left));
     let times = world.times();
-    world.ledger.close(&world.engine, times);
+    world.ledger.close(&world.engine, times).unwrap();
     assert_eq!(load().doubt, None);
 }

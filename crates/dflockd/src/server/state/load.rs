@@ -1,8 +1,9 @@
-//! Two state files → the holds there are, and what may be missing. Pure.
+//! The state directory's files → the holds there are, what may be missing, and for how long nothing
+//! may be granted therefore. Pure.
 
-use super::codec::{BootId, Entry, HEADER_BYTES, Header, Read, Saved, read_entry, read_header};
-use crate::engine::{Key, Limit, Token, Ttl};
-use std::collections::HashMap;
+use super::codec::{BootId, DirId, Doubt, Header, Index, read_index};
+use super::story::Story;
+use crate::engine::{Key, Limit, Seconds, Token, Ttl};
 
 /// The clocks at one moment, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,160 +29,215 @@ pub(super) struct Kept {
     pub(super) left_micros: u64,
 }
 
-/// Why grants must wait until leases nobody remembers are surely over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doubt {
-    /// The machine was started anew, and the last grants may not have reached the disk.
-    OtherBoot,
-    /// So many bytes, or a whole file, could not be read.
-    Damaged {
-        /// Behind the last good entry; zero when not even the file's head is good.
-        bytes: usize,
-    },
+/// The bytes of the files; of one that is not there, none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found<'a> {
+    /// The index.
+    pub(super) index: &'a [u8],
+    /// The two files of holds.
+    pub(super) holds: [&'a [u8]; 2],
 }
 
-/// What two files say.
+/// What is not as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Damage {
+    /// The index is missing, or cannot be read.
+    Index,
+    /// The file that counts is missing, cannot be read, or another one is in its place.
+    Newest,
+    /// The file that counts cannot be read to its end.
+    End,
+    /// The other file is not what it was: nothing it says is needed.
+    Other,
+}
+
+impl Damage {
+    /// For people.
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Index => "the index is missing or damaged",
+            Self::Newest => "the newest file of holds is missing, damaged or not the newest",
+            Self::End => "the newest file of holds is damaged or cut at its end",
+            Self::Other => "the older file of holds, which is not needed, is missing or damaged",
+        }
+    }
+}
+
+/// What the files say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loaded {
     /// The holds whose lease is not over.
     pub(super) holds: Vec<Kept>,
     /// No fence above this was given out.
     pub(super) fence: u64,
-    /// The longest lease there was, in seconds.
+    /// The longest lease that may be missing, in seconds.
     pub(super) longest: u64,
-    /// Whether something may be missing.
+    /// What is not as it was.
+    pub(super) damage: Option<Damage>,
+    /// Whether something may be missing, as found now.
     pub(super) doubt: Option<Doubt>,
-    /// Of the file that counted.
+    /// The same, as found at an earlier start, and what is left of the time to wait.
+    pub(super) closing: Option<(Doubt, u64)>,
+    /// Whose files these are, if that is known.
+    pub(super) dir: Option<DirId>,
+    /// Of the file that counted; 0 for none.
     pub(super) generation: u64,
+    /// The greatest one that was used.
+    pub(super) last_generation: u64,
     /// Where the next generation goes: never over the file that counted.
     pub(super) next_slot: usize,
 }
 
-/// One file, read as far as it can be.
-struct Story {
-    header: Header,
-    held: HashMap<Token, Kept>,
-    ends: HashMap<Token, (u64, u64)>,
-    fence: u64,
-    longest: u64,
-    whole: bool,
-    closed: bool,
-    torn_bytes: Option<usize>,
+impl Loaded {
+    /// How long nothing may be granted, and why.
+    pub(super) fn wait(&self, default_lease: Seconds) -> Option<(Doubt, u64)> {
+        let seconds = self.longest.max(default_lease.count());
+        let anew = self.doubt.map(|doubt| (doubt, seconds.saturating_mul(1_000_000)));
+        anew.into_iter().chain(self.closing).max_by_key(|&(_, micros)| micros)
+    }
+
+    /// The longest lease of the holds there are, in seconds.
+    pub(super) fn longest_held(&self) -> u64 {
+        self.holds.iter().map(|hold| hold.ttl.span().count()).max().unwrap_or(0)
+    }
 }
 
-impl Story {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let header = read_header(bytes)?;
-        let mut story = Self {
-            header,
-            held: HashMap::new(),
-            ends: HashMap::new(),
-            fence: header.fence,
-            longest: 0,
-            whole: false,
-            closed: false,
-            torn_bytes: None,
+/// A blank file was never written.
+fn is_blank(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+/// The files of a directory, read as far as they can be.
+struct Shelf<'a> {
+    found: Found<'a>,
+    index: Option<Index>,
+    /// What says that it is an index in the place of a file of holds.
+    strays: [Option<Index>; 2],
+    /// By their place.
+    stories: [Option<Story>; 2],
+}
+
+impl Shelf<'_> {
+    fn stories(&self) -> impl Iterator<Item = &Story> {
+        self.stories.iter().flatten()
+    }
+
+    /// The whole file with the greatest generation.
+    fn newest(&self) -> Option<&Story> {
+        let is_ours = |story: &&Story| self.index.is_none_or(|index| story.is_its(&index));
+        let whole = self.stories().filter(|story| story.whole).filter(is_ours);
+        whole.max_by_key(|story| story.header.generation)
+    }
+
+    fn damage(&self, boot: &BootId) -> Option<Damage> {
+        let newest = self.newest();
+        let Some(index) = &self.index else { return self.damage_without_index(newest) };
+        let generation = index.counts.generation;
+        let Some(newest) = newest else {
+            // The first file is not whole before the index has been written once more.
+            return (generation > 0).then_some(Damage::Newest);
         };
-        let mut rest = bytes.get(HEADER_BYTES..).unwrap_or_default();
-        loop {
-            match read_entry(rest, header.generation) {
-                Read::End => return Some(story),
-                Read::Torn => {
-                    story.torn_bytes = Some(rest.len());
-                    return Some(story);
-                }
-                Read::Entry(entry, used) => {
-                    story.take(&entry);
-                    rest = rest.get(used..).unwrap_or_default();
-                }
-            }
+        let at = newest.header.generation;
+        if at != generation && !(index.other > generation && at == index.other) {
+            return Some(Damage::Newest);
+        }
+        if !newest.is_at_home() {
+            return Some(Damage::Newest);
+        }
+        if newest.is_torn {
+            return Some(Damage::End);
+        }
+        // After a power cut the end of a file that is not needed any more may be missing.
+        let is_old = (1..generation).contains(&index.other) && at == generation;
+        let is_known = |story: &&Story| story.header.generation == index.other && story.whole;
+        let is_good = |story: &Story| story.is_at_home() && story.is_its(index) && !story.is_torn;
+        let other = self.stories().find(is_known);
+        let is_other_boot = newest.header.boot != *boot;
+        let is_missing = is_old && !is_other_boot && !other.is_some_and(is_good);
+        is_missing.then_some(Damage::Other)
+    }
+
+    /// Right for a directory that is new, and for one of a version that wrote no index.
+    fn damage_without_index(&self, newest: Option<&Story>) -> Option<Damage> {
+        let Found { index, holds } = self.found;
+        if !is_blank(index) || self.stories().any(|story| !story.first_format) {
+            return Some(Damage::Index);
+        }
+        let unreadable = holds.iter().zip(&self.stories).any(|(bytes, story)| {
+            // The newer one may be the one that cannot be read.
+            story.is_none() && !is_blank(bytes)
+        });
+        // What is not whole may be in the making, but then it has an end.
+        let at = newest.map_or(0, |story| story.header.generation);
+        let is_torn = self.stories().any(|story| story.is_torn && story.header.generation >= at);
+        match newest {
+            _ if unreadable => Some(Damage::Newest),
+            _ if is_torn => Some(Damage::End),
+            // The only one was never finished.
+            None if self.stories().next().is_some() => Some(Damage::Newest),
+            Some(_) | None => None,
         }
     }
 
-    fn take(&mut self, entry: &Entry<'_>) {
-        self.closed = false;
-        match entry {
-            Entry::Held(saved) => self.hold(saved),
-            Entry::Ended(token) => {
-                self.held.remove(token);
-                self.ends.remove(token);
-            }
-            Entry::Fence(fence) => self.fence = self.fence.max(*fence),
-            Entry::Whole => self.whole = true,
-            Entry::Closed => self.closed = true,
-        }
+    /// What counts where nothing is damaged, or everything that can be read.
+    fn headers(&self, damage: Option<Damage>) -> impl Iterator<Item = &Header> {
+        let newest = self.newest().map(|story| story.header.generation);
+        let counts =
+            move |story: &&Story| damage.is_some() || Some(story.header.generation) == newest;
+        let stories = self.stories().filter(counts).map(|story| &story.header);
+        let strays = self.strays.iter().flatten().filter(move |_| damage.is_some());
+        stories.chain(self.index.iter().chain(strays).map(|index| &index.counts))
     }
 
-    fn hold(&mut self, saved: &Saved<'_>) {
-        let Saved { key, limit, token, ttl, .. } = *saved;
-        self.fence = self.fence.max(token.fence());
-        self.longest = self.longest.max(ttl.span().count());
-        self.ends.insert(token, (saved.boot_micros, saved.wall_micros));
-        let key: Box<[u8]> = key.bytes().into();
-        self.held.insert(token, Kept { key, limit, token, ttl, left_micros: 0 });
-    }
-
-    fn doubt(&self, boot: &BootId) -> Option<Doubt> {
-        if let Some(bytes) = self.torn_bytes {
-            return Some(Doubt::Damaged { bytes });
-        }
-        let is_safe = self.header.synced || self.closed || self.header.boot == *boot;
-        (!is_safe).then_some(Doubt::OtherBoot)
-    }
-
-    fn holds(&self, boot: &BootId, clocks: Clocks) -> Vec<Kept> {
-        let same_boot = self.header.boot == *boot;
-        let left = |hold: &Kept| {
-            let &(boot_end, wall_end) = self.ends.get(&hold.token)?;
-            let left = if same_boot {
-                boot_end.checked_sub(clocks.boot_micros)?
+    /// What is left of the longest wait that an earlier start began.
+    fn closing(&self, damage: Option<Damage>, boot: &BootId, now: Clocks) -> Option<(Doubt, u64)> {
+        let left = |header: &Header| {
+            let closing = header.closing?;
+            let at_most = closing.left_micros;
+            let left = if header.boot == *boot {
+                closing.boot_micros.saturating_sub(now.boot_micros).min(at_most)
             } else {
-                wall_end.checked_sub(clocks.wall_micros)?
+                // Nobody knows how long the machine was off.
+                at_most
             };
-            // A clock that went back must not make a lease longer than it was.
-            let most = hold.ttl.span().count().saturating_mul(1_000_000);
-            Some(left.min(most)).filter(|&left| left > 0)
+            Some((closing.doubt, left)).filter(|&(_, left)| left > 0)
         };
-        let live = self.held.values();
-        let live = live.filter_map(|hold| Some(Kept { left_micros: left(hold)?, ..hold.clone() }));
-        let mut holds: Vec<Kept> = live.collect();
-        // In the order in which they were granted.
-        holds.sort_unstable_by_key(|hold| hold.token.fence());
-        holds
+        self.headers(damage).filter_map(left).max_by_key(|&(_, left)| left)
     }
 }
 
-/// Reads both files. One that is empty was never written.
-pub(super) fn load(files: [&[u8]; 2], boot: &BootId, clocks: Clocks) -> Loaded {
-    let stories = files.map(Story::read);
-    let unreadable = files
-        .iter()
-        .zip(&stories)
-        .any(|(bytes, story)| story.is_none() && bytes.iter().any(|&byte| byte != 0));
-    let generation = stories.iter().flatten().map(|story| story.header.generation).max();
-    let fence = stories.iter().flatten().map(|story| story.fence).max().unwrap_or(0);
-    let longest = stories.iter().flatten().map(|story| story.longest).max().unwrap_or(0);
-    let whole = |story: &&Story| story.whole;
-    let counts = stories.iter().flatten().filter(whole).max_by_key(|s| s.header.generation);
-    let mut loaded = Loaded {
-        holds: counts.map(|story| story.holds(boot, clocks)).unwrap_or_default(),
-        fence,
-        longest,
-        doubt: counts.and_then(|story| story.doubt(boot)),
-        generation: generation.unwrap_or(0),
-        next_slot: 0,
+/// Reads the files.
+pub(super) fn load(found: Found<'_>, boot: &BootId, clocks: Clocks) -> Loaded {
+    let [first, second] = found.holds;
+    let stories = [Story::read(first, 0), Story::read(second, 1)];
+    let strays = [read_index(first), read_index(second)];
+    let shelf = Shelf { found, index: read_index(found.index), strays, stories };
+    let damage = shelf.damage(boot);
+    let newest = shelf.newest();
+    let generation = newest.map_or(0, |story| story.header.generation);
+    let anywhere = |of: fn(&Story) -> u64| shelf.stories().map(of).max().unwrap_or(0);
+    let (index, other) = shelf.index.map_or((0, 0), |i| (i.counts.generation, i.other));
+    let longest = shelf.headers(damage).map(|header| header.longest).max().unwrap_or(0);
+    let of_entries = if damage.is_some() {
+        anywhere(|story| story.longest)
+    } else {
+        newest.map_or(0, |story| story.longest)
     };
-    if let Some(story) = counts {
-        let is_it = |other: &Option<Story>| {
-            other.as_ref().is_some_and(|o| o.header.generation == story.header.generation)
-        };
-        loaded.next_slot = usize::from(stories.first().is_some_and(is_it));
+    let fence = anywhere(|story| story.fence);
+    let doubt = newest.and_then(|story| story.doubt(boot));
+    let known = |story: &Story| Some(story.header.dir).filter(|_| !story.first_format);
+    Loaded {
+        holds: newest.map(|story| story.holds(boot, clocks)).unwrap_or_default(),
+        fence: shelf.headers(damage).map(|header| header.fence).max().unwrap_or(0).max(fence),
+        longest: longest.max(of_entries),
+        damage,
+        doubt: damage.map(|_| Doubt::Damaged).or(doubt),
+        closing: shelf.closing(damage, boot, clocks),
+        dir: shelf.index.map(|index| index.counts.dir).or_else(|| newest.and_then(known)),
+        generation,
+        last_generation: anywhere(|story| story.header.generation).max(index).max(other),
+        next_slot: newest.map_or(0, |story| 1 - story.slot),
     }
-    // The newer file may be the one that cannot be read, or the only one was never finished.
-    if unreadable || (counts.is_none() && generation.is_some()) {
-        loaded.doubt = loaded.doubt.or(Some(Doubt::Damaged { bytes: 0 }));
-    }
-    loaded
 }
 
 impl Kept {

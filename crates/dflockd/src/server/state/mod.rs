@@ -1,26 +1,38 @@
 //! The state directory: what is held, on the disk, so that a restart forgets nothing.
 //!
-//! `codec` and `load` are pure; `ledger` decides what is written and is driven by `keeper`, which
-//! knows the clocks; `dir` has the files.
+//! `codec`, `first_format`, `story`, `load` and `promises` are pure, and so is `ledger`, which
+//! decides what is written and is driven by `keeper`, which knows the clocks; `dir` has the files.
 
 mod codec;
 mod dir;
+mod disk;
+mod first_format;
 mod keeper;
 mod ledger;
 mod load;
+mod promises;
+mod story;
 
-pub use dir::{StateDir, Synced};
+pub use codec::Doubt;
+pub use dir::StateDir;
+pub use disk::{Health, Synced};
 pub(super) use keeper::{Keeper, Saving};
-pub use ledger::Health;
-pub use load::Doubt;
 
-/// For the fuzz target: any two files can be read.
+/// For the fuzz target: any three files can be read.
 pub fn check(bytes: &[u8]) {
-    let Some((&cut, rest)) = bytes.split_first() else { return };
-    let at = rest.len() * usize::from(cut) / 255;
-    let (first, second) = rest.split_at_checked(at).unwrap_or((rest, &[]));
+    let Some((lengths, rest)) = bytes.split_first_chunk::<4>() else { return };
+    let [a, b, c, d] = *lengths;
+    let cut =
+        |rest: &'_ [u8], length: [u8; 2]| usize::from(u16::from_be_bytes(length)).min(rest.len());
+    let (index, rest) = rest.split_at(cut(rest, [a, b]));
+    let (one, two) = rest.split_at(cut(rest, [c, d]));
     let clocks = load::Clocks { boot_micros: 1, wall_micros: 1 };
-    let loaded = load::load([first, second], &[0; 16], clocks);
-    assert!(loaded.next_slot < 2);
+    let loaded = load::load(load::Found { index, holds: [one, two] }, &[0; 16], clocks);
+    assert!(loaded.next_slot < 2 && loaded.generation <= loaded.last_generation);
     assert!(loaded.holds.iter().all(|hold| hold.left_micros > 0 && hold.key().is_some()));
+    let waits = loaded.wait(crate::engine::Seconds::ZERO).is_some();
+    assert_eq!(waits, loaded.doubt.is_some() || loaded.closing.is_some());
 }
+
+#[cfg(test)]
+mod damage_tests;

@@ -1,0 +1,55 @@
+//! Opens files of the server's own. What is in their place may be anything: only a regular file is
+//! opened, nothing is waited for, and nothing is written before the open file has been looked at.
+
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::libc;
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// Whether a symbolic link is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Links {
+    Follow,
+    Refuse,
+}
+
+/// Opens a file of this directory for reading and writing, or makes it.
+///
+/// # Errors
+/// The system's; [`ErrorKind::InvalidData`] when it is no regular file.
+pub(super) fn open(
+    directory: impl AsFd,
+    name: &Path,
+    mode: libc::mode_t,
+    links: Links,
+) -> io::Result<File> {
+    let (at, follow) = match links {
+        Links::Follow => (AtFlags::empty(), OFlag::empty()),
+        Links::Refuse => (AtFlags::AT_SYMLINK_NOFOLLOW, OFlag::O_NOFOLLOW),
+    };
+    // To open a device may do something already.
+    if let Ok(found) = fstatat(&directory, name, at) {
+        check(name, &found)?;
+    }
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | follow;
+    let file = openat(&directory, name, flags, Mode::from_bits_truncate(mode))?;
+    check(name, &fstat(&file)?)?;
+    Ok(file.into())
+}
+
+fn check(name: &Path, found: &FileStat) -> io::Result<()> {
+    let what = match SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits()) {
+        SFlag::S_IFREG => return Ok(()),
+        SFlag::S_IFDIR => "a directory",
+        SFlag::S_IFLNK => "a symbolic link",
+        SFlag::S_IFIFO => "a FIFO",
+        SFlag::S_IFSOCK => "a socket",
+        SFlag::S_IFCHR | SFlag::S_IFBLK => "a device",
+        _ => "something else",
+    };
+    let message = format!("{} is {what}, not a regular file", name.display());
+    Err(io::Error::new(ErrorKind::InvalidData, message))
+}

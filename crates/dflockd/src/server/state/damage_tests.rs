@@ -1,0 +1,583 @@
+//! Files with every kind of damage, and two more restarts after it: what was promised is never given
+//! to somebody else, and whatever may be missing is said at each start until it cannot matter.
+
+use super::codec::{
+    BootId, Doubt, END_BYTES, Entry, HEADER_BYTES, Read, Saved, push_entry, read_entry, read_header,
+};
+use super::disk::{Disk, Health, Synced, Times};
+use super::keeper::resume;
+use super::ledger::Ledger;
+use super::load::{Clocks, Damage, Found, Loaded, load};
+use super::promises::Origin;
+use crate::engine::{
+    Answer, Caps, ConnId, Engine, Key, Limit, Mint, Moment, Request, Seconds, Token, Ttl, Verdict,
+};
+use rstest::rstest;
+use std::cell::{Cell, RefCell};
+use std::hash::RandomState;
+use std::io;
+use std::rc::Rc;
+
+const SECOND: u64 = 1_000_000;
+/// What nobody has asked for a longer lease than before.
+const USUAL: u64 = 33;
+/// The one that did.
+const LEASE: u64 = 60;
+const INDEX: usize = 2;
+
+/// Two files of holds, and the index.
+type Files = [Vec<u8>; 3];
+
+/// What the kernel has, and what the disk has; and how many writes are left to a server that dies.
+#[derive(Clone)]
+struct Memory(Rc<RefCell<(Files, Files)>>, Rc<Cell<usize>>);
+
+impl Memory {
+    fn new(files: Files, writes: usize) -> Self {
+        Self(Rc::new(RefCell::new((files.clone(), files))), Rc::new(Cell::new(writes)))
+    }
+
+    fn live(&self) -> io::Result<()> {
+        let left = self.1.get().checked_sub(1).ok_or_else(|| io::Error::other("dead"))?;
+        self.1.set(left);
+        Ok(())
+    }
+}
+
+impl Disk for Memory {
+    fn write(&mut self, slot: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.live()?;
+        let at = usize::try_from(at).unwrap();
+        self.0.borrow_mut().0[slot][at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn reserve(&mut self, slot: usize, bytes: u64) -> io::Result<()> {
+        self.0.borrow_mut().0[slot].resize(usize::try_from(bytes).unwrap(), 0);
+        Ok(())
+    }
+
+    fn sync(&mut self, slot: usize) -> io::Result<()> {
+        let (now, durable) = &mut *self.0.borrow_mut();
+        durable[slot].clone_from(&now[slot]);
+        Ok(())
+    }
+
+    fn write_index(&mut self, bytes: &[u8], synced: Synced) -> io::Result<()> {
+        self.live()?;
+        self.0.borrow_mut().0[INDEX] = bytes.to_vec();
+        if synced == Synced::Yes { self.sync(INDEX) } else { Ok(()) }
+    }
+}
+
+struct Counting(u64);
+
+impl Mint for Counting {
+    fn token(&mut self) -> Token {
+        self.0 += 1;
+        Token::new(self.0, self.0)
+    }
+}
+
+/// How a server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Killed,
+    InOrder,
+    /// Killed, and the machine starts anew; nothing that was written is lost.
+    OtherBoot,
+}
+
+const ENDS: [End; 3] = [End::Killed, End::InOrder, End::OtherBoot];
+
+/// A machine: its clocks go on while servers come and go.
+#[derive(Clone, Copy)]
+struct Machine {
+    micros: u64,
+    booted: u64,
+    boot: u8,
+}
+
+impl Machine {
+    const fn new() -> Self {
+        Self { micros: 100 * SECOND, booted: 0, boot: 7 }
+    }
+
+    const fn boot(self) -> BootId {
+        [self.boot; 16]
+    }
+
+    const fn clocks(self) -> Clocks {
+        let wall_micros = (1 << 50) + self.micros;
+        Clocks { boot_micros: self.micros - self.booted, wall_micros }
+    }
+
+    fn load(self, files: &Files) -> Loaded {
+        let [first, second, index] = files;
+        load(Found { index, holds: [first, second] }, &self.boot(), self.clocks())
+    }
+}
+
+struct Server {
+    engine: Engine<Counting>,
+    ledger: Ledger<Memory>,
+    disk: Memory,
+    conn: ConnId,
+    machine: Machine,
+    begun: u64,
+    /// What is said in the log and in /ready.
+    said: Option<Doubt>,
+}
+
+fn seconds(count: u64) -> Seconds {
+    Seconds::new(count).unwrap()
+}
+
+impl Server {
+    fn start(files: Files, machine: Machine, synced: Synced) -> Self {
+        Self::start_with(files, machine, synced, usize::MAX)
+    }
+
+    fn start_with(files: Files, machine: Machine, synced: Synced, writes: usize) -> Self {
+        let found = machine.load(&files);
+        let disk = Memory::new(files, writes);
+        let caps = Caps {
+            default_ttl: Ttl::new(USUAL).unwrap(),
+            max_locks: 1000,
+            max_waiters: 0,
+            gc_interval: seconds(5),
+            gc_max_idle: seconds(60),
+            disconnect_grace: Seconds::ZERO,
+            max_entries: usize::MAX,
+            max_entries_per_connection: usize::MAX,
+        };
+        let mut engine = Engine::new(caps, Counting(found.fence), RandomState::new());
+        let times = Times { now: Moment::default(), clocks: machine.clocks() };
+        let origin = Origin { boot: machine.boot(), dir: [3; 16], synced };
+        let usual = seconds(USUAL);
+        let ledger = resume(disk.clone(), origin, &found, &mut engine, usual, times);
+        let conn = engine.connect(1);
+        let said = found.wait(usual).map(|(doubt, _)| doubt);
+        Self { engine, ledger, disk, conn, machine, begun: machine.micros, said }
+    }
+
+    fn times(&self) -> Times {
+        let now = Moment::from_micros(self.machine.micros - self.begun);
+        Times { now, clocks: self.machine.clocks() }
+    }
+
+    fn ask(&mut self, request: Request<'_>) -> Answer {
+        let times = self.times();
+        let _ = self.engine.advance(times.now, usize::MAX);
+        while self.engine.take_effect().is_some() {}
+        assert!(self.ledger.has_room(times.now));
+        let verdict = self.engine.ask(times.now, self.conn, request);
+        let ledger = &mut self.ledger;
+        self.engine.take_changes(|change| ledger.note(&change, times));
+        self.ledger.flush(&self.engine, times);
+        assert_eq!(self.ledger.written(), self.ledger.noted());
+        let Verdict::Now(answer) = verdict else { panic!("{verdict:?}") };
+        answer
+    }
+
+    fn acquire(&mut self, name: &str, lease: u64) -> Option<Token> {
+        let (key, limit, timeout) = (Key::new(name.as_bytes()).unwrap(), Limit::ONE, Seconds::ZERO);
+        let ttl = Ttl::new(lease);
+        let answer = self.ask(Request::Acquire { key, limit, timeout, ttl });
+        if let Answer::Granted(grant) = answer { Some(grant.token) } else { None }
+    }
+
+    /// Until so many files have been filled.
+    fn fill(&mut self, generation: u64) {
+        while self.ledger_generation() < generation {
+            let token = self.acquire("short", USUAL).unwrap();
+            let key = Key::new(b"short").unwrap();
+            assert_eq!(self.ask(Request::Release { key, token: Some(token) }), Answer::Released);
+            self.machine.micros += 1;
+        }
+    }
+
+    fn ledger_generation(&self) -> u64 {
+        self.machine.load(&self.files()).generation
+    }
+
+    fn files(&self) -> Files {
+        self.disk.0.borrow().0.clone()
+    }
+
+    /// What remains of it, on a machine where a second has passed.
+    fn end(mut self, end: End) -> (Files, Machine) {
+        if end == End::InOrder {
+            self.ledger.close(&self.engine, self.times()).unwrap();
+        }
+        let mut machine = self.machine;
+        machine.micros += SECOND;
+        if end == End::OtherBoot {
+            machine.booted = machine.micros - 5;
+            machine.boot += 1;
+        }
+        (self.files(), machine)
+    }
+}
+
+/// A server that promised a long lease, as the last thing it did and only in its newest file.
+struct Promised {
+    server: Server,
+    /// Its files when one file less had been filled, and two less.
+    older: [Files; 2],
+    /// When the lease ends.
+    over: u64,
+}
+
+fn promised() -> Promised {
+    let mut server = Server::start(Files::default(), Machine::new(), Synced::No);
+    assert_eq!(server.said, None);
+    server.fill(2);
+    let oldest = server.files();
+    server.fill(3);
+    let older = [server.files(), oldest];
+    server.fill(4);
+    server.acquire("long", LEASE).unwrap();
+    let over = server.machine.micros + LEASE * SECOND;
+    Promised { server, older, over }
+}
+
+/// The file that counts and the other one.
+fn newest(files: &Files) -> (usize, usize) {
+    let newest = 1 - Machine::new().load(files).next_slot;
+    (newest, 1 - newest)
+}
+
+/// Nobody gets the lock before the end of its lease.
+fn is_kept(server: &mut Server, over: u64) {
+    assert_eq!(server.acquire("long", 1), None);
+    server.machine.micros = over - 1;
+    assert_eq!(server.acquire("long", 1), None, "granted while it may be held");
+}
+
+/// Two more restarts after the one that meets the damage, in every way.
+fn survives(files: &Files, machine: Machine, over: u64, expected: Option<Doubt>) {
+    for first in ENDS {
+        for second in ENDS {
+            let server = Server::start(files.clone(), machine, Synced::No);
+            if expected.is_some() {
+                assert_eq!(server.said, expected);
+            }
+            let must = server.said.is_some();
+            let (files, machine) = server.end(first);
+            let server = Server::start(files, machine, Synced::No);
+            assert_eq!(server.said.is_some(), must || first == End::OtherBoot, "{first:?}");
+            let (files, machine) = server.end(second);
+            let mut server = Server::start(files, machine, Synced::No);
+            let is_unsure = must || first == End::OtherBoot || second == End::OtherBoot;
+            assert_eq!(server.said.is_some(), is_unsure, "{first:?}, {second:?}");
+            is_kept(&mut server, over);
+        }
+    }
+}
+
+#[test]
+fn without_damage_nothing_is_doubted() {
+    for end in [End::Killed, End::InOrder] {
+        let Promised { server, over, .. } = promised();
+        let (files, machine) = server.end(end);
+        assert_eq!(machine.load(&files).doubt, None);
+        survives(&files, machine, over, None);
+        let mut server = Server::start(files, machine, Synced::No);
+        assert!(server.acquire("other", 1).is_some());
+        server.machine.micros = over;
+        assert!(server.acquire("long", 1).is_some());
+    }
+}
+
+/// Where the used part of a file ends; behind it is nothing, or what was there long ago.
+fn used(file: &[u8]) -> usize {
+    let Some((_, mut chain)) = read_header(file) else { return file.len() };
+    let mut at = HEADER_BYTES;
+    while let Read::Entry(_, length, next) = read_entry(&file[at..], chain) {
+        (at, chain) = (at + length, next);
+    }
+    at + END_BYTES
+}
+
+#[test]
+fn every_bit_counts() {
+    let Promised { server, over, .. } = promised();
+    let (files, machine) = server.end(End::Killed);
+    let clean = machine.load(&files);
+    let mut said = 0;
+    for file in 0..files.len() {
+        let end = used(&files[file]);
+        // Behind the end of what was written nothing means anything.
+        for bit in 0..(end * 8 + 64).min(files[file].len() * 8) {
+            let mut bent = files.clone();
+            bent[file][bit / 8] ^= 1 << (bit % 8);
+            let loaded = machine.load(&bent);
+            if bit < end * 8 {
+                assert_eq!(loaded.doubt, Some(Doubt::Damaged), "file {file}, bit {bit}");
+                said += 1;
+            } else {
+                assert_eq!(loaded, clean, "file {file}, bit {bit}");
+            }
+            if bit % 499 == 0 && bit < end * 8 {
+                survives(&bent, machine, over, Some(Doubt::Damaged));
+            }
+        }
+    }
+    assert!(said > 30_000, "{said}");
+}
+
+#[test]
+fn every_cut_is_seen() {
+    let Promised { server, over, .. } = promised();
+    let (files, machine) = server.end(End::Killed);
+    let clean = machine.load(&files);
+    for file in 0..files.len() {
+        let end = used(&files[file]);
+        for length in 0..files[file].len() {
+            let mut cut = files.clone();
+            cut[file].truncate(length);
+            let loaded = machine.load(&cut);
+            if length < end {
+                assert_eq!(loaded.doubt, Some(Doubt::Damaged), "file {file}, {length} bytes");
+            } else {
+                assert_eq!(loaded, clean, "file {file}, {length} bytes");
+            }
+            if length % 61 == 0 && length < end {
+                survives(&cut, machine, over, Some(Doubt::Damaged));
+            }
+        }
+    }
+}
+
+/// What becomes of a file.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Missing,
+    Zeroed,
+    Noise,
+    Older,
+    OfAnother,
+}
+
+#[rstest]
+#[case::newest(|files: &Files| newest(files).0, Damage::Newest)]
+#[case::other(|files: &Files| newest(files).1, Damage::Other)]
+#[case::index(|_: &Files| INDEX, Damage::Index)]
+fn every_file_is_missed(
+    #[case] which: fn(&Files) -> usize,
+    #[case] damage: Damage,
+    #[values(Fate::Missing, Fate::Zeroed, Fate::Noise, Fate::Older, Fate::OfAnother)] fate: Fate,
+    #[values(End::Killed, End::InOrder)] end: End,
+) {
+    let Promised { server, older, over } = promised();
+    let (mut files, machine) = server.end(end);
+    let file = which(&files);
+    let mut another = promised().server.files();
+    // The same story, of a directory that is not ours.
+    another[file] = promised_elsewhere()[file].clone();
+    match fate {
+        Fate::Missing => files[file].clear(),
+        Fate::Zeroed => files[file].fill(0),
+        Fate::Noise => files[file].fill(0x5a),
+        Fate::Older => {
+            let is_other = usize::from(damage == Damage::Other);
+            files[file].clone_from(&older[is_other][file]);
+        }
+        Fate::OfAnother => files[file].clone_from(&another[file]),
+    }
+    let is_index = damage == Damage::Index;
+    let found = machine.load(&files);
+    let expected = match fate {
+        // A good index, but not to these files.
+        Fate::Older | Fate::OfAnother if is_index => Damage::Newest,
+        Fate::Missing | Fate::Zeroed | Fate::Noise | Fate::Older | Fate::OfAnother => damage,
+    };
+    assert_eq!(found.damage, Some(expected));
+    survives(&files, machine, over, Some(Doubt::Damaged));
+}
+
+fn promised_elsewhere() -> Files {
+    let mut machine = Machine::new();
+    machine.boot = 9;
+    let mut server = Server::start(Files::default(), machine, Synced::No);
+    server.ledger = {
+        let found = machine.load(&Files::default());
+        let origin = Origin { boot: machine.boot(), dir: [4; 16], synced: Synced::No };
+        let times = server.times();
+        resume(server.disk.clone(), origin, &found, &mut server.engine, seconds(USUAL), times)
+    };
+    server.fill(4);
+    server.files()
+}
+
+#[rstest]
+#[case(0, 1)]
+#[case(0, INDEX)]
+#[case(1, INDEX)]
+fn exchanged_files_are_seen(#[case] one: usize, #[case] two: usize) {
+    let Promised { server, over, .. } = promised();
+    let (mut files, machine) = server.end(End::Killed);
+    files.swap(one, two);
+    survives(&files, machine, over, Some(Doubt::Damaged));
+}
+
+/// The power goes: of each file the disk has what it was told to keep, or what was written last.
+#[test]
+fn a_power_cut_at_the_longest_lease() {
+    let Promised { server, over, .. } = promised();
+    let (now, durable) = server.disk.0.borrow().clone();
+    let (_, machine) = server.end(End::OtherBoot);
+    for mask in 0..8 {
+        let pick = |file: usize| if mask >> file & 1 == 0 { &now } else { &durable }[file].clone();
+        let files = [pick(0), pick(1), pick(INDEX)];
+        let loaded = machine.load(&files);
+        assert!(loaded.doubt.is_some(), "{mask}");
+        assert!(loaded.longest >= LEASE, "{mask}: {}", loaded.longest);
+        survives(&files, machine, over, None);
+    }
+}
+
+/// The start that meets the damage dies at each of its writes: the next one knows of it.
+#[rstest]
+#[case::newest(|files: &mut Files| files[newest(files).0].clear())]
+#[case::both(|files: &mut Files| (files[0].clear(), files[1].clear()).1)]
+#[case::index(|files: &mut Files| files[INDEX].clear())]
+#[case::end(|files: &mut Files| {
+    let newest = newest(files).0;
+    let end = used(&files[newest]);
+    files[newest].truncate(end - 1);
+})]
+fn a_start_that_dies_forgets_no_damage(#[case] damage: fn(&mut Files)) {
+    let Promised { server, over, .. } = promised();
+    let (mut files, machine) = server.end(End::Killed);
+    damage(&mut files);
+    let mut deaths = 0;
+    for writes in 0.. {
+        let server = Server::start_with(files.clone(), machine, Synced::No, writes);
+        assert_eq!(server.said, Some(Doubt::Damaged));
+        if server.ledger.health() == Health::Good {
+            break;
+        }
+        deaths += 1;
+        let (files, machine) = server.end(End::Killed);
+        survives(&files, machine, over, Some(Doubt::Damaged));
+    }
+    assert!(deaths > 3, "{deaths}");
+}
+
+/// A wait is over when it is over: later starts do not begin it anew, and say nothing of it then.
+#[test]
+fn a_wait_ends() {
+    let Promised { server, over, .. } = promised();
+    let (mut files, mut machine) = server.end(End::Killed);
+    let newest = newest(&files).0;
+    files[newest].clear();
+    let begun = machine.micros;
+    for _ in 0..20 {
+        let server = Server::start(files, machine, Synced::No);
+        assert_eq!(server.said, Some(Doubt::Damaged));
+        (files, machine) = server.end(End::Killed);
+    }
+    machine.micros = begun + LEASE * SECOND;
+    assert!(machine.micros >= over);
+    let mut server = Server::start(files, machine, Synced::No);
+    assert_eq!(server.said, None);
+    assert!(server.acquire("long", 1).is_some());
+    // What is known of leases is of those there are: a long one of long ago costs nothing.
+    let (files, machine) = server.end(End::OtherBoot);
+    assert_eq!(machine.load(&files).longest, USUAL);
+}
+
+/// With synced answers another boot alone is no doubt; damage is.
+#[test]
+fn synced_files_are_believed_after_a_power_cut() {
+    let mut server = Server::start(Files::default(), Machine::new(), Synced::Yes);
+    server.fill(3);
+    let token = server.acquire("long", LEASE).unwrap();
+    let over = server.machine.micros + LEASE * SECOND;
+    let slot = server.ledger.slot();
+    server.disk.sync(slot).unwrap();
+    let durable = server.disk.0.borrow().1.clone();
+    let (_, machine) = server.end(End::OtherBoot);
+    let found = machine.load(&durable);
+    assert_eq!((found.doubt, found.damage), (None, None));
+    assert_eq!(found.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
+    let mut files = durable;
+    files[slot].clear();
+    survives(&files, machine, over, Some(Doubt::Damaged));
+}
+
+/// However often longer leases are asked for, few of them cost a write to the disk.
+#[test]
+fn few_leases_are_noted() {
+    let mut server = Server::start(Files::default(), Machine::new(), Synced::No);
+    let mut notes = 0;
+    for lease in 1..5000 {
+        let before = server.disk.0.borrow().1[INDEX].clone();
+        server.acquire(&format!("k{}", lease % 7), lease);
+        server.machine.micros += 10_000 * SECOND;
+        notes += usize::from(before != server.disk.0.borrow().1[INDEX]);
+    }
+    assert!((40..80).contains(&notes), "{notes}");
+}
+
+/// A file as the first format had it: see `first_format`.
+fn of_first_format(generation: u64, entries: &[Entry<'_>]) -> Vec<u8> {
+    let sum = |body: &[u8]| {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&generation.to_be_bytes());
+        hasher.update(body);
+        hasher.finalize()
+    };
+    let mut file = b"dflockd\x01".to_vec();
+    file.extend(generation.to_be_bytes());
+    file.extend(Machine::new().boot());
+    file.extend([7_u64.to_be_bytes(), 0_u64.to_be_bytes()].concat());
+    file.extend(u64::from(sum(&file)).to_be_bytes());
+    for entry in entries {
+        let start = file.len();
+        push_entry(&mut file, entry);
+        let sum = sum(&file[start + 2..]);
+        file.extend(sum.to_be_bytes());
+    }
+    file.extend([0; 8]);
+    file
+}
+
+/// What another version left: its holds go on, and from then on every gap is seen.
+#[test]
+fn an_upgrade_forgets_nothing() {
+    let machine = Machine::new();
+    let clocks = machine.clocks();
+    let held = |fence, name: &'static str| {
+        Entry::Held(Saved {
+            key: Key::new(name.as_bytes()).unwrap(),
+            limit: Limit::ONE,
+            token: Token::new(fence, 1),
+            ttl: Ttl::new(LEASE).unwrap(),
+            boot_micros: clocks.boot_micros + LEASE * SECOND,
+            wall_micros: clocks.wall_micros + LEASE * SECOND,
+        })
+    };
+    let over = machine.micros + LEASE * SECOND;
+    let before = of_first_format(4, &[Entry::Whole]);
+    let last = of_first_format(5, &[held(7, "long"), Entry::Whole, held(9, "k")]);
+    let files = [before, last, Vec::new()];
+    let loaded = machine.load(&files);
+    assert_eq!((loaded.damage, loaded.holds.len(), loaded.fence), (None, 2, 9));
+    survives(&files, machine, over, None);
+    // Its mark, and each byte before it.
+    for length in 56..files[1].len() - 6 {
+        let mut cut = files.clone();
+        cut[1].truncate(length - 1);
+        let loaded = machine.load(&cut);
+        assert_eq!(loaded.doubt, Some(Doubt::Damaged), "{length} bytes");
+    }
+    let (mut files, machine) = Server::start(files, machine, Synced::No).end(End::Killed);
+    assert_eq!(machine.load(&files).holds.len(), 2);
+    // The file of the other version is still there, and is not needed.
+    let newest = newest(&files).0;
+    files[newest].clear();
+    survives(&files, machine, over, Some(Doubt::Damaged));
+}

@@ -1,0 +1,127 @@
+//! What clients may have been promised, as every header says it: how far fences have gone, the
+//! longest lease, and until when leases may live that nobody remembers. Pure.
+
+use super::codec::{BootId, Closing, DirId, Doubt, Entry, Header};
+use super::disk::{Synced, Times};
+use super::load::Loaded;
+use crate::engine::{Hold, Seconds};
+
+/// Fences that may be given out before the next one is noted.
+const FENCES_AHEAD: u64 = 1 << 20;
+
+/// Whose record it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// This start of the machine.
+    pub(super) boot: BootId,
+    /// The directory, if nothing found says which it is.
+    pub(super) dir: DirId,
+    /// Whether answers wait for the disk.
+    pub(super) synced: Synced,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Promises {
+    origin: Origin,
+    /// No fence above this may be given out before it is noted.
+    fence: u64,
+    /// No lease longer than this may be promised before it is noted, in seconds.
+    longest: u64,
+    /// Nothing may be granted before this, and why.
+    closing: Option<(Doubt, u64)>,
+    /// There is something new to be noted, on the disk, before anybody is told.
+    due: bool,
+}
+
+impl Promises {
+    /// After what was found. Leases of up to `usual` and of what is held may be promised without
+    /// another note.
+    pub(super) fn new(origin: Origin, found: &Loaded, usual: Seconds, times: Times) -> Self {
+        let until = |(doubt, micros)| (doubt, times.clocks.boot_micros.saturating_add(micros));
+        Self {
+            origin: Origin { dir: found.dir.unwrap_or(origin.dir), ..origin },
+            fence: found.fence.saturating_add(FENCES_AHEAD),
+            longest: found.longest_held().max(usual.count()),
+            closing: found.wait(usual).map(until),
+            due: false,
+        }
+    }
+
+    /// A hold is granted: says what is to be written besides.
+    pub(super) fn grant(&mut self, hold: &Hold<'_>) -> Option<Entry<'static>> {
+        self.lease(hold);
+        // Far ahead of need.
+        let fence = hold.token.fence();
+        if fence.saturating_add(FENCES_AHEAD / 2) <= self.fence {
+            return None;
+        }
+        self.fence = fence.saturating_add(FENCES_AHEAD);
+        self.due = true;
+        Some(self.fence())
+    }
+
+    /// A lease begins. Rounded up, so that few notes are enough, whatever is asked for.
+    pub(super) fn lease(&mut self, hold: &Hold<'_>) {
+        let seconds = hold.ttl.span().count();
+        if seconds > self.longest {
+            self.longest = rounded(seconds);
+            self.due = true;
+        }
+    }
+
+    /// See [`Entry::Fence`].
+    pub(super) const fn fence(&self) -> Entry<'static> {
+        Entry::Fence(self.fence)
+    }
+
+    pub(super) const fn synced(&self) -> Synced {
+        self.origin.synced
+    }
+
+    /// Something is to be noted before anything else is written.
+    pub(super) const fn are_due(&self) -> bool {
+        self.due
+    }
+
+    pub(super) const fn are_noted(&mut self) {
+        self.due = false;
+    }
+
+    /// For a file of this generation in this place.
+    pub(super) fn header(&self, generation: u64, slot: usize, times: Times) -> Header {
+        let Origin { boot, dir, synced } = self.origin;
+        let closing = self.closing.and_then(|(doubt, boot_micros)| {
+            let left_micros = boot_micros.saturating_sub(times.clocks.boot_micros);
+            (left_micros > 0).then_some(Closing { doubt, boot_micros, left_micros })
+        });
+        let (fence, longest, synced) = (self.fence, self.longest, synced == Synced::Yes);
+        Header { generation, slot, dir, boot, fence, synced, longest, closing }
+    }
+}
+
+/// Up, to four binary digits.
+fn rounded(seconds: u64) -> u64 {
+    let digits = u64::BITS - seconds.leading_zeros();
+    seconds.checked_next_multiple_of(1 << digits.saturating_sub(4)).unwrap_or(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    /// Never less, and not much more.
+    #[rstest]
+    #[case(1, 1)]
+    #[case(15, 15)]
+    #[case(17, 18)]
+    #[case(60, 60)]
+    #[case(61, 64)]
+    #[case(600, 640)]
+    #[case(u64::MAX, u64::MAX)]
+    fn leases_are_rounded_up(#[case] seconds: u64, #[case] noted: u64) {
+        assert_eq!(rounded(seconds), noted);
+        assert!(seconds.saturating_add(seconds / 8) >= noted);
+    }
+}

@@ -1,0 +1,152 @@
+//! One file of holds, read as far as it can be. Pure.
+
+use super::codec::{
+    self, BootId, Chain, Doubt, Entry, HEADER_BYTES, Header, Index, Read, Saved, read_header,
+};
+use super::first_format;
+use super::load::{Clocks, Kept};
+use crate::engine::Token;
+use std::collections::HashMap;
+
+/// See the module.
+pub(super) struct Story {
+    /// Its beginning.
+    pub(super) header: Header,
+    /// Where it was found.
+    pub(super) slot: usize,
+    /// No fence above this was given out.
+    pub(super) fence: u64,
+    /// The longest lease it tells of, in seconds.
+    pub(super) longest: u64,
+    /// All there was when it was begun is in it.
+    pub(super) whole: bool,
+    /// It cannot be read to its end.
+    pub(super) is_torn: bool,
+    /// A version wrote it that knew neither directory nor index.
+    pub(super) first_format: bool,
+    held: HashMap<Token, Kept>,
+    ends: HashMap<Token, (u64, u64)>,
+    closed: bool,
+}
+
+/// How entries are read.
+enum Format {
+    First,
+    Chained(Chain),
+}
+
+impl Story {
+    /// `None` without a good header.
+    pub(super) fn read(bytes: &[u8], slot: usize) -> Option<Self> {
+        let (header, start, mut format) = match read_header(bytes) {
+            Some((header, chain)) => (header, HEADER_BYTES, Format::Chained(chain)),
+            None => {
+                let header = first_format::read_header(bytes, slot)?;
+                (header, first_format::HEADER_BYTES, Format::First)
+            }
+        };
+        let mut story = Self {
+            header,
+            slot,
+            fence: header.fence,
+            longest: 0,
+            whole: false,
+            is_torn: false,
+            first_format: matches!(format, Format::First),
+            held: HashMap::new(),
+            ends: HashMap::new(),
+            closed: false,
+        };
+        let mut rest = bytes.get(start..).unwrap_or_default();
+        loop {
+            match format.next(rest, header.generation) {
+                Read::End => return Some(story),
+                Read::Torn => {
+                    story.is_torn = true;
+                    return Some(story);
+                }
+                Read::Entry(entry, used, chain) => {
+                    story.take(&entry);
+                    rest = rest.get(used..).unwrap_or_default();
+                    if let Format::Chained(last) = &mut format {
+                        *last = chain;
+                    }
+                }
+            }
+        }
+    }
+
+    /// It belongs to this index.
+    pub(super) fn is_its(&self, index: &Index) -> bool {
+        self.first_format || self.header.dir == index.counts.dir
+    }
+
+    /// It is where it was written.
+    pub(super) const fn is_at_home(&self) -> bool {
+        self.header.slot == self.slot
+    }
+
+    fn take(&mut self, entry: &Entry<'_>) {
+        self.closed = false;
+        match entry {
+            Entry::Held(saved) => self.hold(saved),
+            Entry::Ended(token) => {
+                self.held.remove(token);
+                self.ends.remove(token);
+            }
+            Entry::Fence(fence) => self.fence = self.fence.max(*fence),
+            Entry::Whole => self.whole = true,
+            Entry::Closed => self.closed = true,
+        }
+    }
+
+    fn hold(&mut self, saved: &Saved<'_>) {
+        let Saved { key, limit, token, ttl, .. } = *saved;
+        self.fence = self.fence.max(token.fence());
+        self.longest = self.longest.max(ttl.span().count());
+        self.ends.insert(token, (saved.boot_micros, saved.wall_micros));
+        let key: Box<[u8]> = key.bytes().into();
+        self.held.insert(token, Kept { key, limit, token, ttl, left_micros: 0 });
+    }
+
+    /// Whether what it says may not be all that was promised.
+    pub(super) fn doubt(&self, boot: &BootId) -> Option<Doubt> {
+        let is_safe = self.header.synced || self.closed || self.header.boot == *boot;
+        (!is_safe).then_some(Doubt::OtherBoot)
+    }
+
+    /// The holds whose lease is not over.
+    pub(super) fn holds(&self, boot: &BootId, clocks: Clocks) -> Vec<Kept> {
+        let same_boot = self.header.boot == *boot;
+        let left = |hold: &Kept| {
+            let &(boot_end, wall_end) = self.ends.get(&hold.token)?;
+            let left = if same_boot {
+                boot_end.checked_sub(clocks.boot_micros)?
+            } else {
+                wall_end.checked_sub(clocks.wall_micros)?
+            };
+            // A clock that went back must not make a lease longer than it was.
+            let most = hold.ttl.span().count().saturating_mul(1_000_000);
+            Some(left.min(most)).filter(|&left| left > 0)
+        };
+        let live = self.held.values();
+        let live = live.filter_map(|hold| Some(Kept { left_micros: left(hold)?, ..hold.clone() }));
+        let mut holds: Vec<Kept> = live.collect();
+        // In the order in which they were granted.
+        holds.sort_unstable_by_key(|hold| hold.token.fence());
+        holds
+    }
+}
+
+impl Format {
+    fn next<'a>(&self, bytes: &'a [u8], generation: u64) -> Read<'a> {
+        match self {
+            Self::Chained(chain) => codec::read_entry(bytes, *chain),
+            Self::First => match first_format::read_entry(bytes, generation) {
+                Ok(Some((entry, used))) => Read::Entry(entry, used, Chain::NONE),
+                Ok(None) => Read::End,
+                Err(first_format::Torn) => Read::Torn,
+            },
+        }
+    }
+}
