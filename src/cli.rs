@@ -34,18 +34,25 @@ const DEV_DIR: &str = "/dev";
 /// The exit code for help that could not be written (`EX_IOERR` in sysexits.h).
 const OUTPUT_FAILED: u8 = 74;
 
-/// Serves the Lock File Protocol: one client on standard input and output, as inetd starts it, or
-/// many where it listens.
-///
-/// A listening socket that systemd or inetd (`wait`) hands over is served as one of --listen.
+/// The exit code for options that cannot be understood (`EX_USAGE` there).
+const WRONG_USAGE: u8 = 64;
+
+const EXAMPLES: &str = "\
+Examples:
+  lfpd --listen unix:/run/lfpd/lfpd.sock --listen 127.0.0.1:50001
+  tcpsvd -l localhost -u uucp 127.0.0.1 50001 lfpd";
+
+/// Serves the Lock File Protocol to one client on standard input and output,
+/// as inetd starts it, or to many clients where it listens.
 #[derive(Debug, Parser)]
-#[command(name = "lfpd", version, disable_help_subcommand = true)]
+#[command(name = "lfpd", version, disable_help_subcommand = true, verbatim_doc_comment)]
+#[command(next_line_help = true, after_help = EXAMPLES)]
 struct Options {
     /// Write lock files to this directory instead of the system's own
     #[arg(long, value_name = "DIR")]
     lock_dir: Option<PathBuf>,
 
-    /// Look for other programs' locks here too; replaces the built-in list (repeatable)
+    /// Look for locks here too, not in the built-in list (repeatable)
     #[arg(long, value_name = "DIR")]
     search_dir: Vec<PathBuf>,
 
@@ -57,13 +64,12 @@ struct Options {
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
 
-    /// Close a connection that has asked nothing for so many seconds
+    /// Close a connection that was idle for so many seconds
     #[arg(long, value_name = "SECS", default_value_t = IDLE_TIMEOUT.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..=IDLE_TIMEOUT_MAX_SECS))]
     idle_timeout: u64,
 
-    /// Listen on `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH` for many clients, instead of
-    /// serving standard input (repeatable)
+    /// Listen on 127.0.0.1:PORT, [::1]:PORT or unix:PATH (repeatable)
     #[arg(long, value_name = "ADDR")]
     listen: Vec<Address>,
 
@@ -89,20 +95,19 @@ struct Options {
     #[arg(long)]
     anyone: bool,
 
-    /// When listening: take the lock of a port for whoever has held it open for a second without
-    /// one; needs CAP_SYS_ADMIN to begin
+    /// When listening: lock ports for programs that only open them
     #[arg(long)]
     watch_opens: bool,
 
-    /// Let members of this group (name or number) release anybody's lock by FORCE, as root may
+    /// Let this group (name or number) release any lock by FORCE, as root may
     #[arg(long, value_name = "GROUP", value_parser = group)]
     force_group: Option<u32>,
 
-    /// Log this and what is graver
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    /// Log this and worse: error, warning, notice, info or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info", hide_possible_values = true)]
     log_level: Severity,
 
-    /// Log under this syslog facility: daemon, uucp, local0 ...
+    /// Log under this syslog facility: daemon, uucp, local0
     #[arg(long, value_name = "NAME", default_value = "daemon", value_parser = facility)]
     log_facility: Facility,
 }
@@ -129,11 +134,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let destination = Destination::Syslog(Facility::Daemon);
             Log::new(destination, Severity::Error)
                 .record(Severity::Error, &format_args!("cannot start: {}", error.kind()));
-            ExitCode::from(2)
+            ExitCode::from(WRONG_USAGE)
         }
         Err(error) if error.use_stderr() => {
             descriptors.explain(&error.to_string());
-            ExitCode::from(2)
+            ExitCode::from(WRONG_USAGE)
         }
         Err(text) => {
             let Err(error) = print(&text.to_string()) else { return ExitCode::SUCCESS };

@@ -556,7 +556,7 @@ fn addresses_that_are_refused_at_start(#[case] address: &str) {
     let mut command = Ground::new().command();
     command.args(["--listen", address]).stdin(Stdio::null());
     let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(64));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains(address) && output.stdout.is_empty(), "{said}");
 }

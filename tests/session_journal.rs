@@ -174,7 +174,7 @@ fn a_bad_command_line_is_logged() {
     let ends = connect(&sandbox, "127.0.0.1", User::Root);
     let mut talk = Talk::start(&sandbox, User::Uucp, &["--no-such-option"], ends);
     assert_eq!(talk.line(), "");
-    assert_eq!(talk.process.wait(LIMIT).code(), 2);
+    assert_eq!(talk.process.wait(LIMIT).code(), 64);
     let raw = syslog.raw();
     assert_eq!(priority(&raw), (3, 3));
     assert!(String::from_utf8(raw).unwrap().contains("cannot start"));

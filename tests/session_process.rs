@@ -459,7 +459,7 @@ fn a_client_never_sees_the_command_line(#[case] options: &[&str]) {
     let mut command = ground.command();
     command.args(options);
     let ending = Wire::start(command).finish();
-    assert_eq!((ending.said.as_str(), ending.status.code()), ("", Some(2)));
+    assert_eq!((ending.said.as_str(), ending.status.code()), ("", Some(64)));
 }
 
 #[rstest]

@@ -24,7 +24,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// costs as much as a tenth of a request, and leases wait for it at most about a millisecond.
 const TURNS_PER_LOOK: u32 = 256;
 
-/// Runs the program. 0 after a signal or `--version`, 1 when it cannot start or go on.
+/// Runs the program. 0 after a signal, `--help` or `--version`, 1 when it cannot start or go on.
 pub fn main() -> ExitCode {
     let code = match start() {
         Ok(()) => ExitCode::SUCCESS,
@@ -45,10 +45,8 @@ enum Failure {
 impl Failure {
     fn tell(&self) {
         match self {
-            Self::Config(ConfigError::Usage(text)) if text.is_empty() => eprint!("{}", usage()),
             Self::Config(ConfigError::Usage(text)) => {
-                eprint!("{text}\n{}", usage());
-                eprintln!("configuration error: {text}");
+                eprintln!("configuration error: {text}\nSee dflockd --help.");
             }
             Self::Config(ConfigError::Value(text)) => eprintln!("configuration error: {text}"),
             Self::Server(err) => tracing::error!(%err, "server error"),
@@ -81,7 +79,11 @@ fn start() -> Result<(), Failure> {
         .collect::<Result<_, _>>()?;
     match Config::read(&arguments, |name| std::env::var(name).ok())? {
         Wish::Version => {
-            println!("{}", env!("CARGO_PKG_VERSION"));
+            println!("dflockd {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        Wish::Help => {
+            print!("{}", usage());
             Ok(())
         }
         Wish::Run(config) => run(*config),

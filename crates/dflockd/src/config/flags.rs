@@ -113,12 +113,12 @@ const ABSENT: &[(&str, &str)] = &[
 /// What the command line says, per row of [`FLAGS`].
 pub(super) type Given = Vec<Option<String>>;
 
-/// Reads the command line up to the first word that is no option; the rest is ignored, as Go does.
-pub(super) fn read(arguments: &[String]) -> Result<Given, ConfigError> {
+/// Reads the command line; nothing where it asks for help.
+pub(super) fn read(arguments: &[String]) -> Result<Option<Given>, ConfigError> {
     let mut given: Given = vec![None; FLAGS.len()];
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let Some(body) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else { break };
+    let mut words = arguments.iter().peekable();
+    while let Some(word) = words.next_if(|word| word.starts_with('-') && *word != "-") {
+        let body = word.strip_prefix("--").or_else(|| word.strip_prefix('-')).unwrap_or_default();
         if body.is_empty() {
             break;
         }
@@ -130,7 +130,7 @@ pub(super) fn read(arguments: &[String]) -> Result<Given, ConfigError> {
             return Err(ConfigError::Usage(format!("bad flag syntax: {word}")));
         }
         if matches!(name, "help" | "h") {
-            return Err(ConfigError::Usage(String::new()));
+            return Ok(None);
         }
         let known = FLAGS.iter().zip(&mut given).find(|(flag, _)| flag.name == name);
         let Some((flag, place)) = known else {
@@ -151,7 +151,10 @@ pub(super) fn read(arguments: &[String]) -> Result<Given, ConfigError> {
         check_syntax(flag, &value)?;
         *place = Some(value);
     }
-    Ok(given)
+    match words.next() {
+        Some(word) => Err(ConfigError::Usage(format!("unexpected argument: {word}"))),
+        None => Ok(Some(given)),
+    }
 }
 
 /// The last of several equal options counts, but each must be well-formed.
@@ -226,7 +229,10 @@ pub(super) fn environment_switch(text: &str) -> Option<bool> {
     }
 }
 
-/// What `--help` and a bad option print.
+/// Columns of a terminal that everybody has.
+const COLUMNS: usize = 80;
+
+/// What `--help` prints, and a bad option.
 pub fn usage() -> String {
     let mut text = "Usage of dflockd:\n".to_owned();
     for flag in FLAGS {
@@ -240,7 +246,29 @@ pub fn usage() -> String {
             (_, value) => format!(" (default {value})"),
         };
         let env = flag.env.first().map(|name| format!(" [{name}]")).unwrap_or_default();
-        text.push_str(&format!("  --{}{word}\n    \t{}{default}{env}\n", flag.name, flag.help));
+        text.push_str(&format!("  --{}{word}\n", flag.name));
+        wrap(&format!("{}{default}{env}", flag.help), &mut text);
     }
-    text
+    text + EXAMPLES
+}
+
+const EXAMPLES: &str = "
+Examples:
+  dflockd --port 6388
+  dflockd --state-dir /var/lib/dflockd --disconnect-grace 60
+";
+
+/// Adds words in lines that fit, each indented.
+fn wrap(words: &str, text: &mut String) {
+    let mut line = String::from("       ");
+    for word in words.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            text.push_str(&line);
+            line = String::from("\n       ");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    text.push_str(&line);
+    text.push('\n');
 }

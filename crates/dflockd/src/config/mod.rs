@@ -85,12 +85,14 @@ pub enum Wish {
     Run(Box<Config>),
     /// Print the version.
     Version,
+    /// Print [`usage`].
+    Help,
 }
 
 /// Why there is no [`Config`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigError {
-    /// The command line cannot be read, or help was asked for (then without text).
+    /// The command line cannot be read.
     Usage(String),
     /// A value is not possible.
     Value(String),
@@ -115,7 +117,8 @@ impl Config {
         arguments: &[String],
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Wish, ConfigError> {
-        let values = Values { given: flags::read(arguments)?, environment };
+        let Some(given) = flags::read(arguments)? else { return Ok(Wish::Help) };
+        let values = Values { given, environment };
         if values.switch(Name::Version)? {
             return Ok(Wish::Version);
         }

@@ -8,15 +8,15 @@ use clap_complete::Shell;
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 
-use super::exit;
 use super::spelling::device;
 use super::values::{pid, program, seconds, signal};
+use super::{examples, exit};
 use crate::client::Address;
 use ttylock::device::name::DeviceName;
 
 /// Takes, releases and explains the locks of serial ports.
 #[derive(Debug, Parser)]
-#[command(name = "lfp", version)]
+#[command(name = "lfp", version, after_help = examples::ALL, max_term_width = 100)]
 pub(super) struct Options {
     #[command(flatten)]
     pub(super) route: RouteOptions,
@@ -68,26 +68,37 @@ pub(super) enum Format {
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
     /// Take a device for a process, or say who has it
+    #[command(after_help = examples::LOCK)]
     Lock(Asked),
     /// Release a device for a process
+    #[command(after_help = examples::UNLOCK)]
     Unlock(Release),
     /// Tell who has a device under `lfp run --yield-on` that it is wanted
+    #[command(after_help = examples::ASK)]
     Ask(AskedFor),
     /// Hand a device from one process to another, without a gap
+    #[command(after_help = examples::PASS)]
     Pass(Handed),
     /// Take a device for a process as soon as it is free
+    #[command(after_help = examples::WAIT)]
     Wait(AskedInTime),
     /// Say who holds these devices, and how
+    #[command(after_help = examples::WHO)]
     Who(Who),
     /// Say who holds what on this machine
+    #[command(after_help = examples::LIST)]
     List(List),
     /// Hold a device while a command runs
+    #[command(after_help = examples::RUN)]
     Run(Run),
     /// Run a command that locks through the service by itself
+    #[command(after_help = examples::SHIM)]
     Shim(ShimOnly),
     /// Have a program start that way whoever types its name
+    #[command(after_help = examples::ADOPT)]
     Adopt(Adopt),
     /// Remove the locks of processes that are gone
+    #[command(after_help = examples::CLEAN)]
     Clean,
     /// Print the completions of a shell
     #[command(hide = true)]

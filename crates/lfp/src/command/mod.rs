@@ -12,6 +12,7 @@ mod clean;
 mod denial;
 mod devices;
 mod elf;
+mod examples;
 mod executable;
 mod exit;
 mod listener;
