@@ -3,7 +3,7 @@
 use super::address::ServerAddress;
 use super::backoff::Patience;
 use super::connection::Connection;
-use super::dialogue::{Grant, Place};
+use super::dialogue::{Grace, Grant, Place};
 use super::error::{ClientError, Refusal};
 use super::lease::{Beginning, Lease, RENEWALS_PER_LEASE};
 use super::route::Route;
@@ -155,8 +155,16 @@ impl Claim {
     pub async fn acquire_persistently(
         &self,
         timeout_s: Option<u32>,
-        mut told: impl FnMut(&ClientError),
+        told: impl FnMut(&ClientError),
     ) -> Result<Option<Lease>, ClientError> {
+        Ok(self.wait_persistently(timeout_s, told).await?.map(Lease::begin))
+    }
+
+    async fn wait_persistently(
+        &self,
+        timeout_s: Option<u32>,
+        mut told: impl FnMut(&ClientError),
+    ) -> Result<Option<Beginning>, ClientError> {
         let mut line = Line::enter(timeout_s, self.route.patience());
         loop {
             let error = match self.stand_in(&mut line).await {
@@ -174,7 +182,7 @@ impl Claim {
     }
 
     /// Once, from connecting to the grant.
-    async fn stand_in(&self, line: &mut Line) -> Result<Option<Lease>, ClientError> {
+    async fn stand_in(&self, line: &mut Line) -> Result<Option<Beginning>, ClientError> {
         line.asked_at = None;
         let mut connection = self.route.open().await?;
         if let Some(token) = line.unheard.take() {
@@ -190,31 +198,49 @@ impl Claim {
         match connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await? {
             Some(grant) => {
                 let token = grant.token.clone();
-                let begun = self.begin(connection, grant, asked_at).await;
-                if begun.is_err() {
+                let beginning = self.confirmed(connection, grant, asked_at).await;
+                if beginning.is_err() {
                     line.unheard = Some(token);
                 }
-                begun.map(Some)
+                beginning.map(Some)
             }
             None => Ok(None),
         }
     }
 
-    /// Takes it and leaves it without a keeper: the token must be renewed and released by hand,
-    /// and holds on only where the server does not release on disconnect. Waits until the server
-    /// has seen the connection close.
+    /// Takes it, waiting like [`Self::acquire_persistently`], and leaves it without a keeper: the token
+    /// must be renewed and released by hand. Where the server would give it up before its lease ends,
+    /// because nobody is connected, it is released at once.
     ///
     /// # Errors
-    /// A refusal, or a server that cannot be reached.
+    /// [`ClientError::GivenUp`], a refusal, or a server that cannot be reached.
     pub async fn acquire_detached(
         &self,
         timeout_s: Option<u32>,
+        told: impl FnMut(&ClientError),
     ) -> Result<Option<Grant>, ClientError> {
-        let timeout_s = timeout_s.unwrap_or(FOR_EVER_S);
-        let mut connection = self.route.open_patiently().await?;
-        let grant = connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await?;
-        connection.close().await;
-        Ok(grant)
+        let Some(beginning) = self.wait_persistently(timeout_s, told).await? else {
+            return Ok(None);
+        };
+        let Beginning { mut connection, grant, .. } = beginning;
+        match connection.grace().await? {
+            Some(Grace::Seconds(after_s)) if after_s < grant.ttl_s => {
+                connection.release(&self.key, self.kind, &grant.token).await?;
+                return Err(ClientError::GivenUp { after_s });
+            }
+            Some(Grace::Seconds(_) | Grace::Lease) => connection.close().await,
+            None => {
+                // Such a server knows no delay: it has let go by now, or will not before the lease ends.
+                connection.close().await;
+                let renewed =
+                    self.route.renew(&self.key, self.kind, &grant.token, Some(grant.ttl_s));
+                renewed.await.map_err(|error| match error {
+                    error if error.is_not_held() => ClientError::GivenUp { after_s: 0 },
+                    error => error,
+                })?;
+            }
+        }
+        Ok(Some(grant))
     }
 
     /// First phase: joins the line without waiting, so that others can be told before the wait.
@@ -251,12 +277,12 @@ impl Claim {
     /// A grant that took its time is renewed before anybody relies on it: when exactly the turn
     /// came, and so when the lease ends, is not known before. It may have ended already, when this
     /// machine slept while its answer lay in the socket.
-    async fn begin(
+    async fn confirmed(
         &self,
         mut connection: Connection,
         grant: Grant,
         mut asked_at: Instant,
-    ) -> Result<Lease, ClientError> {
+    ) -> Result<Beginning, ClientError> {
         if asked_at.elapsed() >= PROMPT {
             asked_at = Instant::now();
             let half = Duration::from_secs(grant.ttl_s.into()) / 2;
@@ -264,14 +290,17 @@ impl Claim {
             let renewed = connection.renew(&self.key, self.kind, &grant.token, Some(grant.ttl_s));
             renewed.await.map_err(over_already)?;
         }
-        Ok(Lease::begin(Beginning {
-            route: Arc::clone(&self.route),
-            connection,
-            key: self.key.clone(),
-            kind: self.kind,
-            grant,
-            asked_at,
-        }))
+        let (route, key, kind) = (Arc::clone(&self.route), self.key.clone(), self.kind);
+        Ok(Beginning { route, connection, key, kind, grant, asked_at })
+    }
+
+    async fn begin(
+        &self,
+        connection: Connection,
+        grant: Grant,
+        asked_at: Instant,
+    ) -> Result<Lease, ClientError> {
+        self.confirmed(connection, grant, asked_at).await.map(Lease::begin)
     }
 }
 

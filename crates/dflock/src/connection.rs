@@ -4,7 +4,7 @@
 //! by dropping its future, ends the connection.
 
 use super::address::ServerAddress;
-use super::dialogue::{self, Grant, Place, Request};
+use super::dialogue::{self, Grace, Grant, Place, Request};
 use super::error::{ClientError, Refusal};
 use super::settings::Settings;
 use super::terms::{Key, Kind, Token};
@@ -137,6 +137,15 @@ impl Connection {
     ) -> Result<u32, ClientError> {
         let request = Request::Renew { key, kind, token, ttl_s };
         dialogue::renewal(&self.exchange(&request, Duration::ZERO).await?, ttl_s)
+    }
+
+    /// `grace`: how long what is held here stays when this connection closes. Nothing from servers
+    /// that do not know the word.
+    ///
+    /// # Errors
+    /// A refusal, or a connection that broke or stayed silent.
+    pub async fn grace(&mut self) -> Result<Option<Grace>, ClientError> {
+        dialogue::grace(&self.exchange(&Request::Grace, Duration::ZERO).await?)
     }
 
     /// `ping`: also keeps the server from closing an idle connection.

@@ -14,6 +14,7 @@ pub(super) enum Request<'a> {
     Ping,
     Stats,
     StatsWithNames,
+    Grace,
     Acquire { key: &'a Key, kind: Kind, timeout_s: u32, ttl_s: Option<u32> },
     Enqueue { key: &'a Key, kind: Kind, ttl_s: Option<u32> },
     Wait { key: &'a Key, kind: Kind, timeout_s: u32 },
@@ -30,6 +31,7 @@ impl Request<'_> {
             Self::Stats => frame("stats", b"_", b"_"),
             // The key is not used by servers that do not know the word.
             Self::StatsWithNames => frame("stats", b"long", b"_"),
+            Self::Grace => frame("grace", b"_", b"_"),
             Self::Acquire { key, kind, timeout_s, ttl_s } => {
                 let argument = words([Some(*timeout_s), limit(*kind), *ttl_s]);
                 frame(command(*kind, "l", "sl"), key.as_bytes(), argument.as_bytes())
@@ -135,6 +137,29 @@ pub(super) fn renewal(line: &str, asked_s: Option<u32>) -> Result<u32, ClientErr
     }
 }
 
+/// How long a hold stays when the connection that has it closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grace {
+    /// So many seconds, if its lease lasts that long; 0: it is given back at once.
+    Seconds(u32),
+    /// Until its lease ends.
+    Lease,
+}
+
+/// The answer to `grace`. Nothing from servers that do not know the word.
+pub(super) fn grace(line: &str) -> Result<Option<Grace>, ClientError> {
+    match line.split_once(' ') {
+        Some(("ok", "lease")) => Ok(Some(Grace::Lease)),
+        Some(("ok", seconds)) => {
+            seconds.parse().map(|s| Some(Grace::Seconds(s))).map_err(|_| ClientError::strange(line))
+        }
+        Some(_) | None => match refused(line) {
+            error if error.is_not_held() => Ok(None),
+            error => Err(error),
+        },
+    }
+}
+
 /// The answer to `r`, `sr`, `ping` or `auth`.
 pub(super) fn done(line: &str) -> Result<(), ClientError> {
     if line == "ok" { Ok(()) } else { Err(refused(line)) }
@@ -160,7 +185,7 @@ fn refused(line: &str) -> ClientError {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, Request, done, grant, place, renewal, stats};
+    use super::{Grace, Place, Request, done, grace, grant, place, renewal, stats};
     use crate::error::{ClientError, Refusal};
     use crate::terms::{Key, Kind, Token};
     use rstest::rstest;
@@ -171,6 +196,7 @@ mod tests {
     #[case(Request::Ping, "ping\n_\n_\n")]
     #[case(Request::Stats, "stats\n_\n_\n")]
     #[case(Request::StatsWithNames, "stats\nlong\n_\n")]
+    #[case(Request::Grace, "grace\n_\n_\n")]
     #[case(Request::Name { name: "me\n\u{1b}" }, "name\n_\nme  \n")]
     #[case(Request::Auth { token: b"s3cret" }, "auth\n_\ns3cret\n")]
     fn requests_without_a_key(#[case] request: Request<'_>, #[case] bytes: &str) {
@@ -267,6 +293,19 @@ mod tests {
         assert_eq!(renewal("ok", Some(5)).unwrap(), 5);
         assert!(matches!(renewal("ok", None), Err(ClientError::Strange(_))));
         assert!(matches!(renewal("ok soon", None), Err(ClientError::Strange(_))));
+    }
+
+    #[rstest]
+    #[case("ok 0", Some(Some(Grace::Seconds(0))))]
+    #[case("ok 60", Some(Some(Grace::Seconds(60))))]
+    #[case("ok lease", Some(Some(Grace::Lease)))]
+    #[case("error", Some(None))]
+    #[case("error_draining", None)]
+    #[case("ok", None)]
+    #[case("ok for ever", None)]
+    #[case("ok -1", None)]
+    fn what_a_hold_outlives(#[case] line: &str, #[case] want: Option<Option<Grace>>) {
+        assert_eq!(grace(line).ok(), want);
     }
 
     #[test]

@@ -84,6 +84,12 @@ pub enum ClientError {
     Refused(Refusal),
     /// An answer that is not in the protocol (shortened, control characters escaped).
     Strange(String),
+    /// A hold that is left alone would not last: the server gives it up so many seconds after the
+    /// connection has closed, before its lease ends.
+    GivenUp {
+        /// 0: at once.
+        after_s: u32,
+    },
     /// The settings name no server.
     NoServer,
     /// The TLS settings cannot be used.
@@ -104,9 +110,12 @@ impl ClientError {
                 io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied
             ),
             Self::Broken(_) | Self::Silent | Self::Refused(Refusal::Draining) => true,
-            Self::Term(_) | Self::Refused(_) | Self::Strange(_) | Self::NoServer | Self::Tls(_) => {
-                false
-            }
+            Self::Term(_)
+            | Self::Refused(_)
+            | Self::Strange(_)
+            | Self::GivenUp { .. }
+            | Self::NoServer
+            | Self::Tls(_) => false,
         }
     }
 
@@ -129,6 +138,15 @@ impl fmt::Display for ClientError {
             Self::Silent => f.write_str("the server does not answer"),
             Self::Refused(refusal) => write!(f, "{refusal} ({})", refusal.word()),
             Self::Strange(line) => write!(f, "not a dflockd answer: {line}"),
+            Self::GivenUp { after_s: 0 } => {
+                f.write_str("the server gives the lock up when this connection closes")
+            }
+            Self::GivenUp { after_s } => {
+                write!(
+                    f,
+                    "the server gives the lock up {after_s} seconds after this connection closes"
+                )
+            }
             Self::NoServer => f.write_str("no server is named"),
             Self::Tls(what) => write!(f, "TLS: {what}"),
         }

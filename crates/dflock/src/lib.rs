@@ -68,7 +68,7 @@ mod transport;
 pub use address::{AddressError, DEFAULT_PORT, ServerAddress};
 pub use claim::{Claim, Client, Entry, Ticket};
 pub use connection::Connection;
-pub use dialogue::{Grant, Place};
+pub use dialogue::{Grace, Grant, Place};
 pub use error::{ClientError, Refusal};
 pub use lease::{Lease, Loss};
 pub use settings::Settings;

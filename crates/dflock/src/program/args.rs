@@ -17,7 +17,7 @@ Exit codes:
   75  timed out
   76  that is no dflockd server
   77  the server refused the auth token
-  78  unusable TLS or token file; acquire: the server releases on disconnect
+  78  unusable TLS or token file; acquire: the server would not keep it
 run passes the exit code of the command, 128+n when signal n ended it, 126 when
 it cannot be executed and 127 when it is not found.";
 
@@ -95,9 +95,10 @@ pub(super) enum Command {
     Run(Run),
     /// Take a lock and print its token.
     ///
-    /// A server started with its default settings releases everything when the connection closes,
-    /// and this command's connection closes when it ends. It then says so and exits with 78.
-    /// Use `dflock run`, or --hold, or a server with --auto-release-on-disconnect=false.
+    /// A server started with its default settings releases everything when the connection closes, and
+    /// this command's connection closes when it ends; one with a --disconnect-grace does so after
+    /// that. Where that is before the lease ends, it says so and exits with 78. Use `dflock run`, or
+    /// --hold, or a server with --auto-release-on-disconnect=false.
     Acquire(Acquire),
     /// Release by token.
     Release(Held),

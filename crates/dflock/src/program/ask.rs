@@ -28,10 +28,11 @@ pub(super) async fn lease(
     json: bool,
 ) -> Result<Option<Lease>, Failure> {
     let claim = claim(claimed, client)?;
-    let told = |error: &ClientError| {
-        mention(&format!("{error}; waiting for the server to join the line again"), json);
-    };
-    Ok(claim.acquire_persistently(claimed.timeout, told).await?)
+    Ok(claim.acquire_persistently(claimed.timeout, left_the_line(json)).await?)
+}
+
+fn left_the_line(json: bool) -> impl FnMut(&ClientError) {
+    move |error| mention(&format!("{error}; waiting for the server to join the line again"), json)
 }
 
 /// Busy or timed out: not getting it without and after waiting.
@@ -53,15 +54,8 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> R
         return hold(lease, endings).await;
     }
     let claim = claim(claimed, client)?;
-    let grant = claim.acquire_detached(claimed.timeout).await?;
+    let grant = claim.acquire_detached(claimed.timeout, left_the_line(json)).await?;
     let grant = grant.ok_or_else(|| not_granted(claimed))?;
-    // The server has seen the connection close. Only it knows whether it let the lock go then.
-    let claim = claim.ttl_s(grant.ttl_s)?;
-    match claim.renew(&grant.token).await {
-        Ok(_) => {}
-        Err(ClientError::Refused(Refusal::Error)) => return Err(Failure::ReleasedOnDisconnect),
-        Err(error) => return Err(error.into()),
-    }
     let shown = show_grant(claimed, &grant, json);
     if shown.is_err() {
         // A token that nobody has read would keep the lock for a whole lease.

@@ -15,8 +15,6 @@ pub(super) enum Failure {
     Nothing(&'static str),
     /// The lease was lost while the command ran.
     Lost(Loss),
-    /// `acquire`: the server took the lock back when the connection closed.
-    ReleasedOnDisconnect,
     /// A plan or argument that cannot be.
     Usage(String),
     /// A file of ours that cannot be used.
@@ -38,7 +36,7 @@ impl Failure {
             Self::System(..) => 71,
             Self::Lost(_) => 74,
             Self::TimedOut => 75,
-            Self::Settings(_) | Self::ReleasedOnDisconnect => 78,
+            Self::Settings(_) => 78,
             Self::Client(error) | Self::Asked(_, error) => client_code(error),
         }
     }
@@ -50,7 +48,6 @@ impl Failure {
             Self::Nothing(_) => "not_held",
             Self::TimedOut => "timeout",
             Self::Lost(_) => "lease_lost",
-            Self::ReleasedOnDisconnect => "released_on_disconnect",
             Self::Usage(_) => "usage",
             Self::Settings(_) => "settings",
             Self::System(..) => "system",
@@ -78,7 +75,7 @@ fn client_code(error: &ClientError) -> u8 {
         ) => 69,
         ClientError::Strange(_) => 76,
         ClientError::Refused(Refusal::Auth) => 77,
-        ClientError::Tls(_) => 78,
+        ClientError::Tls(_) | ClientError::GivenUp { .. } => 78,
     }
 }
 
@@ -90,6 +87,7 @@ fn client_word(error: &ClientError) -> &'static str {
         ClientError::Connect { .. } | ClientError::Broken(_) | ClientError::Silent => "unreachable",
         ClientError::Strange(_) => "protocol",
         ClientError::Tls(_) => "settings",
+        ClientError::GivenUp { .. } => "released_on_disconnect",
     }
 }
 
@@ -100,15 +98,16 @@ impl fmt::Display for Failure {
             Self::Nothing(what) => f.write_str(what),
             Self::TimedOut => f.write_str("timed out waiting"),
             Self::Lost(loss) => write!(f, "lease lost: {loss}"),
-            Self::ReleasedOnDisconnect => f.write_str(
-                "the server released the lock when this connection closed; use `dflock run` or \
-                 --hold, or a server with --auto-release-on-disconnect=false",
-            ),
             Self::Usage(what) | Self::Settings(what) => f.write_str(what),
             Self::System(step, error) => write!(f, "{step}: {error}"),
             Self::Client(ClientError::Refused(Refusal::Error)) => {
                 f.write_str("the token does not hold this key")
             }
+            Self::Client(error @ ClientError::GivenUp { .. }) => write!(
+                f,
+                "{error}; use `dflock run` or --hold, or a server with \
+                 --auto-release-on-disconnect=false, or with a --disconnect-grace as long as the lease"
+            ),
             // These name their server themselves.
             Self::Client(error) | Self::Asked(_, error @ ClientError::Connect { .. }) => {
                 error.fmt(f)
@@ -157,7 +156,7 @@ mod tests {
     #[case(Failure::TimedOut, 75, "timeout")]
     #[case(ClientError::Strange("?".into()).into(), 76, "protocol")]
     #[case(refused(Refusal::Auth), 77, "error_auth")]
-    #[case(Failure::ReleasedOnDisconnect, 78, "released_on_disconnect")]
+    #[case(ClientError::GivenUp { after_s: 1 }.into(), 78, "released_on_disconnect")]
     #[case(Failure::Settings("x".into()), 78, "settings")]
     #[case(ClientError::Tls("x".into()).into(), 78, "settings")]
     fn every_failure_has_its_code_and_word(

@@ -4,6 +4,8 @@ use crate::daemon::{Daemon, until};
 use crate::program::{LONG, assert_free, bare, dflock, into_full, run, shell, start};
 use nix::sys::signal::Signal;
 use rstest::rstest;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::process::Stdio;
 
 const KEEP: &[&str] = &["--auto-release-on-disconnect=false"];
@@ -56,15 +58,73 @@ fn slots_of_a_semaphore_are_taken_and_released_one_by_one() {
     assert_free(&daemon);
 }
 
-/// A server with its default settings takes the lock back when this command ends. It must say so
-/// instead of printing a token that holds nothing.
-#[test]
-fn acquire_admits_that_the_server_releases() {
-    let daemon = Daemon::start(&[]);
-    let end = run(&mut dflock(&daemon, &["acquire", "k"]));
-    assert_eq!((end.code, &*end.stdout), (78, ""), "{end:?}");
-    assert!(end.stderr.contains("--auto-release-on-disconnect=false"), "{end:?}");
-    assert_free(&daemon);
+/// A server may take the lock back when this command ends, or a while after. It must say so instead of
+/// printing a token that holds nothing, or soon will.
+#[rstest]
+#[case::at_once(&[], None, "when this connection closes")]
+#[case::before_the_lease_asked_for(
+    &["--disconnect-grace", "50"], Some("600"), "50 seconds after this connection closes"
+)]
+#[case::before_its_usual_lease(
+    &["--disconnect-grace", "32"], None, "32 seconds after this connection closes"
+)]
+#[case::after_its_usual_lease(&["--disconnect-grace", "33"], None, "")]
+#[case::after_the_lease_asked_for(&["--disconnect-grace", "600"], Some("600"), "")]
+#[case::never(KEEP, Some("600"), "")]
+fn acquire_admits_that_the_server_releases(
+    #[case] options: &[&str],
+    #[case] ttl: Option<&str>,
+    #[case] said: &str,
+) {
+    let daemon = Daemon::start(options);
+    let ttl: Vec<&str> = ttl.iter().flat_map(|ttl| ["--ttl", ttl]).collect();
+    let end = run(dflock(&daemon, &["acquire", "k", "--timeout", "0"]).args(ttl));
+    if said.is_empty() {
+        assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+        assert!(is_token(end.stdout.trim()));
+    } else {
+        assert_eq!((end.code, &*end.stdout), (78, ""), "{end:?}");
+        assert!(end.stderr.contains(said), "{end:?}");
+        assert!(end.stderr.contains("--auto-release-on-disconnect=false"), "{end:?}");
+        assert_free(&daemon);
+    }
+}
+
+/// A server that knows the protocol's words and no others, and gives the same answer to each each time.
+fn another_make(renewal: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut answers = stream.try_clone().unwrap();
+            let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+            while let (Some(word), Some(_), Some(_)) = (lines.next(), lines.next(), lines.next()) {
+                let answer = match &*word {
+                    "ping" => "ok",
+                    "l" => "ok 00000000000000010123456789abcdef 33",
+                    "n" => renewal,
+                    _ => "error",
+                };
+                writeln!(answers, "{answer}").unwrap();
+            }
+        }
+    });
+    address
+}
+
+/// One that cannot say what it does is tried: when the connection has closed, the token holds or not.
+#[rstest]
+#[case("ok 33", 0, "")]
+#[case("error", 78, "when this connection closes")]
+fn acquire_finds_out_whether_the_server_releases(
+    #[case] renewal: &'static str,
+    #[case] code: i32,
+    #[case] said: &str,
+) {
+    let server = another_make(renewal);
+    let end = run(bare(&["acquire", "k"]).env("DFLOCK_SERVERS", server));
+    assert_eq!((end.code, end.stdout.is_empty()), (code, code != 0), "{end:?}");
+    assert!(end.stderr.contains(said), "{end:?}");
 }
 
 #[test]

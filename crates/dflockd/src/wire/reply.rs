@@ -1,6 +1,6 @@
 //! Answer → bytes: every word the server says is in this file, and no path, errno or peer is.
 
-use crate::engine::{Answer, Grant, Refusal, Ttl};
+use crate::engine::{Answer, Grant, Refusal, Seconds, Ttl};
 
 /// Longest reply but for `stats`: status, token, lease.
 pub const MAX_REPLY_BYTES: usize = 64;
@@ -32,6 +32,18 @@ pub fn push_answer(out: &mut Vec<u8>, answer: &Answer) {
             push_lease(out, *ttl);
         }
         Answer::Refused(refusal) => out.extend_from_slice(refused(*refusal)),
+    }
+}
+
+/// The reply to `grace`: so many seconds, or for as long as the lease lasts.
+pub fn push_grace(out: &mut Vec<u8>, grace: Option<Seconds>) {
+    out.extend_from_slice(status::OK_BODY);
+    match grace {
+        Some(grace) => {
+            push_decimal(out, grace.count());
+            out.push(b'\n');
+        }
+        None => out.extend_from_slice(b"lease\n"),
     }
 }
 

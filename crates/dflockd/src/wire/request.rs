@@ -15,6 +15,8 @@ pub enum Request<'a> {
     Stats(Detail),
     /// `name`: what the client says of itself, for people.
     Name(&'a [u8]),
+    /// `grace`: how long what a connection held stays when it closes.
+    Grace,
     /// Everything about a key.
     Lock(engine::Request<'a>),
 }
@@ -109,6 +111,7 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
         b"stats" if key == b"long" => return Ok(Request::Stats(Detail::Long)),
         b"stats" => return Ok(Request::Stats(Detail::Usual)),
         b"name" => return Ok(Request::Name(trim(arg))),
+        b"grace" => return Ok(Request::Grace),
         b"auth" => return Ok(Request::Auth(trim(arg))),
         _ => return Err(Fault::UnknownCommand),
     };

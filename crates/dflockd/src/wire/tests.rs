@@ -23,6 +23,7 @@ fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
 #[case(b"stats", b" ", b"x y z", 0)]
 #[case(b"auth", b"", b"t", 0)]
 #[case(b"name", b"", b"host 12 backup", 0)]
+#[case(b"grace", b"", b"", 0)]
 #[case(b"stats", b"long", b"", 0)]
 // Keys.
 #[case(b"l", b"", b"1", 5)]

@@ -3,7 +3,7 @@
 
 use super::room::REPLY_BYTES;
 use super::{Connection, Phase};
-use crate::engine::{Answer, Moment, Progress, Refusal, Verdict};
+use crate::engine::{Answer, AutoRelease, Moment, Progress, Refusal, Verdict};
 use crate::server::access::Scope;
 use crate::server::core::STATS_PIECE_BYTES;
 use crate::wire::{self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
@@ -130,6 +130,15 @@ impl Connection {
                 tracing::debug!(peer = %self.peer, conn_id = self.serial, %name, "client named");
                 self.shared.core().set_name(self.id, name);
                 self.output.push(status::OK);
+                self.set_deadline();
+            }
+            Request::Grace => {
+                let settings = &self.shared.settings;
+                let grace = match settings.auto_release {
+                    AutoRelease::On => Some(settings.caps.disconnect_grace),
+                    AutoRelease::Off => None,
+                };
+                wire::push_grace(self.output.bytes(), grace);
                 self.set_deadline();
             }
             // A second one, or one nobody asked for: unknown, as the reference has it.
