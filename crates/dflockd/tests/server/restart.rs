@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -273,6 +273,38 @@ fn ready(http: SocketAddr) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
+}
+
+/// The machine is started anew, and then the server once more: the time of the longest lease is waited
+/// for from the first start on, and that is said at both. By a boot id of its own in a namespace.
+#[cfg(target_os = "linux")]
+#[test]
+fn needs_root_another_boot_is_waited_for_over_restarts() {
+    const LEASE: Duration = Duration::from_secs(5);
+    let state = TempDir::new().unwrap();
+    let boot = state.path().join("another");
+    std::fs::write(&boot, "11111111-2222-3333-4444-555555555555\n").unwrap();
+    let mut daemon = start(state.path(), &["--default-lease-ttl", "1"]);
+    daemon.talk().take("k", "0 5");
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    let begun = Instant::now();
+    let restart = || {
+        let mut command = Command::new("unshare");
+        let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+        command.args(["--mount", "sh", "-c", script]).arg(&boot).arg(crate::dflockd());
+        command.args(["--port", "0", "--default-lease-ttl", "1", "--state-dir"]).arg(state.path());
+        Daemon::run(&mut command)
+    };
+    for _ in 0..2 {
+        let mut daemon = restart();
+        daemon.logged("machine restarted; no grants");
+        assert_eq!(daemon.talk().ask("l", "other", "0"), "timeout");
+        daemon.signal(Signal::SIGKILL);
+        daemon.ended();
+    }
+    assert!(restart().talk().ask("l", "other", "50").starts_with("ok "));
+    assert!(begun.elapsed() >= LEASE, "{:?}", begun.elapsed());
 }
 
 /// What is no file is told of, by its name; nothing is waited for, and no link is followed.
