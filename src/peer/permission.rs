@@ -14,6 +14,9 @@ use crate::sys::{self, Credentials, Processes, Status};
 /// Reading and writing, as bits of a mode.
 const READ_WRITE: u32 = 0o6;
 
+/// The bits of a mode that are about the group, or the mask of an ACL.
+const GROUP_BITS: u32 = 0o070;
+
 /// Whose a device node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
@@ -41,8 +44,8 @@ pub(super) fn may_open(process: Option<&Status>, path: &Path, device: &ResolvedD
     let Some(access) = device.access.filter(Access::is_character_device) else { return true };
     let Access { mode, user, group } = access;
     let Some(credentials) = process.and_then(Status::credentials) else { return true };
-    credentials.user == 0
-        || Node { user, group, mode }.permits(&credentials, &entries(&sys::acl(path)))
+    let acl = || Some(entries(&sys::acl(path, &device.node?)?));
+    credentials.user == 0 || Node { user, group, mode }.permits(&credentials, acl)
 }
 
 /// Whether a process of this user is in a group; nobody's who has ended.
@@ -76,12 +79,16 @@ fn entries(value: &[u8]) -> Vec<Entry> {
 
 impl Node {
     /// The first of these that is about the process decides: owner, named user, all its groups
-    /// together, others. With an ACL, the group bits of the mode are the mask of the entries.
-    fn permits(self, process: &Credentials, acl: &[Entry]) -> bool {
+    /// together, others. With an ACL, the group bits of the mode are the mask of the entries; where
+    /// those are all off, the kernel looks at no ACL (`acl_permission_check` in its `fs/namei.c`).
+    /// What cannot be told permits nothing.
+    fn permits(self, process: &Credentials, acl: impl FnOnce() -> Option<Vec<Entry>>) -> bool {
         let permitted = |bits: u32| bits & READ_WRITE == READ_WRITE;
         if process.user == self.user {
             return permitted(self.mode >> 6);
         }
+        let acl = if self.mode & GROUP_BITS == 0 { Some(Vec::new()) } else { acl() };
+        let Some(acl) = acl else { return false };
         let mask = acl.iter().find(|entry| entry.tag == MASK).map_or(0o7, |mask| mask.permission);
         if let Some(user) = acl.iter().find(|entry| entry.tag == USER && entry.id == process.user) {
             return permitted(user.permission & mask);
@@ -141,7 +148,7 @@ mod tests {
     ) {
         let node = Node { user: 0, group: DIALOUT, mode };
         let process = Credentials { user: ALICE, groups: groups.to_vec() };
-        assert_eq!(node.permits(&process, &acl_of(acl)), permitted);
+        assert_eq!(node.permits(&process, || Some(acl_of(acl))), permitted);
     }
 
     #[rstest]
@@ -150,7 +157,114 @@ mod tests {
     fn an_owner_is_judged_as_the_owner(#[case] mode: u32, #[case] permitted: bool) {
         let node = Node { user: ALICE, group: DIALOUT, mode };
         let process = Credentials { user: ALICE, groups: vec![DIALOUT] };
-        assert_eq!(node.permits(&process, &[]), permitted);
+        assert_eq!(node.permits(&process, || None), permitted);
+    }
+
+    #[test]
+    fn an_acl_that_cannot_be_told_permits_nothing() {
+        let process = Credentials { user: ALICE, groups: vec![DIALOUT] };
+        let node = |mode| Node { user: 0, group: DIALOUT, mode };
+        assert!(!node(0o666).permits(&process, || None));
+        assert!(node(0o606).permits(&Credentials { user: ALICE, groups: vec![100] }, || None));
+    }
+
+    /// A file of random mode, owners and ACL, and what each of these would be judged to.
+    struct Case {
+        path: std::path::PathBuf,
+        verdicts: Vec<bool>,
+    }
+
+    const SUBJECTS: [(u32, &[u32]); 5] = [
+        (ALICE, &[ALICE]),
+        (ALICE, &[ALICE, DIALOUT]),
+        (1001, &[DIALOUT, 100]),
+        (1001, &[100, 101]),
+        (1002, &[102]),
+    ];
+
+    /// An attribute of all required entries, in the order that the kernel asks for (acl(5)).
+    fn attribute(random: &mut impl FnMut(u32) -> u32) -> Vec<u8> {
+        const NONE: u32 = u32::MAX;
+        let mut bits = || [0, 2, 4, 6, 6, 6, 7][random(7) as usize];
+        let mut entries = vec![(0x01, bits(), NONE)];
+        entries.extend([ALICE, 1001].map(|user| (USER, bits(), user)));
+        entries.push((OWNING_GROUP, bits(), NONE));
+        entries.extend([DIALOUT, 100].map(|group| (GROUP, bits(), group)));
+        entries.extend([(MASK, bits(), NONE), (0x20, bits(), NONE)]);
+        let keeps = [true, random(2) == 0, random(2) == 0, true, random(2) == 0, random(2) == 0];
+        let kept = entries.iter().enumerate().filter(|(at, _)| keeps.get(*at) != Some(&false));
+        let bytes = kept.flat_map(|(_, (tag, permission, id))| {
+            let permission = u16::try_from(*permission).unwrap().to_le_bytes();
+            [&tag.to_le_bytes()[..], &permission, &id.to_le_bytes()].concat()
+        });
+        [2, 0, 0, 0].into_iter().chain(bytes).collect()
+    }
+
+    fn case(directory: &Path, number: u32, random: &mut impl FnMut(u32) -> u32) -> Case {
+        let path = directory.join(number.to_string());
+        std::fs::write(&path, "").unwrap();
+        let owner = [0, 0, ALICE, 1001][random(4) as usize];
+        let group = [DIALOUT, 100, 7][random(3) as usize];
+        std::os::unix::fs::chown(&path, Some(owner), Some(group)).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(random(0o1000));
+        std::fs::set_permissions(&path, mode).unwrap();
+        if random(4) > 0 {
+            let (value, flags) = (attribute(random), rustix::fs::XattrFlags::empty());
+            let name = "system.posix_acl_access";
+            rustix::fs::setxattr(&path, name, &value, flags).expect("a file system with ACLs");
+        }
+        let metadata = std::fs::metadata(&path).unwrap();
+        let mode = std::os::unix::fs::MetadataExt::mode(&metadata);
+        let (node, place) = (ttylock::device::node::Node::of(&metadata), path.clone());
+        let acl = move || Some(entries(&sys::acl(&place, &node)?));
+        let judge = |(user, groups): (u32, &[u32])| {
+            let process = Credentials { user, groups: groups.to_vec() };
+            Node { user: owner, group, mode }.permits(&process, &acl)
+        };
+        Case { path, verdicts: SUBJECTS.map(judge).to_vec() }
+    }
+
+    /// Random modes and ACLs against the kernel's word to processes of those users and groups.
+    #[test]
+    fn needs_root_random_rights_are_judged_as_the_kernel_does() {
+        let directory = tempfile::tempdir_in("/tmp").unwrap();
+        let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), all).unwrap();
+        let mut seed = u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
+        let first = seed;
+        let mut random = |below: u32| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            u32::try_from(seed % u64::from(below)).unwrap()
+        };
+        let cases: Vec<Case> =
+            (0..600).map(|number| case(directory.path(), number, &mut random)).collect();
+        for (subject, (user, groups)) in SUBJECTS.iter().enumerate() {
+            let [first_group, others @ ..] = groups else { unreachable!() };
+            let list = |groups: &[u32]| groups.iter().map(u32::to_string).collect::<Vec<_>>();
+            let more = if others.is_empty() {
+                "--clear-groups".to_owned()
+            } else {
+                format!("--groups={}", list(others).join(","))
+            };
+            let words = [format!("--reuid={user}"), format!("--regid={first_group}"), more];
+            let script = "cd \"$1\"; for f in *; do if exec 3<>\"$f\"; then echo \"$f\"; fi; done";
+            let output = std::process::Command::new("setpriv")
+                .args(words)
+                .args(["bash", "-c", script, "bash"])
+                .arg(directory.path())
+                .output()
+                .unwrap();
+            let opened = String::from_utf8(output.stdout).unwrap();
+            let opened: std::collections::HashSet<&str> = opened.lines().collect();
+            assert!(!opened.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+            for case in &cases {
+                let name = case.path.file_name().unwrap().to_str().unwrap();
+                let kernel = opened.contains(name);
+                assert_eq!(case.verdicts[subject], kernel, "seed {first}: {name} for {user}");
+            }
+        }
     }
 
     #[rstest]

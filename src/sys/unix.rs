@@ -11,7 +11,7 @@ use std::path::Path;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socket};
 use pidlockfile::Pid;
-use ttylock::device::node::Numbers as Device;
+use ttylock::device::node::{Node, Numbers as Device};
 
 use super::{Connection, Credentials, Numbers, UnixPeer};
 
@@ -102,8 +102,8 @@ pub(crate) fn translate(_peer: Pid, _number: Pid) -> Option<Pid> {
 }
 
 /// Not asked for: it would count for processes of which the rights are told, and none is.
-pub(crate) fn acl(_device: &Path) -> Vec<u8> {
-    Vec::new()
+pub(crate) fn acl(_path: &Path, _node: &Node) -> Option<Vec<u8>> {
+    Some(Vec::new())
 }
 
 /// The numbers of the null device, which every system chooses for itself.

@@ -6,12 +6,15 @@ mod proc_net;
 mod sock_diag;
 mod status;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, getsockopt, socket, sockopt};
 use pidlockfile::Pid;
-use ttylock::device::node::Numbers as Device;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use ttylock::device::node::{Node, Numbers as Device};
 
 use super::{Connection, Credentials, Numbers, UnixPeer};
 pub use inquiry::Inquiry;
@@ -36,7 +39,7 @@ pub(crate) const WHY_HIDDEN: &str = "it is hidden from us: is /proc mounted with
 /// The attribute in which the kernel keeps an ACL.
 const ACL_ATTRIBUTE: &str = "system.posix_acl_access";
 
-/// The longest ACL that is read: some five hundred entries. A longer one permits nothing.
+/// The longest ACL that is read: some five hundred entries. A longer one cannot be told.
 const ACL_BYTES: usize = 4096;
 
 /// A stream socket that no program started from here inherits.
@@ -52,12 +55,21 @@ pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> UnixPeer {
     UnixPeer { uid: credentials.map(|peer| peer.uid()), numbers, process }
 }
 
-/// The ACL of a device beyond its mode, as the kernel keeps it; empty where there is none.
-pub(crate) fn acl(device: &Path) -> Vec<u8> {
+/// The ACL of a device beyond its mode, as the kernel keeps it; empty where there is none. `None` where
+/// it cannot be told, or the path leads to another node by now. A handle of this kind opens no device
+/// (`O_PATH` in open(2)).
+pub(crate) fn acl(path: &Path, node: &Node) -> Option<Vec<u8>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    if Node::of(&handle.metadata().ok()?) != *node {
+        return None;
+    }
     let mut value = [0; ACL_BYTES];
-    match rustix::fs::lgetxattr(device, ACL_ATTRIBUTE, &mut value) {
-        Ok(length) => value.get(..length).unwrap_or_default().to_vec(),
-        Err(_) => Vec::new(),
+    let handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    match rustix::fs::getxattr(handle, ACL_ATTRIBUTE, &mut value) {
+        Ok(length) => value.get(..length).map(<[u8]>::to_vec),
+        Err(Errno::NODATA | Errno::NOTSUP) => Some(Vec::new()),
+        Err(_) => None,
     }
 }
 
