@@ -24,8 +24,8 @@ pub struct Peer {
     place: Place,
     uid: Option<u32>,
     numbers: Numbers,
-    /// The process that connected, where the kernel tells.
-    process: Option<Pid>,
+    /// Its groups when it connected; only a Unix socket tells.
+    groups: Vec<u32>,
 }
 
 /// Somebody who may not speak to the service.
@@ -142,12 +142,12 @@ impl Peer {
 
     fn starter() -> Self {
         let uid = Some(nix::unistd::getuid().as_raw());
-        Self { place: Place::Starter, uid, numbers: Numbers::Ours, process: None }
+        Self { place: Place::Starter, uid, numbers: Numbers::Ours, groups: Vec::new() }
     }
 
     fn unix(stream: BorrowedFd<'_>) -> Self {
-        let sys::UnixPeer { uid, numbers, process } = sys::unix_peer(stream);
-        Self { place: Place::UnixSocket, uid, numbers, process }
+        let sys::UnixPeer { uid, numbers, groups } = sys::unix_peer(stream);
+        Self { place: Place::UnixSocket, uid, numbers, groups }
     }
 
     fn tcp(
@@ -163,7 +163,7 @@ impl Peer {
         // The peer's socket has the same two ends, the other way round.
         let uid = inquiry.uid_of(&Connection { near: far, far: near });
         // TCP does not tell in which pid namespace the other end is.
-        Ok(Self { place: Place::Loopback(far), uid, numbers: Numbers::Ours, process: None })
+        Ok(Self { place: Place::Loopback(far), uid, numbers: Numbers::Ours, groups: Vec::new() })
     }
 
     /// The user at the other end, where the kernel tells.
@@ -178,14 +178,10 @@ impl Peer {
         self.uid == Some(0)
     }
 
-    /// Whether it is in a group, by its effective one or any other. Only a Unix socket tells which
-    /// process the peer is.
+    /// Whether it was in a group when it connected, by its effective one or any other.
     #[must_use]
     pub fn is_in(&self, group: u32) -> bool {
-        match (self.process, self.uid) {
-            (Some(process), Some(uid)) => permission::is_in(process, uid, group),
-            (_, _) => false,
-        }
+        self.groups.contains(&group)
     }
 
     /// Whether it is at the other end of a TCP connection.

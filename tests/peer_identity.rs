@@ -14,7 +14,7 @@ use machine::{
     sleeper,
 };
 use rstest::rstest;
-use testbed::{LIMIT, Sandbox, User, until};
+use testbed::{LIMIT, Process, Sandbox, User, until};
 
 /// Whatever the service runs as and however the client came: its own pid and those that do not
 /// exist, root any, for LOCK and for UNLOCK.
@@ -246,6 +246,70 @@ fn force_is_for_root_and_the_group() {
     assert!(talk.line().starts_with("220 "));
     assert_eq!(talk.ask(&force), "550");
     assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
+}
+
+/// Connects, becomes a program with the set-group-ID bit, and has its child speak for it.
+const TURNCOAT: &str = "
+import os, socket, sys, time
+line = socket.socket(socket.AF_UNIX)
+line.connect('/run/lfpd.sock')
+if os.fork():
+    os.execv('/home/sleep', ['sleep', '1000'])
+while 'sleep' not in open('/proc/%d/comm' % os.getppid()).read():
+    time.sleep(0.01)
+print('changed', flush=True)
+sys.stdin.readline()
+words = line.makefile('rw')
+words.write(sys.argv[1] + '\\nquit\\n')
+words.flush()
+print(words.read(), flush=True)
+os.kill(os.getppid(), 9)
+";
+
+/// A peer's groups are those it had when it connected, whatever runs under its number now, also where
+/// nobody had looked at it before it changed.
+#[rstest]
+fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_the_look: bool) {
+    let sandbox = layout().enter();
+    let options = ["--force-group", "uucp"];
+    let made = "cp /bin/sleep /home/sleep; chgrp uucp /home/sleep; chmod 2755 /home/sleep";
+    let end = sandbox.command("sh").args(["-ec", made]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    let bobs = sleeper(&sandbox, User::Bob);
+    sandbox.write("/run/lock/LCK..ttyS1", format!("{:>10}\n", bobs.pid()), 0o444);
+    let force = format!("force ttyS1 {}", bobs.pid());
+    let turncoat = || {
+        let words = ["-c", TURNCOAT, &force];
+        let mut alice = sandbox.command("/usr/bin/python3").args(words).user(User::Alice).spawn();
+        alice.expect("changed");
+        alice
+    };
+    let refused = |mut alice: Process<'_>| {
+        alice.type_in("\n");
+        alice.expect("221 ");
+        assert!(alice.output().contains("\n550 "), "{}", alice.output());
+        assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
+    };
+    if before_the_look {
+        let path = sandbox.path(SOCKET);
+        let listener = UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let alice = turncoat();
+        let (theirs, _) = listener.accept().unwrap();
+        let _session = sandbox.command(LFPD).args(options).on_connection(theirs).spawn();
+        return refused(alice);
+    }
+    let _daemon = daemon(&sandbox, &options);
+    refused(turncoat());
+    // Who is in the group by name may.
+    let words = ["--reuid=alice", "--regid=alice", "--groups=uucp", "socat", "-t5", "-"];
+    let member = sandbox.command("setpriv").args(words).arg(format!("UNIX-CONNECT:{SOCKET}"));
+    let mut member = member.spawn();
+    member.expect("220 ");
+    member.type_in(&format!("{force}\n"));
+    member.expect("200 ");
+    member.type_in("quit\n");
+    member.expect("221 ");
 }
 
 /// Whoever waited for a process that has ended does not get the lock for the next one that has

@@ -6,10 +6,9 @@
 
 use std::path::Path;
 
-use pidlockfile::Pid;
 use ttylock::device::node::{Access, ResolvedDevice};
 
-use crate::sys::{self, Credentials, Processes, Status};
+use crate::sys::{self, Credentials, Status};
 
 /// Reading and writing, as bits of a mode.
 const READ_WRITE: u32 = 0o6;
@@ -46,13 +45,6 @@ pub(super) fn may_open(process: Option<&Status>, path: &Path, device: &ResolvedD
     let Some(credentials) = process.and_then(Status::credentials) else { return true };
     let acl = || Some(entries(&sys::acl(path, &device.node?)?));
     credentials.user == 0 || Node { user, group, mode }.permits(&credentials, acl)
-}
-
-/// Whether a process of this user is in a group; nobody's who has ended.
-pub(super) fn is_in(pid: Pid, user: u32, group: u32) -> bool {
-    let status = Processes::default().status(pid);
-    let credentials = status.as_ref().and_then(Status::credentials);
-    credentials.is_some_and(|process| process.user == user && process.groups.contains(&group))
 }
 
 /// What is no character device, or the null device.
@@ -107,11 +99,13 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use pidlockfile::Pid;
     use rstest::rstest;
     use ttylock::device::name::DeviceName;
     use ttylock::device::node::follow;
 
     use super::*;
+    use crate::sys::Processes;
 
     const ALICE: u32 = 1000;
     const DIALOUT: u32 = 20;

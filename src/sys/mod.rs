@@ -33,8 +33,8 @@ pub(crate) struct Connection {
 pub(crate) struct UnixPeer {
     pub(crate) uid: Option<u32>,
     pub(crate) numbers: Numbers,
-    /// The process that connected.
-    pub(crate) process: Option<Pid>,
+    /// The groups of the process that connected, as it was then; as far as they can be told.
+    pub(crate) groups: Vec<u32>,
 }
 
 /// In which namespace a peer counts processes.

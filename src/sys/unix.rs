@@ -86,14 +86,15 @@ pub(crate) fn stream_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
 /// process of these systems has one number, in jails too.
 #[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
 pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> UnixPeer {
-    let uid = nix::unistd::getpeereid(stream).ok().map(|(user, _)| user.as_raw());
-    UnixPeer { uid, numbers: Numbers::Ours, process: None }
+    let ids = nix::unistd::getpeereid(stream).ok();
+    let groups = ids.iter().map(|(_, group)| group.as_raw()).collect();
+    UnixPeer { uid: ids.map(|(user, _)| user.as_raw()), numbers: Numbers::Ours, groups }
 }
 
 /// That cannot be seen.
 #[cfg(any(target_os = "illumos", target_os = "solaris"))]
 pub(crate) fn unix_peer(_stream: BorrowedFd<'_>) -> UnixPeer {
-    UnixPeer { uid: None, numbers: Numbers::Unknown, process: None }
+    UnixPeer { uid: None, numbers: Numbers::Unknown, groups: Vec::new() }
 }
 
 /// Nobody counts in another way, as far as is known.

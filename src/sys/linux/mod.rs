@@ -7,11 +7,11 @@ mod sock_diag;
 mod status;
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, getsockopt, socket, sockopt};
-use pidlockfile::Pid;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use ttylock::device::node::{Node, Numbers as Device};
@@ -47,12 +47,38 @@ pub(crate) fn stream_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
     socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
 }
 
-/// Who is at the other end of a Unix socket.
+/// Who is at the other end of a Unix socket: user and group as they were when it connected.
+///
+/// What else is told of the process, is told by its number, and only of the very process that
+/// connected. Of its groups those count that a program with the set-group-ID bit does not change
+/// (credentials(7)): whoever connects and becomes such a program has no more rights than before.
 pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> UnixPeer {
-    let credentials = getsockopt(&stream, sockopt::PeerCredentials).ok();
-    let numbers = credentials.map_or(Numbers::Unknown, |peer| namespace::of(peer.pid()));
-    let process = credentials.and_then(|peer| Pid::new(i64::from(peer.pid())));
-    UnixPeer { uid: credentials.map(|peer| peer.uid()), numbers, process }
+    let Ok(credentials) = getsockopt(&stream, sockopt::PeerCredentials) else {
+        return UnixPeer { uid: None, numbers: Numbers::Unknown, groups: Vec::new() };
+    };
+    let mut kin = namespace::kin_of(credentials.pid());
+    if is_reaped(stream) {
+        kin = None;
+    }
+    let (numbers, supplementary) = namespace::of(credentials.pid(), kin);
+    let groups = std::iter::once(credentials.gid()).chain(supplementary).collect();
+    UnixPeer { uid: Some(credentials.uid()), numbers, groups }
+}
+
+/// Whether the process that connected is no more, so that another one may have its number. Where the
+/// kernel does not tell (before Linux 6.5), it is believed to be there.
+fn is_reaped(stream: BorrowedFd<'_>) -> bool {
+    let process = match getsockopt(&stream, sockopt::PeerPidfd) {
+        Ok(process) => process,
+        Err(errno) => return errno == nix::errno::Errno::ESRCH,
+    };
+    let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    if !matches!(poll(&mut ended, PollTimeout::ZERO), Ok(1..)) {
+        return false;
+    }
+    // It has ended; its number is its own until somebody has taken note (pidfd in proc(5)).
+    let told = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
+    std::fs::read_to_string(told).is_ok_and(|told| told.lines().any(|line| line == "Pid:\t-1"))
 }
 
 /// The ACL of a device beyond its mode, as the kernel keeps it; empty where there is none. `None` where

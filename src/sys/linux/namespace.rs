@@ -21,24 +21,31 @@ const ANCESTORS: usize = 64;
 
 /// What the kernel tells of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kin {
+pub(super) struct Kin {
     /// Its numbers: in the namespace of `/proc`, then in each one below, the innermost last.
     numbers: Vec<i64>,
     parent: Option<Pid>,
+    /// Its supplementary groups.
+    groups: Vec<u32>,
 }
 
-/// Where a peer counts, from the number that the kernel gives for it.
-pub(super) fn of(peer: i32) -> Numbers {
-    let Some(peer) = Pid::new(i64::from(peer)) else { return Numbers::Unknown };
-    if peer == Pid::this() {
-        return Numbers::Ours;
-    }
+/// What is told of a peer, by the number that the kernel gives for it.
+pub(super) fn kin_of(peer: i32) -> Option<Kin> {
+    kin(Pid::new(i64::from(peer))?)
+}
+
+/// Where a peer counts, and its supplementary groups, from what was told of it.
+pub(super) fn of(peer: i32, kin_of_peer: Option<Kin>) -> (Numbers, Vec<u32>) {
+    let (Some(peer), Some(told)) = (Pid::new(i64::from(peer)), kin_of_peer) else {
+        return (Numbers::Unknown, Vec::new());
+    };
     let own = kin(Pid::this()).map(|own| own.numbers.len());
-    match (own, kin(peer)) {
-        (Some(own), Some(kin)) if kin.numbers.len() == own => Numbers::Ours,
-        (Some(own), Some(kin)) if kin.numbers.len() > own => Numbers::Own(peer),
-        (_, _) => Numbers::Unknown,
-    }
+    let numbers = match own {
+        Some(own) if told.numbers.len() == own => Numbers::Ours,
+        Some(own) if told.numbers.len() > own => Numbers::Own(peer),
+        Some(_) | None => Numbers::Unknown,
+    };
+    (numbers, told.groups)
 }
 
 /// Which process here is the one that a peer in a namespace of its own gives this number: itself,
@@ -51,7 +58,7 @@ fn translate_by(peer: Pid, number: Pid, kin: impl Fn(Pid) -> Option<Kin>) -> Opt
     let mut process = peer;
     let mut depth = None;
     for _ in 0..ANCESTORS {
-        let Kin { numbers, parent } = kin(process)?;
+        let Kin { numbers, parent, .. } = kin(process)?;
         // Those above are in the peer's namespace as long as they have as many numbers.
         if *depth.get_or_insert(numbers.len()) != numbers.len() {
             return None;
@@ -76,7 +83,9 @@ fn kin_in(status: &str) -> Option<Kin> {
     let numbers = field("NSpid:")?.split_ascii_whitespace();
     let numbers: Option<Vec<i64>> = numbers.map(|number| number.parse().ok()).collect();
     let parent = field("PPid:").and_then(|pid| Pid::parse(pid.trim().as_bytes()).ok());
-    Some(Kin { numbers: numbers.filter(|numbers| !numbers.is_empty())?, parent })
+    let groups = field("Groups:").unwrap_or_default().split_ascii_whitespace();
+    let groups = groups.filter_map(|group| group.parse().ok()).collect();
+    Some(Kin { numbers: numbers.filter(|numbers| !numbers.is_empty())?, parent, groups })
 }
 
 #[cfg(test)]
@@ -99,7 +108,7 @@ mod tests {
             90 => (&[90], 1),
             _ => return None,
         };
-        Some(Kin { numbers: numbers.to_vec(), parent: Pid::new(parent) })
+        Some(Kin { numbers: numbers.to_vec(), parent: Pid::new(parent), groups: Vec::new() })
     }
 
     #[rstest]
@@ -117,14 +126,14 @@ mod tests {
     fn a_family_without_end_is_given_up() {
         let endless = |process: Pid| {
             let number = i64::from(process.as_raw());
-            Some(Kin { numbers: vec![number, 5], parent: Pid::new(number + 1) })
+            Some(Kin { numbers: vec![number, 5], parent: Pid::new(number + 1), groups: Vec::new() })
         };
         assert_eq!(translate_by(pid(1), pid(6), endless), None);
     }
 
     #[rstest]
-    #[case::nested("Name:\tx\nPPid:\t12\nNSpid:\t34\t5\n", Some(Kin { numbers: vec![34, 5], parent: Pid::new(12) }))]
-    #[case::first("PPid:\t0\nNSpid:\t1\n", Some(Kin { numbers: vec![1], parent: None }))]
+    #[case::nested("Name:\tx\nPPid:\t12\nGid:\t7\t8\t8\t8\nGroups:\t20 24 \nNSpid:\t34\t5\n", Some(Kin { numbers: vec![34, 5], parent: Pid::new(12), groups: vec![20, 24] }))]
+    #[case::first("PPid:\t0\nNSpid:\t1\n", Some(Kin { numbers: vec![1], parent: None, groups: Vec::new() }))]
     #[case::older_kernel("PPid:\t12\n", None)]
     #[case::empty("PPid:\t12\nNSpid:\n", None)]
     #[case::no_number("NSpid:\t1\tx\n", None)]
@@ -134,8 +143,9 @@ mod tests {
 
     #[test]
     fn this_process_counts_as_we_do() {
-        assert_eq!(of(Pid::this().as_raw()), Numbers::Ours);
-        assert_eq!(of(0), Numbers::Unknown);
-        assert_eq!(of(i32::MAX), Numbers::Unknown);
+        let numbers = |peer| of(peer, kin_of(peer)).0;
+        assert_eq!(numbers(Pid::this().as_raw()), Numbers::Ours);
+        assert_eq!(numbers(0), Numbers::Unknown);
+        assert_eq!(numbers(i32::MAX), Numbers::Unknown);
     }
 }
