@@ -164,10 +164,10 @@ const COMMANDS: &[(&str, Shown)] = &[
         Shown::By("terminal_programs"),
     ),
     ("lfp run /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0", Shown::By("terminal_programs")),
-    ("lfp run /dev/ttyUSB0 -- minicom -o -D /dev/ttyUSB0", Shown::By("terminal_programs")),
     ("lfp run /dev/ttyUSB0 -- minicom -D /dev/ttyUSB0", Shown::By("programs_lock")),
     ("lfp run --shim --ports /dev/ttyUSB0 -- make flash", Shown::By("programs_lock")),
     ("lfp shim -- gammu identify", Shown::By("programs_lock")),
+    ("lfp shim --ports --wait 30 -- tio /dev/ttyUSB0", Shown::By("a_program_waits_in_line")),
     (
         "sudo lfp adopt minicom",
         Shown::By("an_adopted_program_is_right_for_everybody_who_types_its_name"),

@@ -29,6 +29,9 @@ use crate::taken;
 /// Locks that `lfp run` took for this process, and which the program has asked for since.
 static ADOPTED: Held = Held::new();
 
+/// Locks that this process took itself: in a pid namespace of its own, their files have another number.
+static OWN: Held = Held::new();
+
 /// Locks that `lfp run` took for an ancestor, which has given them to this process.
 static PASSED: Held = Held::new();
 
@@ -184,6 +187,7 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Instead<Outcome
     if outcome == Outcome::Done && pid == own {
         // What was owed for it as a port is not to release it.
         taken::gives_up(device.number);
+        OWN.insert(key(&device, own), &device.name, 0);
     }
     Some(Ok(outcome))
 }
@@ -214,6 +218,8 @@ fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
         }
         return Some(Ok(()));
     }
+    let is_own = device.as_ref().is_some_and(|it| OWN.remove(key(it, own)));
+    let holder = if is_own { own } else { holder };
     let was_passed = device.as_ref().is_some_and(|it| PASSED.remove(key(it, own)));
     let named = match device {
         Some(device) => device.name,

@@ -26,7 +26,7 @@ pub use error::Error;
 pub use reply::REPLY_LIMIT;
 pub use status::Waiter;
 #[cfg(feature = "cli")]
-pub(crate) use usual::chosen_by_root;
+pub(crate) use usual::{chosen_by_root, is_outside};
 
 use crate::sys;
 use reply::{Assembler, Reply};

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::client::chosen_by_root;
+use crate::client::{chosen_by_root, is_outside};
 
 /// The users that the service is meant to run as.
 const SERVICE_USERS: [&str; 2] = ["lfpd", "uucp"];
@@ -42,6 +42,12 @@ pub(super) fn trusted_port(owner: Option<u32>) -> Result<(), Doubt> {
 }
 
 fn stranger(owner: u32) -> Doubt {
+    if is_outside(owner) {
+        return format!(
+            "who listens there is not of this user namespace, where all others have the uid {owner}, and the \
+             socket's directory is not closed to all but root and its owner (--server asks it nevertheless)"
+        );
+    }
     format!(
         "uid {owner} listens there, which is neither root nor the service's user (--server asks \
          it nevertheless)"
