@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -90,6 +91,13 @@ fn listing(dir: &Path) -> Vec<String> {
     names
 }
 
+/// The records in the state directory. What else is there is no record: the gate.
+fn records(machine: &Machine) -> Vec<String> {
+    let mut names = listing(&machine.path("state"));
+    names.retain(|name| machine.path("state").join(name).is_symlink());
+    names
+}
+
 fn request(device: &str, pid: i32) -> Request {
     Request {
         device: DeviceName::parse(device.as_bytes()).unwrap(),
@@ -147,7 +155,7 @@ fn a_free_device_is_locked_whole() {
     assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o444);
     assert_eq!(machine.unlock("/dev/ttyS1", own()), Outcome::Done);
     assert_eq!(machine.names(), [""; 0]);
-    assert_eq!(listing(&machine.path("state")), [""; 0]);
+    assert_eq!(records(&machine), [""; 0]);
 }
 
 #[test]
@@ -325,8 +333,8 @@ fn a_reused_pid_does_not_hold_the_lock_of_its_predecessor() {
     let machine = Machine::new();
     let holder = Holder::new();
     assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
-    assert_eq!(listing(&machine.path("state")), ["LCK..modem", "LCK..ttyS0"]);
-    for name in listing(&machine.path("state")) {
+    assert_eq!(records(&machine), ["LCK..modem", "LCK..ttyS0"]);
+    for name in records(&machine) {
         let record = machine.path("state").join(name);
         let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
         let start = text.split(' ').find_map(|word| word.strip_prefix("start=")).unwrap();
@@ -434,7 +442,7 @@ fn an_unplugged_link_can_be_unlocked_with_all_its_names() {
     fs::remove_file(machine.path("dev/ttyS0")).unwrap();
     assert_eq!(machine.unlock(device, own()), Outcome::Done);
     assert_eq!(machine.names(), [""; 0]);
-    assert_eq!(listing(&machine.path("state")), [""; 0]);
+    assert_eq!(records(&machine), [""; 0]);
 }
 
 /// A program that opens another link of the device is met, and meets us: udev knows the links.
@@ -684,7 +692,7 @@ fn the_record_of_a_lock_with_many_long_names_fits() {
     assert!(answer.events.iter().all(|event| event.weight == Weight::Info), "{answer:?}");
     let names = machine.names();
     assert!(names.len() <= NAMES_OF_A_LOCK, "{}", names.len());
-    assert_eq!(listing(&machine.path("state")), names);
+    assert_eq!(records(&machine), names);
     assert_eq!(machine.unlock("ttyS1", holder.pid()), Outcome::Done);
     assert_eq!(machine.names(), [""; 0]);
 }
@@ -706,10 +714,10 @@ fn a_long_name_is_locked_with_its_record_or_refused(
     let of_a_lock = [format!("LCK..{device}")];
     let expected = if outcome == Outcome::Done { &of_a_lock[..] } else { &[] };
     assert_eq!(machine.names(), expected);
-    assert_eq!(listing(&machine.path("state")), expected);
+    assert_eq!(records(&machine), expected);
     assert_eq!(machine.unlock(&device, holder.pid()), outcome);
     assert_eq!(machine.names(), [""; 0]);
-    assert_eq!(listing(&machine.path("state")), [""; 0]);
+    assert_eq!(records(&machine), [""; 0]);
 }
 
 /// Anybody may hold flock on a world-readable lock file; it must not keep its owner from letting
@@ -728,6 +736,121 @@ fn a_stranger_with_flock_on_the_lock_file_stops_no_release() {
     assert_eq!(machine.names(), ["LCK..ttyS1"]);
     drop(strangers);
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
+}
+
+/// A process of one who may read lock files and has no say in them, with `flock(2)` on one.
+struct Outsider(Child);
+
+impl Outsider {
+    fn on(machine: &Machine, file: &Path) -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
+        fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
+        Self::of(65_534, file)
+    }
+
+    fn of(uid: u32, file: &Path) -> Self {
+        let mut flock = Command::new("flock");
+        flock.arg(file).args(["sh", "-c", "echo; exec sleep 600"]).uid(uid);
+        let mut child = flock.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Outsider {
+    fn drop(&mut self) {
+        // Its command ends with the pipe's reader at the latest; the flock goes with both.
+        let own = self.0.id().to_string();
+        let _ = Command::new("pkill").args(["-P", &own]).status();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whoever may read a stale lock can hold `flock(2)` on it for ever. That decides nothing: not of LOCK,
+/// not of UNLOCK, not for a daemon, not where locks are only searched. The log says whose it was.
+#[rstest]
+#[case::in_its_place("lock/LCK..ttyS1", false)]
+#[case::under_a_second_name("lock/lk..ttyS1", false)]
+#[case::where_it_is_searched("other/LCK..ttyS1", false)]
+#[case::at_a_daemon("lock/LCK..ttyS1", true)]
+fn needs_root_an_outsiders_flock_on_a_stale_lock_decides_nothing(
+    #[case] file: &str,
+    #[case] daemon: bool,
+    #[values(false, true)] unlock: bool,
+) {
+    let machine = Machine::new();
+    let file = machine.path(file);
+    fs::write(&file, decimal(dead())).unwrap();
+    let outsider = Outsider::on(&machine, &file);
+    let mut table = machine.table();
+    if daemon {
+        table.keep_open(16);
+    }
+    let request = request("ttyS1", own());
+    let answer = if unlock { table.unlock(&request) } else { table.lock(&request) };
+    assert_eq!(answer.outcome, Outcome::Done, "{answer:?}");
+    let named = format!("flock(2) of pid {}", outsider.0.id());
+    assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
+    assert_eq!(machine.names().len(), usize::from(!unlock), "{:?}", machine.names());
+    assert!(!machine.path("other/LCK..ttyS1").exists());
+}
+
+/// Root's flock counts, and so does that of the owner of the file: a service in a container that shares
+/// the lock directory and nothing else. Both are named.
+#[rstest]
+#[case::root(0, 1000)]
+#[case::the_owner(1000, 1000)]
+fn needs_root_a_flock_of_one_who_has_a_say_counts_and_is_named(
+    #[case] uid: u32,
+    #[case] owner: u32,
+) {
+    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
+    let machine = Machine::new();
+    fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
+    let file = machine.lock_file("LCK..ttyS1");
+    fs::write(&file, decimal(dead())).unwrap();
+    std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
+    let entitled = Outsider::of(uid, &file);
+    let pid = Pid::new(entitled.0.id().into());
+    let mut table = machine.table();
+    let answer = table.lock(&request("ttyS1", own()));
+    assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
+    assert_eq!(table.blocker(), pid);
+    let named = format!("flock(2) on it is held by pid {}", entitled.0.id());
+    assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
+    let found = table.holders(&DeviceName::parse(b"ttyS1").unwrap());
+    assert!(
+        found.iter().any(|holder| holder.scheme.word() == "flock" && holder.pid == pid),
+        "{found:?}"
+    );
+}
+
+/// What a session has taken and let go of is an owner's to release, whoever holds which file.
+#[test]
+fn needs_root_an_outsiders_flock_stops_no_owner() {
+    let machine = Machine::new();
+    let mut table = machine.table();
+    assert_eq!(table.lock(&request("ttyS1", own())).outcome, Outcome::Done);
+    let outsider = Outsider::on(&machine, &machine.lock_file("LCK..ttyS1"));
+    assert_eq!(table.unlock(&request("ttyS1", own())).outcome, Outcome::Done);
+    assert_eq!(machine.names(), [""; 0]);
+    assert_eq!(records(&machine).iter().filter(|it| !it.starts_with("gate.")).count(), 0);
+    drop(outsider);
+}
+
+/// Nobody else may open the gate: it could be held as well.
+#[test]
+fn the_gate_is_its_owners() {
+    let machine = Machine::new();
+    fs::write(machine.lock_file("LCK..ttyS1"), decimal(dead())).unwrap();
+    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
+    let mut gates = listing(&machine.path("state"));
+    gates.retain(|name| name.starts_with("gate."));
+    assert_eq!(gates.len(), 1, "{gates:?}");
+    let mode = fs::metadata(machine.path("state").join(&gates[0])).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }
 
 #[rstest]
@@ -865,7 +988,7 @@ fn holders_are_shown_under_every_scheme() {
 #[test]
 fn a_lock_has_its_record_from_the_first_moment_to_the_last() {
     let machine = Machine::new();
-    let records = || listing(&machine.path("state"));
+    let records = || records(&machine);
     let mut table = machine.table();
     for settled in [false, true] {
         assert_eq!(table.lock(&request("modem", own())).outcome, Outcome::Done);
@@ -984,7 +1107,7 @@ fn a_lock_that_another_service_released_leaves_no_record() {
     assert_eq!(first.lock(&request("modem", own())).outcome, Outcome::Done);
     assert_eq!(machine.unlock("modem", own()), Outcome::Done);
     first.flush();
-    assert_eq!(listing(&machine.path("state")), [""; 0]);
+    assert_eq!(records(&machine), [""; 0]);
 }
 
 /// Who takes a lock over by writing into its file has it: who took it knows better than his own memory.
@@ -1017,11 +1140,11 @@ fn the_record_of_a_lock_that_stands_stays() {
     let machine = Machine::new();
     let holder = Holder::new();
     assert_eq!(machine.lock("modem", holder.pid()), Outcome::Done);
-    let records = listing(&machine.path("state"));
+    let before = records(&machine);
     fs::write(machine.path("other/LCK..ttyS0"), decimal(dead())).unwrap();
     assert_eq!(machine.unlock("modem", own()), Outcome::Busy);
     assert_eq!(listing(&machine.path("other")), [""; 0]);
-    assert_eq!(listing(&machine.path("state")), records);
+    assert_eq!(records(&machine), before);
 }
 
 /// What is only searched, and cleared away as stale, may have been a lock of ours.
@@ -1029,9 +1152,9 @@ fn the_record_of_a_lock_that_stands_stays() {
 fn a_stale_lock_goes_with_its_record() {
     let machine = Machine::new();
     assert_eq!(machine.lock("cua1", dead()), Outcome::Done);
-    assert_eq!(listing(&machine.path("state")), ["LCK..cua1"]);
+    assert_eq!(records(&machine), ["LCK..cua1"]);
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
-    assert_eq!(listing(&machine.path("state")), ["LCK..ttyS1"]);
+    assert_eq!(records(&machine), ["LCK..ttyS1"]);
 }
 
 /// Where the lock directory is open to all, anybody can make a link in it by the name of a
@@ -1044,7 +1167,7 @@ fn a_link_to_the_records_does_not_turn_them_off() {
     let answer = Table::new(places).lock(&request("ttyS1", own()));
     assert_eq!(answer.outcome, Outcome::Done);
     assert!(answer.events.iter().all(|event| event.weight == Weight::Info), "{answer:?}");
-    assert_eq!(listing(&machine.path("state")), ["LCK..ttyS1"]);
+    assert_eq!(records(&machine), ["LCK..ttyS1"]);
 }
 
 /// What services left that were killed in mid-step goes when a daemon begins.
@@ -1064,7 +1187,7 @@ fn a_daemon_sweeps_what_the_killed_have_left() {
     machine.table().keep_open(KEPT_FILES);
     let left = drafts.map(|draft| draft.exists());
     assert_eq!(left, [true, false, true], "of the young, the dead and the living");
-    assert_eq!(listing(&machine.path("state")), ["LCK..ttyS1"]);
+    assert_eq!(records(&machine), ["LCK..ttyS1"]);
 }
 
 /// A program that uses another name of it would not be met. (Needs no device: `/dev/null` is one.)

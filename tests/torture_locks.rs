@@ -422,7 +422,9 @@ fn assert_nothing_is_left(root: &Path) {
     };
     let locks = left("/run/lock");
     assert!(locks.iter().all(|name| name.ends_with(".tmp")), "{locks:?}");
-    assert_eq!(left("/run/lfpd"), [""; 0]);
+    let mut records = left("/run/lfpd");
+    records.retain(|name| !name.starts_with("gate."));
+    assert_eq!(records, [""; 0]);
     println!("{} drafts of the killed", locks.len());
 }
 

@@ -91,6 +91,8 @@ impl Directory {
     ) -> Result<Breaking, Error> {
         let excluded = match self.exclude(name, judged)? {
             Exclusion::Ours(excluded) => excluded,
+            // What comes out is looked at in any case.
+            Exclusion::Others(judged) if judged.goes_past() => Excluded { judged, _writable: None },
             Exclusion::Others(_) => return Ok(Breaking::Contended),
             Exclusion::Changed => return Ok(Breaking::Changed),
         };
@@ -107,12 +109,15 @@ impl Directory {
     pub fn replace_held(
         &self,
         name: &Name,
-        judged: Judged,
+        mut judged: Judged,
         held: &Published,
         claim: &Claim<'_>,
     ) -> Result<Breaking, Error> {
         if judged.identity() != held.identity {
             return Ok(Breaking::Changed);
+        }
+        if !judged.enter(self) {
+            return Ok(Breaking::Contended);
         }
         let lock = sys::try_lock_created(self, name.as_str(), &held.file);
         let Some(_lock) = lock.map_err(Error::at(Step::Exclude, name))? else {
@@ -199,8 +204,11 @@ impl Directory {
         }
     }
 
-    /// Takes `flock(2)` on the judged file.
-    fn exclude(&self, name: &Name, judged: Judged) -> Result<Exclusion, Error> {
+    /// Goes through the gate, if there is one, and takes `flock(2)` on the judged file.
+    fn exclude(&self, name: &Name, mut judged: Judged) -> Result<Exclusion, Error> {
+        if !judged.enter(self) {
+            return Ok(Exclusion::Others(judged));
+        }
         match sys::try_lock_inode(&judged.file) {
             Ok(true) => Ok(Exclusion::Ours(Excluded { judged, _writable: None })),
             Ok(false) => Ok(Exclusion::Others(judged)),

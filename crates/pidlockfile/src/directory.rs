@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::{Found, Judged, Obstacle, obstacle};
+use crate::gate::Gate;
 use crate::name::Name;
 use crate::process::{Liveness, Pid, liveness};
 use crate::status::{Identity, Status};
@@ -32,6 +33,7 @@ pub struct Directory {
     owner: u32,
     maker: Pid,
     guard: Guard,
+    gate: Option<Gate>,
 }
 
 /// Whether what is published is held by `flock(2)` from before it has its name.
@@ -66,7 +68,15 @@ impl Directory {
         #[cfg(windows)]
         let status = handle.status()?;
         let Status { identity, mode, owner, .. } = status;
-        Ok(Self { handle, identity, mode, owner, maker: Pid::this(), guard: Guard::None })
+        Ok(Self {
+            handle,
+            identity,
+            mode,
+            owner,
+            maker: Pid::this(),
+            guard: Guard::None,
+            gate: None,
+        })
     }
 
     /// Everything that is published by this handle is held with `flock(2)` from before it is
@@ -81,6 +91,23 @@ impl Directory {
     #[must_use]
     pub fn guarding(self) -> Self {
         Self { guard: Guard::Flock, ..self }
+    }
+
+    /// Who breaks or releases by this handle what another has published goes through a gate: among those
+    /// who go through the same one, nobody else decides anything by holding `flock(2)` on a lock file.
+    #[must_use]
+    pub fn gated(self, gate: Option<Gate>) -> Self {
+        Self { gate, ..self }
+    }
+
+    /// Whether there is a gate.
+    #[must_use]
+    pub fn is_gated(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    pub(crate) fn gate(&self) -> Option<&Gate> {
+        self.gate.as_ref()
     }
 
     pub(crate) fn guard(&self) -> Guard {

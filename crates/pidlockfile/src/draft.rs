@@ -155,12 +155,37 @@ impl<'d> Draft<'d> {
     }
 
     /// The same under a certain private name.
-    pub(crate) fn under(mut private: PrivateName<'d>, claim: &Claim<'_>) -> Result<Self, Errno> {
-        let file = sys::create(private.directory, private.as_str(), claim.mode)?;
+    fn under(private: PrivateName<'d>, claim: &Claim<'_>) -> Result<Self, Errno> {
+        match private.directory.guard() {
+            Guard::None => Self::made(private, claim, claim.mode, |_| Ok(())),
+            // Whoever holds it already keeps breakers away as well, for as long as he likes; without
+            // `flock(2)` nobody breaks anything.
+            Guard::Flock => Self::made(private, claim, unopened(claim.mode), |file| {
+                sys::try_lock_inode(file).map_or(Ok(()), |_| Ok(()))
+            }),
+        }
+    }
+
+    /// One under `flock(2)`, or none: outsiders may not open it before that is ours.
+    #[cfg(unix)]
+    pub(crate) fn held(private: PrivateName<'d>, claim: &Claim<'_>) -> Result<Self, Errno> {
+        Self::made(private, claim, unopened(claim.mode), |file| {
+            sys::try_lock_inode(file)?.then_some(()).ok_or(Errno::EWOULDBLOCK)
+        })
+    }
+
+    /// `hold` is called before there is anything in it.
+    fn made(
+        mut private: PrivateName<'d>,
+        claim: &Claim<'_>,
+        mode: u32,
+        hold: impl FnOnce(&File) -> Result<(), Errno>,
+    ) -> Result<Self, Errno> {
+        let file = sys::create(private.directory, private.as_str(), mode)?;
         private.keep_clean();
+        hold(&file)?;
         let stat = fill(&file, claim)?;
         let file = sys::settled(private.directory, private.as_str(), file)?;
-        guard(private.directory, &file);
         let (identity, modified) = (stat.identity, stat.modified);
         Ok(Self { private, file, identity, modified })
     }
@@ -228,6 +253,12 @@ impl<'d> Draft<'d> {
     }
 }
 
+/// The bits of a file that nobody but its owner may open yet: anybody may hold `flock(2)` on what he
+/// may read.
+fn unopened(mode: u32) -> u32 {
+    (mode & 0o700) | 0o600
+}
+
 /// Writes a claim into a new file, and tells what the system says of it then.
 fn fill(file: &File, claim: &Claim<'_>) -> Result<Status, Errno> {
     sys::write_all(file, claim.content)?;
@@ -243,8 +274,7 @@ fn fill(file: &File, claim: &Claim<'_>) -> Result<Status, Errno> {
     Ok(stat)
 }
 
-/// Whoever holds it already keeps breakers away as well, for as long as he likes; without `flock(2)`
-/// nobody breaks anything.
+/// As [`Draft::under`] does, of a file that is visible already.
 fn guard(directory: &Directory, file: &File) {
     match directory.guard() {
         Guard::None => {}

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use crate::breaking::{Breaking, Removal, TRIES_TO_GIVE_BACK, has_a_name};
 use crate::directory::Directory;
 use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
-use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::Judged;
 use crate::name::Name;
@@ -48,11 +47,8 @@ impl Directory {
             durability: Durability::Memory,
         };
         let private = PrivateName::for_release(self, prefix, name);
-        let draft = private.and_then(|private| Draft::under(private, &claim));
+        let draft = private.and_then(|private| Draft::held(private, &claim));
         let draft = draft.map_err(Error::at(Step::Prepare, name))?;
-        if !sys::try_lock_inode(&draft.file).map_err(Error::at(Step::Exclude, name))? {
-            return Err(Error::at(Step::Exclude, name)(Errno::EWOULDBLOCK));
-        }
         if self.others_release_past(name, judged, &draft)? {
             return Ok(Removal::Changed);
         }

@@ -51,10 +51,15 @@
 //! [`Directory::try_release`] what it read and judged. Both hold `flock(2)` on the file meanwhile,
 //! and step back when another process has it, which may be about to break the lock. Anybody who
 //! may read a lock file can hold `flock(2)` on it for ever, though, and must not keep its owner
-//! from letting go: after some tries, [`Directory::release`] goes past it. A breaker can always be
-//! kept off like that, so a hostile local user can keep a stale lock from being broken, but not
-//! get it; a daemon that keeps its locks' descriptors and holds `flock(2)` on them keeps others
-//! from doing so.
+//! from letting go: after some tries, [`Directory::release`] goes past it.
+//!
+//! # Whose `flock(2)` counts
+//!
+//! Without more, a hostile local user can keep a stale lock from being broken like that, though not
+//! get it. Callers with a directory of their own that others may not write go through a [`Gate`]
+//! ([`Directory::gated`]): files in it that nobody else may open keep them apart, and they may go
+//! past a `flock(2)` of somebody who has no say ([`Judged::go_past`]). A new file that is held from before it has its
+//! name ([`Directory::guarding`]) is its maker's before anybody else may open it.
 //!
 //! # What is not promised
 //!
@@ -70,6 +75,9 @@
 //!   is killed in between, the next breaker takes the lock of the dead and the one aside is
 //!   swept. (Try [`Directory::try_release`] for longer than breaking takes before a forced
 //!   release, and the second case needs a breaker stopped in mid-step as well.)
+//! * **Beside the gate.** Who goes past a `flock(2)` of a program that knows no gate, and is breaking
+//!   the same lock, has the exceptions of the forced release: "death while undoing" above, and
+//!   "stopped in mid-step" below where that program removes the lock.
 //! * **Stopped in mid-step.** A forced [`Directory::release`] cannot tell a stranger who holds
 //!   `flock(2)` for ever from a process of ours that was stopped between its last look and its
 //!   removal of the same lock. When that goes on, it removes what has the name by then. Any number
@@ -104,6 +112,7 @@ mod error;
 #[cfg_attr(windows, path = "forced/windows.rs")]
 mod forced;
 mod found;
+mod gate;
 mod name;
 pub mod process;
 mod publishing;
@@ -139,7 +148,8 @@ pub use breaking::{Breaking, Removal, Withdrawal};
 pub use directory::Directory;
 pub use draft::{Claim, Durability, Published};
 pub use error::{Error, Step};
-pub use found::{Found, Judged, Obstacle};
+pub use found::{Found, Hold, Judged, Obstacle};
+pub use gate::Gate;
 pub use name::Name;
 pub use process::Pid;
 pub use publishing::Publication;

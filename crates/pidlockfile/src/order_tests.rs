@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
 use rstest::rstest;
+use rustix::fs::FlockOperation;
 
 use crate::faults::{self, Fault, is_dead, under};
 use crate::schedule::{Beyond, Orders, Schedule};
 use crate::{
-    Breaking, Claim, Directory, Durability, Found, Judged, Name, Publication, Published, Removal,
-    Withdrawal, temporary,
+    Breaking, Claim, Directory, Durability, Found, Gate, Hold, Judged, Name, Publication,
+    Published, Removal, Withdrawal, temporary,
 };
 
 type Unknown = &'static [(&'static str, Errno)];
@@ -49,6 +50,12 @@ enum Role {
     OwnerByForce,
     /// Holds `flock(2)` on the lock from the start, as anybody may who can read it.
     Stranger,
+    /// Holds `flock(2)` on everything that it may read, as soon as it sees it, for a while.
+    Flocker,
+    /// As a claimer, a keeper or a cleaner, but goes through a gate, past any flock at once.
+    GatedClaimer,
+    GatedKeeper,
+    GatedCleaner,
     /// Removes what is stale, by the rules.
     Cleaner,
     /// Reads, removes what is stale by name, creates exclusively: most programs.
@@ -81,6 +88,8 @@ struct Record {
     dead: bool,
     /// Somebody could not let go, as his lock was moved aside each time he tried.
     gave_up: bool,
+    /// An outsider had `flock(2)` on a lock in the making.
+    flocked_draft: bool,
     /// When all had finished, a holder's lock was not in its place.
     misplaced: bool,
     /// What the lock said when all had finished.
@@ -92,6 +101,7 @@ struct Record {
 struct World {
     lock: PathBuf,
     directory: Directory,
+    gate: tempfile::TempDir,
     record: Mutex<Record>,
 }
 
@@ -134,8 +144,30 @@ fn foreign<T>(step: &'static str, work: impl FnOnce() -> T) -> Option<T> {
     faults::call(step, || Ok(work())).ok()
 }
 
+/// The way of those who go through the gate.
+fn gated(world: &World) -> Directory {
+    let directory = Directory::open(world.lock.parent().unwrap()).unwrap().guarding();
+    directory.gated(Gate::of(Directory::open(world.gate.path()).unwrap()))
+}
+
+/// What was judged stale, if it is ours to break or remove.
+fn hold_stale(directory: &Directory, mut judged: Judged) -> Option<Judged> {
+    match judged.hold(directory).ok()? {
+        Hold::Ours => Some(judged),
+        Hold::InTheGate => {
+            judged.go_past();
+            Some(judged)
+        }
+        Hold::Others => None,
+    }
+}
+
 fn judge(world: &World) -> Option<Judged> {
-    match world.directory.read(&name(), 64).ok()? {
+    judge_in(&world.directory)
+}
+
+fn judge_in(directory: &Directory) -> Option<Judged> {
+    match directory.read(&name(), 64).ok()? {
         Found::File(judged) => Some(judged),
         Found::Nothing | Found::Obstacle(_) => None,
     }
@@ -179,6 +211,30 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
             }
             world.record.lock().unwrap().gave_up = true;
         }
+        Role::GatedClaimer | Role::GatedKeeper => {
+            let directory = gated(world);
+            let Some(published) = take_gated(&directory) else { return };
+            world.hold(me, published.identity.inode);
+            let _ = foreign("hold", || ());
+            published.let_go();
+            let _ = foreign("hold", || ());
+            if role == Role::GatedClaimer && !is_dead() {
+                world.leave(me);
+                let_go_gated(world, &directory, published);
+            }
+        }
+        Role::GatedCleaner => {
+            let directory = gated(world);
+            let stale = judge_in(&directory).filter(|judged| is_stale(judged.content()));
+            if let Some(judged) = stale.and_then(|judged| hold_stale(&directory, judged)) {
+                let _ = if judged.goes_past() {
+                    directory.release(&name(), judged, "t").map(Some)
+                } else {
+                    directory.try_release(&name(), judged)
+                };
+            }
+        }
+        Role::Flocker => hold_all(world),
         Role::Stranger => {}
         Role::Cleaner => {
             if let Some(judged) = judge(world).filter(|judged| is_stale(judged.content())) {
@@ -219,6 +275,59 @@ fn take(role: Role, world: &World) -> Option<Published> {
         }
     }
     None
+}
+
+fn take_gated(directory: &Directory) -> Option<Published> {
+    for _ in 0..3 {
+        match directory.publish(&name(), &claim(LIVE)).ok()? {
+            Publication::Published(published) => return Some(published),
+            Publication::AlreadyThere => {}
+        }
+        let Some(judged) = judge_in(directory) else { continue };
+        if !is_stale(judged.content()) {
+            return None;
+        }
+        match directory.replace(&name(), hold_stale(directory, judged)?, &claim(LIVE)).ok()? {
+            Breaking::Replaced(published) => return Some(published),
+            Breaking::Changed => {}
+            Breaking::Contended => return None,
+        }
+    }
+    None
+}
+
+fn let_go_gated(world: &World, directory: &Directory, published: Published) {
+    let own = published.identity;
+    if let Ok(Withdrawal::Done(_)) = directory.withdraw(&name(), published) {
+        return;
+    }
+    for _ in 0..3 {
+        let judged = judge_in(directory).filter(|judged| judged.identity() == own);
+        let Some(judged) = judged else { return };
+        if let Ok(Removal::Removed) = directory.release(&name(), judged, "t") {
+            return;
+        }
+    }
+    world.record.lock().unwrap().gave_up |= !is_dead();
+}
+
+fn hold_all(world: &World) {
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        for name in foreign("list", || world.directory.names().unwrap()).into_iter().flatten() {
+            let path = world.lock.with_file_name(name.as_str());
+            held.extend(foreign("flock it", || {
+                let file = File::open(path).ok()?;
+                let may_read = file.metadata().is_ok_and(|data| data.mode() & 0o004 != 0);
+                let lock = FlockOperation::NonBlockingLockExclusive;
+                let has_it = may_read && rustix::fs::flock(&file, lock).is_ok();
+                let is_draft = temporary::maker(name.as_str(), "t").is_some();
+                world.record.lock().unwrap().flocked_draft |= has_it && is_draft;
+                has_it.then_some(file)
+            }));
+        }
+    }
+    let _ = foreign("let go of all", || drop(held));
 }
 
 fn hold_and_withdraw(me: usize, world: &World, published: Published) {
@@ -286,12 +395,12 @@ fn take_foreign(role: Role, me: usize, world: &World) {
 
 /// Whether, everybody being dead, the next one gets it.
 fn is_takeable(world: &World) -> bool {
-    let claim = claim(b"the next one");
+    let (claim, directory) = (claim(b"the next one"), gated(world));
     match judge(world) {
-        None => matches!(world.directory.publish(&name(), &claim), Ok(Publication::Published(_))),
-        Some(judged) => {
-            matches!(world.directory.replace(&name(), judged, &claim), Ok(Breaking::Replaced(_)))
-        }
+        None => matches!(directory.publish(&name(), &claim), Ok(Publication::Published(_))),
+        Some(judged) => hold_stale(&directory, judged).is_some_and(|judged| {
+            matches!(directory.replace(&name(), judged, &claim), Ok(Breaking::Replaced(_)))
+        }),
     }
 }
 
@@ -316,7 +425,10 @@ fn run(
     if let Some(stranger) = &stranger {
         assert!(crate::sys::try_lock_inode(stranger).unwrap());
     }
-    let world = Arc::new(World { lock, directory, record: Mutex::default() });
+    let gate = tempfile::tempdir().unwrap();
+    let lanes = Gate::of(Directory::open(gate.path()).unwrap()).unwrap();
+    lanes.try_enter(stale.identity).unwrap().unwrap();
+    let world = Arc::new(World { lock, directory, gate, record: Mutex::default() });
     let seen = Arc::clone(&world);
     let schedule = Schedule::new(roles.len(), script, beyond, Box::new(move || seen.look()));
     let mut stale = Some(stale);
@@ -498,6 +610,83 @@ fn long_any_number_of_forced_releases_lets_one_in(#[case] roles: &[Role], #[case
         right(record.gave_up || record.left.as_deref() != Some(AGED), "left behind")?;
         right(record.litter == 0, "litter")
     });
+}
+
+/// Whoever goes through the gate excludes the others there, whoever holds what by `flock(2)`.
+#[rstest]
+#[case::two_breakers(&[Role::GatedKeeper, Role::GatedKeeper, Role::Stranger], 2)]
+#[case::three_breakers(&[Role::GatedKeeper, Role::GatedKeeper, Role::GatedKeeper, Role::Stranger], 1)]
+#[case::claimers(&[Role::GatedClaimer, Role::GatedClaimer, Role::Stranger], 1)]
+#[case::a_flocker(&[Role::GatedKeeper, Role::GatedKeeper, Role::Flocker], 1)]
+#[case::claimers_and_a_flocker(&[Role::GatedClaimer, Role::GatedClaimer, Role::Flocker], 1)]
+#[case::a_cleaner(&[Role::GatedCleaner, Role::GatedClaimer, Role::Stranger], 1)]
+#[case::a_cleaner_and_a_flocker(&[Role::GatedCleaner, Role::GatedClaimer, Role::Flocker], 1)]
+fn long_in_the_gate_there_is_one_holder_whoever_holds_a_flock(
+    #[case] roles: &[Role],
+    #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
+    #[case] bound: usize,
+) {
+    in_every_order(roles, unknown, &[], bound, LOTS, |record| {
+        right(!record.two_holders, "two holders")?;
+        let keeps = roles.contains(&Role::GatedKeeper);
+        // Whoever removes it in the gate is in the way of one who would break it.
+        let cleaned = roles.contains(&Role::GatedCleaner);
+        right(cleaned || record.taken > 0, "a flock kept everybody out")?;
+        right(keeps || record.gave_up || record.left.as_deref() != Some(LIVE), "left behind")?;
+        right(!record.misplaced && record.litter == 0, "misplaced, or litter")
+    });
+}
+
+/// A lock in the making is its maker's: an outsider who had `flock(2)` on it would have it on the lock.
+#[rstest]
+#[case::of_a_lock(&[Role::GatedKeeper, Role::Flocker])]
+#[case::of_a_release(&[Role::OwnerByForce, Role::Flocker, Role::Stranger])]
+fn no_outsider_has_a_flock_on_a_draft(#[case] roles: &[Role]) {
+    in_every_order(roles, EVERYTHING, &[], 2, LOTS, |record| {
+        right(!record.flocked_draft, "a draft was held by an outsider")?;
+        right(!record.gave_up && record.litter == 0, "an owner could not let go")
+    });
+}
+
+/// Those who cannot enter the gate have today's rule. What comes out is looked at, so that each order
+/// leaves one holder.
+#[rstest]
+#[case::a_breaker(&[Role::GatedKeeper, Role::Keeper], 3)]
+#[case::a_breaker_and_a_flocker(&[Role::GatedKeeper, Role::Keeper, Role::Flocker], 1)]
+#[case::two_and_one(&[Role::GatedKeeper, Role::GatedKeeper, Role::Keeper], 1)]
+#[case::one_and_two(&[Role::GatedKeeper, Role::Keeper, Role::Keeper], 1)]
+#[case::claimers(&[Role::GatedClaimer, Role::Claimer, Role::Waiter], 1)]
+#[case::claimers_and_a_flocker(&[Role::GatedClaimer, Role::Claimer, Role::Flocker], 1)]
+#[case::a_cleaner_in_the_gate(&[Role::GatedCleaner, Role::Keeper, Role::Flocker], 1)]
+fn long_breakers_in_the_gate_and_beside_it_leave_one_holder(
+    #[case] roles: &[Role],
+    #[case] bound: usize,
+) {
+    in_every_order(roles, EVERYTHING, &[], bound, LOTS, |record| {
+        right(!record.two_holders, "two holders")?;
+        right(!record.vacant_though_held, "vacant though held")?;
+        right(!record.misplaced && record.litter == 0, "misplaced, or litter")
+    });
+}
+
+/// Dying in the gate keeps nobody out.
+#[rstest]
+#[case::breakers(&[Role::GatedKeeper, Role::GatedKeeper, Role::Stranger])]
+#[case::a_cleaner(&[Role::GatedCleaner, Role::GatedKeeper, Role::Stranger])]
+#[case::a_flocker(&[Role::GatedClaimer, Role::GatedKeeper, Role::Flocker])]
+fn long_any_one_dying_in_the_gate_at_any_call_leaves_one_holder(#[case] roles: &[Role]) {
+    for at in 0..40 {
+        let died = Mutex::new(false);
+        in_every_order(roles, EVERYTHING, &[Fault::Die { at }], 1, 20, |record| {
+            *died.lock().unwrap() |= record.dead;
+            right(!record.two_holders && !record.vacant_though_held, "two holders")
+        });
+        if !died.into_inner().unwrap() {
+            assert!(at >= 3, "nobody died at {at}");
+            return;
+        }
+    }
+    panic!("longer than expected");
 }
 
 /// A temporary file that is swept too early costs an attempt, not a lock.

@@ -222,3 +222,13 @@ pub(crate) fn list(dir: impl AsFd) -> Result<Vec<String>, Errno> {
 fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
+
+/// Whose processes ours are, as a uid.
+pub(crate) fn own_user() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+/// Makes a file somebody else's, which root may.
+pub(crate) fn give_away(file: &File, owner: u32) -> Result<(), Errno> {
+    call("fchown", || nix::unistd::fchown(file, Some(owner.into()), None))
+}

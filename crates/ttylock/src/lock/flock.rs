@@ -9,10 +9,10 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use pidlockfile::Pid;
+use pidlockfile::{Identity, Pid};
 
 use super::kernel_list::{self, Extent, Listing};
-use crate::device::node::Node;
+use crate::device::node::{Node, Numbers};
 
 /// The kernel's list.
 const LIST: &str = "/proc/locks";
@@ -41,6 +41,15 @@ pub enum Holder {
     Process(Pid),
     /// One that has no number here.
     Unseen,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Process(pid) => write!(f, "pid {pid}"),
+            Self::Unseen => f.write_str("a process that cannot be seen"),
+        }
+    }
 }
 
 /// Who holds `flock(2)` on a node.
@@ -132,6 +141,20 @@ impl Flocks {
         Ok(Sight { holders: holders_in(&text, node), extent })
     }
 
+    /// The same of a lock file, as it is now: one that was read before may know neither the file nor its
+    /// maker.
+    ///
+    /// # Errors
+    /// As [`Flocks::holders`].
+    pub(super) fn on_file(&mut self, file: Identity) -> io::Result<Sight> {
+        self.last = None;
+        let file_system = Numbers {
+            major: rustix::fs::major(file.device).into(),
+            minor: rustix::fs::minor(file.device).into(),
+        };
+        self.holders(&Node { file_system, inode: file.inode, device: None })
+    }
+
     /// The list, for asking about many nodes at once.
     pub(super) fn list(&mut self) -> io::Result<Listing> {
         let start = Instant::now();
@@ -205,7 +228,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::device::node::Numbers;
 
     const NODE: Node =
         Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };

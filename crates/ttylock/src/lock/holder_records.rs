@@ -16,7 +16,7 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::Mode;
 use nix::unistd::UnlinkatFlags;
 use pidlockfile::process::{Liveness, Witness, liveness};
-use pidlockfile::{Identity, Name, Pid, Status, process};
+use pidlockfile::{Directory, Gate, Identity, Name, Pid, Status, process};
 
 use super::memory::{Here, Memory, nanoseconds};
 use crate::limits::NAMES_OF_A_LOCK;
@@ -121,6 +121,13 @@ impl HolderRecords {
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         self.identity
+    }
+
+    /// The gate for those who break or remove locks: outsiders can get no lock in the state directory.
+    #[must_use]
+    pub fn gate(&self) -> Option<Gate> {
+        let handle = self.handle.as_ref()?.try_clone().ok()?;
+        Gate::of(Directory::from_handle(handle).ok()?)
     }
 
     /// Whether there is a state directory, but one that everybody may write.

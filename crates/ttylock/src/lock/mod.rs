@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod flock;
 mod flock_guards;
+mod flock_rights;
 pub mod holder_records;
 mod kernel_list;
 pub mod memory;

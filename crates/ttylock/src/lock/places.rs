@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use pidlockfile::{Directory, Identity, Name, Status};
+use pidlockfile::{Directory, Gate, Identity, Name, Status};
 
 use crate::directory_stamp::DirectoryStamp;
 use crate::limits::LOCKS_FOR_INVENTED;
@@ -100,6 +100,15 @@ impl Open {
             }
         }
         Ok(Self { own, others: places })
+    }
+
+    /// Whoever breaks or removes a lock in any of them goes through this gate.
+    pub(super) fn gated(self, gate: Option<Gate>) -> Self {
+        let through = |place: Place| {
+            let directory = place.directory.gated(gate.clone());
+            Place { directory, ..place }
+        };
+        Self { own: through(self.own), others: self.others.into_iter().map(through).collect() }
     }
 }
 

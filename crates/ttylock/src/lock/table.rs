@@ -223,6 +223,7 @@ impl Table {
             Stop::Denied
         })?;
         self.keep_records_apart(&mut open);
+        let open = open.gated(self.records().gate());
         Ok(Rc::clone(self.open.insert(Rc::new(open))))
     }
 

@@ -141,7 +141,7 @@ impl Holder {
     }
 
     /// Who took a flock. It is held even when its taker is gone: by whoever inherited it.
-    fn by_flock(device: &str, holder: flock::Holder) -> Self {
+    pub(super) fn by_flock(device: &str, holder: flock::Holder) -> Self {
         let mut shown = Self::unknown(device, Scheme::Flock);
         if let flock::Holder::Process(pid) = holder {
             shown = Self::process(device, Scheme::Flock, pid);

@@ -9,6 +9,7 @@ use super::Table;
 use super::judge::{Busy, Verdict};
 use crate::limits::WATCHED_LOCKS;
 use crate::lock::Event;
+use crate::lock::backoff::Contention;
 use crate::lock::places::Place;
 use crate::lock::watched::Watched;
 
@@ -18,7 +19,7 @@ impl Table {
         self.watched = Watched::up_to(WATCHED_LOCKS);
         let now = SystemTime::now();
         for name in own.lock_names() {
-            match self.judge(own, &name, now) {
+            match self.judge(own, &name, now, Contention::ComesBack) {
                 Verdict::Busy(Busy::Held(pid)) => self.watched.add(&name, pid),
                 Verdict::Stale(judged, stale) if stale.is_of_the_dead() => {
                     self.remove(own, &name, judged, stale);
@@ -67,7 +68,9 @@ impl Table {
     }
 
     fn remove_dead(&mut self, own: &Place, name: &Name) {
-        if let Verdict::Stale(judged, stale) = self.judge(own, name, SystemTime::now()) {
+        if let Verdict::Stale(judged, stale) =
+            self.judge(own, name, SystemTime::now(), Contention::ComesBack)
+        {
             // One that is contended is somebody else's to take.
             self.remove(own, name, judged, stale);
         }

@@ -1,13 +1,16 @@
 //! What a lock file that was found means for the one who asks, and what becomes of a stale one.
 
+use std::io;
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{self, Liveness, liveness};
-use pidlockfile::{Found, Judged, Name, Obstacle, Pid, Removal, Status};
+use pidlockfile::{Found, Hold, Identity, Judged, Name, Obstacle, Pid, Removal, Status};
 
-use super::{Stop, Table};
+use super::{Stop, TEMPORARY, Table};
 use crate::lock::Weight;
 use crate::lock::backoff::Contention;
+use crate::lock::flock;
+use crate::lock::flock_rights::{self, Entitled, Flocker};
 use crate::lock::holder_records::Remembered;
 use crate::lock::memory::Memory;
 use crate::lock::places::{Place, Role};
@@ -38,6 +41,8 @@ pub(super) enum Busy {
     Held(Pid),
     BeingWritten,
     Obstacle(Obstacle),
+    /// It is stale, and held by `flock(2)` of one who has a say in it.
+    Flock(flock::Holder),
     Unknown,
 }
 
@@ -51,11 +56,17 @@ pub(super) enum Stale {
 
 impl Table {
     /// Reads a lock file and decides what it means for one who would break it.
-    pub(super) fn judge(&mut self, place: &Place, name: &Name, now: SystemTime) -> Verdict {
+    pub(super) fn judge(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        now: SystemTime,
+        contention: Contention,
+    ) -> Verdict {
         match place.directory.read(name, READ_LIMIT) {
             Ok(Found::Nothing) => Verdict::Free,
             Ok(Found::Obstacle(obstacle)) => Verdict::Busy(Busy::Obstacle(obstacle)),
-            Ok(Found::File(judged)) => self.verdict(judged, now, name),
+            Ok(Found::File(judged)) => self.verdict(place, name, judged, now, contention),
             Err(error) => {
                 self.say(Weight::Warning, format!("in {}: {error}", place.path.display()));
                 Verdict::Busy(Busy::Unknown)
@@ -63,18 +74,66 @@ impl Table {
         }
     }
 
-    /// What is stale is looked at once more while we hold `flock(2)` on it: its maker held that until
-    /// his lock was on record, and without the record a lock of another pid namespace looks dead.
-    pub(super) fn verdict(&mut self, judged: Judged, now: SystemTime, name: &Name) -> Verdict {
+    /// What is stale is looked at once more while nobody else may break or make it: its maker held
+    /// `flock(2)` on it until his lock was on record, and without the record a lock of another pid
+    /// namespace looks dead.
+    pub(super) fn verdict(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        judged: Judged,
+        now: SystemTime,
+        contention: Contention,
+    ) -> Verdict {
         match self.sentence(judged, now, name) {
-            Verdict::Stale(judged, stale) => match judged.try_hold() {
-                Ok(true) => self.sentence(judged, now, name),
-                Ok(false) => Verdict::Contended,
-                // A network's file system wants it open for writing, which breaking it sees to.
-                Err(_) => Verdict::Stale(judged, stale),
-            },
+            Verdict::Stale(mut judged, stale) => {
+                match self.hold(place, name, &mut judged, contention) {
+                    Ok(true) => self.sentence(judged, now, name),
+                    Ok(false) => Verdict::Contended,
+                    // A network's file system wants it open for writing, which breaking it sees to.
+                    Err(_) => Verdict::Stale(judged, stale),
+                }
+            }
             verdict @ (Verdict::Free | Verdict::Busy(_) | Verdict::Contended) => verdict,
         }
+    }
+
+    /// Whether it is ours to break or remove. Who has `flock(2)` on it may be about to break it, without
+    /// our gate: so who can comes back, and only then it is asked whether he has a say at all.
+    pub(super) fn hold(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        judged: &mut Judged,
+        contention: Contention,
+    ) -> io::Result<bool> {
+        match (judged.hold(&place.directory)?, contention) {
+            (Hold::Ours, _) => Ok(true),
+            (Hold::InTheGate, Contention::Decides) => {
+                let by = match self.flocker(judged.identity(), judged.owner()) {
+                    Flocker::Entitled(_) => return Ok(false),
+                    Flocker::Outsider(holder) => holder.to_string(),
+                    Flocker::Nobody => "somebody who is gone".to_owned(),
+                };
+                judged.go_past();
+                self.say(
+                    Weight::Notice,
+                    format!("went past flock(2) of {by} on {}", place.name(name)),
+                );
+                Ok(true)
+            }
+            (Hold::InTheGate | Hold::Others, _) => Ok(false),
+        }
+    }
+
+    /// Who holds `flock(2)` on a lock file of this owner.
+    pub(super) fn flocker(&mut self, file: Identity, owner: u32) -> Flocker {
+        let Ok(sight) = self.flocks.on_file(file) else {
+            return Flocker::Entitled(flock::Holder::Unseen);
+        };
+        let entitled = Entitled { own: nix::unistd::geteuid().as_raw(), owner };
+        let of = |pid| (process::owner(pid), liveness(pid));
+        flock_rights::flocker(&sight, flock::sees_all(), entitled, of)
     }
 
     pub(super) fn sentence(&mut self, judged: Judged, now: SystemTime, name: &Name) -> Verdict {
@@ -144,11 +203,11 @@ impl Table {
         &mut self,
         place: &Place,
         name: &Name,
-        judged: Judged,
+        mut judged: Judged,
         stale: Stale,
     ) -> Option<Removal> {
-        let record = self.forget_held(place, name, &judged);
-        match place.directory.try_release(name, judged) {
+        let record = self.forget_held(place, name, &mut judged);
+        match let_go(place, name, judged) {
             Ok(Some(Removal::Removed)) => {
                 self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
                 Some(Removal::Removed)
@@ -164,15 +223,15 @@ impl Table {
     }
 
     /// Forgets a lock that is about to be removed, while nobody can put another one there: afterwards
-    /// the record of the next lock might go instead. Only under `flock(2)` on the file that has the
-    /// name.
+    /// the record of the next lock might go instead. Only while the file that has the name is ours to
+    /// remove.
     pub(super) fn forget_held(
         &mut self,
         place: &Place,
         name: &Name,
-        judged: &Judged,
+        judged: &mut Judged,
     ) -> Option<Memory> {
-        let held = judged.try_hold().is_ok_and(|held| held);
+        let held = judged.goes_past() || matches!(judged.hold(&place.directory), Ok(Hold::Ours));
         let seen = || Status::of_name(&place.directory, name.as_str());
         let is_there = held && seen().is_ok_and(|seen| seen.identity == judged.identity());
         is_there.then(|| self.records().forget_lock(name, judged.identity()))?
@@ -186,18 +245,33 @@ impl Table {
     }
 
     pub(super) fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
-        if let Busy::Held(pid) = busy {
+        if let Busy::Held(pid) | Busy::Flock(flock::Holder::Process(pid)) = busy {
             self.blocker = Some(pid);
         }
         self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
         Stop::Busy
     }
 
-    /// Somebody else is at this file just now. Who comes back is told so; for another it is busy.
+    /// Somebody else is at this file just now. Who comes back is told so; for another it is busy, and he
+    /// is told by whom.
     pub(super) fn contended(&mut self, place: &Place, name: &Name, contention: Contention) -> Stop {
         match contention {
             Contention::ComesBack => Stop::Contended,
-            Contention::Decides => self.busy(place, name, Busy::Unknown),
+            Contention::Decides => {
+                let busy = self.blocked_by(place, name).map_or(Busy::Unknown, Busy::Flock);
+                self.busy(place, name, busy)
+            }
+        }
+    }
+
+    /// Who keeps a stale lock file from being broken.
+    pub(super) fn blocked_by(&mut self, place: &Place, name: &Name) -> Option<flock::Holder> {
+        let seen = Status::of_name(&place.directory, name.as_str()).ok()?;
+        match self.flocker(seen.identity, seen.owner) {
+            Flocker::Entitled(holder) => Some(holder),
+            // Without a gate nobody goes past him.
+            Flocker::Outsider(holder) => (!place.directory.is_gated()).then_some(holder),
+            Flocker::Nobody => None,
         }
     }
 
@@ -220,6 +294,19 @@ impl Table {
     }
 }
 
+/// Removes a lock file that is ours to remove.
+pub(super) fn let_go(
+    place: &Place,
+    name: &Name,
+    judged: Judged,
+) -> Result<Option<Removal>, pidlockfile::Error> {
+    if judged.goes_past() {
+        place.directory.release(name, judged, TEMPORARY).map(Some)
+    } else {
+        place.directory.try_release(name, judged)
+    }
+}
+
 impl std::fmt::Display for Busy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -229,6 +316,7 @@ impl std::fmt::Display for Busy {
             Self::Obstacle(Obstacle::Directory) => f.write_str("is a directory"),
             Self::Obstacle(Obstacle::Special) => f.write_str("is a fifo, socket or device"),
             Self::Obstacle(Obstacle::Unreadable) => f.write_str("may not be read"),
+            Self::Flock(holder) => write!(f, "is stale, but flock(2) on it is held by {holder}"),
             Self::Unknown => f.write_str("is being changed by others"),
         }
     }

@@ -109,14 +109,10 @@ impl Table {
     }
 
     pub(super) fn busy_by_flock(&mut self, device: &str, holder: flock::Holder) -> Stop {
-        let by = match holder {
-            flock::Holder::Process(pid) => {
-                self.blocker = Some(pid);
-                format!("pid {pid}")
-            }
-            flock::Holder::Unseen => "a process that cannot be seen".to_owned(),
-        };
-        self.say(Weight::Info, format!("{device} is busy: flock held by {by}"));
+        if let flock::Holder::Process(pid) = holder {
+            self.blocker = Some(pid);
+        }
+        self.say(Weight::Info, format!("{device} is busy: flock held by {holder}"));
         Stop::Busy
     }
 

@@ -4,9 +4,9 @@ use std::time::SystemTime;
 
 use nix::errno::Errno;
 use pidlockfile::process::{Liveness, liveness};
-use pidlockfile::{Found, Identity, Name, Pid, Removal, Status};
+use pidlockfile::{Found, Identity, Judged, Name, Pid, Removal, Status};
 
-use super::judge::Verdict;
+use super::judge::{Busy, Stale, Verdict, let_go};
 use super::{ATTEMPTS, Stop, TEMPORARY, Table};
 use crate::lock::backoff::Contention;
 use crate::lock::names::LockNames;
@@ -20,7 +20,10 @@ pub(super) struct Tally {
     removed: usize,
     own: usize,
     busy: usize,
+    /// May not be removed, or could not be.
     failed: usize,
+    /// Of these, the asker's.
+    own_failed: usize,
     /// Stale, and somebody else is at it.
     contended: usize,
     /// Those in our own directory that are still there: the records are about these.
@@ -37,7 +40,7 @@ impl Table {
         let open = self.open()?;
         let mut tally = Tally::default();
         if let Some(taken) = self.taken.take_if(|taken| taken.request == *request) {
-            tally = self.release_written(&open.own, &taken.names, request.pid);
+            tally = self.release_written(&open.own, &taken.names, request.pid, contention);
             if tally.is_enough() {
                 self.watched.forget(&taken.names, request.pid);
                 return Ok(self.unlocked(&taken.device, request.pid));
@@ -47,7 +50,7 @@ impl Table {
         // Where the lock is on record, that tells all its names.
         let mut lock_names = self.lock_names(&resolved, &request.device)?;
         let written = self.names_written(&lock_names, request.pid);
-        let those_written = self.release_written(&open.own, &written, request.pid);
+        let those_written = self.release_written(&open.own, &written, request.pid, contention);
         if those_written.is_enough() {
             self.watched.forget(&written, request.pid);
             return Ok(self.unlocked(resolved.real(), request.pid));
@@ -59,7 +62,7 @@ impl Table {
         for name in written {
             lock_names.write_too(name);
         }
-        tally = tally.and(self.release_all(&open, &lock_names, request.pid));
+        tally = tally.and(self.release_all(&open, &lock_names, request.pid, contention));
         // What strangers removed; of what is removed here, the record goes first.
         self.forget_gone(&open.own, &lock_names.written, &tally.standing);
         if tally.removed > 0 {
@@ -75,7 +78,9 @@ impl Table {
             return Err(Stop::Contended);
         }
         let stands = tally.busy.saturating_add(tally.contended) > 0;
-        Ok(if tally.own > 0 || (tally.removed > 0 && !stands) {
+        Ok(if tally.own_failed > 0 {
+            Outcome::Denied
+        } else if tally.own > 0 || (tally.removed > 0 && !stands) {
             self.unlocked(device, pid)
         } else if tally.failed > 0 {
             Outcome::Denied
@@ -114,18 +119,29 @@ impl Table {
     }
 
     /// What was written for this process, as we know: where that goes, nothing else is looked for.
-    fn release_written(&mut self, own: &Place, written: &[Name], pid: Pid) -> Tally {
-        let now = SystemTime::now();
+    fn release_written(
+        &mut self,
+        own: &Place,
+        written: &[Name],
+        pid: Pid,
+        contention: Contention,
+    ) -> Tally {
         let mut tally = Tally::default();
         for name in written.iter().rev() {
             if !self.withdraw(own, name, pid, &mut tally) {
-                self.release(own, name, pid, now, &mut tally);
+                self.release(own, name, pid, contention, &mut tally);
             }
         }
         tally
     }
 
-    pub(super) fn release_all(&mut self, open: &Open, lock_names: &LockNames, pid: Pid) -> Tally {
+    pub(super) fn release_all(
+        &mut self,
+        open: &Open,
+        lock_names: &LockNames,
+        pid: Pid,
+        contention: Contention,
+    ) -> Tally {
         let now = SystemTime::now();
         let mut tally = Tally::default();
         self.guards.let_go(&lock_names.written, None);
@@ -133,7 +149,7 @@ impl Table {
         for name in lock_names.written.iter().chain(&lock_names.searched).rev() {
             if !self.withdraw(&open.own, name, pid, &mut tally) {
                 let stood = tally.stood();
-                self.release(&open.own, name, pid, now, &mut tally);
+                self.release(&open.own, name, pid, contention, &mut tally);
                 if stood != tally.stood() {
                     tally.standing.push(name.clone());
                 }
@@ -141,7 +157,7 @@ impl Table {
         }
         for place in &open.others {
             for name in place.those_present(lock_names.all(), now) {
-                self.release(place, name, pid, now, &mut tally);
+                self.release(place, name, pid, contention, &mut tally);
             }
         }
         tally
@@ -156,6 +172,10 @@ impl Table {
         pid: Pid,
         tally: &mut Tally,
     ) -> bool {
+        // One whose holder is gone may be just being broken, past a `flock(2)` that we get a moment later.
+        if !self.guards.is_a_daemons() && liveness(pid) == Liveness::Gone {
+            self.guards.let_go(std::slice::from_ref(name), None);
+        }
         let Some(published) = self.guards.take(name, pid) else { return false };
         let records = self.records();
         let removal = own.directory.try_withdraw(name, &published, |seen| {
@@ -182,7 +202,7 @@ impl Table {
         place: &Place,
         name: &Name,
         pid: Pid,
-        now: SystemTime,
+        contention: Contention,
         tally: &mut Tally,
     ) {
         let mut is_contended = false;
@@ -194,39 +214,39 @@ impl Table {
             };
             let held_by = record::parse(judged.content()).ok().map(|record| record.pid);
             let own = held_by == Some(pid);
-            // Who holds this has seen the last of the lock's maker, so that its record is there.
-            let _ = own.then(|| judged.try_hold());
-            if own && self.is_elsewhere(name, pid, &judged) {
-                tally.busy += 1;
-                return;
-            }
-            let judged = if own {
-                judged
-            } else {
-                match self.verdict(judged, now, name) {
-                    Verdict::Free => return,
-                    Verdict::Busy(_) => {
-                        tally.busy += 1;
-                        return;
-                    }
-                    Verdict::Contended => {
-                        tally.contended += 1;
-                        return;
-                    }
-                    Verdict::Stale(judged, _) => judged,
-                }
-            };
             // A living owner lets go whoever holds the file by flock: nobody breaks his lock, so
             // there is nobody to wait for. A dead one's lock may be just being broken, however
             // long that takes on a busy machine, and then it is the breaker's.
             let living = own && liveness(pid) == Liveness::Alive;
+            let judged = match own {
+                true => self.own_to_release(place, name, judged, pid, (living, contention)),
+                false => self.verdict(place, name, judged, SystemTime::now(), contention),
+            };
+            let mut judged = match judged {
+                Verdict::Free => return,
+                Verdict::Busy(_) => {
+                    tally.busy += 1;
+                    return;
+                }
+                Verdict::Contended => {
+                    // It is said by whom.
+                    let _ = self.contended(place, name, contention);
+                    tally.contended += 1;
+                    return;
+                }
+                Verdict::Stale(judged, _) => judged,
+            };
             // Only a daemon puts it off.
             let spent = self.guards.is_a_daemons().then(|| judged.try_clone()).and_then(Result::ok);
-            let record = if own { self.forget_held(place, name, &judged) } else { None };
-            let removal = if living && is_contended {
+            let forced = living && is_contended;
+            if forced {
+                judged.go_past();
+            }
+            let record = if own { self.forget_held(place, name, &mut judged) } else { None };
+            let removal = if forced {
                 place.directory.release(name, judged, TEMPORARY).map(Some)
             } else {
-                place.directory.try_release(name, judged)
+                let_go(place, name, judged)
             };
             if matches!(removal, Ok(Some(Removal::Removed))) {
                 tally.removed += 1;
@@ -240,6 +260,7 @@ impl Table {
                 Ok(Some(Removal::Removed | Removal::Changed)) => {}
                 Ok(None) if living => is_contended = true,
                 Ok(None) => {
+                    let _ = self.contended(place, name, contention);
                     tally.contended += 1;
                     return;
                 }
@@ -247,9 +268,34 @@ impl Table {
                     self.put_back(name, record);
                     self.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
                     tally.failed += 1;
+                    tally.own_failed += usize::from(own);
                     return;
                 }
             }
+        }
+    }
+
+    /// The asker's own lock, as far as its number tells.
+    fn own_to_release(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        mut judged: Judged,
+        pid: Pid,
+        (living, contention): (bool, Contention),
+    ) -> Verdict {
+        // Who holds it has seen the last of the lock's maker, so that its record is there.
+        let held = if living {
+            judged.hold(&place.directory).map(|_| true)
+        } else {
+            self.hold(place, name, &mut judged, contention)
+        };
+        if self.is_elsewhere(name, pid, &judged) {
+            Verdict::Busy(Busy::Held(pid))
+        } else if matches!(held, Ok(false)) {
+            Verdict::Contended
+        } else {
+            Verdict::Stale(judged, Stale::Gone(pid))
         }
     }
 }

@@ -8,6 +8,7 @@ use super::Table;
 use super::judge::{Busy, Verdict};
 use crate::device::name::DeviceName;
 use crate::device::node::follow;
+use crate::lock::flock;
 use crate::lock::names::{self, lock_names};
 use crate::lock::places::{Place, Role};
 use crate::lock::record::{self, READ_LIMIT};
@@ -39,10 +40,10 @@ impl Table {
         if let Ok(open) = self.open() {
             let now = SystemTime::now();
             let names = || lock_names.written.iter().chain(&lock_names.searched);
-            for (place, role) in open.each() {
-                let found = names()
-                    .filter_map(|name| self.holder((place, role), name, resolved.real(), now));
-                holders.extend(found.collect::<Vec<_>>());
+            for place in open.each() {
+                for name in names() {
+                    holders.extend(self.holders_by_file(place, name, resolved.real(), now));
+                }
             }
         }
         self.events.clear();
@@ -60,7 +61,7 @@ impl Table {
             for (place, role) in open.each() {
                 for name in place.lock_names() {
                     let Some(device) = names::device_of(name.as_str(), &devices) else { continue };
-                    holders.extend(self.holder((place, role), &name, &device, now));
+                    holders.extend(self.holders_by_file((place, role), &name, &device, now));
                 }
             }
         }
@@ -68,6 +69,23 @@ impl Table {
         holders.extend(who::all_without_lock_files(&devices));
         holders.sort_by(|a, b| (&a.device, &a.scheme).cmp(&(&b.device, &b.scheme)));
         holders
+    }
+
+    /// Whom a lock file names, and who keeps a stale one from being broken.
+    fn holders_by_file(
+        &mut self,
+        (place, role): (&Place, Role),
+        name: &Name,
+        device: &str,
+        now: SystemTime,
+    ) -> Vec<Holder> {
+        let Some(holder) = self.holder((place, role), name, device, now) else { return Vec::new() };
+        let in_the_way = (holder.standing == Standing::Stale)
+            .then(|| self.blocked_by(place, name))
+            .flatten()
+            .filter(|by| matches!(by, flock::Holder::Process(_)))
+            .map(|by| Holder::by_flock(device, by));
+        std::iter::once(holder).chain(in_the_way).collect()
     }
 
     pub(super) fn holder(

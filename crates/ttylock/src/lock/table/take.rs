@@ -112,7 +112,7 @@ impl Table {
         (role, contention): (Role, Contention),
     ) -> Result<(), Stop> {
         for _ in 0..ATTEMPTS {
-            match self.judge(place, name, now) {
+            match self.judge(place, name, now, contention) {
                 Verdict::Free => return Ok(()),
                 Verdict::Busy(busy) => return Err(self.busy(place, name, busy)),
                 Verdict::Stale(judged, stale) => match self.remove(place, name, judged, stale) {
@@ -172,7 +172,7 @@ impl Table {
                 Ok(Publication::AlreadyThere) => {}
                 Err(error) => return Err(self.cannot_write(&error)),
             }
-            let (judged, stale) = match self.judge(own, name, SystemTime::now()) {
+            let (judged, stale) = match self.judge(own, name, SystemTime::now(), contention) {
                 Verdict::Free => continue,
                 Verdict::Busy(busy) => return Err(self.busy(own, name, busy)),
                 Verdict::Contended => return Err(self.contended(own, name, contention)),
@@ -193,10 +193,15 @@ impl Table {
 
     pub(super) fn give_back(&mut self, own: &Place, lock_names: &LockNames, taken: &[Published]) {
         for (name, published) in lock_names.written.iter().zip(taken).rev() {
+            // What was written to since is its writer's.
+            let as_written = |seen: &Status| seen.modified == published.modified;
+            if let Ok(Some(_)) = own.directory.try_withdraw(name, published, as_written) {
+                continue;
+            }
             // Or we would stand in our own way.
             published.let_go();
             let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { continue };
-            if judged.identity() != published.identity {
+            if judged.identity() != published.identity || judged.modified() != published.modified {
                 continue;
             }
             if let Err(error) = own.directory.release(name, judged, TEMPORARY) {
@@ -225,27 +230,39 @@ impl Table {
         });
         let files: Vec<Written> = files.collect();
         let all_stand = Cell::new(true);
-        let stands = |lock: &Written| {
-            let stands = is_there(own, lock);
-            all_stand.set(all_stand.get() && stands);
-            stands
+        let named = || lock_names.written.iter().zip(published);
+        let is_lost = |lock: &Written| {
+            let lost =
+                |(name, it): (&Name, &Published)| *name == lock.name && !stands(own, name, it);
+            let lost = named().any(lost);
+            all_stand.set(all_stand.get() && !lost);
+            lost
         };
-        if let Err(errno) = self.records().remember(claimant, &files, stands) {
+        if let Err(errno) = self.records().remember(claimant, &files, |lock| !is_lost(lock)) {
             let text = format!("start of pid {} is not recorded: {}", claimant.pid, errno.desc());
             self.say(Weight::Warning, text);
         }
         if all_stand.get() {
             return None;
         }
-        let mut files = lock_names.written.iter().zip(published);
-        files.find(|(_, published)| !published.has_a_name()).map(|(name, _)| name)
+        named().find(|(name, it)| !stands(own, name, it)).map(|(name, _)| name)
     }
 }
 
-/// Whether a lock that was written is there still.
-fn is_there(place: &Place, lock: &Written) -> bool {
-    match Status::of_name(&place.directory, lock.name.as_str()) {
-        Ok(seen) => lock.file == seen.identity && lock.at == seen.modified,
-        Err(errno) => errno != Errno::ENOENT,
+/// Whether a lock that was written has its name, unchanged. Where its file has another one, a release past
+/// a `flock(2)` may have moved it aside for a moment; for longer, somebody has renamed it, and then it is
+/// no lock any more.
+fn stands(place: &Place, name: &Name, published: &Published) -> bool {
+    for _ in 0..ATTEMPTS {
+        match Status::of_name(&place.directory, name.as_str()) {
+            Ok(seen) if seen.identity == published.identity => {
+                return seen.modified == published.modified;
+            }
+            Ok(_) | Err(Errno::ENOENT) if !published.has_a_name() => return false,
+            Ok(_) | Err(Errno::ENOENT) => std::thread::yield_now(),
+            // What cannot be seen is not said to be gone.
+            Err(_) => return true,
+        }
     }
+    false
 }

@@ -138,6 +138,26 @@ fn a_lock_that_is_removed_in_its_first_moment_is_taken_once_more() {
     assert!(file.exists());
 }
 
+/// A lock file that was renamed in its first moment is no lock, though it is there: nobody is told that he
+/// has one.
+#[test]
+fn a_lock_that_is_renamed_in_its_first_moment_is_taken_once_more() {
+    let shared = Shared::new();
+    let file = shared.0.path().join("lock/LCK..ttyS0");
+    let (from, to) = (file.clone(), shared.0.path().join("elsewhere"));
+    before_record::set(move || std::fs::rename(from, to).unwrap());
+    let mut table = shared.here();
+    let request = request(Pid::this());
+    let first = table.attempt_lock(&request, Contention::ComesBack);
+    assert!(first.is_err(), "{first:?}");
+    for left in ["lock", "state"] {
+        assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
+    }
+    assert_eq!(table.attempt_lock(&request, Contention::ComesBack).unwrap().outcome, Outcome::Done);
+    assert!(file.exists());
+    assert!(shared.0.path().join("state/LCK..ttyS0").is_symlink());
+}
+
 /// Where the kernel does not tell all of its locks, whoever has the port open may have locked it.
 #[rstest]
 #[case::all_is_told(Extent::Whole, Outcome::Done)]
@@ -189,7 +209,8 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
     before_record::set(move || {
         let open = second.open().unwrap();
         let name = Name::new("LCK..ttyS0").unwrap();
-        *note.borrow_mut() = Some(second.judge(&open.own, &name, SystemTime::now()));
+        *note.borrow_mut() =
+            Some(second.judge(&open.own, &name, SystemTime::now(), Contention::ComesBack));
     });
     assert_eq!(first.lock(&request(of_one_elsewhere())).outcome, Outcome::Done);
     assert!(matches!(*met.borrow(), Some(Verdict::Contended)), "{met:?}");

@@ -1,0 +1,108 @@
+//! Whose `flock(2)` on a lock file counts: that of root, of the service and of the owner of the file. Anybody
+//! who may read the file can hold it, and it must not be for him to say who gets the port. Pure.
+
+use pidlockfile::Pid;
+use pidlockfile::process::Liveness;
+
+use super::flock::{Holder, Sight};
+use super::kernel_list::Extent;
+
+/// Who holds `flock(2)` on a lock file, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flocker {
+    /// One who has a say in it, or may have: it cannot be told.
+    Entitled(Holder),
+    /// One who has none.
+    Outsider(Holder),
+    /// Nobody, or somebody who is gone again.
+    Nobody,
+}
+
+/// Those who have a say in a lock file, as uids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entitled {
+    pub(super) own: u32,
+    pub(super) owner: u32,
+}
+
+/// `of` tells whose a process is, and whether it is there. What `all_seen` says is whether the kernel
+/// shows those of every pid namespace: of another one's service nothing else would be seen.
+///
+/// A service lets go of the file of one who is gone, and a maker when his lock is on record, so that one who
+/// has taken it and ended is none of these.
+pub(super) fn flocker(
+    sight: &Sight,
+    all_seen: bool,
+    entitled: Entitled,
+    of: impl Fn(Pid) -> (Option<u32>, Liveness),
+) -> Flocker {
+    let has_a_say = |holder: &Holder| match holder {
+        Holder::Unseen => true,
+        Holder::Process(pid) => match of(*pid) {
+            (Some(uid), _) => [0, entitled.own, entitled.owner].contains(&uid),
+            (None, Liveness::Alive) => true,
+            (None, Liveness::Gone) => false,
+        },
+    };
+    let untold = sight.extent != Extent::Whole || (sight.holders.is_empty() && !all_seen);
+    if let Some(holder) = sight.holders.iter().copied().find(has_a_say) {
+        return Flocker::Entitled(holder);
+    }
+    if untold {
+        return Flocker::Entitled(Holder::Unseen);
+    }
+    sight.holders.first().copied().map_or(Flocker::Nobody, Flocker::Outsider)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const ROOT: i64 = 1;
+    const SERVICE: i64 = 2;
+    const OWNER: i64 = 3;
+    const OUTSIDER: i64 = 4;
+    const HIDDEN: i64 = 5;
+    const ENDED: i64 = 6;
+
+    fn of(pid: Pid) -> (Option<u32>, Liveness) {
+        match pid.to_string().parse().unwrap() {
+            ROOT => (Some(0), Liveness::Alive),
+            SERVICE => (Some(10), Liveness::Alive),
+            OWNER => (Some(1000), Liveness::Alive),
+            OUTSIDER => (Some(1001), Liveness::Alive),
+            HIDDEN => (None, Liveness::Alive),
+            _ => (None, Liveness::Gone),
+        }
+    }
+
+    fn process(pid: i64) -> Holder {
+        Pid::new(pid).map_or(Holder::Unseen, Holder::Process)
+    }
+
+    #[rstest]
+    #[case::root(&[ROOT], Extent::Whole, true, Flocker::Entitled(process(ROOT)))]
+    #[case::a_service(&[SERVICE], Extent::Whole, true, Flocker::Entitled(process(SERVICE)))]
+    #[case::the_files_owner(&[OWNER], Extent::Whole, true, Flocker::Entitled(process(OWNER)))]
+    #[case::an_outsider(&[OUTSIDER], Extent::Whole, true, Flocker::Outsider(process(OUTSIDER)))]
+    #[case::both(&[OUTSIDER, OWNER], Extent::Whole, true, Flocker::Entitled(process(OWNER)))]
+    #[case::whose_it_is_cannot_be_told(&[HIDDEN], Extent::Whole, true, Flocker::Entitled(process(HIDDEN)))]
+    #[case::whoever_inherited_it(&[ENDED], Extent::Whole, true, Flocker::Outsider(process(ENDED)))]
+    #[case::one_without_a_number(&[0], Extent::Whole, true, Flocker::Entitled(Holder::Unseen))]
+    #[case::nobody(&[], Extent::Whole, true, Flocker::Nobody)]
+    #[case::of_another_pid_namespace(&[], Extent::Whole, false, Flocker::Entitled(Holder::Unseen))]
+    #[case::an_outsider_in_a_container(&[OUTSIDER], Extent::Whole, false, Flocker::Outsider(process(OUTSIDER)))]
+    #[case::not_all_is_told(&[OUTSIDER], Extent::Cut, true, Flocker::Entitled(Holder::Unseen))]
+    fn who_has_a_say(
+        #[case] pids: &[i64],
+        #[case] extent: Extent,
+        #[case] all_seen: bool,
+        #[case] expected: Flocker,
+    ) {
+        let holders = pids.iter().copied().map(process).collect();
+        let entitled = Entitled { own: 10, owner: 1000 };
+        assert_eq!(flocker(&Sight { holders, extent }, all_seen, entitled, of), expected);
+    }
+}
