@@ -102,6 +102,20 @@ fn what_somebody_else_is_at_stays() {
     assert_eq!(bench.sandbox.locks(), ["LCK..ttyS1"]);
 }
 
+/// One who has no say in it may hold it for ever: that is nothing to root, who has a gate.
+#[test]
+fn what_an_outsider_holds_goes() {
+    let bench = Bench::open();
+    assert_eq!(bench.shell(User::Root, "mkdir /run/lfpd").code(), 0);
+    plant(&bench, User::Bob, "LCK..ttyS1");
+    let words = ["/run/lock/LCK..ttyS1", "sh", "-c", "echo held; exec sleep 1000"];
+    let mut outsider = bench.sandbox.command("flock").args(words).user(User::Alice).spawn();
+    outsider.expect("held");
+    let end = bench.lfp(User::Root, &["--direct", "clean"]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    bench.assert_free();
+}
+
 /// More than are looked at in one directory at once.
 #[test]
 fn as_many_as_there_are() {

@@ -102,6 +102,8 @@ struct World {
     lock: PathBuf,
     directory: Directory,
     gate: tempfile::TempDir,
+    /// The files that outsiders hold by `flock(2)`, as the kernel lists them.
+    outsiders: Mutex<Vec<u64>>,
     record: Mutex<Record>,
 }
 
@@ -150,16 +152,22 @@ fn gated(world: &World) -> Directory {
     directory.gated(Gate::of(Directory::open(world.gate.path()).unwrap()))
 }
 
-/// What was judged stale, if it is ours to break or remove.
-fn hold_stale(directory: &Directory, mut judged: Judged) -> Option<Judged> {
-    match judged.hold(directory).ok()? {
-        Hold::Ours => Some(judged),
-        Hold::InTheGate => {
-            judged.go_past();
-            Some(judged)
+/// What was judged stale, if it is ours to break or remove. That of an outsider is gone past; whoever goes
+/// through the gate, or makes a file, is none.
+fn hold_stale(world: &World, directory: &Directory, mut judged: Judged) -> Option<Judged> {
+    for _ in 0..3 {
+        match judged.hold(directory).ok()? {
+            Hold::Ours => return Some(judged),
+            Hold::Others => return None,
+            Hold::InTheGate => {}
         }
-        Hold::Others => None,
+        let inode = judged.identity().inode;
+        if foreign("list locks", || world.outsiders.lock().unwrap().contains(&inode))? {
+            judged.go_past();
+            return Some(judged);
+        }
     }
+    None
 }
 
 fn judge(world: &World) -> Option<Judged> {
@@ -213,7 +221,7 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
         }
         Role::GatedClaimer | Role::GatedKeeper => {
             let directory = gated(world);
-            let Some(published) = take_gated(&directory) else { return };
+            let Some(published) = take_gated(world, &directory) else { return };
             world.hold(me, published.identity.inode);
             let _ = foreign("hold", || ());
             published.let_go();
@@ -226,7 +234,7 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
         Role::GatedCleaner => {
             let directory = gated(world);
             let stale = judge_in(&directory).filter(|judged| is_stale(judged.content()));
-            if let Some(judged) = stale.and_then(|judged| hold_stale(&directory, judged)) {
+            if let Some(judged) = stale.and_then(|judged| hold_stale(world, &directory, judged)) {
                 let _ = if judged.goes_past() {
                     directory.release(&name(), judged, "t").map(Some)
                 } else {
@@ -277,7 +285,7 @@ fn take(role: Role, world: &World) -> Option<Published> {
     None
 }
 
-fn take_gated(directory: &Directory) -> Option<Published> {
+fn take_gated(world: &World, directory: &Directory) -> Option<Published> {
     for _ in 0..3 {
         match directory.publish(&name(), &claim(LIVE)).ok()? {
             Publication::Published(published) => return Some(published),
@@ -287,7 +295,10 @@ fn take_gated(directory: &Directory) -> Option<Published> {
         if !is_stale(judged.content()) {
             return None;
         }
-        match directory.replace(&name(), hold_stale(directory, judged)?, &claim(LIVE)).ok()? {
+        match directory
+            .replace(&name(), hold_stale(world, directory, judged)?, &claim(LIVE))
+            .ok()?
+        {
             Breaking::Replaced(published) => return Some(published),
             Breaking::Changed => {}
             Breaking::Contended => return None,
@@ -316,18 +327,24 @@ fn hold_all(world: &World) {
     for _ in 0..2 {
         for name in foreign("list", || world.directory.names().unwrap()).into_iter().flatten() {
             let path = world.lock.with_file_name(name.as_str());
-            held.extend(foreign("flock it", || {
+            let flocked = foreign("flock it", || {
                 let file = File::open(path).ok()?;
                 let may_read = file.metadata().is_ok_and(|data| data.mode() & 0o004 != 0);
                 let lock = FlockOperation::NonBlockingLockExclusive;
                 let has_it = may_read && rustix::fs::flock(&file, lock).is_ok();
                 let is_draft = temporary::maker(name.as_str(), "t").is_some();
                 world.record.lock().unwrap().flocked_draft |= has_it && is_draft;
-                has_it.then_some(file)
-            }));
+                let inode = file.metadata().ok()?.ino();
+                world.outsiders.lock().unwrap().extend(has_it.then_some(inode));
+                has_it.then_some((file, inode))
+            });
+            held.extend(flocked.flatten());
         }
     }
-    let _ = foreign("let go of all", || drop(held));
+    let _ = foreign("let go of all", || {
+        world.outsiders.lock().unwrap().retain(|it| held.iter().all(|(_, inode)| inode != it));
+        drop(held);
+    });
 }
 
 fn hold_and_withdraw(me: usize, world: &World, published: Published) {
@@ -398,7 +415,7 @@ fn is_takeable(world: &World) -> bool {
     let (claim, directory) = (claim(b"the next one"), gated(world));
     match judge(world) {
         None => matches!(directory.publish(&name(), &claim), Ok(Publication::Published(_))),
-        Some(judged) => hold_stale(&directory, judged).is_some_and(|judged| {
+        Some(judged) => hold_stale(world, &directory, judged).is_some_and(|judged| {
             matches!(directory.replace(&name(), judged, &claim), Ok(Breaking::Replaced(_)))
         }),
     }
@@ -428,7 +445,9 @@ fn run(
     let gate = tempfile::tempdir().unwrap();
     let lanes = Gate::of(Directory::open(gate.path()).unwrap()).unwrap();
     lanes.try_enter(stale.identity).unwrap().unwrap();
-    let world = Arc::new(World { lock, directory, gate, record: Mutex::default() });
+    let outsiders = stranger.iter().map(|_| stale.identity.inode).collect();
+    let outsiders = Mutex::new(outsiders);
+    let world = Arc::new(World { lock, directory, gate, outsiders, record: Mutex::default() });
     let seen = Arc::clone(&world);
     let schedule = Schedule::new(roles.len(), script, beyond, Box::new(move || seen.look()));
     let mut stale = Some(stale);

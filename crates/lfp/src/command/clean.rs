@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pidlockfile::{Directory, Found, Judged, Name, Pid, Removal};
+use pidlockfile::{Directory, Found, Judged, Name, Pid};
 use wrapcmd::Value;
 
 use super::arguments::Route;
@@ -48,11 +48,6 @@ struct Report {
     cut_off: bool,
 }
 
-/// So many descriptors at a time.
-const HELD_AT_ONCE: usize = 256;
-
-const SOMEBODY_ELSE: &str = "somebody else is removing it, or keeps it locked";
-
 pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
     let mut report = Report::default();
     for _ in 0..ROUNDS {
@@ -69,7 +64,7 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
 /// One look at all locks. Whether it is worth while to look again.
 fn round(report: &mut Report, route: &Route) -> bool {
     let (before, cut_off) = stale();
-    let refused: Vec<(Holder, String)> = before.chunks(HELD_AT_ONCE).flat_map(remove_all).collect();
+    let refused: Vec<(Holder, String)> = remove_all(&before);
     if !refused.is_empty() {
         ask_service(&refused, route);
     }
@@ -112,59 +107,11 @@ fn remains(holder: &Holder) -> bool {
     }
 }
 
-/// A lock file that was found stale, and on which we hold `flock(2)`.
-struct Held {
-    directory: Directory,
-    name: Name,
-    judged: Judged,
-}
-
 /// Removes lock files that were found stale, and tells which could not be removed and why.
-///
-/// They are judged again while we hold them: what was seen first may have been a lock that was just
-/// being made, of a process of another pid namespace, whose record was not there yet.
 fn remove_all(holders: &[Holder]) -> Vec<(Holder, String)> {
-    let held: Vec<_> = holders.iter().map(|holder| (holder, hold(holder))).collect();
-    let (still, _) = stale();
-    let is_stale = |holder: &Holder| still.iter().any(|other| is_the_same_lock(holder, other));
-    held.into_iter()
-        .filter_map(|(holder, held)| {
-            let why = match held {
-                Ok(Some(held)) if is_stale(holder) => remove(held).err(),
-                Ok(_) => None,
-                Err(why) => Some(why),
-            };
-            Some((holder.clone(), why?))
-        })
-        .collect()
-}
-
-fn is_the_same_lock(one: &Holder, other: &Holder) -> bool {
-    (one.scheme.file(), one.pid, one.since) == (other.scheme.file(), other.pid, other.since)
-}
-
-/// Nothing if the file has changed since it was judged: then it is not ours to judge again, and
-/// shows itself next time.
-fn hold(holder: &Holder) -> Result<Option<Held>, String> {
-    let Some((directory, name)) = holder.scheme.file().and_then(split) else { return Ok(None) };
-    let directory = Directory::open(directory).map_err(|error| error.to_string())?;
-    match directory.read(&name, READ_LIMIT) {
-        Ok(Found::File(judged)) if is_the_same(holder, &judged) => match judged.try_hold() {
-            Ok(false) => Err(SOMEBODY_ELSE.to_owned()),
-            // Without `flock(2)` for readers, removing it asks for another.
-            Ok(true) | Err(_) => Ok(Some(Held { directory, name, judged })),
-        },
-        Ok(Found::File(_) | Found::Nothing | Found::Obstacle(_)) => Ok(None),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn remove(held: Held) -> Result<(), String> {
-    match held.directory.try_release(&held.name, held.judged) {
-        Ok(Some(Removal::Removed | Removal::Changed)) => Ok(()),
-        Ok(None) => Err(SOMEBODY_ELSE.to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    let mut table = Table::new(places());
+    let refused = |holder: &Holder| Some((holder.clone(), table.clear_away(holder).err()?));
+    holders.iter().filter_map(refused).collect()
 }
 
 fn split(path: &Path) -> Option<(&Path, Name)> {
@@ -260,6 +207,8 @@ impl Left {
 mod tests {
     use rstest::rstest;
 
+    use std::time::SystemTime;
+
     use super::*;
     use ttylock::lock::who::Scheme;
 
@@ -280,6 +229,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("LCK..ttyS0");
         std::fs::write(&path, content).unwrap();
+        // Young ones without a number are being written.
+        let written = SystemTime::now() - Duration::from_secs(60);
+        std::fs::File::open(&path).unwrap().set_modified(written).unwrap();
         let written = std::fs::metadata(&path).unwrap().modified().unwrap();
         let holder = Holder {
             device: "ttyS0".to_owned(),
@@ -291,7 +243,16 @@ mod tests {
             since: Some(written - earlier),
             standing: Standing::Stale,
         };
-        assert_eq!(hold(&holder).and_then(|held| held.map_or(Ok(()), remove)), Ok(()));
+        let nowhere = directory.path().join("nowhere");
+        let mut table = Table::new(Places {
+            lock_dir: directory.path().to_owned(),
+            search_dirs: Vec::new(),
+            dev_dir: nowhere.clone(),
+            state_dir: nowhere.clone(),
+            udev_dir: nowhere,
+            ..Places::native()
+        });
+        assert_eq!(table.clear_away(&holder), Ok(()));
         assert_eq!(path.exists(), stays);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), usize::from(stays));
     }

@@ -126,8 +126,27 @@ impl HolderRecords {
     /// The gate for those who break or remove locks: outsiders can get no lock in the state directory.
     #[must_use]
     pub fn gate(&self) -> Option<Gate> {
+        Gate::of(self.directory()?)
+    }
+
+    /// The state directory, for what is more than records: whose makers hold it by `flock(2)`.
+    #[must_use]
+    pub fn directory(&self) -> Option<Directory> {
         let handle = self.handle.as_ref()?.try_clone().ok()?;
-        Gate::of(Directory::from_handle(handle).ok()?)
+        Some(Directory::from_handle(handle).ok()?.guarding())
+    }
+
+    /// What would be remembered of a lock of these files.
+    pub fn memory_for(&mut self, claimant: &Claimant, files: &[Written]) -> Option<Memory> {
+        let here = here(&mut self.here)?.clone();
+        let names = files.iter().map(|file| file.name.clone()).collect();
+        Some(memory_for(claimant, here, files.first()?, names))
+    }
+
+    /// The first name of the lock that is on record by this one.
+    #[must_use]
+    pub fn first_name(&self, name: &Name) -> Option<Name> {
+        self.memory(name)?.names.into_iter().next()
     }
 
     /// Whether there is a state directory, but one that everybody may write.
@@ -203,17 +222,16 @@ impl HolderRecords {
         let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here).cloned()) else {
             return Ok(());
         };
-        let Claimant { pid, then, start, uid } = *claimant;
+        let Claimant { pid, then, start, .. } = *claimant;
         if start.is_none() && then == Liveness::Alive && liveness(pid) == Liveness::Alive {
             // It lives, and we may not see since when: nothing to tell a later one from it.
             return Ok(());
         }
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
-        for lock in files {
-            let Written { name, file, at } = lock;
-            let (here, names, file) = (here.clone(), names.clone(), *file);
-            let written = nanoseconds(*at);
-            let memory = Memory { pid, start, uid, here, file, written, names };
+        // The first name last: by that it is seen whose the others are.
+        for lock in files.iter().rev() {
+            let name = &lock.name;
+            let memory = memory_for(claimant, here.clone(), lock, names.clone());
             let text = memory.to_text();
             #[cfg(test)]
             before_record::happens();
@@ -400,6 +418,11 @@ impl HolderRecords {
             nix::unistd::faccessat(handle, ".", access, AtFlags::AT_EACCESS).is_ok()
         })
     }
+}
+
+fn memory_for(claimant: &Claimant, here: Here, file: &Written, names: Vec<Name>) -> Memory {
+    let Claimant { pid, start, uid, .. } = *claimant;
+    Memory { pid, start, uid, here, file: file.file, written: nanoseconds(file.at), names }
 }
 
 fn known(directory: &OwnedFd, name: &Name) -> Option<Memory> {

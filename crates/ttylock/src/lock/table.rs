@@ -34,6 +34,7 @@ const ATTEMPTS: usize = 64;
 
 mod attempts;
 mod ends;
+mod handover;
 mod judge;
 mod keeping;
 mod pass;

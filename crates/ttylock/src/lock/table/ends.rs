@@ -1,17 +1,22 @@
-//! Removes the locks of processes that have ended, for a daemon that is told of their ends.
+//! Removes the locks of processes that have ended: for a daemon that is told of their ends, and for people
+//! who clear away what is stale.
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::time::SystemTime;
 
 use pidlockfile::process::{Liveness, liveness};
-use pidlockfile::{Name, Pid};
+use pidlockfile::{Found, Judged, Name, Pid, Removal};
 
 use super::Table;
 use super::judge::{Busy, Verdict};
 use crate::limits::WATCHED_LOCKS;
 use crate::lock::Event;
-use crate::lock::backoff::Contention;
+use crate::lock::backoff::{Backoff, Contention};
 use crate::lock::places::Place;
+use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::watched::Watched;
+use crate::lock::who::Holder;
 
 impl Table {
     /// Lists every lock in our own directory by its holder, and removes those of the dead.
@@ -68,6 +73,7 @@ impl Table {
     }
 
     fn remove_dead(&mut self, own: &Place, name: &Name) {
+        self.settle(own, name);
         if let Verdict::Stale(judged, stale) =
             self.judge(own, name, SystemTime::now(), Contention::ComesBack)
         {
@@ -76,9 +82,70 @@ impl Table {
         }
     }
 
+    /// Removes a lock file that was seen to be stale, if it is still the same one and still stale. May sleep
+    /// for some milliseconds, as [`Table::lock`].
+    ///
+    /// # Errors
+    /// Why it is still there, in words.
+    pub fn clear_away(&mut self, seen: &Holder) -> Result<(), String> {
+        let Some((path, name)) = seen.scheme.file().and_then(split) else { return Ok(()) };
+        let Ok(open) = self.open() else { return Err("its directory cannot be opened".to_owned()) };
+        let mut places = std::iter::once(&open.own).chain(&open.others);
+        let Some(place) = places.find(|place| place.path == path) else { return Ok(()) };
+        let mut backoff = Backoff::default();
+        loop {
+            let contention = backoff.contention();
+            if let Some(cleared) = self.try_clear(place, &name, seen, contention) {
+                return cleared;
+            }
+            std::thread::sleep(backoff.pause());
+        }
+    }
+
+    /// `None` to come back.
+    fn try_clear(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        seen: &Holder,
+        contention: Contention,
+    ) -> Option<Result<(), String>> {
+        let judged = match place.directory.read(name, READ_LIMIT) {
+            Ok(Found::File(judged)) if is_the_same(seen, &judged) => judged,
+            Ok(Found::File(_) | Found::Nothing | Found::Obstacle(_)) => return Some(Ok(())),
+            Err(error) => return Some(Err(error.to_string())),
+        };
+        match self.verdict(place, name, judged, SystemTime::now(), contention) {
+            Verdict::Free | Verdict::Busy(_) => return Some(Ok(())),
+            Verdict::Contended => {}
+            Verdict::Stale(judged, _) => match self.take_away(place, name, judged) {
+                Ok(Some(Removal::Removed | Removal::Changed)) => return Some(Ok(())),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error.to_string())),
+            },
+        }
+        (contention == Contention::Decides).then(|| {
+            let by = self.blocked_by(place, name).map(|holder| format!(": {holder}"));
+            Err(format!("{SOMEBODY_ELSE}{}", by.unwrap_or_default()))
+        })
+    }
+
     /// The watched processes that are gone, for whom nobody may have told.
     #[must_use]
     pub fn the_gone(&self) -> Vec<Pid> {
         self.watched.holders().filter(|pid| liveness(*pid) == Liveness::Gone).collect()
     }
+}
+
+const SOMEBODY_ELSE: &str = "somebody else is removing it, or keeps it locked";
+
+fn split(path: &Path) -> Option<(&Path, Name)> {
+    let name = path.file_name().and_then(OsStr::to_str)?;
+    Some((path.parent()?, Name::new(name.to_owned())?))
+}
+
+/// Whether the file still says what made it stale.
+fn is_the_same(seen: &Holder, judged: &Judged) -> bool {
+    let pid = record::parse(judged.content()).ok().map(|record| record.pid);
+    pid == seen.pid && Some(judged.modified()) == seen.since
 }

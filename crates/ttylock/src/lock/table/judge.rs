@@ -203,23 +203,36 @@ impl Table {
         &mut self,
         place: &Place,
         name: &Name,
-        mut judged: Judged,
+        judged: Judged,
         stale: Stale,
     ) -> Option<Removal> {
-        let record = self.forget_held(place, name, &mut judged);
-        match let_go(place, name, judged) {
+        match self.take_away(place, name, judged) {
             Ok(Some(Removal::Removed)) => {
                 self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
                 Some(Removal::Removed)
             }
             Ok(other) => other,
             Err(error) => {
-                self.put_back(name, record);
                 let text = format!("stepped over {}: {stale}; {error}", place.name(name));
                 self.say(Weight::Warning, text);
                 Some(Removal::Removed)
             }
         }
+    }
+
+    /// The same, with its record; one that may not be removed keeps that.
+    pub(super) fn take_away(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        mut judged: Judged,
+    ) -> Result<Option<Removal>, pidlockfile::Error> {
+        let record = self.forget_held(place, name, &mut judged);
+        let removal = let_go(place, name, judged);
+        if removal.is_err() {
+            self.put_back(name, record);
+        }
+        removal
     }
 
     /// Forgets a lock that is about to be removed, while nobody can put another one there: afterwards

@@ -28,6 +28,7 @@ impl Table {
             // It is said when it matters.
             return self.events.clear();
         };
+        self.settle_all(&open.own);
         // Drafts of processes that were killed in mid-step.
         let _ = open.own.directory.sweep(TEMPORARY, SystemTime::now());
         self.forget_what_is_gone(&open.own);

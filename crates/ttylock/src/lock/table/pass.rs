@@ -7,9 +7,9 @@ use super::judge::Busy;
 use super::keeping::room;
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
 use crate::device::node::ResolvedDevice;
+use crate::limits::KEPT_FILES;
 use crate::lock::backoff::Contention;
-use crate::lock::holder_records::Remembered;
-use crate::lock::names::LockNames;
+use crate::lock::holder_records::{Remembered, Written};
 use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Answer, Contended, Outcome, Pass, Request, Weight};
@@ -67,37 +67,46 @@ impl Table {
         for name in self.names_written(&lock_names, *from) {
             lock_names.write_too(name);
         }
-        // A name that was written, and to which nothing leads any more, is passed as well.
         let room = room(Some(&resolved));
         let open = self.open()?;
-        let passed = self.pass_written(&open.own, &lock_names.written, pass, room, contention);
-        let (names, published): (Vec<Name>, Vec<Published>) = passed?.into_iter().unzip();
-        lock_names.written = names;
-        self.watched.forget(&lock_names.written, *from);
-        self.forget(&lock_names.written);
+        for name in &lock_names.written {
+            self.settle(&open.own, name);
+        }
+        let held = self.held(&open.own, &lock_names.written, pass)?;
+        let giver = self.records().claimant(*from);
+        let begun = self.begin_handover(pass, &giver, &held, contention)?;
+        let passed = match self.pass_all(&open.own, &held, pass, contention) {
+            Ok(passed) => passed,
+            Err((stop, passed)) => {
+                self.call_off(&open.own, begun, &passed);
+                return Err(stop);
+            }
+        };
+        lock_names.written = passed.iter().map(|(name, _)| name.clone()).collect();
+        let published: Vec<&Published> = passed.iter().map(|(_, published)| published).collect();
         let receiver = self.records().as_it_is_now(receiver);
-        self.remember(&open.own, &lock_names, &receiver, &published);
-        for (name, published) in lock_names.written.iter().zip(published) {
-            self.watched.add(name, *to);
-            self.guards.keep(name, *to, published, room);
+        if !self.remember(&open.own, &lock_names, &receiver, &published).is_on_record {
+            self.call_off(&open.own, begun, &passed);
+            return Err(Stop::Denied);
+        }
+        self.end_handover(begun);
+        self.watched.forget(&lock_names.written, *from);
+        for (name, published) in passed {
+            self.watched.add(&name, *to);
+            self.guards.keep(&name, *to, published, room);
         }
         self.say(Weight::Info, format!("passed {} from pid {from} to pid {to}", resolved.real()));
         Ok(())
     }
 
-    fn pass_written(
-        &mut self,
-        own: &Place,
-        names: &[Name],
-        pass: &Pass,
-        room: usize,
-        contention: Contention,
-    ) -> Result<Vec<(Name, Published)>, Stop> {
-        // Nothing is changed before everything was looked at.
+    /// The files that are going to be passed: nothing is changed before everything was looked at. A
+    /// name that was written, and to which nothing leads any more, is passed as well.
+    fn held(&mut self, own: &Place, names: &[Name], pass: &Pass) -> Result<Vec<Written>, Stop> {
         let mut held = Vec::with_capacity(names.len());
         for name in names {
-            if self.passable(own, name, pass)?.is_some() {
-                held.push(name);
+            if let Some(judged) = self.passable(own, name, pass)? {
+                let (file, at) = (judged.identity(), judged.modified());
+                held.push(Written { name: name.clone(), file, at });
             }
         }
         if held.is_empty() {
@@ -105,16 +114,23 @@ impl Table {
             self.say(Weight::Info, format!("{device} is not pid {}'s to pass", pass.from));
             return Err(Stop::Busy);
         }
+        Ok(held)
+    }
+
+    /// Where one file stands in the way, those that were passed before it have to go back.
+    fn pass_all(
+        &mut self,
+        own: &Place,
+        held: &[Written],
+        pass: &Pass,
+        contention: Contention,
+    ) -> Result<Passed, (Stop, Passed)> {
         let mut passed = Vec::with_capacity(held.len());
-        for name in held {
-            match self.pass_one(own, name, pass, room, contention) {
-                Ok(published) => {
-                    passed.extend(published.map(|published| (name.clone(), published)));
-                }
-                Err(stop) => {
-                    self.undo(own, passed, pass, room);
-                    return Err(stop);
-                }
+        for Written { name, .. } in held {
+            match self.pass_one(own, name, pass, contention) {
+                Ok(Some(published)) => passed.push((name.clone(), published)),
+                Ok(None) => {}
+                Err(stop) => return Err((stop, passed)),
             }
         }
         Ok(passed)
@@ -148,7 +164,6 @@ impl Table {
         own: &Place,
         name: &Name,
         pass: &Pass,
-        room: usize,
         contention: Contention,
     ) -> Result<Option<Published>, Stop> {
         let content = record::write(self.places.system.content, pass.to);
@@ -159,15 +174,21 @@ impl Table {
             durability: Durability::Memory,
         };
         for _ in 0..ATTEMPTS {
-            let Some(judged) = self.passable(own, name, pass)? else { return Ok(None) };
-            let held = self.guards.take(name, pass.from);
-            let broken = match &held {
-                Some(held) => own.directory.replace_held(name, judged, held, &claim),
-                None => own.directory.replace(name, judged, &claim),
+            let Some(mut judged) = self.passable(own, name, pass)? else { return Ok(None) };
+            let broken = match self.guards.take(name, pass.from) {
+                // A daemon's is its own by `flock(2)`; a session's may be anybody's.
+                Some(held) if self.guards.is_a_daemons() => {
+                    let broken = own.directory.replace_held(name, judged, &held, &claim);
+                    if !matches!(broken, Ok(Breaking::Replaced(_))) {
+                        self.guards.keep(name, pass.from, held, KEPT_FILES);
+                    }
+                    broken
+                }
+                _ => match self.hold(own, name, &mut judged, contention) {
+                    Ok(false) => Ok(Breaking::Contended),
+                    Ok(true) | Err(_) => own.directory.replace(name, judged, &claim),
+                },
             };
-            if let (Some(held), false) = (held, matches!(broken, Ok(Breaking::Replaced(_)))) {
-                self.guards.keep(name, pass.from, held, room);
-            }
             match broken {
                 Ok(Breaking::Replaced(published)) => return Ok(Some(published)),
                 Ok(Breaking::Changed) => {}
@@ -177,20 +198,7 @@ impl Table {
         }
         Err(self.busy(own, name, Busy::Unknown))
     }
-
-    /// What was passed before the hand-over failed goes back. Where that fails, each of the two
-    /// holds a part, and the device is nobody else's.
-    fn undo(&mut self, own: &Place, passed: Vec<(Name, Published)>, pass: &Pass, room: usize) {
-        let back = Pass { device: pass.device.clone(), from: pass.to, to: pass.from };
-        for (name, published) in passed {
-            drop(published);
-            let returned = self.pass_one(own, &name, &back, room, Contention::Decides);
-            if let Ok(Some(published)) = returned {
-                let lock_names = LockNames { written: vec![name.clone()], ..LockNames::default() };
-                let giver = self.records().claimant(pass.from);
-                self.remember(own, &lock_names, &giver, std::slice::from_ref(&published));
-                self.guards.keep(&name, pass.from, published, room);
-            }
-        }
-    }
 }
+
+/// The files that are the receiver's by now.
+type Passed = Vec<(Name, Published)>;

@@ -62,6 +62,9 @@ impl Table {
         for name in written {
             lock_names.write_too(name);
         }
+        for name in &lock_names.written {
+            self.settle(&open.own, name);
+        }
         tally = tally.and(self.release_all(&open, &lock_names, request.pid, contention));
         // What strangers removed; of what is removed here, the record goes first.
         self.forget_gone(&open.own, &lock_names.written, &tally.standing);
@@ -112,12 +115,6 @@ impl Table {
         }
     }
 
-    pub(super) fn forget(&mut self, names: &[Name]) {
-        for name in names {
-            self.records().forget(name);
-        }
-    }
-
     /// What was written for this process, as we know: where that goes, nothing else is looked for.
     fn release_written(
         &mut self,
@@ -127,6 +124,10 @@ impl Table {
         contention: Contention,
     ) -> Tally {
         let mut tally = Tally::default();
+        // That of one who is gone may be just being broken, past a `flock(2)` that we get a moment later.
+        if !self.guards.is_a_daemons() && liveness(pid) == Liveness::Gone {
+            self.guards.let_go(written, None);
+        }
         for name in written.iter().rev() {
             if !self.withdraw(own, name, pid, &mut tally) {
                 self.release(own, name, pid, contention, &mut tally);
@@ -172,10 +173,6 @@ impl Table {
         pid: Pid,
         tally: &mut Tally,
     ) -> bool {
-        // One whose holder is gone may be just being broken, past a `flock(2)` that we get a moment later.
-        if !self.guards.is_a_daemons() && liveness(pid) == Liveness::Gone {
-            self.guards.let_go(std::slice::from_ref(name), None);
-        }
         let Some(published) = self.guards.take(name, pid) else { return false };
         let records = self.records();
         let removal = own.directory.try_withdraw(name, &published, |seen| {
@@ -237,6 +234,7 @@ impl Table {
                 Verdict::Stale(judged, _) => judged,
             };
             // Only a daemon puts it off.
+            let file = judged.identity();
             let spent = self.guards.is_a_daemons().then(|| judged.try_clone()).and_then(Result::ok);
             let forced = living && is_contended;
             if forced {
@@ -251,6 +249,10 @@ impl Table {
             if matches!(removal, Ok(Some(Removal::Removed))) {
                 tally.removed += 1;
                 tally.own += usize::from(own);
+                if record.is_none() {
+                    // It could not be forgotten before: somebody else was at it.
+                    self.records().sweep(name, file);
+                }
                 self.put_off_closing(spent);
                 return;
             }

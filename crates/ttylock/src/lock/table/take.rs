@@ -1,5 +1,6 @@
 //! Taking every lock file of a device, or none.
 
+use std::borrow::Borrow;
 use std::cell::Cell;
 use std::time::SystemTime;
 
@@ -20,6 +21,16 @@ use crate::lock::places::{Open, Place, Role};
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Request, Weight};
 
+/// What became of the record of a lock that was taken.
+#[derive(Debug)]
+pub(super) struct Remembering<'f> {
+    /// The name of a lock file that is gone already: somebody who knows no rules has removed it in its first
+    /// moment.
+    pub(super) lost: Option<&'f Name>,
+    /// Where there are records.
+    pub(super) is_on_record: bool,
+}
+
 impl Table {
     pub(super) fn try_lock(
         &mut self,
@@ -39,7 +50,8 @@ impl Table {
             .and_then(|()| self.clear_searched(&open, &lock_names, contention))
             .and_then(|()| self.take_written(&open.own, &lock_names, request, contention));
         let published = taken?;
-        if let Some(name) = self.remember(&open.own, &lock_names, &claimant, &published) {
+        let remembering = self.remember(&open.own, &lock_names, &claimant, &published);
+        if let Some(name) = remembering.lost {
             self.take_back(&open.own, &lock_names, &published);
             return Err(self.contended(&open.own, name, contention));
         }
@@ -169,7 +181,7 @@ impl Table {
         for _ in 0..ATTEMPTS {
             match own.directory.publish(name, claim) {
                 Ok(Publication::Published(published)) => return Ok(published),
-                Ok(Publication::AlreadyThere) => {}
+                Ok(Publication::AlreadyThere) => self.settle(own, name),
                 Err(error) => return Err(self.cannot_write(&error)),
             }
             let (judged, stale) = match self.judge(own, name, SystemTime::now(), contention) {
@@ -214,23 +226,21 @@ impl Table {
     /// break it: without one it looks dead to those who count processes in another pid namespace,
     /// and a reused pid goes unnoticed. The lock files are held by `flock(2)` meanwhile
     /// ([`pidlockfile::Directory::guarding`]).
-    ///
-    /// Gives back the name of a lock file that is gone already: somebody who knows no rules has removed
-    /// it in its first moment.
     pub(super) fn remember<'f>(
         &mut self,
         own: &Place,
         lock_names: &'f LockNames,
         claimant: &Claimant,
-        published: &[Published],
-    ) -> Option<&'f Name> {
-        let files = lock_names.written.iter().zip(published).map(|(name, published)| {
+        published: &[impl Borrow<Published>],
+    ) -> Remembering<'f> {
+        let published = || published.iter().map(Borrow::borrow);
+        let files = lock_names.written.iter().zip(published()).map(|(name, published)| {
             let Published { identity, modified, .. } = published;
             Written { name: name.clone(), file: *identity, at: *modified }
         });
         let files: Vec<Written> = files.collect();
         let all_stand = Cell::new(true);
-        let named = || lock_names.written.iter().zip(published);
+        let named = || lock_names.written.iter().zip(published());
         let is_lost = |lock: &Written| {
             let lost =
                 |(name, it): (&Name, &Published)| *name == lock.name && !stands(own, name, it);
@@ -238,14 +248,14 @@ impl Table {
             all_stand.set(all_stand.get() && !lost);
             lost
         };
-        if let Err(errno) = self.records().remember(claimant, &files, |lock| !is_lost(lock)) {
+        let outcome = self.records().remember(claimant, &files, |lock| !is_lost(lock));
+        if let Err(errno) = outcome {
             let text = format!("start of pid {} is not recorded: {}", claimant.pid, errno.desc());
             self.say(Weight::Warning, text);
         }
-        if all_stand.get() {
-            return None;
-        }
-        named().find(|(name, it)| !stands(own, name, it)).map(|(name, _)| name)
+        let mut lost = named().filter(|_| !all_stand.get());
+        let lost = lost.find(|(name, it)| !stands(own, name, it)).map(|(name, _)| name);
+        Remembering { lost, is_on_record: outcome.is_ok() }
     }
 }
 

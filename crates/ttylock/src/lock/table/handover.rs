@@ -1,0 +1,258 @@
+//! A lock that is being passed, and what becomes of it when whoever passes it does not come to an end.
+//!
+//! A lock is several files, and each changes its holder by itself. Before the first one does, a note in the
+//! state directory says whose the lock was, and under which names. The record by the first name is written
+//! last: until that is the receiver's, the lock is the giver's, whole, and whoever finds a note without its
+//! maker gives everything back; from then on it is the receiver's, and the note says nothing any more.
+
+use pidlockfile::process::Liveness;
+use pidlockfile::{
+    Breaking, Claim, Directory, Durability, Found, Name, Pid, Publication, Published, Removal,
+    Status,
+};
+
+use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
+use crate::limits::KEPT_WITHOUT_DEVICE;
+use crate::lock::backoff::Contention;
+use crate::lock::holder_records::{Claimant, Written};
+use crate::lock::memory::Memory;
+use crate::lock::places::Place;
+use crate::lock::record::{self, READ_LIMIT};
+use crate::lock::{Pass, Weight};
+
+/// The beginning of a note's name.
+const NOTE: &str = "pass.";
+
+/// So much of the lock's first name is in it.
+const NOTE_CHARS: usize = 60;
+
+/// Nobody else may open it, and hold it.
+const NOTE_MODE: u32 = 0o600;
+
+/// More than the longest note: a record of all names, and a number.
+const NOTE_BYTES: usize = 8192;
+
+/// As many notes are looked at when a daemon begins.
+const NOTES: usize = 1024;
+
+/// What it takes to undo a hand-over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Handover {
+    giver: Memory,
+    to: Pid,
+}
+
+/// A hand-over of ours that is on its way.
+#[derive(Debug)]
+pub(super) struct Begun {
+    undoing: Option<Handover>,
+    /// Where that is noted: nowhere without a state directory. Held by `flock(2)` as long as we are at it.
+    note: Option<(Directory, Name, Published)>,
+}
+
+impl Handover {
+    fn to_text(&self) -> String {
+        format!("to={} {}", self.to, self.giver.to_text())
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let (to, giver) = text.strip_prefix("to=")?.split_once(' ')?;
+        let to = Pid::parse(to.as_bytes()).ok()?;
+        Some(Self { giver: Memory::from_text(giver)?, to })
+    }
+}
+
+fn note_of(first: &Name) -> Option<Name> {
+    let first: String = first.as_str().chars().take(NOTE_CHARS).collect();
+    Name::new(format!("{NOTE}{first}"))
+}
+
+impl Table {
+    /// Notes what is going to be passed: from here on it is given back unless it is passed whole.
+    pub(super) fn begin_handover(
+        &mut self,
+        pass: &Pass,
+        giver: &Claimant,
+        files: &[Written],
+        contention: Contention,
+    ) -> Result<Begun, Stop> {
+        let Some(giver) = self.records().memory_for(giver, files) else {
+            return Ok(Begun { undoing: None, note: None });
+        };
+        let handover = Handover { giver, to: pass.to };
+        let note =
+            match (self.records().directory(), files.first().and_then(|it| note_of(&it.name))) {
+                (Some(directory), Some(name)) => {
+                    Self::note(directory, name, &handover, contention)?
+                }
+                _ => None,
+            };
+        Ok(Begun { undoing: Some(handover), note })
+    }
+
+    /// Where it may not be written there is none, as with records.
+    fn note(
+        directory: Directory,
+        name: Name,
+        handover: &Handover,
+        contention: Contention,
+    ) -> Result<Option<(Directory, Name, Published)>, Stop> {
+        let text = handover.to_text();
+        let claim = Claim {
+            content: text.as_bytes(),
+            mode: NOTE_MODE,
+            prefix: TEMPORARY,
+            durability: Durability::Memory,
+        };
+        match directory.publish(&name, &claim) {
+            Ok(Publication::Published(note)) => Ok(Some((directory, name, note))),
+            // Another one is at it.
+            Ok(Publication::AlreadyThere) => Err(match contention {
+                Contention::ComesBack => Stop::Contended,
+                Contention::Decides => Stop::Busy,
+            }),
+            Err(error) if error.is_not_permitted() => Ok(None),
+            Err(_) => Err(Stop::Denied),
+        }
+    }
+
+    /// All is the receiver's, and on record. A note that stays says nothing.
+    pub(super) fn end_handover(&mut self, begun: Begun) {
+        let Some((directory, name, note)) = begun.note else { return };
+        if let Err(error) = directory.withdraw(&name, note) {
+            self.say(Weight::Notice, format!("left a note behind: {error}"));
+        }
+    }
+
+    /// Gives everything back. What cannot be given back now is, by whoever finds the note.
+    pub(super) fn call_off(&mut self, own: &Place, begun: Begun, passed: &[(Name, Published)]) {
+        // Or we would stand in our own way.
+        passed.iter().for_each(|(_, published)| published.let_go());
+        let whole = begun.undoing.is_none_or(|handover| self.give_all_back(own, &handover));
+        if let (true, Some((directory, name, note))) = (whole, begun.note) {
+            let _ = directory.withdraw(&name, note);
+        }
+    }
+
+    /// Gives back what was being passed under this name by one who did not come to an end.
+    pub(super) fn settle(&mut self, own: &Place, name: &Name) {
+        let first = self.records().first_name(name).filter(|first| first != name);
+        for first in std::iter::once(name).chain(&first) {
+            if let Some(note) = note_of(first) {
+                self.settle_note(own, &note);
+            }
+        }
+    }
+
+    /// The same for every note, when a daemon begins.
+    pub(super) fn settle_all(&mut self, own: &Place) {
+        let Some(directory) = self.records().directory() else { return };
+        let names = directory.names().unwrap_or_default();
+        for note in names.iter().filter(|name| name.as_str().starts_with(NOTE)).take(NOTES) {
+            self.settle_note(own, note);
+        }
+    }
+
+    fn settle_note(&mut self, own: &Place, note: &Name) {
+        let Some(directory) = self.records().directory() else { return };
+        let Ok(Found::File(judged)) = directory.read(note, NOTE_BYTES) else { return };
+        // Its maker is at it as long as he holds it, and takes it away when he is done.
+        let is_ours = judged.try_hold().is_ok_and(|held| held)
+            && Status::of_name(&directory, note.as_str())
+                .is_ok_and(|seen| seen.identity == judged.identity());
+        if !is_ours {
+            return;
+        }
+        let text = std::str::from_utf8(judged.content()).ok();
+        let handover = text.and_then(Handover::from_text);
+        let whole = handover.is_none_or(|handover| {
+            if self.has_come_to_its_end(own, &handover) {
+                return true;
+            }
+            let (from, to) = (handover.giver.pid, handover.to);
+            let text =
+                format!("a lock that was being passed from pid {from} to pid {to} is given back");
+            self.say(Weight::Notice, text);
+            self.give_all_back(own, &handover)
+        });
+        if whole && !matches!(directory.try_release(note, judged), Ok(Some(Removal::Removed))) {
+            self.say(Weight::Warning, format!("left {note} behind"));
+        }
+    }
+
+    /// Whether the record by the first name is about a lock of the receiver's that stands.
+    fn has_come_to_its_end(&mut self, own: &Place, handover: &Handover) -> bool {
+        let Some(first) = handover.giver.names.first() else { return true };
+        let seen = Status::of_name(&own.directory, first.as_str()).ok().map(|seen| seen.identity);
+        let is_recorded = seen.is_some() && self.records().file_of(first) == seen;
+        is_recorded && !self.records().names(first, handover.to).is_empty()
+    }
+
+    /// Whether every file is the giver's again, and on record.
+    fn give_all_back(&mut self, own: &Place, handover: &Handover) -> bool {
+        let Handover { giver, to } = handover;
+        let mut files = Vec::new();
+        let mut whole = true;
+        for name in &giver.names {
+            match self.give_one_back(own, name, giver.pid, *to) {
+                Ok(file) => files.extend(file),
+                Err(why) => {
+                    whole = false;
+                    self.say(
+                        Weight::Warning,
+                        format!("{} is not given back: {why}", own.name(name)),
+                    );
+                }
+            }
+        }
+        let then = if giver.start.is_some() { Liveness::Alive } else { Liveness::Gone };
+        let claimant = Claimant { pid: giver.pid, then, start: giver.start, uid: giver.uid };
+        whole && self.records().remember(&claimant, &files, |_| true).is_ok()
+    }
+
+    /// Nothing where it is neither's: somebody has removed it, or has a lock of his own there.
+    fn give_one_back(
+        &mut self,
+        own: &Place,
+        name: &Name,
+        from: Pid,
+        to: Pid,
+    ) -> Result<Option<Written>, String> {
+        let content = record::write(self.places.system.content, from);
+        let claim = Claim {
+            content: &content,
+            mode: LOCK_MODE,
+            prefix: TEMPORARY,
+            durability: Durability::Memory,
+        };
+        for _ in 0..ATTEMPTS {
+            let mut judged = match own.directory.read(name, READ_LIMIT) {
+                Ok(Found::File(judged)) => judged,
+                Ok(Found::Nothing | Found::Obstacle(_)) => return Ok(None),
+                Err(error) => return Err(error.to_string()),
+            };
+            let pid = record::parse(judged.content()).ok().map(|record| record.pid);
+            if pid == Some(from) {
+                let (file, at) = (judged.identity(), judged.modified());
+                return Ok(Some(Written { name: name.clone(), file, at }));
+            }
+            if pid != Some(to) {
+                return Ok(None);
+            }
+            if let Ok(false) = self.hold(own, name, &mut judged, Contention::Decides) {
+                return Err("somebody else keeps it locked".to_owned());
+            }
+            match own.directory.replace(name, judged, &claim) {
+                Ok(Breaking::Replaced(published)) => {
+                    let (file, at) = (published.identity, published.modified);
+                    self.watched.add(name, from);
+                    self.guards.keep(name, from, published, KEPT_WITHOUT_DEVICE);
+                    return Ok(Some(Written { name: name.clone(), file, at }));
+                }
+                Ok(Breaking::Changed | Breaking::Contended) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err("it is being changed by others".to_owned())
+    }
+}
