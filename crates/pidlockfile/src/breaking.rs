@@ -116,7 +116,7 @@ impl Directory {
         if judged.identity() != held.identity {
             return Ok(Breaking::Changed);
         }
-        if !judged.enter(self) {
+        if !self.enter(&mut judged) {
             return Ok(Breaking::Contended);
         }
         let lock = sys::try_lock_created(self, name.as_str(), &held.file);
@@ -206,7 +206,7 @@ impl Directory {
 
     /// Goes through the gate, if there is one, and takes `flock(2)` on the judged file.
     fn exclude(&self, name: &Name, mut judged: Judged) -> Result<Exclusion, Error> {
-        if !judged.enter(self) {
+        if !self.enter(&mut judged) {
             return Ok(Exclusion::Others(judged));
         }
         match sys::try_lock_inode(&judged.file) {

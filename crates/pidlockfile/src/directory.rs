@@ -100,6 +100,13 @@ impl Directory {
         Self { gate, ..self }
     }
 
+    /// The gate in a directory that belongs to the callers: of one that everybody may write there is
+    /// none. Its files, `gate.0` to `gate.7`, are made when they are needed.
+    #[must_use]
+    pub fn into_gate(self) -> Option<Gate> {
+        (self.mode & 0o002 == 0).then(|| Gate::of(self.handle, self.owner))
+    }
+
     /// Whether there is a gate.
     #[must_use]
     pub fn is_gated(&self) -> bool {

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io;
 use std::time::SystemTime;
 
-use crate::directory::Directory;
 use crate::errno::Errno;
 use crate::gate::Passage;
 use crate::status::{Identity, Kind, Status};
@@ -44,20 +43,9 @@ pub struct Judged {
     pub(crate) file: File,
     pub(crate) facts: Facts,
     /// Being in the gate on its account.
-    passage: Option<Passage>,
+    pub(crate) passage: Option<Passage>,
     /// Whether another's `flock(2)` on it is nothing to us.
     past: bool,
-}
-
-/// What keeps others from breaking and releasing a file that was judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// `flock(2)` on it is ours, and nobody else is in the gate on its account.
-    Ours,
-    /// Another process has `flock(2)` on it, but we are in the gate: see [`Judged::go_past`].
-    InTheGate,
-    /// Another process has it.
-    Others,
 }
 
 /// What was seen through the descriptor.
@@ -121,34 +109,6 @@ impl Judged {
     /// With the system's reason.
     pub fn try_hold(&self) -> io::Result<bool> {
         Ok(sys::try_lock_inode(&self.file)?)
-    }
-
-    /// The same with the gate of the directory it was found in ([`crate::Directory::gated`]), which we are
-    /// in as well as long as this is kept.
-    ///
-    /// # Errors
-    /// With the system's reason.
-    pub fn hold(&mut self, directory: &Directory) -> io::Result<Hold> {
-        if !self.enter(directory) {
-            return Ok(Hold::Others);
-        }
-        Ok(match sys::try_lock_inode(&self.file)? {
-            true => Hold::Ours,
-            false if self.passage.is_some() => Hold::InTheGate,
-            false => Hold::Others,
-        })
-    }
-
-    /// Whether we are in the gate, or there is none that we may enter: then `flock(2)` decides alone.
-    pub(crate) fn enter(&mut self, directory: &Directory) -> bool {
-        if let (None, Some(gate)) = (&self.passage, directory.gate()) {
-            match gate.try_enter(self.facts.identity) {
-                Ok(Some(passage)) => self.passage = Some(passage),
-                Ok(None) => return false,
-                Err(_) => {}
-            }
-        }
-        true
     }
 
     /// Another's `flock(2)` on the file decides nothing from now on: who holds it has no say in it. Only

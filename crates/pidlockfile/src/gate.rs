@@ -6,12 +6,11 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::directory::Directory;
-use crate::draft::PrivateName;
 use crate::errno::Errno;
-use crate::name::Name;
+use crate::process::Pid;
 use crate::status::{Identity, Kind};
 use crate::sys::{self, Rename};
+use crate::temporary;
 
 /// There are so many files, so that one who is stopped inside is in the way of a part only.
 const LANES: u64 = 8;
@@ -22,10 +21,12 @@ const TRIES: usize = 4;
 /// The permission bits of a lane: nobody but its owner may open it.
 const MODE: u32 = 0o600;
 
-/// The gate in one directory.
+/// The gate in one directory: [`Directory::into_gate`](crate::Directory::into_gate).
 #[derive(Clone, Debug)]
 pub struct Gate {
-    directory: Arc<Directory>,
+    handle: Arc<sys::Handle>,
+    /// The owner of the directory, as a uid.
+    owner: u32,
 }
 
 /// Being in the gate, on account of one file.
@@ -35,12 +36,8 @@ pub(crate) struct Passage {
 }
 
 impl Gate {
-    /// The gate in a directory that belongs to the callers: of one that everybody may write there is
-    /// none. Its files, `gate.0` to `gate.7`, are made when they are needed.
-    #[cfg(unix)]
-    #[must_use]
-    pub fn of(directory: Directory) -> Option<Self> {
-        (directory.mode() & 0o002 == 0).then(|| Self { directory: Arc::new(directory) })
+    pub(crate) fn of(handle: sys::Handle, owner: u32) -> Self {
+        Self { handle: Arc::new(handle), owner }
     }
 
     /// Enters on account of a file, without waiting; `None` while another is inside.
@@ -60,9 +57,8 @@ impl Gate {
     }
 
     fn lane(&self, name: &str) -> Result<File, Errno> {
-        let directory = &*self.directory;
         for _ in 0..TRIES {
-            match sys::open_to_write(directory, name) {
+            match sys::open_to_write(&*self.handle, name) {
                 Ok(lane) => return self.is_ours(&lane)?.then_some(lane).ok_or(Errno::EPERM),
                 Err(Errno::ENOENT) => self.make(name)?,
                 Err(errno) => return Err(errno),
@@ -73,32 +69,33 @@ impl Gate {
 
     fn is_ours(&self, lane: &File) -> Result<bool, Errno> {
         let seen = sys::stat_open(lane)?;
-        let owners = [0, sys::own_user(), self.directory.owner()];
+        let owners = [0, sys::own_user(), self.owner];
         let is_private = seen.mode & 0o077 == 0 && owners.contains(&seen.owner);
         Ok(seen.kind == Kind::Regular && is_private)
     }
 
     /// It gets its name when it belongs to whom the directory belongs to: root may be the first.
     fn make(&self, name: &str) -> Result<(), Errno> {
-        let directory = &*self.directory;
-        let name = Name::new(name).ok_or(Errno::EINVAL)?;
-        let mut private = PrivateName::fresh(directory, "gate")?;
-        let lane = sys::create(directory, private.as_str(), MODE)?;
-        private.keep_clean();
-        if directory.owner() != sys::own_user() {
-            sys::give_away(&lane, directory.owner())?;
+        let private = temporary::fresh("gate", Pid::this());
+        let lane = sys::create(&*self.handle, &private, MODE)?;
+        let named = self.name(&lane, &private, name);
+        // What was renamed is not there under this name any more.
+        let _ = sys::unlink(&*self.handle, &private);
+        match named {
+            Ok(()) | Err(Errno::EEXIST) => Ok(()),
+            Err(errno) => Err(errno),
         }
-        match sys::rename_with(directory, private.as_str(), name.as_str(), Rename::NoReplace) {
-            Ok(()) => private.forget(),
-            Err(Errno::EEXIST) => {}
+    }
+
+    fn name(&self, lane: &File, private: &str, name: &str) -> Result<(), Errno> {
+        if self.owner != sys::own_user() {
+            sys::give_away(lane, self.owner)?;
+        }
+        match sys::rename_with(&*self.handle, private, name, Rename::NoReplace) {
             Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
-                match sys::link(directory, private.as_str(), name.as_str()) {
-                    Ok(()) | Err(Errno::EEXIST) => {}
-                    Err(errno) => return Err(errno),
-                }
+                sys::link(&*self.handle, private, name)
             }
-            Err(errno) => return Err(errno),
+            outcome => outcome,
         }
-        Ok(())
     }
 }

@@ -109,6 +109,7 @@ mod directory;
 mod draft;
 mod errno;
 mod error;
+mod excluding;
 #[cfg_attr(windows, path = "forced/windows.rs")]
 mod forced;
 mod found;
@@ -148,7 +149,8 @@ pub use breaking::{Breaking, Removal, Withdrawal};
 pub use directory::Directory;
 pub use draft::{Claim, Durability, Published};
 pub use error::{Error, Step};
-pub use found::{Found, Hold, Judged, Obstacle};
+pub use excluding::Hold;
+pub use found::{Found, Judged, Obstacle};
 pub use gate::Gate;
 pub use name::Name;
 pub use process::Pid;

@@ -18,8 +18,8 @@ use rustix::fs::FlockOperation;
 use crate::faults::{self, Fault, is_dead, under};
 use crate::schedule::{Beyond, Orders, Schedule};
 use crate::{
-    Breaking, Claim, Directory, Durability, Found, Gate, Hold, Judged, Name, Publication,
-    Published, Removal, Withdrawal, temporary,
+    Breaking, Claim, Directory, Durability, Found, Hold, Judged, Name, Publication, Published,
+    Removal, Withdrawal, temporary,
 };
 
 type Unknown = &'static [(&'static str, Errno)];
@@ -149,14 +149,14 @@ fn foreign<T>(step: &'static str, work: impl FnOnce() -> T) -> Option<T> {
 /// The way of those who go through the gate.
 fn gated(world: &World) -> Directory {
     let directory = Directory::open(world.lock.parent().unwrap()).unwrap().guarding();
-    directory.gated(Gate::of(Directory::open(world.gate.path()).unwrap()))
+    directory.gated(Directory::open(world.gate.path()).unwrap().into_gate())
 }
 
 /// What was judged stale, if it is ours to break or remove. That of an outsider is gone past; whoever goes
 /// through the gate, or makes a file, is none.
 fn hold_stale(world: &World, directory: &Directory, mut judged: Judged) -> Option<Judged> {
     for _ in 0..3 {
-        match judged.hold(directory).ok()? {
+        match directory.hold(&mut judged).ok()? {
             Hold::Ours => return Some(judged),
             Hold::Others => return None,
             Hold::InTheGate => {}
@@ -443,7 +443,7 @@ fn run(
         assert!(crate::sys::try_lock_inode(stranger).unwrap());
     }
     let gate = tempfile::tempdir().unwrap();
-    let lanes = Gate::of(Directory::open(gate.path()).unwrap()).unwrap();
+    let lanes = Directory::open(gate.path()).unwrap().into_gate().unwrap();
     lanes.try_enter(stale.identity).unwrap().unwrap();
     let outsiders = stranger.iter().map(|_| stale.identity.inode).collect();
     let outsiders = Mutex::new(outsiders);

@@ -16,7 +16,7 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::Mode;
 use nix::unistd::UnlinkatFlags;
 use pidlockfile::process::{Liveness, Witness, liveness};
-use pidlockfile::{Directory, Gate, Identity, Name, Pid, Status, process};
+use pidlockfile::{Identity, Name, Pid, Status, process};
 
 use super::memory::{Here, Memory, nanoseconds};
 use crate::limits::NAMES_OF_A_LOCK;
@@ -25,6 +25,9 @@ use crate::sys::HANDLE;
 /// A state directory with fewer bytes than this has few records: a file takes 20 bytes of a directory
 /// on tmpfs, twice its name on btrfs, and one on ZFS.
 const SMALL: u64 = 256;
+
+#[path = "state_directory.rs"]
+mod state_directory;
 
 /// The state directory, or the lack of one: then no pid is ever thought to be reused.
 #[derive(Debug)]
@@ -121,32 +124,6 @@ impl HolderRecords {
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         self.identity
-    }
-
-    /// The gate for those who break or remove locks: outsiders can get no lock in the state directory.
-    #[must_use]
-    pub fn gate(&self) -> Option<Gate> {
-        Gate::of(self.directory()?)
-    }
-
-    /// The state directory, for what is more than records: whose makers hold it by `flock(2)`.
-    #[must_use]
-    pub fn directory(&self) -> Option<Directory> {
-        let handle = self.handle.as_ref()?.try_clone().ok()?;
-        Some(Directory::from_handle(handle).ok()?.guarding())
-    }
-
-    /// What would be remembered of a lock of these files.
-    pub fn memory_for(&mut self, claimant: &Claimant, files: &[Written]) -> Option<Memory> {
-        let here = here(&mut self.here)?.clone();
-        let names = files.iter().map(|file| file.name.clone()).collect();
-        Some(memory_for(claimant, here, files.first()?, names))
-    }
-
-    /// The first name of the lock that is on record by this one.
-    #[must_use]
-    pub fn first_name(&self, name: &Name) -> Option<Name> {
-        self.memory(name)?.names.into_iter().next()
     }
 
     /// Whether there is a state directory, but one that everybody may write.
@@ -408,15 +385,6 @@ impl HolderRecords {
             Some(here) => compare(&memory, here, start),
             None => Remembered::Nothing,
         }
-    }
-
-    /// Whether there is a state directory that may be written, for the log.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.handle.as_ref().is_some_and(|handle| {
-            let access = nix::unistd::AccessFlags::W_OK;
-            nix::unistd::faccessat(handle, ".", access, AtFlags::AT_EACCESS).is_ok()
-        })
     }
 }
 

@@ -107,7 +107,7 @@ impl Table {
         judged: &mut Judged,
         contention: Contention,
     ) -> io::Result<bool> {
-        match (judged.hold(&place.directory)?, contention) {
+        match (place.directory.hold(judged)?, contention) {
             (Hold::Ours, _) => Ok(true),
             (Hold::InTheGate, Contention::Decides) => {
                 let by = match self.flocker(judged.identity(), judged.owner()) {
@@ -244,7 +244,7 @@ impl Table {
         name: &Name,
         judged: &mut Judged,
     ) -> Option<Memory> {
-        let held = judged.goes_past() || matches!(judged.hold(&place.directory), Ok(Hold::Ours));
+        let held = judged.goes_past() || matches!(place.directory.hold(judged), Ok(Hold::Ours));
         let seen = || Status::of_name(&place.directory, name.as_str());
         let is_there = held && seen().is_ok_and(|seen| seen.identity == judged.identity());
         is_there.then(|| self.records().forget_lock(name, judged.identity()))?

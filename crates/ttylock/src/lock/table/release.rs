@@ -288,7 +288,7 @@ impl Table {
     ) -> Verdict {
         // Who holds it has seen the last of the lock's maker, so that its record is there.
         let held = if living {
-            judged.hold(&place.directory).map(|_| true)
+            place.directory.hold(&mut judged).map(|_| true)
         } else {
             self.hold(place, name, &mut judged, contention)
         };
