@@ -2,12 +2,13 @@
 
 #[cfg_attr(windows, path = "transport/windows.rs")]
 mod local;
+mod tls_words;
 
 use super::address::ServerAddress;
 use super::error::ClientError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls::{ClientConfig, RootCertStore};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::path::PathBuf;
@@ -54,12 +55,16 @@ impl Tls {
             let _ = store.add(certificate);
         }
         if store.is_empty() {
-            return Err(ClientError::Tls("no trusted certificate found".to_owned()));
+            let place = match roots {
+                TlsRoots::System => String::new(),
+                TlsRoots::File(path) => format!("{}: ", path.display()),
+            };
+            return Err(ClientError::Tls(format!("{place}no trusted certificate found")));
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| ClientError::Tls(error.to_string()))?
+            .map_err(|error| ClientError::Tls(tls_words::of(&error)))?
             .with_root_certificates(store)
             .with_no_client_auth();
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
@@ -67,7 +72,10 @@ impl Tls {
 
     fn server_name(&self, address: &ServerAddress) -> io::Result<ServerName<'static>> {
         let name = self.name.as_deref().or_else(|| address.host()).unwrap_or("localhost");
-        ServerName::try_from(name.to_owned()).map_err(io::Error::other)
+        ServerName::try_from(name.to_owned()).map_err(|_| {
+            let words = format!("a certificate cannot be made out to {name:?}; see --tls-name");
+            io::Error::new(io::ErrorKind::InvalidData, words)
+        })
     }
 }
 
@@ -76,7 +84,7 @@ fn certificates(roots: &TlsRoots) -> Result<Vec<CertificateDer<'static>>, Client
         TlsRoots::System => Ok(rustls_native_certs::load_native_certs().certs),
         TlsRoots::File(path) => {
             let broken = |error: rustls::pki_types::pem::Error| {
-                ClientError::Tls(format!("{}: {error}", path.display()))
+                ClientError::Tls(format!("{}: {}", path.display(), tls_words::of_pem(&error)))
             };
             let certificates = CertificateDer::pem_file_iter(path).map_err(broken)?;
             certificates.collect::<Result<Vec<_>, _>>().map_err(broken)
@@ -152,49 +160,8 @@ async fn over<S: Stream + 'static>(
 
 /// What TLS says, for people.
 fn explained(error: io::Error) -> io::Error {
-    let Some(reason) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
-    else {
-        return error;
-    };
-    let Some(words) = words_for(reason) else { return error };
-    io::Error::new(error.kind(), words)
-}
-
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "a list of others, which grows; its own words will do"
-)]
-fn words_for(reason: &rustls::Error) -> Option<&'static str> {
-    match reason {
-        rustls::Error::InvalidMessage(_) => Some("the server does not speak TLS"),
-        rustls::Error::InvalidCertificate(problem) => words_for_certificate(problem),
-        _ => None,
-    }
-}
-
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "a list of others, which grows; its own words will do"
-)]
-fn words_for_certificate(problem: &CertificateError) -> Option<&'static str> {
-    match problem {
-        CertificateError::UnknownIssuer => {
-            Some("nobody we trust has signed the server's certificate; see --tls-ca")
-        }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            Some("the server's certificate is made out to another name; see --tls-name")
-        }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            Some("the server's certificate has expired")
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            Some("the server's certificate is not valid yet")
-        }
-        // webpki has no word of rustls' for this one.
-        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => Some(
-            "the server shows the certificate of an authority (CA:TRUE) as its own; make it one \
-             with basicConstraints=CA:FALSE, or sign another with it",
-        ),
-        _ => None,
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(reason) => io::Error::new(error.kind(), tls_words::of(reason)),
+        None => error,
     }
 }

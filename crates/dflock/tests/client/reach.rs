@@ -213,6 +213,25 @@ fn tls(#[case] options: &[&str], #[case] code: i32, #[case] words: &str) {
     assert!(end.stderr.contains(words) && !end.stderr.contains("Error("), "{end:?}");
 }
 
+/// What is wrong with a file is said in words, and which file it is.
+#[rstest]
+#[case::something_else("hello\n", "no trusted certificate found")]
+#[case::no_certificate(
+    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    "no trusted"
+)]
+#[case::damaged("-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n", "damaged")]
+#[case::cut("-----BEGIN CERTIFICATE-----\nAAAA\n", "is the file cut?")]
+fn a_file_of_certificates(#[case] content: &str, #[case] words: &str) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, content).unwrap();
+    let path = file.path().to_str().unwrap();
+    let end = run(&mut bare(&["ping", "--tls-ca", path]));
+    assert_eq!(end.code, 78, "{end:?}");
+    assert!(end.stderr.starts_with(&format!("dflock: TLS: {path}: ")), "{end:?}");
+    assert!(end.stderr.contains(words) && !end.stderr.contains('['), "{end:?}");
+}
+
 /// What `openssl req -x509` makes when it is told nothing else.
 #[test]
 fn an_authority_is_not_a_server() {

@@ -33,6 +33,17 @@ const CALL_AFTER_LOSS: Duration = Duration::from_millis(250);
 /// How long that is: an election, and some.
 const ELECTION: Duration = Duration::from_secs(3);
 
+/// For a login: members look passwords up with bcrypt, which is meant to take its time, and is done by one
+/// after another.
+const LOGIN: Duration = Duration::from_secs(5);
+
+/// Why there is no token.
+enum Login {
+    NoPassword(std::io::Error),
+    Refused(String),
+    Silent,
+}
+
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -276,8 +287,20 @@ impl Client {
         let Some(user) = &self.user else { return Some((channel, None)) };
         match self.authenticate(channel.clone(), user).await {
             Ok(token) => Some((channel, Some(token))),
-            Err(message) => {
-                tracing::warn!(user = user.name, message, "etcd refuses the user");
+            Err(failure) => {
+                match &failure {
+                    Login::NoPassword(err) => {
+                        let file = user.password_file.display();
+                        tracing::warn!(user = user.name, %file, %err, "no password for etcd");
+                    }
+                    Login::Refused(err) => {
+                        tracing::warn!(user = user.name, err, "etcd refuses the user");
+                    }
+                    Login::Silent => {
+                        let member = member.uri();
+                        tracing::warn!(user = user.name, %member, "etcd does not answer the login");
+                    }
+                }
                 None
             }
         }
@@ -288,16 +311,16 @@ impl Client {
         &self,
         channel: Channel,
         user: &EtcdUser,
-    ) -> Result<MetadataValue<Ascii>, String> {
-        let password =
-            std::fs::read_to_string(&user.password_file).map_err(|err| err.to_string())?;
+    ) -> Result<MetadataValue<Ascii>, Login> {
+        let password = std::fs::read_to_string(&user.password_file).map_err(Login::NoPassword)?;
         let message =
             AuthenticateRequest { name: user.name.clone(), password: password.trim().to_owned() };
         let mut auth = AuthClient::new(channel);
-        let answer = tokio::time::timeout(CALL, auth.authenticate(message)).await;
-        let answer = answer.map_err(|_| "no answer in time".to_owned())?;
-        let token = answer.map_err(|status| status.message().to_owned())?.into_inner().token;
-        token.parse().map_err(|_| "a token that is none".to_owned())
+        let answer = tokio::time::timeout(LOGIN, auth.authenticate(message)).await;
+        let answer = answer.map_err(|_| Login::Silent)?;
+        let refused = |status: Status| Login::Refused(status.message().to_owned());
+        let token = answer.map_err(refused)?.into_inner().token;
+        token.parse().map_err(|_| Login::Refused("its token cannot be sent back".to_owned()))
     }
 
     /// Goes over to the member that leads, if another than the one in use does and is in the list: by a

@@ -11,6 +11,7 @@ mod waiting;
 use super::access::Scope;
 use super::core::Shared;
 use super::state::Saving;
+use super::tls;
 use super::transport::Transport;
 use crate::engine::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds};
 use crate::wire::{self, Fault, StatsCursor};
@@ -297,7 +298,8 @@ impl Connection {
         self.shared.core().tallies.tls_failures += 1;
         let plain = self.transport.is_plain();
         let hint = if plain { "the client speaks without TLS" } else { "see the client's message" };
-        tracing::warn!(peer = %self.peer, conn_id = self.serial, %err, hint, "TLS handshake failed");
+        let err = tls::of_handshake(err);
+        tracing::warn!(peer = %self.peer, conn_id = self.serial, err, hint, "TLS handshake failed");
     }
 
     fn serve_input(&mut self) -> Result<(), Gone> {

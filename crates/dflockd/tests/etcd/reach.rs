@@ -72,6 +72,22 @@ fn nobody_there(#[case] command: &str, #[case] arg: &str) {
     refused(&mut daemon.talk(), command, "k", arg);
 }
 
+/// A member that takes a connection and says nothing has not refused anybody.
+#[test]
+fn a_login_that_is_not_answered() {
+    let member = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = member.local_addr().unwrap().to_string();
+    let password = admin_secret();
+    let mut server = program();
+    server.args(["--port", "0", "--store=etcd", "--etcd-endpoints", &endpoint]);
+    server.args(["--etcd-user", "dflockd", "--etcd-password-file"]).arg(password.path());
+    server.env_remove("DFLOCKD_STORE").env_remove("DFLOCKD_ETCD_ENDPOINTS");
+    let daemon = Daemon::run(&mut server);
+    let line = daemon.logged("etcd does not answer the login");
+    assert!(line.contains("user=dflockd") && line.contains(&endpoint), "{line}");
+    assert!(!daemon.log().iter().any(|line| line.contains("refuses")), "{:#?}", daemon.log());
+}
+
 /// Without a quorum nothing is granted and nothing is denied; with one all goes on.
 #[test]
 fn no_quorum() {

@@ -12,6 +12,41 @@ fn output(arguments: &[&str]) -> Output {
     program().args(arguments).output().unwrap()
 }
 
+/// What is wrong with the files of TLS is said in words, and of which file.
+#[rstest]
+#[case::cert_of_nothing("hello\n", None, "a.pem: no certificate in it")]
+#[case::cert_damaged(
+    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    None,
+    "a.pem: the certificate is damaged"
+)]
+#[case::cert_of_no_letters(
+    "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n",
+    None,
+    "a.pem: this is no PEM file"
+)]
+#[case::cert_cut("-----BEGIN CERTIFICATE-----\nAAAA\n", None, "a.pem: the end is missing")]
+#[case::key_of_nothing(CERT, Some("hello\n"), "b.pem: nothing of the kind in it")]
+#[case::key_of_no_kind(
+    CERT,
+    Some("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
+    "b.pem: a kind of key that we do not know"
+)]
+#[case::key_of_another(include_str!("tls/ca.pem"), None, "b.pem: not the key of the certificate in ")]
+fn files_of_tls(#[case] cert: &str, #[case] key: Option<&str>, #[case] said: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = ["a.pem", "b.pem"].map(|name| dir.path().join(name));
+    std::fs::write(&a, cert).unwrap();
+    std::fs::write(&b, key.unwrap_or(include_str!("tls/key.pem"))).unwrap();
+    let mut server = program();
+    let output = server.arg("--tls-cert").arg(&a).arg("--tls-key").arg(&b).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && text.contains(said), "{text}");
+    assert!(!text.contains(['(', '[']), "{text}");
+}
+
+const CERT: &str = include_str!("tls/cert.pem");
+
 #[rstest]
 #[case::unknown_flag(&["--nonsense"], "flag provided but not defined: -nonsense")]
 #[case::no_value(&["--port"], "flag needs an argument: -port")]

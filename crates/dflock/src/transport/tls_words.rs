@@ -1,0 +1,90 @@
+//! What TLS and its files say, for people. Pure. The words of rustls are names out of its sources.
+
+use rustls::pki_types::pem;
+use rustls::{CertificateError, Error};
+
+/// Why there is no TLS to a server.
+#[expect(clippy::wildcard_enum_match_arm, reason = "a list of others, which grows")]
+pub(super) fn of(reason: &Error) -> String {
+    let words = match reason {
+        Error::InvalidMessage(_) => "the server does not speak TLS",
+        Error::InvalidCertificate(problem) => of_certificate(problem),
+        Error::NoCertificatesPresented => "the server shows no certificate",
+        Error::PeerIncompatible(_) => {
+            "the server and we have no kind of TLS in common (1.2 or 1.3)"
+        }
+        Error::PeerMisbehaved(_)
+        | Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. }
+        | Error::DecryptError => "the server breaks the rules of TLS",
+        Error::AlertReceived(alert) => {
+            // RFC 8446, 6: the numbers have names there.
+            return format!("the server ended the TLS handshake (alert {})", u8::from(*alert));
+        }
+        _ => "TLS with the server failed",
+    };
+    words.to_owned()
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "a list of others, which grows")]
+fn of_certificate(problem: &CertificateError) -> &'static str {
+    match problem {
+        CertificateError::UnknownIssuer => {
+            "nobody we trust has signed the server's certificate; see --tls-ca"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the server's certificate is made out to another name; see --tls-name"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet"
+        }
+        CertificateError::BadSignature => "the signature under the server's certificate is wrong",
+        CertificateError::BadEncoding => "the server's certificate is damaged",
+        CertificateError::Revoked => "the server's certificate is revoked",
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "the server's certificate is not made for servers (extendedKeyUsage=serverAuth)"
+        }
+        // webpki has no word of rustls' for this one.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "the server shows the certificate of an authority (CA:TRUE) as its own; make it one \
+             with basicConstraints=CA:FALSE, or sign another with it"
+        }
+        _ => "the server's certificate is of a kind that we cannot check",
+    }
+}
+
+/// Why a file has no certificates.
+#[expect(clippy::wildcard_enum_match_arm, reason = "a list of others, which grows")]
+pub(super) fn of_pem(reason: &pem::Error) -> String {
+    match reason {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::MissingSectionEnd { .. } => "the end is missing; is the file cut?".to_owned(),
+        pem::Error::NoItemsFound => "nothing of the kind in it".to_owned(),
+        _ => "this is no PEM file, or a damaged one".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use rstest::rstest;
+    use rustls::{AlertDescription, CertificateError, Error};
+
+    /// No name out of somebody's sources gets to people.
+    #[rstest]
+    #[case(Error::AlertReceived(AlertDescription::HandshakeFailure), "(alert 40)")]
+    #[case(Error::InvalidCertificate(CertificateError::BadEncoding), "is damaged")]
+    #[case(Error::InvalidCertificate(CertificateError::UnhandledCriticalExtension), "cannot check")]
+    #[case(Error::InvalidCertificate(CertificateError::UnknownRevocationStatus), "cannot check")]
+    #[case(Error::NoCertificatesPresented, "shows no certificate")]
+    #[case(Error::HandshakeNotComplete, "failed")]
+    fn words_are_for_people(#[case] reason: Error, #[case] words: &str) {
+        let said = of(&reason);
+        assert!(said.contains(words), "{said}");
+        let is_name = |word: &str| word.chars().skip(1).any(char::is_uppercase) && word != "TLS";
+        assert!(!said.split(|c: char| !c.is_alphabetic()).any(is_name), "{said}");
+    }
+}
