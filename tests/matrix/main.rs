@@ -45,6 +45,7 @@ use programs::Program;
 #[case::tio(programs::TIO)]
 #[case::miniterm(programs::MINITERM)]
 #[case::pyserial(programs::PYSERIAL)]
+#[case::minicom_o(programs::MINICOM_O)]
 fn program_and_lfpd_keep_each_other_out(#[case] program: Program) {
     let seen = scenes::play(&program);
     scenes::TABLE.add(scenes::cells(&program, &seen));

@@ -114,6 +114,15 @@ pub(crate) const MINICOM: Program = Program {
     ..USUAL
 };
 
+/// It looks at no lock file, and makes none.
+pub(crate) const MINICOM_O: Program = Program {
+    name: "minicom -o",
+    command: &["minicom", "-o", "-D", "{dev}", "-b", "9600"],
+    mark: Mark::Open,
+    row: Row { lfpd_holds: Deed::StartsBesides, program_holds: 200, ..USUAL.row },
+    ..USUAL
+};
+
 pub(crate) const CU: Program = Program {
     name: "cu (Taylor UUCP)",
     command: &["cu", "-l", "{dev}", "-s", "9600"],
@@ -339,5 +348,5 @@ pub(crate) const SHELL: Program = Program {
 /// Every row of the table, in its order.
 pub(crate) const ALL: &[Program] = &[
     MINICOM, CU, KERMIT, PPPD, MGETTY, SER2NET, GENSIOT, MICROCOM, BUSYBOX, RXTX, QT, QT_AS_ROOT,
-    GAMMU, GNOKII, APCUPSD, SOCAT, PICOCOM, TIO, MINITERM, PYSERIAL,
+    GAMMU, GNOKII, APCUPSD, SOCAT, PICOCOM, TIO, MINITERM, PYSERIAL, MINICOM_O,
 ];

@@ -19,6 +19,9 @@ pub(crate) fn play(program: &Program) -> Row {
     let (came, troupe) = bench.attempt();
     assert!(matches!(came, Came::Has), "{} with a free port: {came:?}", program.name);
     let program_holds = lfpd.lock(PORT, pid);
+    if program_holds == 200 {
+        assert_eq!(lfpd.unlock(PORT, pid), 200, "{} has no lock", program.name);
+    }
 
     troupe.kill();
     let program_killed = lfpd.lock(PORT, pid);
