@@ -100,3 +100,57 @@ fn a_lock_for_an_absent_device_keeps_nobody_from_his_port(#[case] name: &str, #[
         }
     );
 }
+
+/// Says something to the daemon over TCP, and gives the codes of the answers.
+fn over_tcp(sandbox: &Sandbox, user: User, lines: &str) -> Vec<String> {
+    let words = ["-t5", "-", "TCP:127.0.0.1:7000"];
+    let mut client = sandbox.command("socat").args(words).user(user).spawn();
+    client.expect("220 ");
+    client.type_in(&format!("{lines}quit\n"));
+    client.expect("221 ");
+    let output = client.output();
+    let codes = output.lines().filter_map(|line| line.get(..3)).map(str::to_owned);
+    codes.skip(1).take_while(|code| code != "221").collect()
+}
+
+const TCP: [&str; 2] = ["--listen", "127.0.0.1:7000"];
+
+/// A lock for a number that nobody has goes when it is that of a process without the right to the port,
+/// before programs that know no more than the number believe it.
+#[test]
+fn who_comes_by_a_number_keeps_no_lock_that_he_may_not_have() {
+    let sandbox = two_ports();
+    let _daemon = daemon(&sandbox, &TCP);
+    let codes = over_tcp(&sandbox, User::Bob, "lock ttyW0 20000\nlock ttyW1 30000\n");
+    assert_eq!(codes, ["200", "200"]);
+    let come = "for number in 20000 30000; do pid=; until [ \"$pid\" = $number ]; do \
+                echo $((number - 1)) >/proc/sys/kernel/ns_last_pid; \
+                setpriv --reuid=bob --regid=bob --clear-groups sleep 1000 & pid=$!; done; done; \
+                echo come; cat";
+    let mut bobs = sandbox.command("bash").args(["-c", come]).spawn();
+    bobs.expect("come");
+    let has = |port: &str| sandbox.locks().contains(&format!("LCK..{port}"));
+    assert!(until(LIMIT, || (!has("ttyW1")).then_some(())).is_some(), "{:?}", sandbox.locks());
+    // The other port he may have.
+    assert!(has("ttyW0"), "{:?}", sandbox.locks());
+}
+
+/// What is locked for nobody counts for who asks for it, with records and without.
+#[rstest]
+fn locks_for_nobody_are_bounded_for_each_user(#[values(false, true)] records: bool) {
+    let sandbox = two_ports();
+    if records {
+        let end = sandbox.command("mkdir").arg("/run/lfpd").run();
+        assert_eq!(end.code(), 0, "{end}");
+    }
+    let _daemon = daemon(&sandbox, &TCP);
+    let lines = |name: &str, count: u32| -> String {
+        (0..count).map(|number| format!("lock {name}{number} {}\n", 90_000_000 + number)).collect()
+    };
+    let taken = |codes: Vec<String>| codes.iter().filter(|code| *code == "200").count();
+    assert_eq!(taken(over_tcp(&sandbox, User::Bob, &lines("ttyB", 300))), 256);
+    assert_eq!(taken(over_tcp(&sandbox, User::Alice, &lines("ttyA", 3))), 3);
+    // What he gives back he can have again.
+    let again = "unlock ttyB0 90000000\nlock ttyB0 90000000\nlock ttyB999 90000999\n";
+    assert_eq!(over_tcp(&sandbox, User::Bob, again), ["200", "200", "550"]);
+}

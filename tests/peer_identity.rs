@@ -24,8 +24,7 @@ fn over_tcp(
     #[values("127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1")] address: &str,
 ) {
     let sandbox = layout().enter();
-    let [alices, bobs] = [User::Alice, User::Bob]
-        .map(|user| sandbox.command("sleep").arg("1000").user(user).spawn());
+    let [alices, bobs] = [User::Alice, User::Bob].map(|user| sleeper(&sandbox, user));
     for (client, pid, allowed) in [
         (User::Alice, alices.pid(), true),
         (User::Alice, bobs.pid(), false),

@@ -6,6 +6,7 @@
 use std::cell::LazyCell;
 use std::path::PathBuf;
 
+use pidlockfile::process::{Liveness, liveness};
 use pidlockfile::{Pid, process};
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::ResolvedDevice;
@@ -33,12 +34,18 @@ pub struct Authority {
 pub(super) struct Granted {
     request: Request,
     device: ResolvedDevice,
+    is_foreseen: bool,
 }
 
 impl Granted {
     /// The process that is to hold it, as it is numbered here.
     pub(super) fn pid(&self) -> Pid {
         self.request.pid
+    }
+
+    /// Whether there was no such process when that was judged.
+    pub(super) fn is_foreseen(&self) -> bool {
+        self.is_foreseen
     }
 
     /// What was looked at.
@@ -130,7 +137,8 @@ impl Authority {
         let device = look(&request.device).map_err(Refused::Device)?;
         self.may_hold(pid, &device, || LazyCell::force(&status).as_ref())
             .map_err(|refusal| Refused::Process(pid, refusal))?;
-        Ok(Granted { request, device })
+        let is_foreseen = status.is_none() && liveness(pid) == Liveness::Gone;
+        Ok(Granted { request, device, is_foreseen })
     }
 
     /// The right of a process to hold a device of its own accord, which nobody has asked for.
@@ -142,7 +150,7 @@ impl Authority {
     ) -> Result<Granted, Refusal> {
         let status = LazyCell::new(|| processes.status(request.pid));
         self.may_hold(request.pid, &device, || LazyCell::force(&status).as_ref())?;
-        Ok(Granted { request, device })
+        Ok(Granted { request, device, is_foreseen: false })
     }
 
     fn named(

@@ -17,6 +17,7 @@ mod connection;
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod fairness;
+mod foreseen;
 #[cfg(target_os = "linux")]
 pub mod listen;
 #[cfg(not(target_os = "linux"))]

@@ -2,6 +2,7 @@
 //! who wait, the log. Reads and writes no connection.
 
 mod daemon;
+mod foreseen;
 mod opener;
 mod rights;
 
@@ -9,7 +10,6 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
 use ttylock::limits::DEFERRED_MOST;
 use ttylock::lock::backoff::{Backoff, Contention};
@@ -19,12 +19,12 @@ use ttylock::lock::{Answer, Contended, Event, Outcome, Pass, Request};
 use super::admission::User;
 use super::authority::{Authority, Granted};
 use super::client::{Client, Need};
+use super::foreseen::Foreseen;
 use super::log_budget::{LogBudget, Verdict};
 use super::opens::Openers;
 use super::quota::Quota;
 use super::status_worker::{self, Seen};
 use super::waiting::Waiting;
-use crate::limits::FILES_PER_USER;
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer, Processes, Stranger};
 use crate::protocol::queue::WaiterId;
@@ -48,6 +48,7 @@ pub struct Service {
     quota: Quota,
     /// Those who have ports open without a lock, where a daemon looks at that.
     openers: Openers,
+    foreseen: Foreseen,
 }
 
 impl Service {
@@ -69,6 +70,7 @@ impl Service {
             log_budget: LogBudget::default(),
             quota: Quota::default(),
             openers: Openers::default(),
+            foreseen: Foreseen::default(),
         }
     }
 
@@ -262,10 +264,10 @@ impl Service {
         if self.holds_too_many(client) {
             return Ok(Outcome::Denied);
         }
-        let (request, device) = granted.into_parts();
-        let answer = self.table.attempt_lock_of(&request, device, contention);
+        let pid = granted.pid();
+        let answer = self.take(client.user(), granted, contention);
         let outcome = self.told(&client.peer, answer);
-        self.note_holder(client, request.pid, &outcome);
+        self.note_holder(client, pid, &outcome);
         outcome
     }
 
@@ -294,26 +296,6 @@ impl Service {
             queue.wake(real, now);
         }
         tried
-    }
-
-    fn holds_too_many(&mut self, client: &Client) -> bool {
-        let table = &self.table;
-        let files = self.quota.files(client.user(), |pid| table.files_of(pid));
-        if files < FILES_PER_USER {
-            return false;
-        }
-        self.tell_of(
-            client.user(),
-            Severity::Notice,
-            format_args!("no lock for a user whose processes have {files} lock files"),
-        );
-        true
-    }
-
-    fn note_holder(&mut self, client: &Client, pid: Pid, outcome: &Result<Outcome, Contended>) {
-        if matches!(outcome, Ok(Outcome::Done)) && self.table.files_of(pid) > 0 {
-            self.quota.note(client.user(), pid);
-        }
     }
 
     fn unlock(

@@ -55,7 +55,7 @@ impl Waiting {
         self.clean();
     }
 
-    fn learn(&mut self, Names { real, files }: Names) {
+    fn learn(&mut self, Names { real, files, .. }: Names) {
         let files = files.iter().map(|name| name.as_str().to_owned()).collect();
         // The latest names count: links come and go.
         self.facts.insert(Arc::from(real), Facts { files, blocker: None });

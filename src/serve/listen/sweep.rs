@@ -65,6 +65,11 @@ impl Daemon<'_> {
             let soon = soon.filter(|_| self.watches.polls_for_ends());
             next = next.into_iter().chain(soon).min();
         }
+        if self.service.foresees() {
+            self.service.judge_those_who_came();
+            let soon = now.checked_add(Duration::from_secs(1));
+            next = next.into_iter().chain(soon.filter(|_| self.service.foresees())).min();
+        }
         let earliest = now.checked_add(SWEEP_EVERY);
         self.next_sweep =
             self.next_sweep.filter(|moment| *moment > now).into_iter().chain(next).min();

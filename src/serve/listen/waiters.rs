@@ -1,7 +1,7 @@
 //! Those who wait, and what frees a device: attempts, changes in the lock directories, and the ends
 //! of holders.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 use ttylock::lock::Outcome;
@@ -93,6 +93,10 @@ impl Daemon<'_> {
 
     /// The holders of locks: these are removed when they end.
     pub(super) fn watch_holders(&mut self) {
+        if self.service.foresees() {
+            let soon = Instant::now().checked_add(Duration::from_secs(1));
+            self.next_sweep = self.next_sweep.into_iter().chain(soon).min();
+        }
         for pid in self.service.take_new_holders() {
             match self.watch_end(pid) {
                 Watch::Set => {}

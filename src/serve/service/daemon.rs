@@ -32,9 +32,8 @@ impl Service {
             self.waiting.change(attempt.waiter, names, Instant::now());
             return Outcome::Busy;
         }
-        let (request, device) = granted.into_parts();
         // The next look is the next attempt.
-        let answer = self.table.attempt_lock_of(&request, device, Contention::Decides);
+        let answer = self.take(client.user(), granted, Contention::Decides);
         let blocker = self.table.blocker();
         let outcome = match answer {
             // Asked again and again, it would fill the log.

@@ -1,9 +1,12 @@
-//! Asks the authority whether a client may have what it demands, with one look at the device each time.
+//! Asks the authority whether a client may have what it demands, with one look at the device each time;
+//! and whether its user has too much already.
 
+use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
-use ttylock::lock::Request;
+use ttylock::lock::{Contended, Outcome, Request};
 
 use super::Service;
+use crate::limits::FILES_PER_USER;
 use crate::log::Severity;
 use crate::peer::{Peer, Stranger};
 use crate::protocol::session::Demand;
@@ -58,5 +61,33 @@ impl Service {
         request: &Request,
     ) -> Option<Granted> {
         granted.or_else(|| self.grant_again(&client.peer, request))
+    }
+
+    pub(super) fn holds_too_many(&mut self, client: &Client) -> bool {
+        let table = &self.table;
+        let held = self.quota.files(client.user(), |pid| table.files_of(pid));
+        let foreseen = self.files_foreseen(client.user(), FILES_PER_USER.saturating_sub(held));
+        let is_root = client.user() == Some(0);
+        let files = held.saturating_add(if is_root { 0 } else { foreseen });
+        if files < FILES_PER_USER {
+            return false;
+        }
+        self.tell_of(
+            client.user(),
+            Severity::Notice,
+            format_args!("no lock for a user whose processes have {files} lock files"),
+        );
+        true
+    }
+
+    pub(super) fn note_holder(
+        &mut self,
+        client: &Client,
+        pid: Pid,
+        outcome: &Result<Outcome, Contended>,
+    ) {
+        if matches!(outcome, Ok(Outcome::Done)) && self.table.files_of(pid) > 0 {
+            self.quota.note(client.user(), pid);
+        }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::SystemTime;
 
-use pidlockfile::Name;
+use pidlockfile::{Found, Name, Pid};
 
 use super::{Stop, Table};
 use crate::device::name::DeviceName;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
 use crate::device::{absent, links, sysfs, udev};
 use crate::lock::names::{LockNames, lock_names};
+use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Answer, Outcome, Request, Weight};
 
 /// What can be told of a device before a lock directory is looked at.
@@ -18,6 +19,8 @@ pub struct Names {
     pub real: String,
     /// Every lock file that may keep it busy.
     pub files: Vec<Name>,
+    /// How many of them, the first, a lock of it has.
+    pub written: usize,
 }
 
 impl Table {
@@ -38,8 +41,19 @@ impl Table {
     #[must_use]
     pub fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
         let LockNames { written, searched } = lock_names(self.places.system, resolved).ok()?;
+        let count = written.len();
         let files = written.into_iter().chain(searched).collect();
-        Some(Names { real: resolved.real().to_owned(), files })
+        Some(Names { real: resolved.real().to_owned(), files, written: count })
+    }
+
+    /// Whether a device that was looked at is locked for this number, as its first lock file says.
+    pub fn is_locked_for(&mut self, resolved: &ResolvedDevice, pid: Pid) -> bool {
+        let Some(names) = self.names_of(resolved) else { return false };
+        let (Some(name), Ok(open)) = (names.files.first(), self.open()) else { return false };
+        let Ok(Found::File(judged)) = open.own.directory.read(name, READ_LIMIT) else {
+            return false;
+        };
+        record::parse(judged.content()).is_ok_and(|record| record.pid == pid)
     }
 
     fn look(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Stop> {

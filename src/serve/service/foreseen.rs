@@ -1,0 +1,67 @@
+//! Locks for numbers that no process has yet: bounded for whoever asks for them, and gone as soon as
+//! the number is that of a process without the right to the port.
+
+use pidlockfile::process::{Liveness, liveness};
+use ttylock::lock::backoff::Contention;
+use ttylock::lock::{Answer, Contended, Outcome};
+
+use super::Service;
+use crate::log::Severity;
+use crate::serve::admission::User;
+use crate::serve::authority::Granted;
+use crate::serve::foreseen::Lock;
+
+impl Service {
+    /// Takes what was granted, at the very device that was judged.
+    pub(super) fn take(
+        &mut self,
+        user: User,
+        granted: Granted,
+        contention: Contention,
+    ) -> Result<Answer, Contended> {
+        let foreseen = granted.is_foreseen().then(|| granted.device().clone());
+        let (request, device) = granted.into_parts();
+        let answer = self.table.attempt_lock_of(&request, device, contention);
+        let done = matches!(answer, Ok(Answer { outcome: Outcome::Done, .. }));
+        if let Some(device) = foreseen.filter(|_| done) {
+            let files = self.table.names_of(&device).map_or(1, |names| names.written);
+            self.foreseen.note(Lock { user, request, device, files });
+        }
+        answer
+    }
+
+    /// How many files locks of this kind have that a user asked for; those are forgotten that are gone
+    /// by now, where that matters.
+    pub(super) fn files_foreseen(&mut self, user: User, limit: usize) -> usize {
+        if self.foreseen.files(user) >= limit {
+            let table = &mut self.table;
+            self.foreseen.retain(|lock| table.is_locked_for(&lock.device, lock.request.pid));
+        }
+        self.foreseen.files(user)
+    }
+
+    /// Whether [`Service::judge_those_who_came`] is to be called every second.
+    pub(in crate::serve) fn foresees(&self) -> bool {
+        !self.foreseen.is_empty()
+    }
+
+    /// Whoever has come by a number that was locked for keeps the lock if he may hold the port.
+    pub(in crate::serve) fn judge_those_who_came(&mut self) {
+        let came = self.foreseen.take(|lock| liveness(lock.request.pid) == Liveness::Alive);
+        for Lock { user, request, device, .. } in came {
+            let right = self.authority.grant_opener(&mut self.processes, request.clone(), device);
+            let Err(refusal) = right else { continue };
+            if self.table.attempt_unlock(&request, Contention::Decides).is_ok() {
+                let (device, pid) = (request.device.as_str(), request.pid);
+                self.tell_of(
+                    user,
+                    Severity::Notice,
+                    format_args!("released {device} of pid {pid}, who has come since: {refusal}"),
+                );
+            }
+            if let Some(real) = self.table.take_released() {
+                self.waiting.queue.wake(&real, std::time::Instant::now());
+            }
+        }
+    }
+}
