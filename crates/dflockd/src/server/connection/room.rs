@@ -30,16 +30,17 @@ impl Room {
     /// From a connection that comes to rest; what it could not send goes into memory of its own.
     #[inline]
     pub(super) fn take_back(&mut self, outbox: &mut Outbox) {
-        if self.0.capacity() > 0 {
-            // It has not been lent to this one.
-            if outbox.0.is_empty() {
-                outbox.0 = Vec::new();
+        let is_lent = self.0.capacity() == 0;
+        match (outbox.0.is_empty(), is_lent) {
+            (true, true) => std::mem::swap(&mut self.0, &mut outbox.0),
+            (true, false) => outbox.0 = Vec::new(),
+            (false, true) => {
+                let unsent = outbox.0.as_slice().to_vec();
+                self.0 = std::mem::replace(&mut outbox.0, unsent);
+                self.0.clear();
             }
-            return;
+            (false, false) => {}
         }
-        let unsent = outbox.0.as_slice().to_vec();
-        self.0 = std::mem::replace(&mut outbox.0, unsent);
-        self.0.clear();
     }
 }
 
