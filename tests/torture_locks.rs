@@ -3,22 +3,26 @@
 //! stays busy while hundreds of locks of a stranger come and go.
 //!
 //! The doors: `lfpd` as inetd starts it, a daemon, WAIT at a daemon, `lfp --direct`, the library; and
-//! from a pid namespace of its own, as in a container, the first three again. `lfp clean` runs all the
-//! while, and the daemon is killed now and then. The witness is a `flock(2)`, which the kernel lets go
-//! of when its holder is killed; a file made with `O_EXCL` would stay.
+//! from a pid namespace of its own, as in a container, the first three again, where numbers are given out
+//! again soon. Some pass their lock to a child, which may be killed with it and is not waited for; some are
+//! let go of by FORCE. `lfp clean` runs all the while, the daemon is killed now and then, and processes
+//! of somebody who has no say in it hold `flock(2)` on every lock file that they see. There are two
+//! witnesses: a `flock(2)`, and a file made with `O_EXCL` under a record lock. The kernel lets go of both when
+//! their holder is killed; a file that is there without its lock is a killed one's.
 //!
 //! This program plays all parts; it has its own `main` so that it can start itself again. It makes
 //! itself a machine of its own, with the usual directories, so it needs root. It runs for seconds.
-//! As long as there are 200,000 takes, and 100,000 LOCKs, but for ten minutes each at the most:
+//! As long as there are 200,000 takes, and 100,000 LOCKs, but for an hour and ten minutes at the most:
 //!
-//!     LFPD_TORTURE_SECS=600 LFPD_TORTURE_TAKES=200000 LFPD_TORTURE_LOCKS=100000 \
+//!     LFPD_TORTURE_SECS=3600 LFPD_TORTURE_TAKES=200000 LFPD_TORTURE_LOCKS=100000 \
 //!         cargo test --release --test torture_locks -- --nocapture
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,13 +33,15 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::geteuid;
+use nix::sys::wait::WaitStatus;
+use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
+use rustix::fs::FlockOperation;
 use testbed::until;
 use ttylock::device::name::DeviceName;
 use ttylock::device::os::by_name;
 use ttylock::lock::table::{Places, Table};
-use ttylock::lock::{Outcome, Request};
+use ttylock::lock::{Outcome, Pass, Request};
 
 const PORT: &str = "ttyS1";
 
@@ -50,6 +56,13 @@ const DOORS: [&str; 8] =
 /// cannot give it back through one outside, which knows him by another number; so each uses one way.
 const DOORS_INSIDE: [&str; 3] = ["session", "daemon", "wait"];
 
+/// Processes that hold lock files without a say in it, and their uid.
+const FLOCKERS: u64 = 2;
+const OUTSIDER: u32 = 65_534;
+
+/// As many files does each hold at a time.
+const FLOCKED: usize = 16;
+
 /// The takers of the other pid namespace have seeds from here on.
 const FIRST_INSIDE: u64 = 1 << 32;
 
@@ -58,8 +71,18 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["--taker", root, door, seed] => Taker::new(root, door, seed).play(),
+        ["--receiver", root, door, seed, port] => Taker::new(root, door, seed).receive(port),
+        ["--flocker", root, seed] => {
+            hold_every_lock_file(Path::new(root), Lots(seed.parse().unwrap()))
+        }
+        ["--inside", root] if std::process::id() == 1 => be_the_first(root),
         ["--inside", root] => {
-            keep_takers(Path::new(root), &DOORS_INSIDE, FIRST_INSIDE, |_| ());
+            keep_takers(Path::new(root), &DOORS_INSIDE, FIRST_INSIDE, |lots| {
+                if lots.below(8) == 0 {
+                    // The next processes have numbers that others had a moment ago.
+                    let _ = fs::write("/proc/sys/kernel/ns_last_pid", "2");
+                }
+            });
             clear_inside();
         }
         ["--list", ..] => println!("one_holder: test\na_flock_is_never_missed: test"),
@@ -127,6 +150,61 @@ struct Taker {
     connection: Option<BufReader<UnixStream>>,
     port: String,
     is_inside: bool,
+    /// Those who have got a lock of ours.
+    children: Vec<Child>,
+}
+
+/// What only one holder of a port can have at a time.
+struct Witnesses {
+    _flock: Flock<File>,
+    exclusive: PathBuf,
+    /// With a record lock as long as it is open.
+    _record: File,
+}
+
+impl Witnesses {
+    fn of(root: &Path, port: &str) -> Option<Self> {
+        let flock = File::create(root.join(format!("witness-{port}"))).unwrap();
+        let flock = Flock::lock(flock, FlockArg::LockExclusiveNonblock).ok()?;
+        let exclusive = root.join(format!("exclusive-{port}"));
+        for _ in 0..2 {
+            let mut how = OpenOptions::new();
+            how.write(true);
+            let made = how.clone().create_new(true).open(&exclusive);
+            if let Ok(record) = made {
+                rustix::fs::fcntl_lock(&record, FlockOperation::NonBlockingLockExclusive).ok()?;
+                return Some(Self { _flock: flock, exclusive, _record: record });
+            }
+            // A killed one's has no lock any more.
+            let there = how.open(&exclusive).ok()?;
+            rustix::fs::fcntl_lock(&there, FlockOperation::NonBlockingLockExclusive).ok()?;
+            fs::remove_file(&exclusive).unwrap();
+        }
+        None
+    }
+}
+
+impl Drop for Witnesses {
+    fn drop(&mut self) {
+        fs::remove_file(&self.exclusive).unwrap();
+    }
+}
+
+/// Tries every file in the lock directory, and keeps what it gets for a while.
+fn hold_every_lock_file(root: &Path, mut lots: Lots) {
+    setuid(OUTSIDER.into()).unwrap();
+    let mut held = Vec::new();
+    while !root.join("stop").exists() {
+        for entry in fs::read_dir("/run/lock").unwrap().flatten() {
+            let Ok(file) = File::open(entry.path()) else { continue };
+            held.extend(Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
+        }
+        if held.len() >= FLOCKED {
+            held.drain(..FLOCKED / 2);
+        }
+        std::thread::sleep(Duration::from_micros(lots.below(2000)));
+    }
+    println!("an outsider ends with {} files held", held.len());
 }
 
 /// What a service said, if it lived to say it.
@@ -147,12 +225,16 @@ impl Taker {
             connection,
             port,
             is_inside: seed >= FIRST_INSIDE,
+            children: Vec::new(),
         }
     }
 
     fn play(&mut self) {
         while !self.root.join("stop").exists() {
             self.port = format!("ttyTorture{}", self.lots.below(PORTS));
+            if self.lots.below(16) == 0 {
+                self.children.retain_mut(|child| child.try_wait().unwrap().is_none());
+            }
             match self.take() {
                 Some(true) => self.hold(),
                 // Who asks again and again takes the time of those who hold.
@@ -163,6 +245,9 @@ impl Taker {
                 }
             }
         }
+        for child in &mut self.children {
+            child.wait().unwrap();
+        }
     }
 
     /// One that answers.
@@ -171,8 +256,7 @@ impl Taker {
     }
 
     fn hold(&mut self) {
-        let witness = File::create(self.root.join(format!("witness-{}", self.port))).unwrap();
-        let Ok(witness) = Flock::lock(witness, FlockArg::LockExclusiveNonblock) else {
+        let Some(witnesses) = Witnesses::of(&self.root, &self.port) else {
             return self.tell("double");
         };
         self.tell("taken");
@@ -180,8 +264,19 @@ impl Taker {
             let _ = kill(nix::unistd::Pid::this(), Signal::SIGKILL);
         }
         std::thread::sleep(Duration::from_micros(self.lots.below(300)));
-        drop(witness);
-        let door = if self.lots.below(50) == 0 { self.other_door() } else { self.door.clone() };
+        if self.lots.below(10) == 0 {
+            return self.pass_on(witnesses);
+        }
+        drop(witnesses);
+        self.give_up();
+    }
+
+    fn give_up(&mut self) {
+        let door = match self.lots.below(50) {
+            0 => self.other_door(),
+            1 if !self.is_inside => "force".to_owned(),
+            _ => self.door.clone(),
+        };
         let mut said = self.let_go(&door);
         if said.is_none() {
             // It may have been done, and the answer lost.
@@ -198,6 +293,58 @@ impl Taker {
             );
             self.tell("lost");
         }
+    }
+
+    /// A child gets the lock, unless that fails; whether it did is not known when the service was killed.
+    fn pass_on(&mut self, witnesses: Witnesses) {
+        let seed = if self.is_inside { FIRST_INSIDE } else { 0 } + self.lots.below(1 << 30);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .arg("--receiver")
+            .arg(&self.root)
+            .args([&self.door, &seed.to_string(), &self.port])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The moment at which both have it is the child's: it is told when ours are gone.
+        let (pid, port) = (std::process::id(), self.port.clone());
+        let said = match self.door.as_str() {
+            "session" => self.in_session(&format!("PASS {port} {pid} {}", child.id())),
+            "daemon" | "wait" => self.at_daemon(&format!("PASS {port} {pid} {}", child.id())),
+            _ => {
+                let Request { device, pid: from } = request(&port, pid);
+                let to = Pid::new(child.id().into()).unwrap();
+                Some(self.table.pass(&Pass { device, from, to }).outcome == Outcome::Done)
+            }
+        };
+        drop(witnesses);
+        match said {
+            Some(true) => {
+                self.tell("passed");
+                let _ = child.stdin.take().unwrap().write_all(b"it is yours\n");
+                // One that ends with it is waited for later.
+                self.children.push(child);
+            }
+            Some(false) => {
+                drop(child.stdin.take());
+                let _ = child.wait();
+                self.give_up();
+            }
+            None => {
+                let _ = child.kill();
+                let _ = child.wait();
+                let _ = self.let_go(&self.other_door());
+            }
+        }
+    }
+
+    /// The child's part.
+    fn receive(&mut self, port: &str) {
+        self.port = port.to_owned();
+        let mut word = String::new();
+        if std::io::stdin().read_line(&mut word).unwrap_or_default() == 0 {
+            return;
+        }
+        self.hold();
     }
 
     /// One letter at the end of a file of its own is written whole or not at all.
@@ -229,6 +376,7 @@ impl Taker {
             "session" => self.in_session(&format!("UNLOCK {port} {pid}")),
             "daemon" | "wait" => self.at_daemon(&format!("UNLOCK {port} {pid}")),
             "lfp" => self.by_lfp("unlock"),
+            "force" => self.at_daemon(&format!("FORCE {port} {pid}")),
             _ => Some(self.table.unlock(&request(&port, pid)).outcome == Outcome::Done),
         }
     }
@@ -339,6 +487,26 @@ fn keep_takers(root: &Path, doors: &[&'static str], seed: u64, mut besides: impl
     println!("{killed} takers killed (of {doors:?})");
 }
 
+/// The first process of a pid namespace gets those whose parents were killed. With `LFPD_TORTURE_BOOT_ID`
+/// its boot has a name of its own, as nspawn and LXC do it.
+#[expect(clippy::zombie_processes, reason = "it waits for everybody")]
+fn be_the_first(root: &str) {
+    if std::env::var_os("LFPD_TORTURE_BOOT_ID").is_some() {
+        let (own, none) = (Path::new(root).join("boot_id"), None::<&str>);
+        fs::write(&own, "01234567-89ab-4cde-8f01-23456789abcd\n").unwrap();
+        mount(Some(&own), "/proc/sys/kernel/random/boot_id", none, MsFlags::MS_BIND, none).unwrap();
+    }
+    let own = std::env::current_exe().unwrap();
+    let inside = Command::new(own).args(["--inside", root]).spawn().unwrap();
+    let inside = nix::unistd::Pid::from_raw(inside.id().try_into().unwrap());
+    loop {
+        let status = nix::sys::wait::wait().unwrap();
+        if status.pid() == Some(inside) {
+            std::process::exit(i32::from(status != WaitStatus::Exited(inside, 0)));
+        }
+    }
+}
+
 /// What was killed here with a lock is known to be dead here alone.
 fn clear_inside() {
     let mut table = Table::new(Places::native());
@@ -362,6 +530,7 @@ fn one_holder_at_any_time() {
     let (seconds, takes) = (number("LFPD_TORTURE_SECS", 20), number("LFPD_TORTURE_TAKES", 10_000));
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path();
+    fs::set_permissions(root, Permissions::from_mode(0o755)).unwrap();
     fs::create_dir(root.join("told")).unwrap();
     let program = testbed::program("lfp", "lfp", &["cli"]);
     fs::write(root.join("lfp"), program.to_str().unwrap()).unwrap();
@@ -369,11 +538,16 @@ fn one_holder_at_any_time() {
     let own = std::env::current_exe().unwrap();
     let mut inside = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
-        .arg(own)
+        .arg(&own)
         .arg("--inside")
         .arg(root)
         .spawn()
         .unwrap();
+    let flocker = |seed: u64| {
+        let mut command = Command::new(&own);
+        command.arg("--flocker").arg(root).arg(seed.to_string()).spawn().unwrap()
+    };
+    let flockers: Vec<Child> = (0..FLOCKERS).map(flocker).collect();
     let mut cleaner: Option<Child> = None;
     let (mut cleans, mut restarts) = (0, 0);
     let begin = Instant::now();
@@ -395,11 +569,16 @@ fn one_holder_at_any_time() {
             File::create(root.join("stop")).unwrap();
         }
     });
-    inside.wait().unwrap();
+    assert!(inside.wait().unwrap().success());
+    for mut flocker in flockers {
+        assert!(flocker.wait().unwrap().success());
+    }
     cleaner.iter_mut().for_each(|child| assert!(child.wait().is_ok()));
     let (told, spent) = (told(root), begin.elapsed().as_secs());
     println!("{told:?}, {cleans} cleanings, {restarts} daemons killed, {spent} s");
-    assert!(told.get("taken").is_some_and(|taken| *taken > 0), "nobody took it: {told:?}");
+    for what in ["taken", "taken inside", "passed"] {
+        assert!(told.get(what).is_some_and(|times| *times > 0), "never {what}: {told:?}");
+    }
     assert_eq!((told.get("double"), told.get("lost")), (None, None), "{told:?}");
     assert_nothing_is_left(root);
 }
@@ -410,10 +589,13 @@ fn assert_nothing_is_left(root: &Path) {
     let mut table = Table::new(Places::native());
     for port in 0..PORTS {
         let request = request(&format!("ttyTorture{port}"), own);
-        let left = table.lock(&request);
-        assert_eq!(left.outcome, Outcome::Done, "{left:?}");
+        // A receiver of one that was killed may be at its end still.
+        let free = || (table.lock(&request).outcome == Outcome::Done).then_some(());
+        assert_eq!(until(Duration::from_secs(60), free), Some(()), "{request:?} stays taken");
         assert_eq!(table.unlock(&request).outcome, Outcome::Done);
     }
+    // What a service does when it begins: of hand-overs that were cut short notes are left.
+    table.keep_open(16);
     drop(table);
     lfp(root).args(["--direct", "clean"]).stdout(Stdio::null()).status().unwrap();
     let left = |dir: &str| -> Vec<String> {
@@ -423,7 +605,7 @@ fn assert_nothing_is_left(root: &Path) {
     let locks = left("/run/lock");
     assert!(locks.iter().all(|name| name.ends_with(".tmp")), "{locks:?}");
     let mut records = left("/run/lfpd");
-    records.retain(|name| !name.starts_with("gate."));
+    records.retain(|name| !name.starts_with("gate.") && !name.ends_with(".tmp"));
     assert_eq!(records, [""; 0]);
     println!("{} drafts of the killed", locks.len());
 }

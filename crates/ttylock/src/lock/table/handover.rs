@@ -5,6 +5,8 @@
 //! last: until that is the receiver's, the lock is the giver's, whole, and whoever finds a note without its
 //! maker gives everything back; from then on it is the receiver's, and the note says nothing any more.
 
+use std::time::SystemTime;
+
 use pidlockfile::process::Liveness;
 use pidlockfile::{
     Breaking, Claim, Directory, Durability, Found, Name, Pid, Publication, Published, Removal,
@@ -147,6 +149,10 @@ impl Table {
     /// The same for every note, when a daemon begins.
     pub(super) fn settle_all(&mut self, own: &Place) {
         let Some(directory) = self.records().directory() else { return };
+        // What was killed while it made a note, or a lane of the gate.
+        for made in [TEMPORARY, "gate"] {
+            let _ = directory.sweep(made, SystemTime::now());
+        }
         let names = directory.names().unwrap_or_default();
         for note in names.iter().filter(|name| name.as_str().starts_with(NOTE)).take(NOTES) {
             self.settle_note(own, note);
