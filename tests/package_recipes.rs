@@ -131,6 +131,8 @@ fn they_have_the_same_contact() {
     ] {
         assert!(fs::read_to_string(root().join(file)).unwrap().contains(&maintainer), "{file}");
     }
+    let python = fs::read_to_string(root().join("python/pyproject.toml")).unwrap();
+    assert!(python.contains(&home));
     for file in ["rpm/lfpd.spec", "arch/PKGBUILD", "alpine/APKBUILD", "nix/package.nix"] {
         let text = fs::read_to_string(root().join("packaging").join(file)).unwrap();
         assert!(text.contains(&home), "{file}");

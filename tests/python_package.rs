@@ -110,12 +110,25 @@ fn who_waits_gets_it_next() {
 #[case::no_port("serial.serial_for_url('lfp:///dev/ttyW9')", "SerialException")]
 #[case::no_path("serial.serial_for_url('lfp://ttyW0/x')", "SerialException")]
 #[case::option("serial.serial_for_url('lfp:///dev/ttyW0?speed=9')", "SerialException")]
+#[case::no_number("lfp_serial.lock('/dev/ttyW0', timeout=float('nan'))", "ValueError")]
+#[case::less_than_none("lfp_serial.lock('/dev/ttyW0', timeout=-1)", "ValueError")]
+#[case::endless("lfp_serial.lock('/dev/ttyW0', timeout=float('inf'))", "ValueError")]
+#[case::no_number_in_url(
+    "serial.serial_for_url('lfp:///dev/ttyW0?timeout=nan')",
+    "SerialException"
+)]
+#[case::a_word_in_url("serial.serial_for_url('lfp:///dev/ttyW0?timeout=soon')", "SerialException")]
+#[case::an_empty_option("serial.serial_for_url('lfp:///dev/ttyW0?timeout')", "SerialException")]
+#[case::link_to_no_device(
+    "os.symlink('/etc/passwd', '/tmp/x') or lfp_serial.lock('/tmp/x')",
+    "ValueError"
+)]
 #[case::twice("lfp_serial.lock('ttyW0') and lfp_serial.lock('/dev/ttyW0')", "Busy")]
 fn troubles(#[case] call: &str, #[case] exception: &str) {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);
     let script = format!(
-        "import lfp_serial, serial\n\
+        "import lfp_serial, os, serial\n\
          try: {call}\n\
          except Exception as error: print(type(error).__name__, flush=True)\n\
          else: print('NOTHING')"
@@ -124,6 +137,78 @@ fn troubles(#[case] call: &str, #[case] exception: &str) {
     assert!(end.code() == 0 && end.output() == format!("{exception}\n"), "{end}");
     let cleared = until(LIMIT, || sandbox.locks().is_empty().then_some(()));
     assert!(cleared.is_some(), "{:?}", sandbox.locks());
+}
+
+/// A link anywhere leads to its port, as with `lfp`, and tenths of seconds count in a timeout.
+#[test]
+fn links_and_short_timeouts() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let mut alice = python(&sandbox, WITH).user(User::Alice).spawn();
+    alice.expect("HELD");
+    let script = "
+import lfp_serial, os, time
+os.symlink('/dev/ttyW0', '/tmp/probe')
+os.chdir('/tmp')
+for name in '/tmp/probe', './probe', b'/tmp/probe':
+    begin = time.monotonic()
+    try: lfp_serial.lock(name, timeout=0.2)
+    except lfp_serial.Busy: print('busy', 0.2 <= time.monotonic() - begin < 0.9, flush=True)
+";
+    let end = python(&sandbox, script).user(User::Bob).run();
+    assert_eq!(end.output(), "busy True\nbusy True\nbusy True\n", "{end}");
+}
+
+/// Types are complete (`mypy --strict`), and the wheel is one that the Python Package Index takes.
+#[test]
+fn it_is_typed_and_its_wheel_is_in_order() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let peers = std::env::var_os("LFPD_PEERS").map_or(root.join("target/peers"), Into::into);
+    let place = tempfile::tempdir().unwrap();
+    let script = "set -e; cp -r \"$0\" source; cd source
+        python3 -m mypy --strict src
+        python3 -m pip wheel --quiet --no-deps --disable-pip-version-check -w .. .
+        python3 -m twine check --strict ../*.whl
+        python3 -m zipfile -l ../*.whl";
+    let told = std::process::Command::new("sh")
+        .args(["-ec", script])
+        .arg(root.join("python"))
+        .current_dir(place.path())
+        .env("PATH", "/usr/bin:/bin")
+        .env("PYTHONPATH", peers.join("python-tools"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.status.success(), "{text}{}", String::from_utf8_lossy(&told.stderr));
+    for part in ["no issues found", "PASSED", "LICENSE-MIT", "py.typed"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// Every Python that is on this machine and is promised.
+#[test]
+fn other_pythons() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let find = "ls /usr/bin/python3 /usr/bin/python3.? /usr/bin/python3.?? /usr/local/bin/python3.? \
+        /usr/local/bin/python3.?? $HOME/.pyenv/versions/3.*/bin/python3 2>/dev/null";
+    let found = std::process::Command::new("sh").args(["-c", find]).output().unwrap();
+    let script = "import sys
+if sys.version_info < (3, 9): print('too old'); raise SystemExit
+import lfp_serial
+with lfp_serial.lock('/dev/ttyW0', timeout=1): print(open('/run/lock/LCK..ttyW0').read().strip() != '')";
+    let found = String::from_utf8_lossy(&found.stdout).into_owned();
+    assert!(!found.is_empty());
+    for python in found.lines() {
+        let command = sandbox.command(python).args(["-c", script]);
+        let end = command
+            .env("PYTHONPATH", "/run/test/python")
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .user(User::Root)
+            .run();
+        assert!(["True\n", "too old\n"].contains(&end.output()), "{python}: {end}");
+    }
 }
 
 /// A child that was forked neither has the lock nor releases it.

@@ -8,6 +8,8 @@ With pyserial, after this module has been imported:
     serial.serial_for_url("lfp:///dev/ttyUSB0")
 """
 
+from __future__ import annotations
+
 import errno
 import math
 import os
@@ -17,11 +19,13 @@ import socket
 import stat
 import struct
 import time
+from types import TracebackType
+from typing import Optional, Union
 
 __all__ = ["Busy", "Denied", "Lock", "NoService", "SOCKET", "lock"]
 
 #: Where the service listens on an installed system.
-SOCKET = "/run/lfpd/lfpd.sock"
+SOCKET: str = "/run/lfpd/lfpd.sock"
 
 #: How long the service may take for one answer, in seconds.
 PATIENCE = 10.0
@@ -29,55 +33,63 @@ PATIENCE = 10.0
 #: The longest WAIT that the service takes, in seconds.
 WAIT_MAX_SECS = 86400
 
+#: WAIT counts whole seconds. What is left of a timeout is spent asking again, after so many seconds each.
+PAUSE = 0.02
+
+#: As many symbolic links are followed as the kernel follows (path_resolution(7)).
+LINKS_FOLLOWED = 40
+
+#: What names a port: text, bytes, or a path.
+Device = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
 #: The longest line and the most lines of an answer.
 LINE_BYTES = 4096
 LINES = 4096
 
 
-def user_name(uid):
-    """The name of a user whose number the service has told; the number where there is none."""
+def user_name(uid: Optional[str]) -> Optional[str]:
+    """The name of a user by the number that the service reported, or the number if there is no name."""
     try:
-        return pwd.getpwuid(int(uid)).pw_name
-    except (KeyError, TypeError, ValueError, OverflowError):
+        return pwd.getpwuid(int(uid or "")).pw_name
+    except (KeyError, ValueError, OverflowError):
         return uid
 
 
 class Busy(OSError):
-    """Somebody else has the port; `holders` says who, as far as the service sees it."""
+    """Another process has the port; `holders` names it, as far as the service can see."""
 
-    def __init__(self, device, holders):
-        who = ", ".join(holders) or "somebody else"
-        super().__init__(errno.EBUSY, "held by " + who, device)
+    def __init__(self, device: Device, holders: list[str]) -> None:
+        names = ", ".join(holders) or "another process"
+        super().__init__(errno.EBUSY, "held by " + names, os.fsdecode(device))
         self.holders = holders
 
 
 class Denied(PermissionError):
-    """The service does not give this port, or not to this user."""
+    """The service refuses this port: it does not exist, or this user may not open it."""
 
-    def __init__(self, device):
-        super().__init__(errno.EACCES, "the service denies it", device)
+    def __init__(self, device: Device) -> None:
+        super().__init__(errno.EACCES, "the service denies it", os.fsdecode(device))
 
 
 class NoService(ConnectionError):
     """No service answers."""
 
 
-def lock(device, timeout=None, server=None):
-    """Takes the port for this process, and gives a `Lock`.
+def lock(device: Device, timeout: Optional[float] = None, server: Optional[str] = None) -> Lock:
+    """Locks the port for this process, and returns a `Lock`.
 
-    `timeout`: wait for it for so many seconds; without it, do not wait. `server`: the path of the
+    `timeout`: wait so many seconds for the port; without it, do not wait. `server`: the path of the
     service's socket, if it is not the usual one.
 
-    Raises `Busy`, `Denied`, `NoService`, and `ValueError` for what is no name of a device.
+    Raises `Busy`, `Denied`, `NoService`, and `ValueError` for what cannot be a device or a timeout.
     """
     name = _name(device)
     pid = os.getpid()
+    if timeout is not None and not (0 <= timeout <= WAIT_MAX_SECS):
+        raise ValueError("the timeout must be 0 to %d seconds: %r" % (WAIT_MAX_SECS, timeout))
     service = _Service(server)
     try:
-        if timeout is None:
-            code = service.ask("LOCK %s %d" % (name, pid))[0]
-        else:
-            code = _wait(service, name, pid, timeout)
+        code = _wait(service, name, pid, timeout or 0.0)
         if code == 450:
             raise Busy(device, service.holders(name))
         if code == 550:
@@ -90,20 +102,20 @@ def lock(device, timeout=None, server=None):
 
 
 class Lock:
-    """A port that is this process's until `release`, or until the process ends."""
+    """A port that belongs to this process until `release`, or until the process ends."""
 
-    def __init__(self, name, pid, server):
+    def __init__(self, name: str, pid: int, server: Optional[str]) -> None:
         self._name = name
         self._pid = pid
         self._server = server
         self._held = True
 
     @property
-    def device(self):
+    def device(self) -> str:
         """The path of the port."""
         return "/dev/" + self._name
 
-    def release(self):
+    def release(self) -> None:
         """Releases the port. Does nothing the second time, or in a child that was forked."""
         if not self._held or os.getpid() != self._pid:
             return
@@ -114,41 +126,72 @@ class Lock:
         finally:
             service.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Lock:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]] = None,
+        error: Optional[BaseException] = None,
+        trace: Optional[TracebackType] = None,
+    ) -> None:
         try:
             self.release()
         except NoService:
-            # The lock is stale when the process is gone, and the next who asks will get it.
+            # When this process has ended the lock is stale, and the next process that asks gets the port.
             pass
 
 
-def _name(device):
+def _name(device: Device) -> str:
     text = os.fsdecode(device)
-    if not re.fullmatch(r"[!-~]{1,255}", text):
-        raise ValueError("not the name of a device: %r" % text)
     name = text[5:] if text.startswith("/dev/") else text
-    if any(part in ("", ".", "..") for part in name.split("/")):
+    if text.startswith(("/", "./", "../")) and not _is_name(name):
+        name = _led_into_dev(text)[5:]
+    if not _is_name(name):
         raise ValueError("not the name of a device: %r" % text)
     return name
 
 
-def _wait(service, name, pid, timeout):
+def _is_name(name: str) -> bool:
+    parts = name.split("/")
+    return re.fullmatch(r"[!-~]{1,255}", name) is not None and not {"", ".", ".."} & set(parts)
+
+
+def _led_into_dev(path: str) -> str:
+    """Follows links until a name below /dev is reached, as `lfp` does; a link below /dev stays one."""
+    path = os.path.join(os.getcwd(), path)
+    for _ in range(LINKS_FOLLOWED + 1):
+        directory, last = os.path.split(path)
+        here = os.path.join(os.path.realpath(directory), last)
+        if here.startswith("/dev/") and last not in ("", ".", ".."):
+            return here
+        try:
+            path = os.path.join(os.path.dirname(here), os.readlink(here))
+        except (OSError, ValueError):
+            break
+    return ""
+
+
+def _wait(service: _Service, name: str, pid: int, timeout: float) -> int:
     deadline = time.monotonic() + timeout
     while True:
-        left = max(0.0, deadline - time.monotonic())
-        seconds = min(int(math.ceil(left)), WAIT_MAX_SECS)
-        code = service.ask("WAIT %s %d %d" % (name, pid, seconds), seconds + PATIENCE)[0]
-        if code != 450 or deadline <= time.monotonic():
+        left = deadline - time.monotonic()
+        if left >= 1.0:
+            seconds = math.floor(left)
+            line = "WAIT %s %d %d" % (name, pid, seconds)
+            code = service.ask(line, seconds + PATIENCE)[0]
+        else:
+            code = service.ask("LOCK %s %d" % (name, pid))[0]
+            if code == 450 and left > 0:
+                time.sleep(min(PAUSE, left))
+        if code != 450 or left <= 0:
             return code
 
 
 class _Service:
     """One connection, which has been greeted."""
 
-    def __init__(self, server):
+    def __init__(self, server: Optional[str]) -> None:
         path = SOCKET if server is None else server
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._buffer = b""
@@ -166,10 +209,10 @@ class _Service:
             self.close()
             raise NoService("%s: %s" % (path, error)) from error
 
-    def close(self):
+    def close(self) -> None:
         self._socket.close()
 
-    def ask(self, line, patience=PATIENCE):
+    def ask(self, line: str, patience: float = PATIENCE) -> tuple[int, list[str]]:
         """The code and the lines of the answer."""
         try:
             self._socket.sendall(line.encode("ascii") + b"\r\n")
@@ -179,14 +222,14 @@ class _Service:
         except OSError as error:
             raise NoService(str(error)) from error
 
-    def holders(self, name):
-        """Who has a port, for people."""
+    def holders(self, name: str) -> list[str]:
+        """The processes that have a port, in words for people."""
         code, lines = self.ask("STAT " + name)
         if code not in (211, 212, 213):
             return []
-        found = []
+        found: list[str] = []
         for line in lines[1:-1]:
-            words = dict(re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)', line))
+            words: dict[str, str] = dict(re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)', line))
             if words.get("standing") in ("stale", "claim"):
                 continue
             command = re.sub(r"\\(.)", r"\1", words.get("command", "").strip('"'))
@@ -197,7 +240,7 @@ class _Service:
                 found.append(text)
         return found
 
-    def _reply(self, patience):
+    def _reply(self, patience: float) -> tuple[int, list[str]]:
         deadline = time.monotonic() + patience
         first = self._line(deadline)
         lines = [first]
@@ -210,7 +253,7 @@ class _Service:
                 raise NoService("the answer has no end")
         return int(code), lines
 
-    def _line(self, deadline):
+    def _line(self, deadline: float) -> str:
         while b"\n" not in self._buffer:
             if len(self._buffer) > LINE_BYTES:
                 raise NoService("the answer has no end")
@@ -226,11 +269,11 @@ class _Service:
         return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in line.rstrip(b"\r"))
 
 
-def _is_trusted(connection):
-    """Whether root, this user, or whom root gave the socket's directory to listens there."""
+def _is_trusted(connection: socket.socket) -> bool:
+    """Whether the listener is root, this user, or the user that root gave the socket's directory to."""
     size = struct.calcsize("3i")
     option = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    uid = struct.unpack("3i", option)[1]
+    uid: int = struct.unpack("3i", option)[1]
     if uid in (0, os.geteuid()):
         return True
     directory = os.path.dirname(SOCKET)
@@ -239,7 +282,7 @@ def _is_trusted(connection):
     return is_roots and os.stat(directory).st_uid == uid
 
 
-def _register():
+def _register() -> None:
     """Lets pyserial, where there is one, find `protocol_lfp`."""
     try:
         import serial

@@ -1,40 +1,50 @@
-"""pyserial's handler for `lfp:///dev/ttyUSB0`, with `?timeout=SECS` to wait for one's turn."""
+"""pyserial's handler for `lfp:///dev/ttyUSB0`, with `?timeout=SECS` to wait for the port."""
+
+from __future__ import annotations
 
 import errno
 import urllib.parse
+from typing import Optional
 
 import serial
 
-from . import Busy, Denied, NoService, lock
+from . import Busy, Denied, Lock, NoService, lock
 
 
-def serial_class_for_url(url):
+def serial_class_for_url(url: str) -> tuple[str, type[Serial]]:
     """The path of the port, and the class that opens it."""
-    parts = urllib.parse.urlsplit(url)
-    options = urllib.parse.parse_qs(parts.query, strict_parsing=bool(parts.query))
+    try:
+        parts = urllib.parse.urlsplit(url)
+        options = urllib.parse.parse_qs(parts.query, strict_parsing=bool(parts.query))
+        timeout = float(options["timeout"][-1]) if options else None
+    except (KeyError, ValueError) as error:
+        raise _not_a_url(url) from error
     if parts.scheme.lower() != "lfp" or parts.netloc or set(options) - {"timeout"}:
-        raise serial.SerialException(
-            'expected "lfp:///dev/NAME" or "lfp:///dev/NAME?timeout=SECS": %r' % url
-        )
-    timeout = float(options["timeout"][-1]) if options else None
+        raise _not_a_url(url)
     return parts.path, type("Serial", (Serial,), {"lock_timeout": timeout})
+
+
+def _not_a_url(url: str) -> serial.SerialException:
+    return serial.SerialException(
+        'expected "lfp:///dev/NAME" or "lfp:///dev/NAME?timeout=SECS": %r' % url
+    )
 
 
 class Serial(serial.Serial):
     """A port that is locked from before it is opened until after it is closed."""
 
-    lock_timeout = None
-    _lock = None
+    lock_timeout: Optional[float] = None
+    _lock: Optional[Lock] = None
 
-    def open(self):
-        if self._lock is None and self._port is not None:
+    def open(self) -> None:
+        if self._lock is None and self.port is not None:
             try:
-                self._lock = lock(self._port, self.lock_timeout)
+                self._lock = lock(self.port, self.lock_timeout)
             except (Busy, Denied) as error:
-                text = "could not open port %s: %s" % (self._port, error.strerror)
+                text = "could not open port %s: %s" % (self.port, error.strerror)
                 raise serial.SerialException(error.errno, text) from error
             except (NoService, ValueError) as error:
-                text = "could not lock port %s: %s" % (self._port, error)
+                text = "could not lock port %s: %s" % (self.port, error)
                 raise serial.SerialException(errno.ENOLCK, text) from error
         try:
             super().open()
@@ -42,13 +52,13 @@ class Serial(serial.Serial):
             self._release()
             raise
 
-    def close(self):
+    def close(self) -> None:
         try:
             super().close()
         finally:
             self._release()
 
-    def _release(self):
+    def _release(self) -> None:
         held, self._lock = self._lock, None
         if held is not None:
             held.__exit__()
