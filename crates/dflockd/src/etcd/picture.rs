@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// Keys of etcd in one answer.
 const PAGE: i64 = 1000;
@@ -23,6 +24,8 @@ const GOOD_MICROS: u64 = 500_000;
 const FRESH_MICROS: u64 = 5_000;
 /// A sweep may take this part of the time at most.
 const SWEEP_SHARE: u32 = 20;
+/// Idle keys that are forgotten in one call: one by one the keys of a busy hour stay for another.
+const FORGOTTEN_TOGETHER: usize = 100;
 
 #[derive(Debug)]
 struct Row {
@@ -310,6 +313,7 @@ impl Inner {
             let begun = tokio::time::Instant::now();
             if self.take_picture(0).await.is_ok() {
                 self.forget_idle().await;
+                self.state().shrink();
                 self.stir();
             }
             let least = Duration::from_secs(self.caps.gc_interval.count());
@@ -328,11 +332,18 @@ impl Inner {
                 .map(|row| (row.name.clone(), row.revision))
                 .collect()
         };
-        for (key, revision) in over {
+        for many in over.chunks(FORGOTTEN_TOGETHER) {
             let until = self.now().after_micros(BUDGET_MICROS);
-            let forget = txn::forget(&self.names, &key, revision);
-            if self.again(forget, until).await.is_err() {
-                return;
+            let mut under_way = JoinSet::new();
+            for (key, revision) in many {
+                let inner = Arc::clone(self);
+                let forget = txn::forget(&self.names, key, *revision);
+                under_way.spawn(async move { inner.again(forget, until).await });
+            }
+            while let Some(outcome) = under_way.join_next().await {
+                if !matches!(outcome, Ok(Ok(_))) {
+                    return;
+                }
             }
             self.state().changes += 1;
         }

@@ -255,6 +255,19 @@ impl State {
         }
     }
 
+    /// Tables that were once much larger give back what they do not need.
+    pub(super) fn shrink(&mut self) {
+        let roomy = |length: usize, capacity: usize| capacity > 1024 && capacity / 4 > length;
+        if roomy(self.tickets.len(), self.tickets.capacity()) {
+            self.tickets.shrink_to(self.tickets.len() * 2);
+        }
+        for conn in self.conns.iter_mut().flatten() {
+            if roomy(conn.holds.len(), conn.holds.capacity()) {
+                conn.holds.shrink_to(conn.holds.len() * 2);
+            }
+        }
+    }
+
     /// Puts a ticket into the tables.
     pub(super) fn keep(&mut self, mine: Mine) {
         self.changes += 1;

@@ -88,6 +88,31 @@ fn a_login_that_is_not_answered() {
     assert!(!daemon.log().iter().any(|line| line.contains("refuses")), "{:#?}", daemon.log());
 }
 
+/// Keys that nobody uses are forgotten many at a time: one by one those of a busy hour, and the memory
+/// they take, would stay for another.
+#[test]
+fn idle_keys_are_forgotten_together() {
+    const KEYS: usize = 600;
+    let http_port = free_port().to_string();
+    let flags = ["--http-port", &http_port, "--gc-interval", "1", "--gc-max-idle", "3"];
+    let daemon = start(&crate::store(), &flags);
+    let numbers = SocketAddr::from(([127, 0, 0, 1], http_port.parse().unwrap()));
+    let calls = || -> usize {
+        let text = http(numbers, "/metrics");
+        let line = text.lines().find(|line| line.starts_with("dflockd_etcd_calls_total ")).unwrap();
+        line.split(' ').nth(1).unwrap().parse().unwrap()
+    };
+    let mut talker = daemon.talk();
+    let tokens: Vec<String> = (0..KEYS).map(|key| talker.take(&format!("k{key}"), "0")).collect();
+    for (key, token) in tokens.iter().enumerate() {
+        assert_eq!(talker.ask("r", &format!("k{key}"), token), "ok");
+    }
+    let before = calls();
+    daemon.until_stats("\"idle_locks\":[]");
+    let after = calls();
+    assert!(after - before < KEYS / 2, "{} calls", after - before);
+}
+
 /// Without a quorum nothing is granted and nothing is denied; with one all goes on.
 #[test]
 fn no_quorum() {
