@@ -43,7 +43,7 @@ mutants *packages:
 
 # Thirty histories of locks in etcd under faults; some five minutes.
 etcd-long:
-    cargo test -p dflockd --test etcd --locked -- --ignored --nocapture thirty_histories
+    cargo test -p dflockd --test etcd --locked -- --ignored --nocapture thirty_histories five_thousand_holds
 
 # Do the histories find mistakes? dflockd is built with one after another; some minutes each.
 etcd-mutants:

@@ -13,6 +13,9 @@ mod cluster;
 #[expect(dead_code, reason = "the tests of the server use all of it")]
 mod daemon;
 #[cfg(test)]
+#[path = "etcd/tenure.rs"]
+mod tenure;
+#[cfg(test)]
 #[path = "server/transcript.rs"]
 mod transcript;
 
@@ -32,6 +35,9 @@ mod history;
 #[path = "etcd/model.rs"]
 mod model;
 #[cfg(test)]
+#[path = "etcd/moves.rs"]
+mod moves;
+#[cfg(test)]
 #[path = "server/owner.rs"]
 mod owner;
 #[cfg(test)]
@@ -50,6 +56,10 @@ mod site;
 #[cfg(test)]
 #[path = "http/strangers.rs"]
 mod strangers;
+
+#[cfg(test)]
+#[path = "server/stop.rs"]
+mod stop;
 
 /// The program under test.
 #[cfg(test)]

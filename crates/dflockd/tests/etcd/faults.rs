@@ -193,7 +193,7 @@ fn stand_guard(servers: &[SocketAddr], number: usize, guard: Guard, run: &Run) -
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+pub(crate) enum Fault {
     None,
     KillLeader,
     StopLeader,
@@ -214,25 +214,25 @@ const FAULTS: [Fault; 7] = [
     Fault::StopFront,
 ];
 
-/// Three members and two front-ends.
-struct Site<'c> {
+/// Three members and some front-ends.
+pub(crate) struct Site<'c> {
     cluster: &'c mut Cluster,
-    fronts: Vec<Daemon>,
+    pub(crate) fronts: Vec<Daemon>,
 }
 
 impl<'c> Site<'c> {
-    fn start(cluster: &'c mut Cluster) -> Self {
+    pub(crate) fn start(cluster: &'c mut Cluster, fronts: usize, flags: &[&str]) -> Self {
         let store = cluster.store();
-        let front = || {
+        let front = |_| {
             let mut command = program();
-            command.args(["--port", "0", "--disconnect-grace", "5"]);
+            command.args(["--port", "0"]).args(flags);
             Daemon::run(command.envs(store.environment.clone()))
         };
-        Self { fronts: vec![front(), front()], cluster }
+        Self { fronts: (0..fronts).map(front).collect(), cluster }
     }
 
     /// Something breaks, and comes back after `pause` where it can.
-    fn suffer(&mut self, fault: Fault, pause: Duration) {
+    pub(crate) fn suffer(&mut self, fault: Fault, pause: Duration) {
         let wait = || std::thread::sleep(pause);
         match fault {
             Fault::None => wait(),
@@ -305,7 +305,7 @@ struct Tally {
 
 /// Clients work while `faults` happen, and what they saw is judged.
 fn run(cluster: &mut Cluster, faults: &[Fault], pause: Duration) -> Tally {
-    let mut site = Site::start(cluster);
+    let mut site = Site::start(cluster, 2, &["--disconnect-grace", "5"]);
     let servers: Vec<SocketAddr> = site.fronts.iter().map(|front| front.address).collect();
     let (servers, run) = (servers.as_slice(), &Run::default());
     let mut histories = vec![History::default(); KEYS.len()];

@@ -1,0 +1,321 @@
+//! Clients that take, renew and give back over any of three servers, with short leases, while members
+//! of etcd stop and die: nobody is told "not held" of what he surely holds, and no lock has two
+//! holders.
+
+use crate::cluster::Cluster;
+use crate::daemon::PATIENCE;
+use crate::faults::{Fault, Site};
+use crate::tenure::{Ending, Line, Tenure, Time, conflict};
+use rstest::rstest;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const FRONTS: usize = 3;
+const WORKERS: u64 = 24;
+const KEYS: usize = 60;
+const SECOND: Time = 1_000_000;
+
+/// What all clients of a run share.
+struct Run {
+    begun: Instant,
+    grace: Time,
+    holds: AtomicU64,
+    lines: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Run {
+    fn now(&self) -> Time {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap()
+    }
+}
+
+/// What a run showed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    holds: u64,
+    renewals: u64,
+    releases: u64,
+    /// `error` for what was not surely held.
+    denials: u64,
+    /// `error_draining`, or nothing.
+    unavailable: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.holds += other.holds;
+        self.renewals += other.renewals;
+        self.releases += other.releases;
+        self.denials += other.denials;
+        self.unavailable += other.unavailable;
+    }
+}
+
+struct Worker<'r> {
+    run: &'r Run,
+    servers: &'r [SocketAddr],
+    lines: [Option<(Line, BufReader<TcpStream>)>; FRONTS],
+    random: u64,
+    tally: Tally,
+    tenures: HashMap<usize, Vec<Tenure>>,
+}
+
+impl<'r> Worker<'r> {
+    fn new(run: &'r Run, servers: &'r [SocketAddr], number: u64) -> Self {
+        let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ run.grace;
+        let (lines, tally) = ([const { None }; FRONTS], Tally::default());
+        Self { run, servers, lines, random, tally, tenures: HashMap::new() }
+    }
+
+    fn dice(&mut self, sides: u64) -> u64 {
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % sides
+    }
+
+    fn front(&mut self) -> usize {
+        usize::try_from(self.dice(3)).unwrap()
+    }
+
+    /// In seconds, mostly few.
+    fn lease(&mut self) -> u64 {
+        match self.dice(10) {
+            0..=6 => 1 + self.dice(3),
+            7..=8 => 4 + self.dice(6),
+            _ => 10 + self.dice(51),
+        }
+    }
+
+    fn sleep(&mut self) {
+        let millis = match self.dice(10) {
+            0..=6 => self.dice(100),
+            7..=8 => self.dice(700),
+            _ => self.dice(2500),
+        };
+        std::thread::sleep(Duration::from_millis(millis));
+    }
+
+    fn line(&mut self, front: usize) -> Line {
+        if self.lines[front].is_none() {
+            let stream = TcpStream::connect(self.servers[front]).unwrap();
+            stream.set_nodelay(true).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let line = self.run.lines.fetch_add(1, Ordering::Relaxed);
+            self.lines[front] = Some((line, BufReader::new(stream)));
+        }
+        self.lines[front].as_ref().map_or(0, |(line, _)| *line)
+    }
+
+    /// The answer; without one the connection is over.
+    fn ask(&mut self, front: usize, request: &str) -> Result<String, Ending> {
+        let _it_is_there_now = self.line(front);
+        let Some((_, stream)) = &mut self.lines[front] else { return Err(Ending::Closed) };
+        let mut reply = String::new();
+        let sent = stream.get_mut().write_all(request.as_bytes());
+        let read = sent.and_then(|()| stream.read_line(&mut reply));
+        let answer = match (read, reply.trim_end()) {
+            (_, "error_draining") => Err(Ending::Unavailable),
+            (Ok(1..), reply) => Ok(reply.to_owned()),
+            (Ok(0) | Err(_), _) => Err(Ending::Closed),
+        };
+        if answer.is_err() {
+            self.lines[front] = None;
+            self.tally.unavailable += 1;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        answer
+    }
+
+    /// One lock from its beginning to its end.
+    fn hold(&mut self) {
+        let (front, key) = (self.front(), usize::try_from(self.dice(KEYS as u64)).unwrap());
+        let (lease, patience) = (self.lease(), self.dice(3));
+        let (line, sent) = (self.line(front), self.run.now());
+        let Ok(reply) = self.ask(front, &format!("l\nmove-{key}\n{patience} {lease}\n")) else {
+            return;
+        };
+        let now = self.run.now();
+        let Some(token) = reply.strip_prefix("ok ").and_then(|rest| rest.split(' ').next()) else {
+            return assert_eq!(reply, "timeout");
+        };
+        let fence = u64::from_str_radix(&token[..16], 16).unwrap();
+        // A wait that was granted late begins its lease late, too.
+        let mut it = Tenure::new(fence, line, sent, now, lease * SECOND, self.run.grace);
+        self.tally.holds += 1;
+        self.run.holds.fetch_add(1, Ordering::Relaxed);
+        let mut goes_on = true;
+        for _ in 0..self.dice(6) {
+            self.sleep();
+            goes_on = match self.dice(8) {
+                0..=1 => {
+                    let front = self.front();
+                    self.close(&mut it, front);
+                    true
+                }
+                _ => self.renew(&mut it, key, token),
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        if goes_on && self.dice(5) > 0 {
+            self.release(&mut it, key, token);
+        } else {
+            // Its connections are not its own any longer.
+            (0..FRONTS).for_each(|front| self.close(&mut it, front));
+        }
+        it.finish();
+        self.tenures.entry(key).or_default().push(it);
+    }
+
+    fn close(&mut self, it: &mut Tenure, front: usize) {
+        if let Some((line, _)) = &self.lines[front] {
+            it.ends(self.run.now(), *line, Ending::Closed);
+        }
+        self.lines[front] = None;
+    }
+
+    /// False when the lock is lost.
+    fn renew(&mut self, it: &mut Tenure, key: usize, token: &str) -> bool {
+        let (front, lease) = (self.front(), self.lease());
+        let (line, sent) = (self.line(front), self.run.now());
+        it.pass(sent);
+        match self.ask(front, &format!("n\nmove-{key}\n{token} {lease}\n")).as_deref() {
+            Ok("error") => {
+                let now = self.run.now();
+                assert!(!it.stands(now), "renewal denied at {now}, sent at {sent}: {it:?}");
+                self.tally.denials += 1;
+                false
+            }
+            Ok(reply) => {
+                assert_eq!(reply, format!("ok {lease}"));
+                self.tally.renewals += 1;
+                it.renewed(line, sent, lease * SECOND);
+                true
+            }
+            Err(ending) => {
+                it.not_renewed(line, sent, lease * SECOND);
+                it.ends(sent, line, *ending);
+                true
+            }
+        }
+    }
+
+    fn release(&mut self, it: &mut Tenure, key: usize, token: &str) {
+        loop {
+            let front = self.front();
+            let (line, sent) = (self.line(front), self.run.now());
+            let before = it.clone();
+            it.gives_back(sent);
+            match self.ask(front, &format!("r\nmove-{key}\n{token}\n")).as_deref() {
+                Ok("ok") => return self.tally.releases += 1,
+                Ok(reply) => {
+                    assert_eq!(reply, "error");
+                    let now = self.run.now();
+                    assert!(!before.stands(now), "release denied at {now}: {before:?}");
+                    return self.tally.denials += 1;
+                }
+                // Done or not; a renewal would tell.
+                Err(ending) => {
+                    it.ends(sent, line, *ending);
+                    if self.dice(2) == 0 && !self.renew(it, key, token) {
+                        return;
+                    }
+                }
+            }
+            if self.run.over.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+}
+
+/// Clients work while `faults` happen, until there were so many holds.
+fn run(cluster: &mut Cluster, grace: u64, faults: &[(Fault, u64)], holds: u64) -> Tally {
+    let text = grace.to_string();
+    // Nobody is hung up for being silent.
+    let flags = ["--disconnect-grace", &text, "--read-timeout", "600"];
+    let mut site = Site::start(cluster, FRONTS, &flags);
+    let servers: Vec<SocketAddr> = site.fronts.iter().map(|front| front.address).collect();
+    let (begun, over) = (Instant::now(), AtomicBool::new(false));
+    let (grace, lines) = (grace * SECOND, AtomicU64::new(1));
+    let run = &Run { begun, grace, holds: AtomicU64::new(0), lines, over };
+    let (mut tally, mut tenures) = (Tally::default(), HashMap::<usize, Vec<Tenure>>::new());
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|number| {
+                let mut worker = Worker::new(run, &servers, number);
+                scope.spawn(move || {
+                    while !worker.run.over.load(Ordering::Relaxed) {
+                        worker.hold();
+                    }
+                    (worker.tally, worker.tenures)
+                })
+            })
+            .collect();
+        let held = || run.holds.load(Ordering::Relaxed);
+        let is_well = || workers.iter().all(|worker| !worker.is_finished());
+        let until_held = |wanted: u64| {
+            let deadline = Instant::now() + 6 * PATIENCE;
+            while held() < wanted && is_well() {
+                assert!(Instant::now() < deadline, "nobody is served");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        while held() < holds && is_well() {
+            for (fault, seconds) in faults {
+                until_held(held() + 50);
+                site.suffer(*fault, Duration::from_secs(*seconds));
+            }
+        }
+        until_held(held() + 50);
+        run.over.store(true, Ordering::Relaxed);
+        for worker in workers {
+            let (its, all) = worker.join().expect("a worker saw something wrong");
+            tally.add(its);
+            for (key, its) in all {
+                tenures.entry(key).or_default().extend(its);
+            }
+        }
+    });
+    for (key, tenures) in &mut tenures {
+        assert_eq!(conflict(tenures).map(|two| format!("{key}: {two:?}")), None);
+    }
+    println!("grace {grace} µs, {faults:?}: {tally:?} in {:?}", run.begun.elapsed());
+    // Where nobody renewed or was denied, nothing was tried.
+    assert!(tally.renewals > 50 && tally.releases > 50 && tally.denials > 5, "{tally:?}");
+    tally
+}
+
+#[rstest]
+#[case::at_once(0, &[(Fault::StopLeader, 3), (Fault::LoseQuorum, 4)])]
+#[case::after_a_grace(2, &[(Fault::LoseQuorum, 4), (Fault::KillLeader, 2)])]
+fn nobody_is_denied_what_he_holds(#[case] grace: u64, #[case] faults: &[(Fault, u64)]) {
+    run(&mut Cluster::start(&[]), grace, faults, 100);
+}
+
+/// The whole: see `just etcd-long`.
+#[test]
+#[ignore = "takes some eight minutes"]
+fn five_thousand_holds() {
+    let faults = [
+        (Fault::StopLeader, 2),
+        (Fault::LoseQuorum, 3),
+        (Fault::KillLeader, 2),
+        (Fault::StopLeader, 7),
+        (Fault::LoseQuorum, 8),
+        (Fault::StopFollower, 3),
+    ];
+    let mut all = Tally::default();
+    for grace in [0, 1, 3, 20] {
+        all.add(run(&mut Cluster::start(&[]), grace, &faults, 1300));
+    }
+    println!("5,000 holds: {all:?}");
+    assert!(all.holds >= 5_000, "{all:?}");
+}
