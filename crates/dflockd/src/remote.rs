@@ -52,6 +52,8 @@ pub struct EtcdNumbers {
     pub transactions: u64,
     /// Calls of which nobody knew whether they happened.
     pub unclear: u64,
+    /// Whether etcd has no more space.
+    pub full: bool,
     /// Tickets whose create was made impossible after the fact.
     pub tombstones: u64,
     /// Contended keys that are watched.

@@ -199,6 +199,7 @@ impl Inner {
                 return Ok(None);
             }
             Err(Failure::NotSent) => return Err(Refusal::Unavailable),
+            Err(Failure::NoSpace) => return Err(Refusal::NoSpace),
             Err(Failure::Unclear) => {}
         }
         self.bury(Arc::clone(&want.key), nonce, session, until).await?;

@@ -141,8 +141,10 @@ impl Inner {
 
     async fn send(&self, batch: Batch<Back>) {
         let (requests, backs): (Vec<TxnRequest>, Vec<Back>) = batch.parts.into_iter().unzip();
-        let alone = requests.len() == 1;
-        match self.client.txn(together(&requests)).await {
+        // What is inside another transaction is done without space, too (see `txn::batch`).
+        let alone = requests.len() == 1 && !self.client.is_full();
+        let request = if alone { together(&requests) } else { txn::batch(requests.clone()) };
+        match self.client.txn(request).await {
             Ok(answer) if alone => reply(backs, std::iter::once(Ok(answer))),
             Ok(answer) => {
                 let parts = txn::split(answer);
@@ -186,7 +188,7 @@ impl Inner {
                 Err(_) if self.now() >= until => return Err(Refusal::Unavailable),
                 Err(Failure::Refused) => return Err(Refusal::Unavailable),
                 Err(Failure::Unclear) => tries = Tries::AfterUnclear,
-                Err(Failure::NotSent) => {}
+                Err(Failure::NotSent | Failure::NoSpace) => {}
             }
             tokio::time::sleep(PAUSE).await;
         }

@@ -10,13 +10,13 @@ use super::rpc::maintenance_client::MaintenanceClient;
 use super::rpc::watch_client::WatchClient;
 use super::rpc::{
     AuthenticateRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest,
-    RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse, WatchRequest,
-    WatchResponse,
+    RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
+    WatchRequest, WatchResponse,
 };
 use super::settings::{CONNECT, Settings, chain};
 use crate::remote::EtcdUser;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -44,6 +44,9 @@ enum Login {
     Silent,
 }
 
+/// The alarm of etcd whose members are as large as they may be (`--quota-backend-bytes`).
+const NO_SPACE: &str = "alarm:NOSPACE";
+
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -53,6 +56,8 @@ pub(super) enum Failure {
     Unclear,
     /// etcd refuses such a call, without effect.
     Refused,
+    /// The same, because its members have no more space.
+    NoSpace,
 }
 
 #[derive(Default)]
@@ -99,6 +104,8 @@ pub(super) struct Client {
     moved: watch::Sender<u64>,
     calls: AtomicU64,
     unclear: AtomicU64,
+    /// etcd has raised the alarm that its members have no more space.
+    full: AtomicBool,
     /// Answers instead of the members.
     #[cfg(test)]
     pub(super) stand_in: std::sync::OnceLock<super::stand_in::Etcd>,
@@ -137,6 +144,7 @@ impl Client {
             moved: watch::channel(0).0,
             calls: AtomicU64::new(0),
             unclear: AtomicU64::new(0),
+            full: AtomicBool::new(false),
             #[cfg(test)]
             stand_in: std::sync::OnceLock::new(),
         }
@@ -150,6 +158,19 @@ impl Client {
     /// Calls so far of which nobody knew whether they happened.
     pub(super) fn unclear(&self) -> u64 {
         self.unclear.load(Ordering::Relaxed)
+    }
+
+    /// Whether etcd has no more space, as of its last word on that.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    fn note_space(&self, full: bool) {
+        match (self.full.swap(full, Ordering::Relaxed), full) {
+            (false, true) => tracing::error!("etcd has no space: nothing new is granted"),
+            (true, false) => tracing::info!("etcd has space again"),
+            (true, true) | (false, false) => {}
+        }
     }
 
     /// Changes when the member in use is given up.
@@ -244,6 +265,7 @@ impl Client {
         tracing::debug!(code = ?status.code(), message = status.message(), ?failure, "etcd");
         match failure {
             Failure::Refused => {}
+            Failure::NoSpace => self.note_space(true),
             Failure::NotSent => self.give_up(generation).await,
             Failure::Unclear => {
                 self.unclear.fetch_add(1, Ordering::Relaxed);
@@ -323,22 +345,24 @@ impl Client {
         token.parse().map_err(|_| Login::Refused("its token cannot be sent back".to_owned()))
     }
 
-    /// Goes over to the member that leads, if another than the one in use does and is in the list: by a
-    /// follower each write is a hop longer, and known to be done only by the leader's next word to
-    /// it. What is under way is answered by the old connection.
+    /// Looks whether etcd has space, and goes over to the member that leads, if another than the one in
+    /// use does and is in the list: by a follower each write is a hop longer, and known to be done only
+    /// by the leader's next word to it. What is under way is answered by the old connection.
     pub(super) async fn go_to_leader(&self) {
         let (old, at) = {
             let link = self.link.lock().await;
             let Some(old) = link.line() else { return };
             (old, link.at.checked_rem(self.members.len()).unwrap_or(0))
         };
-        if leads(&old).await != Some(false) {
+        let Some(status) = status_of(&old).await else { return };
+        self.note_space(status.errors.iter().any(|alarm| alarm.contains(NO_SPACE)));
+        if leads(&status) != Some(false) {
             return;
         }
         for (place, member) in self.members.iter().enumerate().filter(|(place, _)| *place != at) {
             let Some((channel, token)) = self.connect(member).await else { continue };
             let new = Line { channel, token, ..old.clone() };
-            if leads(&new).await == Some(true) {
+            if status_of(&new).await.as_ref().and_then(leads) == Some(true) {
                 return self.go_over(place, new).await;
             }
         }
@@ -366,12 +390,16 @@ impl Client {
     }
 }
 
-/// Whether the member at the other end leads; nothing when it does not say, or knows no leader.
-async fn leads(line: &Line) -> Option<bool> {
+/// What the member at the other end says of itself.
+async fn status_of(line: &Line) -> Option<StatusResponse> {
     let mut member = MaintenanceClient::new(line.channel.clone());
     let request = line.request(StatusRequest {});
-    let status = tokio::time::timeout(CALL, member.status(request)).await.ok()?.ok()?.into_inner();
-    (status.leader != 0).then_some(status.leader == status.header?.member_id)
+    Some(tokio::time::timeout(CALL, member.status(request)).await.ok()?.ok()?.into_inner())
+}
+
+/// Whether a member leads; nothing when it knows no leader.
+fn leads(status: &StatusResponse) -> Option<bool> {
+    (status.leader != 0).then_some(status.leader == status.header.as_ref()?.member_id)
 }
 
 /// What a status says of the call's effect. Unclear unless etcd's own words say that it refused
@@ -382,6 +410,7 @@ fn judge(status: &Status) -> Failure {
         // A token that is too old, or a member that knows no leader, or is asked too much.
         Code::Unauthenticated => Failure::NotSent,
         Code::Unavailable if says("etcdserver: no leader") => Failure::NotSent,
+        Code::ResourceExhausted if says("database space exceeded") => Failure::NoSpace,
         Code::ResourceExhausted if says("etcdserver:") => Failure::NotSent,
         Code::InvalidArgument if says("invalid auth token") => Failure::NotSent,
         Code::InvalidArgument
@@ -428,7 +457,7 @@ mod tests {
     #[case(Code::Unavailable, "etcdserver: request timed out", Failure::Unclear)]
     #[case(Code::Unavailable, "transport error", Failure::Unclear)]
     #[case(Code::ResourceExhausted, "etcdserver: too many requests", Failure::NotSent)]
-    #[case(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Failure::NotSent)]
+    #[case(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Failure::NoSpace)]
     #[case(Code::ResourceExhausted, "grpc: received message larger than max", Failure::Unclear)]
     #[case(Code::Unauthenticated, "etcdserver: invalid auth token", Failure::NotSent)]
     #[case(Code::NotFound, "etcdserver: requested lease not found", Failure::Refused)]

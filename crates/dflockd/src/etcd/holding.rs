@@ -106,6 +106,7 @@ impl Inner {
     pub(super) fn let_go(self: &Arc<Self>, nonce: u64) -> Option<Mine> {
         let mut state = self.state();
         let mine = state.drop_ticket(nonce)?;
+        state.note_left(&mine.key, self.now());
         state.forget_record(mine.conn, &mine.key, nonce);
         self.take_turns(&mut state, &mine.key);
         Some(mine)
@@ -317,6 +318,7 @@ impl Inner {
     fn expired(self: &Arc<Self>, nonce: u64, key: &[u8]) {
         let mut state = self.state();
         let Some(mine) = state.drop_ticket(nonce) else { return };
+        state.note_left(&mine.key, self.now());
         state.counters.expiries += 1;
         let serial = mine.ticket.last_owner.serial;
         state.effects.push_back(Effect::Expired { serial, key: key.into() });
@@ -401,6 +403,7 @@ impl Inner {
         state.changes += 1;
         state.counters.releases += 1;
         if let Some(mine) = state.drop_ticket(nonce) {
+            state.note_left(&mine.key, self.now());
             state.lose_record(mine.conn, &mine.key, nonce, Phase::Lost);
             self.take_turns(&mut state, &mine.key);
         }

@@ -201,6 +201,9 @@ impl Engine {
             Request::Acquire { .. } | Request::Enqueue { .. } if draining => {
                 return Err(Answer::Refused(Refusal::Draining));
             }
+            Request::Acquire { .. } | Request::Enqueue { .. } if self.inner.client.is_full() => {
+                return Err(Answer::Refused(Refusal::NoSpace));
+            }
             Request::Acquire { .. } | Request::Enqueue { .. } if !may_have_more => {
                 return Err(Answer::Refused(Refusal::MaxLocks));
             }
@@ -422,6 +425,7 @@ impl Engine {
             calls: self.inner.client.calls(),
             transactions: self.inner.outbox.transactions(),
             unclear: self.inner.client.unclear(),
+            full: self.inner.client.is_full(),
             tombstones: state.tombstones,
             mirrors: state.lines.len(),
         }

@@ -155,6 +155,30 @@ impl Picture {
     }
 }
 
+/// Since when keys are idle, which etcd does not keep: since a hold of ours left, or since a picture
+/// showed them so first.
+fn idle_as_before(
+    rows: &mut BTreeMap<Box<[u8]>, Row>,
+    before: Picture,
+    left: &mut HashMap<Arc<[u8]>, Moment>,
+) {
+    left.retain(|name, _| rows.get(&**name).is_some_and(|row| row.tickets.is_empty()));
+    for (name, since) in left.iter() {
+        if let Some(row) = rows.get_mut(&**name) {
+            row.idle_since = *since;
+        }
+    }
+    for old in before.rows.into_iter().filter(|old| old.tickets.is_empty()) {
+        let row = rows.get_mut(&old.name).filter(|row| row.tickets.is_empty());
+        if let Some(row) = row.filter(|row| old.revision == row.revision) {
+            if !left.contains_key(&*old.name) {
+                row.idle_since = old.idle_since;
+            }
+        }
+    }
+    left.clear();
+}
+
 impl Inner {
     /// See the store's contract: shows a picture that is fresh enough, or waits for one.
     pub(super) fn look_over(
@@ -256,13 +280,7 @@ impl Inner {
         let mut state = self.state();
         let state = &mut *state;
         let before = state.picture.take().unwrap_or_default();
-        for old in before.rows {
-            if let Some(row) = rows.get_mut(&old.name).filter(|row| row.tickets.is_empty()) {
-                if old.tickets.is_empty() && old.revision == row.revision {
-                    row.idle_since = old.idle_since;
-                }
-            }
-        }
+        idle_as_before(&mut rows, before, &mut state.left);
         let rows = rows.into_values().collect();
         let come = self.now();
         let fresh_until = come.after_micros(fresh_micros);

@@ -38,6 +38,11 @@ impl Inner {
                     self.lose(session, reached);
                     self.revoke(session).await;
                 }
+                // It answers; what is held there can be renewed and given back.
+                Err(Failure::NoSpace) => {
+                    self.note_answer();
+                    tokio::time::sleep(BEAT).await;
+                }
                 Err(_) => {
                     self.note_silence(reached);
                     tokio::time::sleep(RETRY).await;
@@ -99,7 +104,7 @@ impl Inner {
                     *reached = sent;
                     return;
                 }
-                Err(Failure::NotSent | Failure::Unclear) => pause = RETRY,
+                Err(Failure::NotSent | Failure::NoSpace | Failure::Unclear) => pause = RETRY,
             }
             if self.now().micros_since(*reached) > LEASE_MICROS {
                 return;
@@ -145,11 +150,17 @@ impl Inner {
         while !self.is_closed() {
             match self.client.revoke(session.lease).await {
                 Ok(()) | Err(Failure::Refused) => return,
-                Err(Failure::NotSent | Failure::Unclear) => {}
+                Err(Failure::NotSent | Failure::NoSpace | Failure::Unclear) => {}
             }
             self.note_silence(reached);
             tokio::time::sleep(RETRY).await;
         }
+    }
+
+    /// etcd answers, though this front-end cannot register.
+    fn note_answer(&self) {
+        let mut state = self.state();
+        (state.away, state.begun) = (false, true);
     }
 
     /// etcd does not answer; after a while clients are told so at once.

@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 
+/// Keys that holds of ours left, noted between two pictures.
+const MOST_LEFT: usize = 100_000;
+
 /// What `e` began and `w` has not fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
@@ -136,6 +139,8 @@ pub(super) struct State {
     pub(super) counters: Counters,
     pub(super) census: Census,
     pub(super) picture: Option<Picture>,
+    /// When a hold of ours last left a key, since the picture before.
+    pub(super) left: HashMap<Arc<[u8]>, Moment>,
     /// Counts what changed by this front-end's doing, to tell a picture that is too old.
     pub(super) changes: u64,
     pub(super) tombstones: u64,
@@ -166,6 +171,7 @@ impl State {
             counters: Counters::default(),
             census: Census::default(),
             picture: None,
+            left: HashMap::new(),
             changes: 0,
             tombstones: 0,
         }
@@ -397,6 +403,13 @@ impl State {
         let is_here = self.conn(id).is_some_and(|conn| conn.departure == Departure::Here);
         let is_over = unwanted || !is_here || (is_blocked && self.draining);
         is_over.then_some(Refusal::Draining)
+    }
+
+    /// A hold of ours has left this key, which may be idle from now on.
+    pub(super) fn note_left(&mut self, key: &Arc<[u8]>, now: Moment) {
+        if self.left.len() < MOST_LEFT {
+            self.left.insert(Arc::clone(key), now);
+        }
     }
 
     /// Whether this front-end is going to end this hold in time.

@@ -344,7 +344,8 @@ pub(super) fn written(txn: &TxnRequest) -> Vec<&[u8]> {
     names
 }
 
-/// Several transactions, no two of which write the same name, as one.
+/// Several transactions, no two of which write the same name, as one. etcd without space refuses a
+/// transaction that writes, but counts only what it writes itself, not what those inside it do.
 pub(super) fn batch(parts: Vec<TxnRequest>) -> TxnRequest {
     let success = parts.into_iter().map(nested).collect();
     TxnRequest { compare: Vec::new(), success, failure: Vec::new() }

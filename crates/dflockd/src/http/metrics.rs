@@ -198,6 +198,8 @@ impl Page {
         self.counter("etcd_transactions_total", transactions, etcd.transactions);
         let unclear = "Calls to etcd of which nobody knew whether they had an effect.";
         self.counter("etcd_unclear_total", unclear, etcd.unclear);
+        let full = "1 while etcd has no space and nothing new is granted.";
+        self.gauge("etcd_no_space", full, u8::from(etcd.full));
         let tombstones = "Requests whose late effect had to be made impossible.";
         self.counter("etcd_tombstones_total", tombstones, etcd.tombstones);
         self.gauge("etcd_mirrors", "Contended keys that are watched.", etcd.mirrors);
@@ -281,6 +283,7 @@ mod tests {
                 calls: 63,
                 transactions: 67,
                 unclear: 64,
+                full: true,
                 tombstones: 65,
                 mirrors: 66,
             }),
@@ -301,6 +304,7 @@ mod tests {
     #[case("dflockd_etcd_calls_total 63")]
     #[case("dflockd_etcd_transactions_total 67")]
     #[case("dflockd_etcd_unclear_total 64")]
+    #[case("dflockd_etcd_no_space 1")]
     #[case("dflockd_etcd_tombstones_total 65")]
     #[case("dflockd_etcd_mirrors 66")]
     #[case("dflockd_keys{kind=\"lock\",state=\"in_use\"} 1")]

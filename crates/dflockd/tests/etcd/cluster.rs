@@ -85,12 +85,16 @@ impl Cluster {
 
     /// What etcdctl says.
     pub(crate) fn control(&mut self, words: &str) -> Vec<String> {
+        self.try_control(words).unwrap_or_else(|lines| panic!("{lines:#?}"))
+    }
+
+    /// The same, which may fail.
+    pub(crate) fn try_control(&mut self, words: &str) -> Result<Vec<String>, Vec<String>> {
         let mut lines = vec![self.obey(&format!("ctl {words}"))];
         while !lines.last().is_some_and(|line| line.starts_with("done ")) {
             lines.push(self.line());
         }
-        assert_eq!(lines.pop().as_deref(), Some("done 0"), "{lines:#?}");
-        lines
+        if lines.pop().as_deref() == Some("done 0") { Ok(lines) } else { Err(lines) }
     }
 
     /// A service of its own on these members.

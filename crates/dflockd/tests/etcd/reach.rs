@@ -20,6 +20,17 @@ fn start(store: &Store, arguments: &[&str]) -> Daemon {
     Daemon::run(command.envs(store.environment.clone()))
 }
 
+/// One that cannot register, which [`Daemon::run`] would wait for.
+fn start_unregistered(store: &Store) -> Daemon {
+    let mut command = program();
+    command.args(["--port", "0"]);
+    for (name, value) in &store.environment {
+        let option = name.trim_start_matches("DFLOCKD_").to_lowercase().replace('_', "-");
+        command.env_remove(name).arg(format!("--{option}={value}"));
+    }
+    Daemon::run(&mut command)
+}
+
 /// The status and body of a page.
 fn http(address: SocketAddr, path: &str) -> String {
     request(address, &format!("GET {path} HTTP/1.1\r\n"))
@@ -225,6 +236,54 @@ fn an_old_grace_ends_nothing() {
     assert_eq!(third.ask("n", "k", &format!("{token} 600")), "ok 600");
     drop(third);
     assert!(first.talk().ask("l", "k", "19").starts_with("ok "));
+}
+
+/// Members that are as large as they may be: nothing new is granted, what is held is renewed, handed on
+/// and given back, also by a server that came later.
+#[test]
+fn no_space() {
+    const QUOTA: &str = "1000000";
+    let mut cluster = Cluster::start(&["--quota", QUOTA]);
+    let store = cluster.store();
+    let http_port = free_port().to_string();
+    let daemon = start(&store, &["--http-port", &http_port]);
+    let numbers = SocketAddr::from(([127, 0, 0, 1], http_port.parse().unwrap()));
+    let (mut holder, mut waiter, mut other) = (daemon.talk(), daemon.talk(), daemon.talk());
+    let (handed, kept) = (holder.take("handed", "0 600"), holder.take("kept", "0 600"));
+    waiter.say(b"l\nhanded\n600\n");
+    daemon.until_stats("\"waiters\":1");
+    let filling = "x".repeat(50_000);
+    let mut keys = 0..;
+    until("etcd is full", || {
+        let key = keys.next().unwrap_or(0);
+        cluster.try_control(&format!("put fill-{key} {filling}")).is_err()
+    });
+    let is_full = |full: &str| http(numbers, "/metrics").contains(&format!("_no_space {full}\n"));
+    until("the server knows", || is_full("1"));
+    for (command, arg) in [("l", "0"), ("l", "5"), ("e", "")] {
+        assert_eq!(other.ask(command, "new", arg), "error", "{command}");
+    }
+    assert_eq!(holder.ask("n", "kept", &format!("{kept} 600")), "ok 600");
+    let late = start_unregistered(&store);
+    late.logged("etcd has no space");
+    let mut adopter = late.talk();
+    assert_eq!(adopter.ask("n", "kept", &format!("{kept} 600")), "ok 600");
+    assert_eq!(adopter.ask("l", "new", "0"), "error");
+    assert_eq!(holder.ask("r", "handed", &handed), "ok");
+    assert!(waiter.line().starts_with("ok "));
+    assert_eq!(adopter.ask("r", "kept", &kept), "ok");
+    assert_eq!(holder.ask("n", "kept", &kept), "error");
+    // As README tells operators.
+    cluster.control("del --prefix fill-");
+    let revision = cluster.control("get nothing -w fields").concat();
+    let revision = revision.split("\"Revision\" : ").nth(1).expect("a revision");
+    let digits: String = revision.chars().take_while(char::is_ascii_digit).collect();
+    cluster.control(&format!("compact {digits}"));
+    cluster.control("defrag");
+    cluster.control("alarm disarm");
+    until("there is space", || is_full("0"));
+    assert!(other.ask("l", "new", "0").starts_with("ok "));
+    until("the late one serves", || late.talk().ask("l", "newer", "0").starts_with("ok "));
 }
 
 /// An administrator of one server takes away what a client of another one holds.

@@ -1,8 +1,9 @@
 //! Every row of both protocol documents and of the list of their disagreements.
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, until};
 use crate::transcript::play;
 use rstest::rstest;
+use std::time::{Duration, Instant};
 
 #[rstest]
 // --- the first document, command by command
@@ -245,6 +246,24 @@ fn conversation_with_options(#[case] options: &[&str], #[case] script: &str) {
 fn codes_are_in_the_log(#[case] code: u8, #[case] frame: &str) {
     let daemon = Daemon::start(&[]);
     play(&daemon, &format!("a> {frame} \n a< error \n log code={code}\n a> ping|_|_ \n a< ok"));
+}
+
+/// Idle since the last hold was given back, not since somebody looked.
+#[test]
+fn idle_time_begins_with_the_release() {
+    let daemon = Daemon::start(&[]);
+    let mut talker = daemon.talk();
+    let (lock, slot) = (talker.take("k", "0"), talker.ask("sl", "p", "0 2"));
+    let slot = slot.split(' ').nth(1).expect("a slot");
+    assert_eq!((talker.ask("r", "k", &lock), talker.ask("sr", "p", slot)).1, "ok");
+    let begun = Instant::now();
+    until("a second goes by", || begun.elapsed() > Duration::from_millis(1100));
+    let stats = daemon.stats();
+    for kind in ["idle_locks", "idle_semaphores"] {
+        let idle = stats.split(&format!("\"{kind}\":[")).nth(1).expect(kind);
+        let seconds = idle.split("\"idle_s\":").nth(1).and_then(|rest| rest.chars().next());
+        assert!(seconds.is_some_and(|digit| digit != '0'), "{stats}");
+    }
 }
 
 /// Fences grow with every grant, also from one run of the server to the next.
