@@ -293,7 +293,7 @@ pub(super) struct ShimOnly {
 
     /// Where the library cannot be loaded into COMMAND, run it without
     #[arg(long)]
-    or_plain: bool,
+    pub(super) or_plain: bool,
 
     /// What to run, with its arguments
     #[arg(
@@ -339,19 +339,6 @@ impl Adopt {
             (false, true) => Adoption::Files,
             (false, false) => Adoption::Ports,
         }
-    }
-}
-
-/// What is done where the library cannot be loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Otherwise {
-    Fail,
-    RunWithout,
-}
-
-impl ShimOnly {
-    pub(super) fn otherwise(&self) -> Otherwise {
-        if self.or_plain { Otherwise::RunWithout } else { Otherwise::Fail }
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use pidlockfile::Pid;
 use ttylock::device::name::DeviceName;
 
-use super::arguments::{Otherwise, Route, Run, Shim, ShimOnly};
+use super::arguments::{Route, Run, Shim, ShimOnly};
 use super::executable::{Executable, Obstacle, Starter};
 use super::outcome::Failure;
 use super::output::{Output, refused, warn};
@@ -29,6 +29,13 @@ const OF_THIS_ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
 } else {
     "../lib/x86_64-linux-gnu/lfp"
 };
+
+/// What is done where the library cannot be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Otherwise {
+    Fail,
+    RunWithout,
+}
 
 /// Variables for the command.
 #[derive(Debug, Default)]
@@ -72,7 +79,7 @@ pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Addition
 /// # Errors
 /// The library is not installed, or cannot be loaded into the command.
 pub(super) fn run(asked: ShimOnly, route: &Route) -> Result<u8, Failure> {
-    let otherwise = asked.otherwise();
+    let otherwise = if asked.or_plain { Otherwise::RunWithout } else { Otherwise::Fail };
     let mut words = asked.command.into_iter();
     let program = words.next().unwrap_or_default();
     let mut variables = match wanted(&program, otherwise)? {
