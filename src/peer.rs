@@ -12,7 +12,8 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockaddrLike, SockaddrStorage};
-use pidlockfile::process::{self, Liveness, Pid};
+use pidlockfile::Pid;
+use pidlockfile::process::lives;
 use ttylock::device::node::ResolvedDevice;
 
 use crate::sys::{self, Connection, Numbers};
@@ -213,7 +214,7 @@ impl Peer {
         purpose: Purpose,
         rule: Rule,
     ) -> Result<(), Refusal> {
-        let alive = || process::liveness(pid) == Liveness::Alive;
+        let alive = || lives(pid);
         if rule == Rule::Any {
             return Ok(());
         }
@@ -257,7 +258,7 @@ pub fn may_open(
     path: &Path,
     device: &ResolvedDevice,
 ) -> Result<(), Refusal> {
-    if process.is_none() && !sys::SHOWS_RIGHTS && process::liveness(pid) == Liveness::Alive {
+    if process.is_none() && !sys::SHOWS_RIGHTS && lives(pid) {
         return Err(Refusal::RightsUnknown);
     }
     permission::may_open(process, path, device).then_some(()).ok_or(Refusal::DeviceClosed)

@@ -507,8 +507,8 @@ fn systemd_hears_of_it() {
     child.wait().expect("its end");
 }
 
-/// The lock of a process goes when that ends, for there are programs that never break one; a
-/// zombie's goes when its parent has taken note.
+/// The lock of a process goes when that ends, for there are programs that never break one; also where
+/// its parent never takes note.
 #[test]
 fn dead_locks_go_by_themselves() {
     let daemon = Daemon::start(&[]);
@@ -518,11 +518,13 @@ fn dead_locks_go_by_themselves() {
     assert!(daemon.ground.locks().len() > 1);
     drop(holder);
     until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");
-    let mut zombie = Command::new("true").spawn().expect("true");
+    let mut zombie = Command::new("sleep").arg("1000").spawn().expect("sleep");
     assert_eq!(client.ask(&format!("lock ttyS1 {}", zombie.id())), DONE);
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
-    zombie.wait().expect("its end");
+    zombie.kill().expect("its end");
     until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+    zombie.wait().expect("its end");
 }
 
 /// Those of other programs too, when they end after the start of the service or have ended before.

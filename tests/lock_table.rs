@@ -345,21 +345,6 @@ fn a_reused_pid_does_not_hold_the_lock_of_its_predecessor() {
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
 }
 
-/// The holder lives in another pid namespace: its number says nothing here.
-#[test]
-fn a_lock_made_in_another_pid_namespace_is_busy() {
-    let machine = Machine::new();
-    let holder = Holder::new();
-    let pid = holder.pid();
-    assert_eq!(machine.lock("ttyS0", pid), Outcome::Done);
-    let record = machine.path("state/LCK..ttyS0");
-    let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
-    fs::remove_file(&record).unwrap();
-    symlink(text.replace("pidns=", "pidns=9"), &record).unwrap();
-    drop(holder);
-    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
-}
-
 /// The lock survived a reboot on a disk: whoever has the number now is not the holder.
 #[test]
 fn a_lock_of_another_boot_is_stale() {

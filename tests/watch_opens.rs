@@ -229,6 +229,31 @@ fn who_may_not_open_the_port_may_not_lock_it_either() {
     assert!(opener.runs() && locked_by(&sandbox, "ttyW0").is_none());
 }
 
+/// Who opens a port, hands it to a child and ends leaves nothing but a number, which is soon another's.
+#[test]
+fn the_number_of_an_opener_is_not_the_opener() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox, Server::Own, WATCH);
+    let mut opener = sandbox
+        .command("bash")
+        .args(["-c", "exec 3<>/dev/ttyW0; sleep 1000 & echo opened; read line"])
+        .user(User::Alice)
+        .spawn();
+    opener.expect("opened");
+    let number = opener.pid();
+    opener.kill();
+    let again = format!(
+        "until [ \"$pid\" = {number} ]; do [ -z \"$pid\" ] || kill -KILL $pid; \
+         echo {} >/proc/sys/kernel/ns_last_pid; \
+         setpriv --reuid=bob --regid=bob --init-groups sleep 1000 & pid=$!; done; echo again; cat",
+        number - 1
+    );
+    let mut bobs = sandbox.command("bash").args(["-c", &again]).spawn();
+    bobs.expect("again");
+    everybody_was_looked_at(&sandbox);
+    assert_eq!(locked_by(&sandbox, "ttyW0"), None);
+}
+
 /// Whoever had the port open before the service began has it all the same, where that is seen.
 #[test]
 fn who_was_there_before_is_found() {

@@ -6,7 +6,7 @@
 use std::cell::LazyCell;
 use std::path::PathBuf;
 
-use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::process::lives;
 use pidlockfile::{Pid, process};
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::ResolvedDevice;
@@ -137,7 +137,7 @@ impl Authority {
         let device = look(&request.device).map_err(Refused::Device)?;
         self.may_hold(pid, &device, || LazyCell::force(&status).as_ref())
             .map_err(|refusal| Refused::Process(pid, refusal))?;
-        let is_foreseen = status.is_none() && liveness(pid) == Liveness::Gone;
+        let is_foreseen = status.is_none() && !lives(pid);
         Ok(Granted { request, device, is_foreseen })
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use pidlockfile::process::ProcessIdentity;
 use ttylock::device::name::DeviceName;
 use ttylock::lock::backoff::Backoff;
 use ttylock::lock::{Contended, Outcome};
@@ -21,6 +22,8 @@ pub struct Client {
     pub(super) backoff: Backoff,
     /// When that was first asked.
     pub(super) asked: Option<Instant>,
+    /// The process that it waits for.
+    pub(super) holder: Option<ProcessIdentity>,
 }
 
 /// What a connection is to do next.

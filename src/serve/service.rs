@@ -157,7 +157,7 @@ impl Service {
                 Session::refuse(self.identity.clone())
             }
         };
-        Client { session, peer, id, backoff: Backoff::default(), asked: None }
+        Client { session, peer, id, backoff: Backoff::default(), asked: None, holder: None }
     }
 
     /// Tells the log why nothing can be served.
@@ -238,6 +238,7 @@ impl Service {
                     };
                     let time = Duration::from_secs(seconds.into());
                     let user = client.user();
+                    client.holder = Some(self.table.identify(request.pid));
                     self.waiting.enter(client.id, names, request, user, time, Instant::now());
                     return Need::Wait;
                 }

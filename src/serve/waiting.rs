@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
+use pidlockfile::process::ProcessIdentity;
 
 use super::admission::User;
 use crate::protocol::queue::{Attempt, Queue, WaiterId};
@@ -31,7 +32,13 @@ pub(super) enum Change {
 #[derive(Debug)]
 struct Facts {
     files: HashSet<String>,
-    blocker: Option<Pid>,
+    blocker: Option<ProcessIdentity>,
+}
+
+impl Facts {
+    fn is_blocked_by(&self, pid: Pid) -> bool {
+        self.blocker.as_ref().is_some_and(|blocker| blocker.pid == pid)
+    }
 }
 
 impl Waiting {
@@ -79,7 +86,7 @@ impl Waiting {
         &mut self,
         attempt: &Attempt,
         outcome: Outcome,
-        blocker: Option<Pid>,
+        blocker: Option<ProcessIdentity>,
         now: Instant,
     ) {
         self.queue.tried(attempt, outcome, now);
@@ -98,18 +105,18 @@ impl Waiting {
 
     pub(super) fn process_gone(&mut self, pid: Pid, now: Instant) {
         for (device, facts) in &self.facts {
-            if facts.blocker == Some(pid) {
+            if facts.is_blocked_by(pid) {
                 self.queue.wake(device, now);
             }
         }
     }
 
     pub(super) fn is_blocked_by(&self, pid: Pid) -> bool {
-        self.facts.values().any(|facts| facts.blocker == Some(pid))
+        self.facts.values().any(|facts| facts.is_blocked_by(pid))
     }
 
-    pub(super) fn blocker(&self, device: &str) -> Option<Pid> {
-        self.facts.get(device)?.blocker
+    pub(super) fn blocker(&self, device: &str) -> Option<&ProcessIdentity> {
+        self.facts.get(device)?.blocker.as_ref()
     }
 
     pub(super) fn changed(&mut self, change: &Change, now: Instant) {

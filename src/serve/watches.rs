@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use pidlockfile::process::{Fate, Machine, ProcessIdentity};
 use pidlockfile::{Directory, Pid};
 use rustix::process::{PidfdFlags, pidfd_open};
 
@@ -30,7 +31,7 @@ impl Watches {
     /// room, those that are not wanted any more make some.
     pub(super) fn watch_end(
         &mut self,
-        pid: Pid,
+        who: &ProcessIdentity,
         epoll: &Epoll,
         number: u64,
         wanted: impl Fn(Pid) -> bool,
@@ -38,7 +39,7 @@ impl Watches {
         if self.ends.is_full() {
             self.ends.retain(wanted);
         }
-        self.ends.watch(pid, epoll, number)
+        self.ends.watch(who, epoll, number)
     }
 
     pub(super) fn end_was_told(&mut self, pid: Pid) {
@@ -87,7 +88,8 @@ impl Watches {
 #[derive(Debug)]
 struct Ends {
     limit: usize,
-    watched: HashMap<Pid, OwnedFd>,
+    machine: Machine,
+    watched: HashMap<Pid, (ProcessIdentity, OwnedFd)>,
 }
 
 /// What became of the wish to be told of an end.
@@ -95,7 +97,7 @@ struct Ends {
 pub(super) enum Watch {
     /// It will be told.
     Set,
-    /// There is no such process.
+    /// It has ended; another one may have its number.
     Gone,
     /// There is no way, or no room: somebody has to look from time to time.
     Impossible,
@@ -105,15 +107,16 @@ impl Ends {
     /// Of so many processes at a time.
     #[must_use]
     fn of_up_to(limit: usize) -> Self {
-        Self { limit, watched: HashMap::new() }
+        Self { limit, machine: Machine::default(), watched: HashMap::new() }
     }
 
     /// Asks to be told of the end of a process, by an event with this number.
-    fn watch(&mut self, pid: Pid, epoll: &Epoll, number: u64) -> Watch {
-        if self.watched.contains_key(&pid) {
+    fn watch(&mut self, who: &ProcessIdentity, epoll: &Epoll, number: u64) -> Watch {
+        let pid = who.pid;
+        if self.watched.get(&pid).is_some_and(|(known, _)| known == who) {
             return Watch::Set;
         }
-        if self.watched.len() >= self.limit {
+        if self.watched.len() >= self.limit || who.is_elsewhere(self.machine.here()) {
             return Watch::Impossible;
         }
         let Some(process) = rustix::process::Pid::from_raw(pid.as_raw()) else {
@@ -124,9 +127,13 @@ impl Ends {
             Err(rustix::io::Errno::SRCH) => return Watch::Gone,
             Err(_) => return Watch::Impossible,
         };
+        // Whoever is the same now is the one that was opened.
+        if self.machine.fate(who) != Fate::Same {
+            return Watch::Gone;
+        }
         match epoll.add(&descriptor, EpollEvent::new(EpollFlags::EPOLLIN, number)) {
             Ok(()) => {
-                self.watched.insert(pid, descriptor);
+                self.watched.insert(pid, (who.clone(), descriptor));
                 Watch::Set
             }
             Err(_) => Watch::Impossible,

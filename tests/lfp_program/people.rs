@@ -396,3 +396,51 @@ fn a_command_yields(#[case] wanting: &[&str]) {
     assert_eq!(end.code(), 1, "{end}");
     holder.kill();
 }
+
+/// Anybody may write any number into a lock file of his own where all may write the directory.
+#[rstest]
+#[case::directly(&["--direct"])]
+#[case::through_the_service(&[])]
+fn nobody_is_signalled_whom_a_planted_file_names(#[case] route: &[&str]) {
+    let bench = Bench::open();
+    let _service = bench.listen(User::Lfpd);
+    let innocent = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let plant = format!("printf '%10d\\n' {} >/run/lock/LCK..ttyW0", innocent.pid());
+    assert_eq!(bench.shell(User::Bob, &plant).code(), 0);
+    let force = [route, &["unlock", "--force", "--signal", "KILL", PORT]].concat();
+    let end = bench.lfp(User::Root, &force).run();
+    assert!(bench.runs(innocent.pid()), "{end}");
+    let pid = innocent.pid().to_string();
+    let named = [&force[..], &["--pid", &pid]].concat();
+    assert_eq!(bench.shell(User::Bob, &plant).code(), 0);
+    let end = bench.lfp(User::Root, &named).run();
+    assert!(end.said("was not told: its lock is on no record of a service"), "{end}");
+    assert!(bench.runs(innocent.pid()), "{end}");
+}
+
+/// Who may not use force sends no signal either, not even to a process of his own.
+#[test]
+fn nobody_is_signalled_by_those_who_may_not_use_force() {
+    let bench = Bench::closed();
+    let _service = bench.listen(User::Lfpd);
+    let holder = bench.sandbox.command("sleep").arg("1000").user(User::Bob).spawn();
+    let pid = holder.pid().to_string();
+    assert_eq!(bench.lfp(User::Bob, &["lock", "--pid", &pid, PORT]).run().code(), 0);
+    let words = ["unlock", "--force", "--signal", "KILL", PORT];
+    let end = bench.lfp(User::Bob, &words).run();
+    assert_eq!(end.code(), 77, "{end}");
+    assert!(bench.runs(holder.pid()), "{end}");
+    let end = bench.lfp(User::Root, &words).run();
+    assert_eq!(end.code(), 0, "{end}");
+    bench.wait_for("its end", || !bench.runs(holder.pid()));
+}
+
+/// A number that no process has is named as the reason.
+#[test]
+fn a_process_that_is_not_there_is_named() {
+    let bench = Bench::closed();
+    let _service = bench.listen(User::Lfpd);
+    let end = bench.lfp(User::Alice, &["lock", "--pid", "99999999", PORT]).run();
+    assert_eq!(end.code(), 77, "{end}");
+    assert!(end.said("there is no process 99999999"), "{end}");
+}

@@ -265,3 +265,37 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
     assert!(told.said("stale") || told.said("nobody"), "the lock is not the shell's: {told}");
 }
+
+/// A script that locks its port may be run by another one that has locked it already.
+#[rstest]
+#[case::at_once(&["run", PORT, "--", "/run/test/lfp", "run", PORT, "--", "echo", "inside"])]
+#[case::in_time(&["run", PORT, "--", "sh", "-c", "/run/test/lfp run --timeout 20 /dev/ttyW0 -- echo inside; :"])]
+fn one_in_the_other(#[case] words: &[&str]) {
+    let bench = Bench::closed();
+    let _service = bench.listen(User::Lfpd);
+    let end = bench.lfp(User::Alice, words).run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert!(end.said("inside"), "{end}");
+    bench.assert_free();
+    let holder = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
+    bench.wait_for("the lock", || bench.locked_by().is_some());
+    let other = bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run();
+    assert_eq!(other.code(), 1, "{other}");
+    holder.kill();
+}
+
+/// With the service's socket and a pid namespace of its own: the command is named by its number there.
+#[test]
+fn in_a_container_as_a_child() {
+    let bench = Bench::closed();
+    let _service = bench.listen(User::Lfpd);
+    let line = "/run/test/lfp run /dev/ttyW0 -- sh -c 'echo ready; cat'; echo code $?";
+    let words = ["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", line];
+    let mut container = bench.sandbox.command("unshare").args(words).spawn();
+    container.expect("ready");
+    let holder = bench.locked_by().expect("a lock");
+    assert!(bench.runs(holder));
+    container.end_input();
+    container.expect("code 0");
+    bench.wait_for("its release", || bench.sandbox.locks().is_empty());
+}

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use pidlockfile::process::{Machine, Start};
 use pidlockfile::{Directory, Found, Judged, Name, Obstacle, Pid, Removal};
 
 use crate::config::{Config, Slots};
@@ -12,9 +13,7 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
 use crate::record::LockInfo;
 use crate::semaphore::Semaphore;
-use crate::stale::Place;
 use crate::sys::line::Line;
-use crate::sys::{Seen, process};
 use crate::temporary::{maker, temporary_of};
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
@@ -90,7 +89,7 @@ impl Semaphore {
     /// Whether the maker's number means a process of another namespace, or may do so.
     fn is_foreign(&self, judged: &Judged, age: Duration) -> bool {
         let Ok(info) = LockInfo::parse(judged.content()) else { return false };
-        Place::of(info.holder(), self.inner.judge.here()) != Place::Here && age < FOREIGN_ORPHAN
+        !info.holder().is_from_here(self.inner.judge.here()) && age < FOREIGN_ORPHAN
     }
 }
 
@@ -98,12 +97,11 @@ impl Semaphore {
 /// started after the file was written, so that the number was used again. Should a clock that
 /// jumped make a living maker look so, all that happens is that it makes its file again.
 fn is_gone(maker: Pid, file_age: Duration) -> bool {
-    match process::look(maker) {
-        Seen::Gone => true,
-        Seen::Alive { start_ticks } => {
-            let process_age = start_ticks.and_then(crate::sys::time_since);
-            process_age.is_some_and(|age| file_age > age.saturating_add(YOUNGER_MAKER))
-        }
+    match Machine::default().identify(maker).start {
+        Start::Nobody => true,
+        Start::Untold => false,
+        Start::At(ticks) => crate::sys::time_since(ticks)
+            .is_some_and(|age| file_age > age.saturating_add(YOUNGER_MAKER)),
     }
 }
 

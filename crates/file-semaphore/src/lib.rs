@@ -77,4 +77,5 @@ pub use judge::HeldStatus;
 pub use pidlockfile::{Durability, Pid};
 pub use record::{Holder, LockInfo, ParseError, Tag};
 pub use semaphore::{Cancel, Guard, Releaser, Request, Semaphore, SlotStatus};
-pub use stale::{Here, Judgement, Process, StaleRule, Standing};
+pub use pidlockfile::process::{ClockShift, Seen};
+pub use stale::{Here, Judgement, StaleRule, Standing};

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use pidlockfile::process::{self, ClockShift, Fate, Seen};
+
 use crate::record::Holder;
 
 /// By which rule a lock counts as stale.
@@ -41,45 +43,11 @@ pub struct Here {
     pub shift: ClockShift,
 }
 
-/// What a time namespace adds to every start time that is read in it (time_namespaces(7)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClockShift {
-    /// In nanoseconds; zero outside containers.
-    pub nanoseconds: i128,
-}
-
-impl ClockShift {
-    /// A start time as the machine itself counts it, from one that was read here; none from before
-    /// the machine's start.
-    #[must_use]
-    pub fn undo(self, ticks: u64, ticks_per_second: u64) -> Option<u64> {
-        let tick = 1_000_000_000_i128.checked_div(i128::from(ticks_per_second))?;
-        u64::try_from(i128::from(ticks).checked_sub(self.nanoseconds.checked_div_euclid(tick)?)?)
-            .ok()
+impl Here {
+    /// The same without the name, which the kernel knows nothing of.
+    pub(crate) fn place(&self) -> process::Here {
+        process::Here { boot: self.boot.clone(), namespace: self.pidns, shift: self.shift }
     }
-
-    /// Whether [`undo`](Self::undo) gives the very tick, not one beside it.
-    #[must_use]
-    pub fn is_exact(self, ticks_per_second: u64) -> bool {
-        let tick = 1_000_000_000_i128.checked_div(i128::from(ticks_per_second));
-        tick.is_some_and(|tick| self.nanoseconds.checked_rem(tick) == Some(0))
-    }
-}
-
-/// What the kernel says of a holder's process now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Process {
-    /// There is none: no such number, or one that has ended and whose parent has yet to take note
-    /// (a zombie).
-    Gone,
-    /// There is one, perhaps one that may not be asked further.
-    Alive {
-        /// When it started, in clock ticks since the machine did, where that can be seen.
-        start: Option<u64>,
-    },
-    /// The number belongs to another pid namespace, and from here not all processes are seen.
-    Unseen,
 }
 
 /// What is known of a holder.
@@ -104,55 +72,33 @@ pub enum Standing {
     Ownerless,
 }
 
-/// Where a holder belongs, seen from here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// This boot and pid namespace, as far as is known.
-    Here,
-    /// An earlier boot of this machine.
-    EarlierBoot,
-    /// This boot, and another pid namespace.
-    OtherNamespace,
-    /// Perhaps another machine.
-    Elsewhere,
-}
-
 impl Standing {
-    /// Judges a holder. `process` must be what the kernel says of it
-    /// ([`Holder::standing`] asks).
+    /// Judges a holder. `seen` must be what the kernel shows of it ([`Holder::standing`] asks).
     ///
-    /// The same boot is the same machine, whatever it is called by now. Another boot of a machine
-    /// of the same name is this machine restarted, with all its containers; with another name, or
-    /// none, it may be another.
+    /// Which machine it is, is decided here: the same boot is the same machine, whatever it is called by
+    /// now; another boot may be this machine restarted if that has the same name; with another name, or
+    /// none, it may be another. What has become of a process of this machine, all programs of this
+    /// workspace decide in one place: [`process::ProcessIdentity::compare`].
     #[must_use]
-    pub fn of(holder: &Holder, here: &Here, process: Process) -> Self {
+    pub fn of(holder: &Holder, here: &Here, seen: Seen) -> Self {
         if holder.is_nobody() {
             return Self::Ownerless;
         }
-        match Place::of(holder, here) {
-            Place::EarlierBoot => Self::Dead,
-            Place::Elsewhere => Self::Elsewhere,
-            Place::Here => Self::of_local(holder, process),
-            Place::OtherNamespace => match process {
-                Process::Gone => Self::Dead,
-                Process::Alive { .. } => Self::Alive,
-                Process::Unseen if is_named_here(holder, here) => Self::Namesake,
-                Process::Unseen => Self::Elsewhere,
-            },
+        if !is_of_this_machine(holder, here) {
+            return Self::Elsewhere;
         }
-    }
-
-    fn of_local(holder: &Holder, process: Process) -> Self {
-        match holder.exact_start() {
-            Some(start) => match process {
-                Process::Gone => Self::Dead,
-                Process::Alive { start: Some(other) } if other != start => Self::Dead,
-                Process::Alive { .. } | Process::Unseen => Self::Alive,
-            },
-            None => match process {
-                Process::Gone => Self::NumberFree,
-                Process::Alive { .. } | Process::Unseen => Self::NumberTaken,
-            },
+        let Some(who) = holder.identity() else { return Self::NumberFree };
+        let place = here.place();
+        let is_known = holder.exact_start().is_some()
+            || who.is_elsewhere(&place)
+            || who.compare(&place, Seen::Process { start: None }).is_over();
+        match who.compare(&place, seen) {
+            Fate::Gone | Fate::Replaced if is_known => Self::Dead,
+            Fate::Gone | Fate::Replaced => Self::NumberFree,
+            Fate::Same if is_known => Self::Alive,
+            Fate::Same => Self::NumberTaken,
+            Fate::Elsewhere if is_named_here(holder, here) => Self::Namesake,
+            Fate::Elsewhere => Self::Elsewhere,
         }
     }
 
@@ -167,17 +113,13 @@ impl Standing {
     }
 }
 
-impl Place {
-    pub(crate) fn of(holder: &Holder, here: &Here) -> Self {
-        let other_namespace = holder.pidns().is_some() && holder.pidns() != here.pidns;
-        match (holder.boot(), here.boot.as_deref()) {
-            (Some(theirs), Some(ours)) if theirs == ours && other_namespace => Self::OtherNamespace,
-            (Some(theirs), Some(ours)) if theirs == ours => Self::Here,
-            (Some(_), Some(_)) if is_named_here(holder, here) => Self::EarlierBoot,
-            (Some(_), _) => Self::Elsewhere,
-            (None, _) if other_namespace => Self::Elsewhere,
-            (None, _) if holder.host().is_some() && !is_named_here(holder, here) => Self::Elsewhere,
-            (None, _) => Self::Here,
+pub(crate) fn is_of_this_machine(holder: &Holder, here: &Here) -> bool {
+    let other_namespace = holder.pidns().is_some() && holder.pidns() != here.pidns;
+    match (holder.boot(), here.boot.as_deref()) {
+        (Some(theirs), Some(ours)) => theirs == ours || is_named_here(holder, here),
+        (Some(_), None) => false,
+        (None, _) => {
+            !other_namespace && (holder.host().is_none() || is_named_here(holder, here))
         }
     }
 }

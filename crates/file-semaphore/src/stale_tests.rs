@@ -43,11 +43,11 @@ fn on_another_host() -> Holder {
     Holder { boot: Some(OTHER_BOOT.into()), host: Some("beta".into()), ..exact() }
 }
 
-const GONE: Process = Process::Gone;
-const SAME: Process = Process::Alive { start: Some(START) };
-const REUSED: Process = Process::Alive { start: Some(START + 1) };
-const UNSEEN: Process = Process::Unseen;
-const HIDDEN: Process = Process::Alive { start: None };
+const GONE: Seen = Seen::Nobody;
+const SAME: Seen = Seen::Process { start: Some(START) };
+const REUSED: Seen = Seen::Process { start: Some(START + 1) };
+const UNSEEN: Seen = Seen::Unseen;
+const HIDDEN: Seen = Seen::Process { start: None };
 
 #[rstest]
 #[case::exact_alive(exact(), SAME, Standing::Alive)]
@@ -70,7 +70,9 @@ const HIDDEN: Process = Process::Alive { start: None };
 #[case::renamed_but_same_boot(Holder { host: Some("old-name".into()), ..exact() }, SAME, Standing::Alive)]
 #[case::renamed_same_boot_gone(Holder { host: Some("old-name".into()), ..exact() }, GONE, Standing::Dead)]
 #[case::other_boot_and_no_name(Holder { host: None, ..after_reboot() }, GONE, Standing::Elsewhere)]
-#[case::other_boot_and_namespace(Holder { pidns: Some(6), ..after_reboot() }, UNSEEN, Standing::Dead)]
+#[case::other_boot_and_namespace(Holder { pidns: Some(6), ..after_reboot() }, UNSEEN, Standing::Namesake)]
+#[case::container_with_a_boot_of_its_own(Holder { pidns: Some(6), ..after_reboot() }, SAME, Standing::Alive)]
+#[case::other_boot_and_namespace_all_seen(Holder { pidns: Some(6), ..after_reboot() }, GONE, Standing::Dead)]
 #[case::other_boot_namespace_and_name(Holder { pidns: Some(6), ..on_another_host() }, UNSEEN, Standing::Elsewhere)]
 #[case::only_a_foreign_name(Holder { host: Some("beta".into()), ..Holder::bare(42) }, GONE, Standing::Elsewhere)]
 #[case::only_our_name(Holder { host: Some("alpha".into()), ..Holder::bare(42) }, GONE, Standing::NumberFree)]
@@ -80,10 +82,10 @@ const HIDDEN: Process = Process::Alive { start: None };
 #[case::namespace_missing(Holder { pidns: None, ..exact() }, GONE, Standing::NumberFree)]
 fn what_is_known_of_the_holder(
     #[case] holder: Holder,
-    #[case] process: Process,
+    #[case] seen: Seen,
     #[case] standing: Standing,
 ) {
-    assert_eq!(Standing::of(&holder, &here(), process), standing);
+    assert_eq!(Standing::of(&holder, &here(), seen), standing);
 }
 
 #[rstest]

@@ -352,11 +352,14 @@ fn mark_of(path: &Path) -> Option<Mark> {
     let pid: i32 = parts.next()?.parse().ok()?;
     let start: u64 = parts.next()?.parse().ok()?;
     let may_be_killed = parts.next()? == "1";
-    let same =
-        pidlockfile::process::start_time(file_semaphore::Pid::new(pid.into())?) == Some(start);
+    let same = started(file_semaphore::Pid::new(pid.into())?) == Some(start);
     let pid = Pid::from_raw(pid);
     let lives = same && kill(pid, None) != Err(Errno::ESRCH) && !is_zombie(pid);
     lives.then_some(Mark { pid, may_be_killed })
+}
+
+fn started(pid: file_semaphore::Pid) -> Option<u64> {
+    pidlockfile::process::stat(pid).map(|stat| stat.start)
 }
 
 /// What is dead and not waited for yet does nothing inside: `sema run` lets the lock go before it
@@ -368,7 +371,7 @@ fn is_zombie(pid: Pid) -> bool {
 
 fn inside(directory: &Path, slots: u32, may_be_killed: bool) {
     let us = file_semaphore::Pid::this();
-    let start = pidlockfile::process::start_time(us).unwrap();
+    let start = started(us).unwrap();
     let mark = directory.join(format!("inside/{us}.{start}.{}", u8::from(may_be_killed)));
     fs::write(&mark, "").unwrap();
     count_marks(directory, slots);

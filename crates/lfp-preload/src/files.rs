@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use pidlockfile::Pid;
-use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::process::lives;
 use rustix::fs::{
     CWD, FileType, MemfdFlags, Mode, OFlags, fstat, memfd_create, openat, readlinkat_raw, stat,
 };
@@ -251,7 +251,7 @@ pub(crate) fn look(name: Name<'_>) -> Look {
     if is_hidden(holder, device.as_ref()) {
         return Look::Hidden;
     }
-    if liveness(holder) != Liveness::Gone {
+    if lives(holder) {
         return Look::Stands;
     }
     let named = device.map(|it| it.name).or_else(|| DeviceName::parse(lock.device).ok());

@@ -2,7 +2,7 @@
 // corpus: both include this file in a module whose crate has the parsers.
 
 use crate::name::Name;
-use crate::process::{Pid, PidError, real_uid_in, start_time_in};
+use crate::process::{Pid, PidError, Stat, real_uid_in};
 use crate::temporary::{fresh, maker};
 
 pub(crate) fn every_parser(data: &[u8]) {
@@ -35,8 +35,8 @@ fn pid(data: &[u8]) {
 fn numbers_of_the_kernel(data: &[u8]) {
     let stands_there = |number: &str| data.windows(number.len()).any(|w| w == number.as_bytes());
     let is_plain = |number: &str| stands_there(number) || data.contains(&b'0');
-    if let Some(ticks) = start_time_in(data) {
-        assert!(is_plain(&ticks.to_string()));
+    if let Some(stat) = Stat::parse(data) {
+        assert!(is_plain(&stat.start.to_string()));
         assert!(data.contains(&b')'));
     }
     if let Some(uid) = std::str::from_utf8(data).ok().and_then(real_uid_in) {

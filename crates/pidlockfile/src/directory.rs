@@ -13,7 +13,7 @@ use crate::error::{Error, Step};
 use crate::found::{Found, Judged, Obstacle, obstacle};
 use crate::gate::Gate;
 use crate::name::Name;
-use crate::process::{Liveness, Pid, liveness};
+use crate::process::{Pid, lives};
 use crate::status::{Identity, Status};
 use crate::{sys, temporary};
 
@@ -201,7 +201,7 @@ impl Directory {
             let regular = obstacle(&stat).is_none();
             if regular
                 && age >= SWEEP_AGE
-                && liveness(maker) == Liveness::Gone
+                && !lives(maker)
                 && sys::unlink(self, name.as_str()).is_ok()
             {
                 removed = removed.saturating_add(1);

@@ -10,7 +10,7 @@ use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
 use crate::error::{Error, Step};
 use crate::found::Judged;
 use crate::name::Name;
-use crate::process::{Liveness, liveness};
+use crate::process::lives;
 use crate::{sys, temporary};
 
 /// So old at most is the draft of a release that is on its way, and so old that of one whose maker
@@ -73,7 +73,7 @@ impl Directory {
             let Some(maker) = temporary::releaser(other, name.as_str()) else { return false };
             let Ok(stat) = sys::inspect(self, other) else { return false };
             let age = now.duration_since(stat.modified).unwrap_or_default();
-            let at_work = age < LIVING_DRAFT && liveness(maker) == Liveness::Alive;
+            let at_work = age < LIVING_DRAFT && lives(maker);
             stat.mode & STAND_IN != 0
                 && owners.contains(&stat.owner)
                 // Its maker may have a number of its own in a container.

@@ -1,18 +1,27 @@
-//! Processes as holders: is that pid alive, whose is it, and since when?
+//! Processes as holders: their numbers; which process one means and whether that lives ([`ProcessIdentity`]);
+//! whose it is.
 
 use std::fmt;
 
+mod identity;
+#[cfg(unix)]
+mod stat;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
 mod windows;
 
+pub use identity::{ClockShift, Fate, Here, Machine, ProcessIdentity, Seen, Start};
 #[cfg(unix)]
-use unix::Shown;
+pub use stat::Stat;
+#[cfg(unix)]
+pub(crate) use stat::real_uid_in;
+#[cfg(unix)]
+use unix as system;
 #[cfg(unix)]
 pub use unix::*;
 #[cfg(windows)]
-use windows::Shown;
+use windows as system;
 #[cfg(windows)]
 pub use windows::*;
 
@@ -71,50 +80,6 @@ impl Pid {
 impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// Whether a process exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Liveness {
-    /// It exists, whoever it belongs to; also when the kernel does not tell.
-    Alive,
-    /// The kernel says that there is no such process.
-    Gone,
-}
-
-/// A process that is known again, whoever has its number later.
-#[derive(Debug)]
-pub struct Witness {
-    pid: Pid,
-    start: u64,
-    shown: Shown,
-}
-
-impl Witness {
-    /// A witness of the process that has this number now. `None` as for [`start_time`].
-    #[must_use]
-    pub fn of(pid: Pid) -> Option<Self> {
-        let (shown, start) = Shown::of(pid)?;
-        Some(Self { pid, start, shown })
-    }
-
-    /// Its number.
-    #[must_use]
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-
-    /// When it started, as [`start_time`].
-    #[must_use]
-    pub fn start(&self) -> u64 {
-        self.start
-    }
-
-    /// Whether it exists still. On Unix also when it has ended and its parent has not asked for it yet.
-    #[must_use]
-    pub fn exists(&self) -> bool {
-        self.shown.exists()
     }
 }
 

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
-use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::process::lives;
 use pidlockfile::{
     Breaking, Claim, Directory, Durability, Found, Judged, Name, Pid, Publication, Published,
     Removal, Withdrawal,
@@ -110,7 +110,7 @@ fn take(directory: &Directory, name: &Name) -> Option<Published> {
         let Some(pid) = holder(judged.content()) else {
             panic!("not whole: {:?}", judged.content());
         };
-        if liveness(pid) == Liveness::Alive {
+        if lives(pid) {
             return None;
         }
         match directory.replace(name, judged, &claim(&own)).unwrap() {

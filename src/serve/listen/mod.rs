@@ -261,10 +261,6 @@ impl<'s> Daemon<'s> {
         } else if let Some(pid) = i64::try_from(number & NUMBER).ok().and_then(Pid::new) {
             self.watches.end_was_told(pid);
             self.service.process_gone(pid);
-            if self.service.has_locks_of(pid) {
-                // Its parent has not taken note yet, and nobody tells when it does.
-                self.look_for_the_gone();
-            }
         }
     }
 

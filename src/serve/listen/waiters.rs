@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use pidlockfile::Pid;
+use pidlockfile::process::ProcessIdentity;
 use ttylock::lock::Outcome;
 
 use super::super::connection::Phase;
@@ -85,9 +85,9 @@ impl Daemon<'_> {
     }
 
     pub(super) fn watch_blocker(&mut self, device: &str) {
-        let Some(pid) = self.service.blocker(device) else { return };
-        if self.watch_end(pid) == Watch::Gone {
-            self.service.process_gone(pid);
+        let Some(who) = self.service.blocker(device).cloned() else { return };
+        if self.watch_end(&who) == Watch::Gone {
+            self.service.process_gone(who.pid);
         }
     }
 
@@ -97,10 +97,10 @@ impl Daemon<'_> {
             let soon = Instant::now().checked_add(Duration::from_secs(1));
             self.next_sweep = self.next_sweep.into_iter().chain(soon).min();
         }
-        for pid in self.service.take_new_holders() {
-            match self.watch_end(pid) {
+        for who in self.service.take_new_holders() {
+            match self.watch_end(&who) {
                 Watch::Set => {}
-                Watch::Gone => self.service.process_gone(pid),
+                Watch::Gone => self.service.process_gone(who.pid),
                 Watch::Impossible => self.look_for_the_gone(),
             }
         }
@@ -112,10 +112,10 @@ impl Daemon<'_> {
         self.next_sweep = self.next_sweep.into_iter().chain([Instant::now()]).min();
     }
 
-    pub(super) fn watch_end(&mut self, pid: Pid) -> Watch {
-        let number = u64::try_from(pid.as_raw()).unwrap_or_default();
+    pub(super) fn watch_end(&mut self, who: &ProcessIdentity) -> Watch {
+        let number = u64::try_from(who.pid.as_raw()).unwrap_or_default();
         let service = &*self.service;
         let wanted = |pid| service.minds(pid);
-        self.watches.watch_end(pid, &self.epoll, PROCESSES | number, wanted)
+        self.watches.watch_end(who, &self.epoll, PROCESSES | number, wanted)
     }
 }

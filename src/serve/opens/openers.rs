@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
+use pidlockfile::process::ProcessIdentity;
 
 use crate::limits::{OPEN_FOR, OPEN_LOOK_MOST, OPENERS_OF_PORT, WATCHED_PORTS};
 
@@ -17,9 +18,9 @@ pub(in crate::serve) struct Openers {
     ports: BTreeMap<String, Vec<Opener>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Opener {
-    pid: Pid,
+    who: ProcessIdentity,
     standing: Standing,
 }
 
@@ -48,7 +49,7 @@ pub(in crate::serve) enum Verdict {
 
 impl Openers {
     /// A process has opened a port.
-    pub(in crate::serve) fn opened(&mut self, port: &str, pid: Pid, now: Instant) {
+    pub(in crate::serve) fn opened(&mut self, port: &str, who: &ProcessIdentity, now: Instant) {
         if !self.ports.contains_key(port) {
             if self.ports.len() >= WATCHED_PORTS {
                 return;
@@ -57,36 +58,38 @@ impl Openers {
         }
         let Some(openers) = self.ports.get_mut(port) else { return };
         let due = Standing::Due(now.checked_add(OPEN_FOR).unwrap_or(now), OPEN_FOR);
+        // Whoever had the number before has ended.
+        openers.retain(|opener| opener.who.pid != who.pid || opener.who == *who);
         let is_full = openers.len() >= OPENERS_OF_PORT;
-        match openers.iter_mut().find(|opener| opener.pid == pid) {
+        match openers.iter_mut().find(|opener| opener.who == *who) {
             // It may be another program by now.
             Some(opener) if opener.standing == Standing::Left => opener.standing = due,
             Some(_) => {}
             None if is_full => {}
-            None => openers.push(Opener { pid, standing: due }),
+            None => openers.push(Opener { who: who.clone(), standing: due }),
         }
     }
 
     /// A process has the port open no longer. True when a lock was taken in its name.
     pub(in crate::serve) fn closed(&mut self, port: &str, pid: Pid) -> bool {
         let Some(openers) = self.ports.get_mut(port) else { return false };
-        let had = openers.iter().any(|it| it.pid == pid && it.standing == Standing::Locked);
-        openers.retain(|opener| opener.pid != pid);
+        let had = openers.iter().any(|it| it.who.pid == pid && it.standing == Standing::Locked);
+        openers.retain(|opener| opener.who.pid != pid);
         if openers.is_empty() {
             self.ports.remove(port);
         }
         had
     }
 
-    /// A process is gone.
-    pub(in crate::serve) fn gone(&mut self, pid: Pid) {
-        self.retain(|opener| opener.pid != pid);
+    /// Processes are gone.
+    pub(in crate::serve) fn gone(&mut self, mut is_gone: impl FnMut(&ProcessIdentity) -> bool) {
+        self.retain(|opener| !is_gone(&opener.who));
     }
 
     /// The lock that was taken in a process's name is not that one any more.
     pub(in crate::serve) fn released(&mut self, port: &str, pid: Pid) {
         let openers = self.ports.get_mut(port).into_iter().flatten();
-        for opener in openers.filter(|it| it.pid == pid && it.standing == Standing::Locked) {
+        for opener in openers.filter(|it| it.who.pid == pid && it.standing == Standing::Locked) {
             opener.standing = Standing::Left;
         }
     }
@@ -96,8 +99,8 @@ impl Openers {
         self.retain(|opener| opener.standing == Standing::Locked);
     }
 
-    fn retain(&mut self, keeps: impl Fn(&Opener) -> bool) {
-        self.ports.values_mut().for_each(|openers| openers.retain(&keeps));
+    fn retain(&mut self, mut keeps: impl FnMut(&Opener) -> bool) {
+        self.ports.values_mut().for_each(|openers| openers.retain(&mut keeps));
         self.ports.retain(|_, openers| !openers.is_empty());
     }
 
@@ -114,9 +117,9 @@ impl Openers {
     }
 
     /// Whom to look at now.
-    pub(in crate::serve) fn due(&self, now: Instant) -> Option<(String, Pid)> {
+    pub(in crate::serve) fn due(&self, now: Instant) -> Option<(String, ProcessIdentity)> {
         let all = self.moments().filter(|(_, _, moment)| *moment <= now);
-        all.min_by_key(|(_, _, moment)| *moment).map(|(port, pid, _)| (port.to_owned(), pid))
+        all.min_by_key(|(_, _, moment)| *moment).map(|(port, who, _)| (port.to_owned(), who.clone()))
     }
 
     /// When there is somebody to look at.
@@ -124,10 +127,10 @@ impl Openers {
         self.moments().map(|(_, _, moment)| moment).min()
     }
 
-    fn moments(&self) -> impl Iterator<Item = (&str, Pid, Instant)> {
+    fn moments(&self) -> impl Iterator<Item = (&str, &ProcessIdentity, Instant)> {
         self.ports.iter().flat_map(|(port, openers)| {
             openers.iter().filter_map(|opener| match opener.standing {
-                Standing::Due(moment, _) => Some((port.as_str(), opener.pid, moment)),
+                Standing::Due(moment, _) => Some((port.as_str(), &opener.who, moment)),
                 Standing::Locked | Standing::Left => None,
             })
         })
@@ -137,15 +140,15 @@ impl Openers {
     pub(in crate::serve) fn settle(
         &mut self,
         port: &str,
-        pid: Pid,
+        who: &ProcessIdentity,
         verdict: Verdict,
         now: Instant,
     ) {
         let openers = self.ports.get_mut(port).into_iter().flatten();
-        let Some(opener) = openers.into_iter().find(|opener| opener.pid == pid) else { return };
+        let Some(opener) = openers.into_iter().find(|opener| opener.who == *who) else { return };
         opener.standing = match verdict {
             Verdict::Closed => {
-                self.closed(port, pid);
+                self.closed(port, who.pid);
                 return;
             }
             Verdict::Locked => Standing::Locked,
@@ -169,29 +172,48 @@ impl Openers {
     pub(in crate::serve) fn of<'s>(
         &'s self,
         port: Option<&'s str>,
-    ) -> impl Iterator<Item = (&'s str, Pid)> {
+    ) -> impl Iterator<Item = (&'s str, &'s ProcessIdentity)> {
         let wanted = self.ports.iter().filter(move |(name, _)| port.is_none_or(|it| it == *name));
-        wanted.flat_map(|(name, openers)| openers.iter().map(move |it| (name.as_str(), it.pid)))
+        wanted.flat_map(|(name, openers)| openers.iter().map(move |it| (name.as_str(), &it.who)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use pidlockfile::process::Start;
+
     use super::*;
 
     fn pid(number: i64) -> Pid {
         Pid::new(number).unwrap()
     }
 
+    fn who(number: i64) -> ProcessIdentity {
+        ProcessIdentity::bare(pid(number))
+    }
+
+    /// A fork-and-exit opener leaves its number to anybody.
+    #[test]
+    fn who_has_the_number_now_is_not_who_opened_it() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        let later = ProcessIdentity { start: Start::At(9), ..who(5) };
+        openers.opened("ttyS0", &who(5), now);
+        openers.settle("ttyS0", &later, Verdict::Locked, now);
+        assert_eq!(openers.due(now + OPEN_FOR), Some(("ttyS0".to_owned(), who(5))));
+        openers.gone(|opener| *opener == later);
+        openers.opened("ttyS0", &later, now);
+        assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", &later)]);
+    }
+
     #[test]
     fn who_holds_a_port_open_is_looked_at_after_a_second() {
         let (mut openers, now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", pid(5), now);
-        openers.opened("ttyS0", pid(5), now + OPEN_FOR / 2);
+        openers.opened("ttyS0", &who(5), now);
+        openers.opened("ttyS0", &who(5), now + OPEN_FOR / 2);
         assert_eq!(openers.due(now + OPEN_FOR / 2), None);
         assert_eq!(openers.next_moment(), Some(now + OPEN_FOR));
-        assert_eq!(openers.due(now + OPEN_FOR), Some(("ttyS0".to_owned(), pid(5))));
-        openers.settle("ttyS0", pid(5), Verdict::Locked, now);
+        assert_eq!(openers.due(now + OPEN_FOR), Some(("ttyS0".to_owned(), who(5))));
+        openers.settle("ttyS0", &who(5), Verdict::Locked, now);
         assert_eq!(openers.next_moment(), None);
         assert!(openers.closed("ttyS0", pid(5)));
         assert!(!openers.closed("ttyS0", pid(5)));
@@ -201,37 +223,37 @@ mod tests {
     #[test]
     fn who_closes_it_before_is_not_looked_at() {
         let (mut openers, now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", pid(5), now);
+        openers.opened("ttyS0", &who(5), now);
         assert!(!openers.closed("ttyS0", pid(5)));
-        openers.opened("ttyS0", pid(6), now);
-        openers.gone(pid(6));
+        openers.opened("ttyS0", &who(6), now);
+        openers.gone(|opener| *opener == who(6));
         assert_eq!(openers.due(now + OPEN_FOR), None);
     }
 
     #[test]
     fn who_cannot_have_the_lock_is_looked_at_ever_more_rarely_and_when_a_lock_goes() {
         let (mut openers, mut now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", pid(5), now);
+        openers.opened("ttyS0", &who(5), now);
         let mut looks = 0;
         let end = now + Duration::from_secs(600);
         while let Some(moment) = openers.next_moment().filter(|moment| *moment < end) {
             now = moment;
             looks += 1;
-            openers.settle("ttyS0", pid(5), Verdict::Later, now);
+            openers.settle("ttyS0", &who(5), Verdict::Later, now);
         }
         assert!((20..=30).contains(&looks), "{looks}");
-        openers.opened("ttyS1", pid(6), now);
+        openers.opened("ttyS1", &who(6), now);
         openers.retry(now);
-        assert_eq!(openers.due(now), Some(("ttyS0".to_owned(), pid(5))));
-        openers.settle("ttyS0", pid(5), Verdict::Left, now);
+        assert_eq!(openers.due(now), Some(("ttyS0".to_owned(), who(5))));
+        openers.settle("ttyS0", &who(5), Verdict::Left, now);
         assert_eq!(openers.due(now), None, "it has been open for no time");
     }
 
     #[test]
     fn a_lock_that_was_given_up_is_not_given_up_twice() {
         let (mut openers, now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", pid(5), now);
-        openers.settle("ttyS0", pid(5), Verdict::Locked, now);
+        openers.opened("ttyS0", &who(5), now);
+        openers.settle("ttyS0", &who(5), Verdict::Locked, now);
         openers.released("ttyS0", pid(5));
         assert!(!openers.closed("ttyS0", pid(5)));
     }
@@ -242,28 +264,28 @@ mod tests {
         let (mut openers, now) = (Openers::default(), Instant::now());
         assert!(openers.is_empty());
         for (port, process) in [("ttyS0", 5), ("ttyS0", 6), ("ttyS1", 5)] {
-            openers.opened(port, pid(process), now);
+            openers.opened(port, &who(process), now);
         }
-        openers.settle("ttyS0", pid(5), Verdict::Locked, now);
+        openers.settle("ttyS0", &who(5), Verdict::Locked, now);
         // A program that opens its port a second time has its lock already.
-        openers.opened("ttyS0", pid(5), now);
+        openers.opened("ttyS0", &who(5), now);
         let later = now + OPEN_FOR;
-        openers.settle("ttyS1", pid(5), Verdict::Closed, later);
-        assert_eq!(openers.due(later), Some(("ttyS0".to_owned(), pid(6))));
+        openers.settle("ttyS1", &who(5), Verdict::Closed, later);
+        assert_eq!(openers.due(later), Some(("ttyS0".to_owned(), who(6))));
         openers.released("ttyS0", pid(6));
         assert!(!openers.closed("ttyS0", pid(6)), "the lock is the other's");
         openers.released("ttyS0", pid(6));
-        assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", pid(5))]);
+        assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", &who(5))]);
         assert!(!openers.is_empty() && openers.closed("ttyS0", pid(5)) && openers.is_empty());
     }
 
     #[test]
     fn who_needed_no_lock_may_be_another_program_when_it_opens_the_port_again() {
         let (mut openers, now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", pid(5), now);
-        openers.settle("ttyS0", pid(5), Verdict::Left, now);
+        openers.opened("ttyS0", &who(5), now);
+        openers.settle("ttyS0", &who(5), Verdict::Left, now);
         assert_eq!(openers.next_moment(), None);
-        openers.opened("ttyS0", pid(5), now);
+        openers.opened("ttyS0", &who(5), now);
         assert_eq!(openers.next_moment(), Some(now + OPEN_FOR));
     }
 
@@ -271,14 +293,14 @@ mod tests {
     fn when_nobody_knows_what_was_opened_only_what_is_locked_stays() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         for process in [5, 6, 7] {
-            openers.opened("ttyS0", pid(process), now);
+            openers.opened("ttyS0", &who(process), now);
         }
-        openers.opened("ttyS1", pid(6), now);
-        openers.settle("ttyS0", pid(5), Verdict::Locked, now);
-        openers.settle("ttyS0", pid(6), Verdict::Left, now);
+        openers.opened("ttyS1", &who(6), now);
+        openers.settle("ttyS0", &who(5), Verdict::Locked, now);
+        openers.settle("ttyS0", &who(6), Verdict::Left, now);
         openers.forget_unlocked();
-        assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", pid(5))]);
-        openers.gone(pid(6));
+        assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", &who(5))]);
+        openers.gone(|opener| *opener == who(6));
         assert!(openers.closed("ttyS0", pid(5)));
     }
 
@@ -286,11 +308,11 @@ mod tests {
     fn ports_and_openers_are_bounded() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         for number in 1..=100 {
-            openers.opened("ttyS0", pid(number), now);
+            openers.opened("ttyS0", &who(number), now);
         }
         assert_eq!(openers.of(Some("ttyS0")).count(), OPENERS_OF_PORT);
         for number in 1..2 * WATCHED_PORTS {
-            openers.opened(&format!("ttyS{number}"), pid(5), now);
+            openers.opened(&format!("ttyS{number}"), &who(5), now);
         }
         assert_eq!(openers.ports.len(), WATCHED_PORTS);
         openers.forget_unlocked();

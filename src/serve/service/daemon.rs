@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Instant;
 
+use pidlockfile::process::ProcessIdentity;
 use pidlockfile::{Directory, Pid};
 use ttylock::lock::backoff::Contention;
 use ttylock::lock::{Answer, Outcome};
@@ -19,7 +20,8 @@ impl Service {
     /// outcome is busy.
     pub(in crate::serve) fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
         // A day may have gone by since it was asked.
-        let granted = self.grant_again(&client.peer, &attempt.request);
+        let has_ended = client.holder.as_ref().is_some_and(|who| self.table.has_ended(who));
+        let granted = self.grant_again(&client.peer, &attempt.request).filter(|_| !has_ended);
         let names = granted.as_ref().and_then(|it| self.table.names_of(it.device()));
         let (Some(granted), Some(names), false) = (granted, names, self.holds_too_many(client))
         else {
@@ -34,7 +36,7 @@ impl Service {
         }
         // The next look is the next attempt.
         let answer = self.take(client.user(), granted, Contention::Decides);
-        let blocker = self.table.blocker();
+        let blocker = self.table.blocker().cloned();
         let outcome = match answer {
             // Asked again and again, it would fill the log.
             Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Outcome::Busy,
@@ -66,7 +68,8 @@ impl Service {
             self.tell(event.weight.into(), format_args!("{}", event.text));
         }
         self.waiting.process_gone(pid, Instant::now());
-        self.openers.gone(pid);
+        let table = &mut self.table;
+        self.openers.gone(|who| who.pid == pid && table.fate(who).is_over());
         self.openers.retry(Instant::now());
     }
 
@@ -112,13 +115,8 @@ impl Service {
     }
 
     /// The holders whose end is of interest since this was last asked.
-    pub(in crate::serve) fn take_new_holders(&mut self) -> Vec<Pid> {
+    pub(in crate::serve) fn take_new_holders(&mut self) -> Vec<ProcessIdentity> {
         self.table.take_newly_watched()
-    }
-
-    /// Whether a lock of this process may be there.
-    pub(in crate::serve) fn has_locks_of(&self, pid: Pid) -> bool {
-        self.table.watches(pid)
     }
 
     /// Whether a lock of any process may be there.
@@ -162,7 +160,7 @@ impl Service {
     }
 
     /// The process that keeps a device from those who wait for it.
-    pub(in crate::serve) fn blocker(&self, device: &str) -> Option<Pid> {
+    pub(in crate::serve) fn blocker(&self, device: &str) -> Option<&ProcessIdentity> {
         self.waiting.blocker(device)
     }
 }

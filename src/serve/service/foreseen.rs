@@ -1,7 +1,7 @@
 //! Locks for numbers that no process has yet: bounded for whoever asks for them, and gone as soon as
 //! the number is that of a process without the right to the port.
 
-use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::process::lives;
 use ttylock::lock::backoff::Contention;
 use ttylock::lock::{Answer, Contended, Outcome};
 
@@ -47,7 +47,7 @@ impl Service {
 
     /// Whoever has come by a number that was locked for keeps the lock if he may hold the port.
     pub(in crate::serve) fn judge_those_who_came(&mut self) {
-        let came = self.foreseen.take(|lock| liveness(lock.request.pid) == Liveness::Alive);
+        let came = self.foreseen.take(|lock| lives(lock.request.pid));
         for Lock { user, request, device, .. } in came {
             let right = self.authority.grant_opener(&mut self.processes, request.clone(), device);
             let Err(refusal) = right else { continue };

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use pidlockfile::Pid;
-use pidlockfile::process::{Liveness, liveness, owner};
+use pidlockfile::process::{Fate, ProcessIdentity, lives, owner};
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::ResolvedDevice;
 use ttylock::lock::backoff::Contention;
@@ -26,7 +26,8 @@ impl Service {
     pub(in crate::serve) fn find_openers(&mut self, now: Instant) {
         for holder in self.table.all_holders() {
             if let (Scheme::Open | Scheme::Flock, Some(pid)) = (holder.scheme, holder.pid) {
-                self.openers.opened(&holder.device, pid, now);
+                let who = self.table.identify(pid);
+                self.openers.opened(&holder.device, &who, now);
             }
         }
     }
@@ -50,7 +51,8 @@ impl Service {
             },
         };
         if !is_closed {
-            self.openers.opened(port, *pid, now);
+            let who = self.table.identify(*pid);
+            self.openers.opened(port, &who, now);
         } else if self.openers.closed(port, *pid) {
             self.release_for_opener(port, *pid, now);
         }
@@ -69,9 +71,9 @@ impl Service {
 
     /// Looks at one process that holds a port open. False when there is nobody to look at now.
     pub(in crate::serve) fn look_at_opener(&mut self, now: Instant) -> bool {
-        let Some((port, pid)) = self.openers.due(now) else { return false };
-        let verdict = self.judge_opener(&port, pid);
-        self.openers.settle(&port, pid, verdict, now);
+        let Some((port, who)) = self.openers.due(now) else { return false };
+        let verdict = self.judge_opener(&port, &who);
+        self.openers.settle(&port, &who, verdict, now);
         true
     }
 
@@ -81,10 +83,12 @@ impl Service {
         self.table.resolve(&name).ok()
     }
 
-    fn judge_opener(&mut self, port: &str, pid: Pid) -> Verdict {
+    fn judge_opener(&mut self, port: &str, who: &ProcessIdentity) -> Verdict {
+        let pid = who.pid;
         let Ok(device) = DeviceName::parse(port.as_bytes()) else { return Verdict::Left };
         let Some(resolved) = self.resolve_port(port) else { return Verdict::Later };
-        if liveness(pid) == Liveness::Gone || has_open(pid, &resolved) == Some(false) {
+        // Whoever has the number of one that has ended has opened nothing.
+        if has_open(pid, &resolved) == Some(false) || self.table.fate(who) != Fate::Same {
             return Verdict::Closed;
         }
         let request = Request { device, pid };
@@ -93,7 +97,7 @@ impl Service {
         let (request, resolved) = granted.into_parts();
         match self.table.attempt_lock_of(&request, resolved, Contention::Decides) {
             Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => {
-                let is_its_own = self.table.blocker() == Some(pid);
+                let is_its_own = self.table.blocker() == Some(who);
                 if is_its_own { Verdict::Left } else { Verdict::Later }
             }
             Ok(answer) => {
@@ -120,9 +124,10 @@ impl Service {
 
     /// Adds those who were seen to open a port, where nobody else has told of them.
     pub(super) fn add_openers(&self, holders: &mut Vec<Holder>, port: Option<&str>) {
-        for (port, pid) in self.openers.of(port) {
+        for (port, who) in self.openers.of(port) {
+            let pid = who.pid;
             let told = holders.iter().any(|it| it.device == port && it.pid == Some(pid));
-            if !told && liveness(pid) == Liveness::Alive {
+            if !told && lives(pid) {
                 holders.push(who::opener(port, pid));
             }
         }

@@ -65,7 +65,7 @@ impl Service {
 
     pub(super) fn holds_too_many(&mut self, client: &Client) -> bool {
         let table = &self.table;
-        let held = self.quota.files(client.user(), |pid| table.files_of(pid));
+        let held = self.quota.files(client.user(), |who| table.files_of(who));
         let foreseen = self.files_foreseen(client.user(), FILES_PER_USER.saturating_sub(held));
         let is_root = client.user() == Some(0);
         let files = held.saturating_add(if is_root { 0 } else { foreseen });
@@ -86,8 +86,12 @@ impl Service {
         pid: Pid,
         outcome: &Result<Outcome, Contended>,
     ) {
-        if matches!(outcome, Ok(Outcome::Done)) && self.table.files_of(pid) > 0 {
-            self.quota.note(client.user(), pid);
+        if !matches!(outcome, Ok(Outcome::Done)) {
+            return;
+        }
+        let who = self.table.identify(pid);
+        if self.table.files_of(&who) > 0 {
+            self.quota.note(client.user(), who);
         }
     }
 }

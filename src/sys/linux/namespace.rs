@@ -2,10 +2,11 @@
 //! that one of them gives for a process means another process here.
 //!
 //! The kernel tells the peer's number in our namespace. From there `/proc` tells the numbers of
-//! the peer and of the processes above it in its own namespace, and these are translated; what
-//! else runs in there cannot be found out without looking at every process of the machine.
-//! Source: proc(5), `/proc/PID/status`, fields `NSpid` and `PPid`.
+//! the peer and of the processes above and below it in its own namespace, and these are translated;
+//! what else runs in there cannot be found out without looking at every process of the machine.
+//! Source: proc(5), `/proc/PID/status`, fields `NSpid` and `PPid`; `/proc/PID/task/TID/children`.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 
@@ -18,6 +19,9 @@ const STATUS_BYTES: u64 = 16 * 1024;
 
 /// How far up the family of a peer is followed.
 const ANCESTORS: usize = 64;
+
+/// As many of those below it are looked at, the nearest first.
+const DESCENDANTS: usize = 64;
 
 /// What the kernel tells of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +53,50 @@ pub(super) fn of(peer: i32, kin_of_peer: Option<Kin>) -> (Numbers, Vec<u32>) {
 }
 
 /// Which process here is the one that a peer in a namespace of its own gives this number: itself,
-/// or one of those above it.
+/// or one of those above it or below.
 pub(crate) fn translate(peer: Pid, number: Pid) -> Option<Pid> {
-    translate_by(peer, number, kin)
+    translate_by(peer, number, kin).or_else(|| translate_below(peer, number, kin, children))
+}
+
+/// Those below are in the peer's namespace if they have as many numbers: nobody gets out of one.
+fn translate_below(
+    peer: Pid,
+    number: Pid,
+    kin: impl Fn(Pid) -> Option<Kin>,
+    children: impl Fn(Pid) -> Vec<Pid>,
+) -> Option<Pid> {
+    let depth = kin(peer)?.numbers.len();
+    let mut family = VecDeque::from([peer]);
+    let mut looks = 0_usize;
+    while let Some(parent) = family.pop_front() {
+        for child in children(parent) {
+            looks = looks.saturating_add(1);
+            if looks > DESCENDANTS {
+                return None;
+            }
+            // Or it has ended, and its number is another's.
+            let Some(Kin { numbers, .. }) = kin(child).filter(|kin| kin.parent == Some(parent))
+            else {
+                continue;
+            };
+            if numbers.len() == depth && numbers.last() == Some(&i64::from(number.as_raw())) {
+                return Some(child);
+            }
+            family.push_back(child);
+        }
+    }
+    None
+}
+
+/// Those that the first thread of a process has started.
+fn children(process: Pid) -> Vec<Pid> {
+    let mut text = String::new();
+    let file = File::open(format!("/proc/{process}/task/{process}/children"));
+    let read = file.and_then(|file| file.take(STATUS_BYTES).read_to_string(&mut text));
+    if read.is_err() {
+        return Vec::new();
+    }
+    text.split_ascii_whitespace().filter_map(|pid| Pid::parse(pid.as_bytes()).ok()).collect()
 }
 
 fn translate_by(peer: Pid, number: Pid, kin: impl Fn(Pid) -> Option<Kin>) -> Option<Pid> {
@@ -120,6 +165,53 @@ mod tests {
     #[case::number_here(120, None)]
     fn relatives_are_translated(#[case] number: i64, #[case] process: Option<i64>) {
         assert_eq!(translate_by(pid(120), pid(number), family), process.map(pid));
+    }
+
+    /// 130 is the peer's child, 140 is 130's and in a namespace of its own, with 150 in it; 160 has
+    /// ended and its number is somebody else's.
+    fn below(process: Pid) -> Option<Kin> {
+        let (numbers, parent): (&[i64], i64) = match process.as_raw() {
+            120 => (&[120, 7], 110),
+            130 => (&[130, 8], 120),
+            140 => (&[140, 9, 1], 130),
+            150 => (&[150, 10, 2], 140),
+            160 => (&[160, 11], 1),
+            170 => (&[170, 12], 130),
+            _ => return None,
+        };
+        Some(Kin { numbers: numbers.to_vec(), parent: Pid::new(parent) })
+    }
+
+    fn children_below(process: Pid) -> Vec<Pid> {
+        let children: &[i64] = match process.as_raw() {
+            120 => &[130, 160],
+            130 => &[140, 170],
+            140 => &[150],
+            _ => &[],
+        };
+        children.iter().map(|child| pid(*child)).collect()
+    }
+
+    #[rstest]
+    #[case::child(8, Some(130))]
+    #[case::grandchild(12, Some(170))]
+    #[case::in_a_namespace_of_its_own(9, None)]
+    #[case::by_its_number_there(1, None)]
+    #[case::who_has_ended(11, None)]
+    #[case::nobody(13, None)]
+    fn descendants_are_translated(#[case] number: i64, #[case] process: Option<i64>) {
+        let found = translate_below(pid(120), pid(number), below, children_below);
+        assert_eq!(found, process.map(pid));
+    }
+
+    #[test]
+    fn a_large_family_is_given_up() {
+        let below = |process: Pid| {
+            let parent = (process != pid(1)).then(|| pid(1));
+            Some(Kin { numbers: vec![i64::from(process.as_raw()), 5], parent })
+        };
+        let all = |process: Pid| if process == pid(1) { (2..1000).map(pid).collect() } else { vec![] };
+        assert_eq!(translate_below(pid(1), pid(6), below, all), None);
     }
 
     #[test]

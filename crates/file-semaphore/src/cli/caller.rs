@@ -2,8 +2,7 @@
 //! void at once. A guess that only a warning follows from.
 
 use pidlockfile::Pid;
-
-use crate::sys::process::{Stat, stat};
+use pidlockfile::process::{Stat, stat};
 
 /// Shells, by the names their processes have. A process of theirs that began by fork(2) alone is a
 /// subshell: `( )`, `$( )`, a part of a pipe.
@@ -42,7 +41,7 @@ mod tests {
         let line = format!(
             "7 ({name}) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 18 4242 20 21 22 23 24 {image} 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 {image}"
         );
-        crate::sys::process::parse_stat(line.as_bytes()).unwrap()
+        Stat::parse(line.as_bytes()).unwrap()
     }
 
     #[rstest]

@@ -13,61 +13,28 @@ pub(crate) mod links;
 #[cfg(unix)]
 mod news;
 #[cfg(unix)]
-pub(crate) mod process;
-#[cfg(unix)]
 mod rename;
+#[cfg(unix)]
+mod system;
 #[cfg(unix)]
 pub(crate) mod watch;
 #[cfg(windows)]
 mod windows;
 
 #[cfg(windows)]
-pub(crate) use windows::{bell, line, links, process, watch};
+use windows::system;
+#[cfg(windows)]
+pub(crate) use windows::{bell, line, links, watch};
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pidlockfile::Pid;
-use pidlockfile::process::{boot_id, pid_namespace};
+use pidlockfile::process::{self, Fate, Machine, ProcessIdentity, Seen, Start};
 
 use crate::limits::LONGEST_WORD;
 use crate::record::{Holder, one_line};
-use crate::stale::{Here, Place, Process, Standing};
-
-/// What is seen of a process number of this pid namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// There is no such process, or it has ended and waits to be waited for.
-    Gone,
-    /// It lives, as far as the kernel tells.
-    Alive {
-        /// Its start time as it is read here, where it can be read.
-        start_ticks: Option<u64>,
-    },
-}
-
-/// What is seen of a holder of another pid namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(windows, expect(dead_code, reason = "other systems see more"))]
-pub(crate) enum Abroad {
-    /// It lives.
-    Alive,
-    /// Every process of the machine was looked at, and it is none of them.
-    Gone,
-    /// Not all processes can be seen from here.
-    Unseen,
-}
-
-/// A process as another pid namespace knows it.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(windows, expect(dead_code, reason = "other systems see more"))]
-pub(crate) struct Foreigner {
-    /// Its number there.
-    pub(crate) number: u64,
-    /// That namespace.
-    pub(crate) pidns: u64,
-    /// When it started, by the machine's own clock.
-    pub(crate) start: u64,
-}
+use crate::stale::{Here, Standing, is_of_this_machine};
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +53,10 @@ impl Here {
     /// less can be told of them.
     #[must_use]
     pub fn look() -> Self {
-        let host = process::host_name();
+        let host = system::host_name();
         let host = host.and_then(|name| one_line(&name.to_string_lossy(), LONGEST_WORD));
-        let shift = process::clock_shift();
-        Self { boot: boot_id(), pidns: pid_namespace(), host, shift }
+        let process::Here { boot, namespace, shift } = (**Machine::default().here()).clone();
+        Self { boot, pidns: namespace, host, shift }
     }
 }
 
@@ -101,7 +68,11 @@ impl Holder {
     /// reader would see another tick.
     #[must_use]
     pub fn of(pid: Pid, here: &Here) -> Option<Self> {
-        let Seen::Alive { start_ticks } = process::look(pid) else { return None };
+        let start_ticks = match Machine::seen_from(here.place()).identify(pid).start {
+            Start::Nobody => return None,
+            Start::Untold => None,
+            Start::At(ticks) => Some(ticks),
+        };
         let per_second = process::ticks_per_second();
         let exactly = per_second.filter(|per_second| here.shift.is_exact(*per_second));
         let start = start_ticks.zip(exactly);
@@ -110,44 +81,32 @@ impl Holder {
         Some(Self { start, boot, pidns, host, ..Self::bare(number(pid)) })
     }
 
+    /// Which process it is, where it is one of this machine: its start time as the machine counts it. A
+    /// number that no process can have is none.
+    pub(crate) fn identity(&self) -> Option<ProcessIdentity> {
+        let pid = i64::try_from(self.pid()).ok().and_then(Pid::new)?;
+        let start = self.exact_start().map_or(Start::Untold, Start::At);
+        let boot = self.boot().map(str::to_owned);
+        let here = process::Here { boot, namespace: self.pidns(), ..process::Here::default() };
+        Some(ProcessIdentity { pid, start, here: Arc::new(here) })
+    }
+
     /// What is known of this holder now.
     #[must_use]
     pub fn standing(&self, here: &Here) -> Standing {
-        let process = match Place::of(self, here) {
-            Place::Here => self.process(here),
-            Place::OtherNamespace => self.process_abroad(here),
-            Place::EarlierBoot | Place::Elsewhere => Process::Unseen,
-        };
-        Standing::of(self, here, process)
+        let who = self.identity().filter(|_| is_of_this_machine(self, here));
+        let seen = who.map_or(Seen::Unseen, |who| Machine::seen_from(here.place()).look(&who));
+        Standing::of(self, here, seen)
     }
 
-    /// What the kernel says of the holder's number. A number no process can have is gone.
-    fn process(&self, here: &Here) -> Process {
-        let pid = i64::try_from(self.pid()).ok().and_then(Pid::new);
-        let Some(pid) = pid else { return Process::Gone };
-        let Seen::Alive { start_ticks } = process::look(pid) else { return Process::Gone };
-        let per_second = process::ticks_per_second();
-        let start = start_ticks.zip(per_second).and_then(|(ticks, per_second)| {
-            let start = here.shift.undo(ticks, per_second)?;
-            // Beside it by less than a tick: the same.
-            let beside = !here.shift.is_exact(per_second)
-                && self.start().is_some_and(|ours| ours.abs_diff(start) == 1);
-            if beside { self.start() } else { Some(start) }
-        });
-        Process::Alive { start }
-    }
-
-    /// The same by start time and number in its own pid namespace, where one can look into that.
-    fn process_abroad(&self, here: &Here) -> Process {
-        let (Some(start), Some(pidns)) = (self.start(), self.pidns()) else {
-            return Process::Unseen;
+    /// Whether its number is one of this boot and pid namespace, as far as is known.
+    pub(crate) fn is_from_here(&self, here: &Here) -> bool {
+        let place = here.place();
+        let alive = Seen::Process { start: None };
+        let is_ours = |who: ProcessIdentity| {
+            !who.is_elsewhere(&place) && who.compare(&place, alive) == Fate::Same
         };
-        let who = Foreigner { number: self.pid(), pidns, start };
-        match process::look_abroad(who, here.shift, here.pidns) {
-            Abroad::Alive => Process::Alive { start: Some(start) },
-            Abroad::Gone => Process::Gone,
-            Abroad::Unseen => Process::Unseen,
-        }
+        is_of_this_machine(self, here) && self.identity().is_none_or(is_ours)
     }
 }
 
@@ -163,7 +122,7 @@ pub(crate) fn time_since(start_ticks: u64) -> Option<Duration> {
     let rest = Duration::from_secs(start_ticks.checked_rem(per_second)?);
     let rest = rest.checked_div(u32::try_from(per_second).ok()?)?;
     let start = Duration::from_secs(seconds).checked_add(rest)?;
-    process::since_clock_began()?.checked_sub(start)
+    system::since_clock_began()?.checked_sub(start)
 }
 
 /// Seconds since 1970; a clock before that stands at zero.
@@ -204,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_process_has_an_age() {
-        let start = pidlockfile::process::start_time(Pid::this()).unwrap();
+        let who = Machine::default().identify(Pid::this());
+        let Start::At(start) = who.start else { unreachable!("it may be seen") };
         let age = time_since(start).unwrap();
         assert!(age < Duration::from_secs(3600), "this test just began: {age:?}");
         assert_eq!(time_since(u64::MAX), None);

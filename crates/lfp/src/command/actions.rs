@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap_complete::{Shell, generate};
 use pidlockfile::Pid;
-use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::process::lives;
 use wrapcmd::Value;
 
 use super::arguments::{self, Asked, AskedInTime, Handed, Route};
@@ -59,10 +59,6 @@ pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8,
     match broker.pass(&pass) {
         Ok(Outcome::Done) => Ok(done(&to, Vec::new(), output)),
         Ok(Outcome::Busy) => Err(busy(&mut broker, &from, Kind::NotHeld)),
-        Ok(Outcome::Denied) if liveness(asked.to) == Liveness::Gone => {
-            let reason = format!("there is no process {}", asked.to);
-            Err(Failure::about(to.device.as_str(), Kind::NotPermitted(vec![reason])))
-        }
         Ok(Outcome::Denied) => Err(denied(&broker, &to)),
         Err(trouble) => Err(unreachable(&from, trouble)),
     }
@@ -160,7 +156,7 @@ pub(super) fn surprises(request: &Request) -> Vec<String> {
     if resolved.is_ok_and(|resolved| resolved.node.is_none()) {
         remarks.push(format!("{}: it is locked all the same", no_such_device(device.as_str())));
     }
-    if liveness(*pid) == Liveness::Gone {
+    if !lives(*pid) {
         remarks.push(format!("there is no process {pid}: the next who asks gets the lock"));
     }
     let openers = openers(device, *pid);

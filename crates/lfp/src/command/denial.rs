@@ -24,6 +24,7 @@ const NULL: u64 = 0x103;
 /// The likeliest reason.
 pub(super) fn supposed_reason(Request { device, pid }: &Request) -> Reason {
     wrong_device(device)
+        .or_else(|| nobodys(*pid))
         .or_else(|| somebody_elses(*pid))
         .or_else(|| closed_device(device))
         .unwrap_or_else(|| {
@@ -48,6 +49,10 @@ pub(super) fn wrong_device(device: &DeviceName) -> Option<Reason> {
         _ => "no device",
     };
     Some(format!("it is {is}, not a serial port"))
+}
+
+fn nobodys(pid: Pid) -> Option<Reason> {
+    (!process::lives(pid)).then(|| format!("there is no process {pid}"))
 }
 
 fn somebody_elses(pid: Pid) -> Option<Reason> {

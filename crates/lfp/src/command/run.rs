@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use pidlockfile::Pid;
+use pidlockfile::{Pid, process};
 use wrapcmd::{Signals, Standby};
 
 use super::actions::{announce, busy, came_of, denied, surprises, unreachable};
 use super::arguments::{Becoming, Route, Run};
-use super::broker::Broker;
+use super::broker::{Broker, places};
 use super::outcome::{Failure, Kind};
 use super::output::{Output, refused, warn};
 use super::report::in_the_way;
@@ -20,6 +20,8 @@ use super::taking::Yielding;
 use super::waiting;
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::follow;
+use ttylock::lock::table::Table;
+use ttylock::lock::who::{Scheme, Standing};
 use ttylock::lock::{Outcome, Request};
 
 /// Takes the locks, runs the command, releases the locks, and tells the command's exit code.
@@ -98,6 +100,10 @@ fn take_all(
     let mut taken: Vec<Request> = Vec::new();
     for device in in_order(asked) {
         let request = Request { device, pid };
+        if is_an_ancestors(&request.device) {
+            // Who started us has it for us as well.
+            continue;
+        }
         let outcome = match asked.timeout {
             None => take(broker, &request),
             Some(_) => {
@@ -133,6 +139,29 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
     devices.sort_by(|a, b| a.0.cmp(&b.0));
     devices.dedup_by(|b, a| a.0 == b.0);
     devices.into_iter().map(|(_, device)| device).collect()
+}
+
+/// Whether we have the lock, or a process that we descend from: then it is ours, too, as long as that lives. A
+/// lock file alone is believed only where we wrote it ourselves.
+fn is_an_ancestors(device: &DeviceName) -> bool {
+    let mut table = Table::new(places());
+    let on_record = table.holder_on_record(device).map(|holder| holder.pid);
+    let own = nix::unistd::geteuid().as_raw();
+    let locks = table.holders(device).into_iter().filter(|holder| {
+        holder.scheme != Scheme::Open && holder.standing != Standing::Stale
+    });
+    let mut locks = locks.peekable();
+    locks.peek().is_some()
+        && locks.all(|holder| {
+            let is_known = holder.pid == on_record || holder.owner == Some(own);
+            is_known && holder.pid.is_some_and(is_ancestor)
+        })
+}
+
+fn is_ancestor(pid: Pid) -> bool {
+    const GENERATIONS: usize = 64;
+    let parent = |child: &Pid| Pid::new(process::stat(*child)?.parent);
+    std::iter::successors(Some(Pid::this()), parent).take(GENERATIONS).any(|it| it == pid)
 }
 
 fn take(broker: &mut Broker, request: &Request) -> Result<(), Failure> {

@@ -5,17 +5,18 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use pidlockfile::Pid;
+use pidlockfile::{Pid, process};
 
 use super::actions::{busy, denied, done, still_open, unreachable};
 use super::arguments::{AskedFor, Release, Route};
-use super::broker::Broker;
+use super::broker::{Broker, places};
 use super::outcome::{Failure, Kind};
 use super::output::Output;
 use super::report::in_the_way;
 use super::row::Row;
 use super::waiting::{Waited, wait};
 use ttylock::device::name::DeviceName;
+use ttylock::lock::table::Table;
 use ttylock::lock::{Outcome, Request};
 
 /// How often is looked whether a holder has let go.
@@ -34,8 +35,9 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
     };
     let request = Request { device: device.clone(), pid: holder };
     let mut remarks = Vec::new();
-    if let Some(Err(errno)) = asked.signal.map(|signal| kill(raw(holder), signal)) {
-        remarks.push(format!("pid {holder} could not be told: {}", errno.desc()));
+    if let Some(signal) = asked.signal {
+        ask_for_the_right(&mut broker, device)?;
+        remarks.extend(tell(&request, signal));
     }
     if asked.grace.is_some_and(|grace| lets_go(&request, grace)) {
         return Ok(done(&request, remarks, output));
@@ -49,6 +51,29 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
         Ok(Outcome::Denied) => Err(denied(&broker, &request)),
         Err(trouble) => Err(unreachable(&request, trouble)),
     }
+}
+
+/// Nobody is told anything for those who may not use force. Nothing is released by the question: whoever
+/// asks has no lock.
+fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Failure> {
+    let nobodys = Request { device: device.clone(), pid: Pid::this() };
+    match broker.force(&nobodys) {
+        Ok(Outcome::Done | Outcome::Busy) => Ok(()),
+        Ok(Outcome::Denied) => Err(denied(broker, &nobodys)),
+        Err(trouble) => Err(unreachable(&nobodys, trouble)),
+    }
+}
+
+/// Sends a signal to the process that has the lock by the records of those who take locks, and to no
+/// other: anybody may write any number into a lock file of his own. Says why it was not sent.
+fn tell(request: &Request, signal: Signal) -> Option<String> {
+    let pid = request.pid;
+    let on_record = Table::new(places()).holder_on_record(&request.device);
+    let Some(holder) = on_record.filter(|holder| holder.pid == pid) else {
+        return Some(format!("pid {pid} was not told: its lock is on no record of a service"));
+    };
+    let errno = process::signal(&holder, signal).err()?;
+    Some(format!("pid {pid} could not be told: {}", errno.desc()))
 }
 
 /// The living process that has a lock of the device, as we see it, or else as the service does.

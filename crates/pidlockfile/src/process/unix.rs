@@ -1,37 +1,124 @@
-//! Unix: by `kill(2)`; by `/proc` as Linux has it, where other systems say nothing.
+//! Unix: by pidfd_open(2) and `/proc` as Linux has them, elsewhere by `kill(2)`. Tells what is seen and
+//! decides nothing: `identity` does.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
-use nix::sys::signal::kill;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::SysconfVar;
 
-use super::{Liveness, Pid};
+use super::identity::is_one_moment;
+use super::stat::{Stat, number, numbers_in, shift_in};
+use super::{Here, Machine, Pid, ProcessIdentity, Seen, Start, real_uid_in};
 
-/// Asks the kernel whether a process exists. "Not permitted" means that it does.
-///
-/// The number means a process of the caller's own pid namespace.
-#[must_use]
-pub fn liveness(pid: Pid) -> Liveness {
-    match kill(nix::unistd::Pid::from_raw(pid.0), None) {
-        Err(Errno::ESRCH) => Liveness::Gone,
-        Ok(()) | Err(_) => Liveness::Alive,
+/// The machine's own pid namespace, to which the processes of all others belong as well
+/// (`PROC_PID_INIT_INO` in the kernel's proc_ns.h).
+const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// More than the longest `/proc/PID/stat` (52 numbers and a name of 64 bytes at most), and than the part
+/// of `/proc/PID/status` that is looked at.
+const STAT_BYTES: usize = 2048;
+
+/// What is seen of a process number of this pid namespace. "Not permitted" means that it is there.
+pub(super) fn look(pid: Pid) -> Seen {
+    let ended = has_ended(pid);
+    if ended == Some(true) {
+        return Seen::Nobody;
+    }
+    match stat(pid) {
+        // A number that was given out again meanwhile is another process's, who lives.
+        Some(stat) if ended.is_none() && stat.has_ended() => Seen::Nobody,
+        stat => Seen::Process { start: stat.map(|stat| stat.start) },
     }
 }
 
-/// When a process started, in clock ticks since boot: with [`boot_id`] and the pid it names one
-/// process for ever, however often the pid is used again. `None` when there is no such process,
-/// or `/proc` does not tell, or is that of another pid namespace. Source: proc(5), `/proc/PID/stat` field 22.
+/// Whether there is no process of this number, or one that has ended and is not waited for yet. `None`:
+/// there is one, and that much is told.
+#[cfg(target_os = "linux")]
+fn has_ended(pid: Pid) -> Option<bool> {
+    use std::os::fd::AsFd;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    match open(pid) {
+        Ok(process) => {
+            let mut asked = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+            poll(&mut asked, PollTimeout::ZERO).ok().map(|ready| ready > 0)
+        }
+        Err(rustix::io::Errno::SRCH) => Some(true),
+        // A kernel before 5.3, the number of a thread, or no descriptor left.
+        Err(_) => is_nobodys(pid).then_some(true),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_ended(pid: Pid) -> Option<bool> {
+    is_nobodys(pid).then_some(true)
+}
+
+#[cfg(target_os = "linux")]
+fn open(pid: Pid) -> rustix::io::Result<std::os::fd::OwnedFd> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+
+    let process = rustix::process::Pid::from_raw(pid.0).ok_or(rustix::io::Errno::SRCH)?;
+    pidfd_open(process, PidfdFlags::empty())
+}
+
+fn is_nobodys(pid: Pid) -> bool {
+    kill(nix::unistd::Pid::from_raw(pid.0), None) == Err(Errno::ESRCH)
+}
+
+/// Whether there is a process of this number here that has not ended.
 #[must_use]
-pub fn start_time(pid: Pid) -> Option<u64> {
+pub fn lives(pid: Pid) -> bool {
+    match has_ended(pid) {
+        Some(ended) => !ended,
+        None => look(pid) != Seen::Nobody,
+    }
+}
+
+/// Sends a signal to that very process, and to none that has its number by now.
+///
+/// # Errors
+/// `ESRCH` when it has ended or cannot be told from another here; otherwise the system's reason.
+#[cfg(target_os = "linux")]
+pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
+    let name = rustix::process::Signal::from_named_raw(signal as i32).ok_or(Errno::EINVAL)?;
+    let raw = |errno: rustix::io::Errno| Errno::from_raw(errno.raw_os_error());
+    let process = open(who.pid).map_err(raw)?;
+    // Who is the same now was so when it was opened, or the descriptor is of one that has ended.
+    is_surely(who)?;
+    rustix::process::pidfd_send_signal(process, name).map_err(raw)
+}
+
+/// Sends a signal to that process, as far as this system tells one from another.
+///
+/// # Errors
+/// `ESRCH` when it has ended; otherwise the system's reason.
+#[cfg(not(target_os = "linux"))]
+pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
+    is_surely(who)?;
+    kill(nix::unistd::Pid::from_raw(who.pid.0), signal)
+}
+
+fn is_surely(who: &ProcessIdentity) -> nix::Result<()> {
+    let mut machine = Machine::default();
+    let is_here = !who.is_elsewhere(machine.here());
+    let same = is_here && machine.fate(who) == super::Fate::Same;
+    if same { Ok(()) } else { Err(Errno::ESRCH) }
+}
+
+/// Reads `/proc/PID/stat`. `None` when it cannot be had, or `/proc` counts for another namespace.
+#[must_use]
+pub fn stat(pid: Pid) -> Option<Stat> {
     if !numbers_are_ours() {
         return None;
     }
     let mut buffer = [0; STAT_BYTES];
-    start_time_in(read_once(&format!("/proc/{pid}/stat"), &mut buffer)?)
+    Stat::parse(read_once(&format!("/proc/{pid}/stat"), &mut buffer).ok()?)
 }
 
 /// A file of the process's own below `/proc`, which can be read as long as that very process exists.
@@ -39,31 +126,100 @@ pub fn start_time(pid: Pid) -> Option<u64> {
 pub(super) struct Shown(File);
 
 impl Shown {
-    /// With when it started.
+    /// With when it started. None of one that has ended.
     pub(super) fn of(pid: Pid) -> Option<(Self, u64)> {
         if !numbers_are_ours() {
             return None;
         }
-        let stat = File::open(format!("/proc/{pid}/stat")).ok()?;
+        let shown = Self(File::open(format!("/proc/{pid}/stat")).ok()?);
+        let start = shown.stat().filter(|stat| !stat.has_ended())?.start;
+        Some((shown, start))
+    }
+
+    fn stat(&self) -> Option<Stat> {
         let mut buffer = [0; STAT_BYTES];
-        let length = stat.read_at(&mut buffer, 0).ok()?;
-        let start = start_time_in(buffer.get(..length)?)?;
-        Some((Self(stat), start))
+        let length = self.0.read_at(&mut buffer, 0).ok()?;
+        Stat::parse(buffer.get(..length)?)
     }
 
     pub(super) fn exists(&self) -> bool {
-        self.0.read_at(&mut [0], 0).is_ok_and(|length| length > 0)
+        self.stat().is_some_and(|stat| !stat.has_ended())
     }
 }
 
-/// Reads a file of the kernel's that is shorter than the buffer: it says all in one piece.
-fn read_once<'b>(path: &str, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
-    let mut file = File::open(path).ok()?;
+/// Looks for a process of another pid namespace among all that `/proc` shows.
+pub(super) fn look_abroad(who: &ProcessIdentity, here: &Here) -> Seen {
+    let mut buffer = [0; STAT_BYTES];
+    // With hidepid (proc(5)) only own processes are shown; then the first is hidden, too.
+    if here.namespace != Some(INITIAL_NAMESPACE)
+        || !numbers_are_ours()
+        || read_once("/proc/1/stat", &mut buffer).is_err()
+    {
+        return Seen::Unseen;
+    }
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Seen::Unseen };
+    let mut all_seen = true;
+    for entry in entries {
+        let Ok(entry) = entry else { return Seen::Unseen };
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| Pid::parse(name.as_bytes()).ok()) else {
+            continue;
+        };
+        match read_once(&format!("/proc/{pid}/stat"), &mut buffer) {
+            Ok(text) => {
+                let stat = Stat::parse(text).filter(|stat| !stat.has_ended());
+                let same = stat.filter(|stat| may_be_its_start(who, here, stat.start));
+                match same.map(|stat| (is_called(pid, who), stat.start)) {
+                    Some((Some(true), start)) => return Seen::Process { start: Some(start) },
+                    Some((None, _)) => all_seen = false,
+                    Some((Some(false), _)) | None => {}
+                }
+            }
+            Err(error) if is_over(&error) => {}
+            Err(_) => all_seen = false,
+        }
+    }
+    if all_seen { Seen::Nobody } else { Seen::Unseen }
+}
+
+fn may_be_its_start(who: &ProcessIdentity, here: &Here, ticks: u64) -> bool {
+    match who.start {
+        Start::Nobody => false,
+        Start::Untold => true,
+        Start::At(start) => is_one_moment((start, who.here.shift), (ticks, here.shift)),
+    }
+}
+
+/// Whether a process bears that number in that pid namespace. `None` when it does not say.
+fn is_called(pid: Pid, who: &ProcessIdentity) -> Option<bool> {
+    let mut buffer = [0; STAT_BYTES];
+    let text = match read_once(&format!("/proc/{pid}/status"), &mut buffer) {
+        Ok(text) => String::from_utf8_lossy(text),
+        Err(error) if is_over(&error) => return Some(false),
+        Err(_) => return None,
+    };
+    let numbers = numbers_in(&text)?;
+    // The first is ours. Whose namespace may not be seen may be the one.
+    let (own, between) = numbers.get(1..).unwrap_or_default().split_last().unzip();
+    let namespace = || std::fs::metadata(format!("/proc/{pid}/ns/pid")).map(|data| data.ino());
+    let there = own == Some(&who.pid.0)
+        && namespace().map_or(true, |inode| Some(inode) == who.here.namespace);
+    Some(there || between.unwrap_or_default().contains(&who.pid.0))
+}
+
+/// The process ended before or while it was looked at.
+fn is_over(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
+}
+
+/// Reads a file of the kernel's, or its start: it says that much in one piece.
+fn read_once<'b>(path: &str, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
+    let mut file = File::open(path)?;
     loop {
         match file.read(buffer) {
-            Ok(length) => return buffer.get(..length),
+            Ok(length) => return Ok(buffer.get(..length).unwrap_or_default()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return None,
+            Err(error) => return Err(error),
         }
     }
 }
@@ -91,42 +247,39 @@ fn shows_our_number() -> bool {
     shown.and_then(|number| Pid::parse(number.as_bytes()).ok()) == Some(Pid::this())
 }
 
-/// More than the longest `/proc/PID/stat`: 52 numbers and a name of 64 bytes at most.
-const STAT_BYTES: usize = 2048;
-
-/// The line of the user is among the first of `/proc/PID/status`.
-const STATUS_BYTES: usize = 1024;
-
-/// More than a boot id with its newline.
-const BOOT_ID_BYTES: usize = 64;
-
-/// The command name in field 2 may hold blanks and parentheses, so fields are counted from its
-/// last closing one.
-pub(crate) fn start_time_in(stat: &[u8]) -> Option<u64> {
-    let end_of_name = stat.iter().rposition(|b| *b == b')')?;
-    let rest = std::str::from_utf8(stat.get(end_of_name + 1..)?).ok()?;
-    // The first field behind the name is number 3.
-    number(rest.split_ascii_whitespace().nth(19)?)
-}
-
-/// Digits and nothing else; the standard library would also take a plus.
-fn number<N: FromStr>(text: &str) -> Option<N> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+/// Where this process is: `/proc/sys/kernel/random/boot_id`, `/proc/self/ns/pid` and
+/// `/proc/self/timens_offsets`.
+pub(super) fn here() -> Here {
+    let mut buffer = [0; STAT_BYTES];
+    let offsets = read_once("/proc/self/timens_offsets", &mut buffer).unwrap_or_default();
+    let shift = shift_in(&String::from_utf8_lossy(offsets));
+    Here { boot: boot_id(), namespace: pid_namespace(), shift }
 }
 
 /// The kernel's random name for the current boot, 36 characters. `None` without `/proc`.
-#[must_use]
-pub fn boot_id() -> Option<String> {
-    let mut buffer = [0; BOOT_ID_BYTES];
-    let text = read_once("/proc/sys/kernel/random/boot_id", &mut buffer)?;
+fn boot_id() -> Option<String> {
+    let mut buffer = [0; 64];
+    let text = read_once("/proc/sys/kernel/random/boot_id", &mut buffer).ok()?;
     let id = std::str::from_utf8(text).ok()?.trim_end();
     Some(id.to_owned()).filter(|id| !id.is_empty())
 }
 
 /// The caller's pid namespace, as the inode number of `/proc/self/ns/pid`. `None` without it.
-#[must_use]
-pub fn pid_namespace() -> Option<u64> {
+fn pid_namespace() -> Option<u64> {
     std::fs::metadata("/proc/self/ns/pid").ok().map(|data| data.ino())
+}
+
+/// Whether this is the machine's own pid namespace, from which all processes can be seen.
+#[must_use]
+pub fn is_in_first_namespace() -> bool {
+    pid_namespace() == Some(INITIAL_NAMESPACE)
+}
+
+/// In what start times are counted.
+#[must_use]
+pub fn ticks_per_second() -> Option<u64> {
+    let ticks = nix::unistd::sysconf(SysconfVar::CLK_TCK).ok()??;
+    u64::try_from(ticks).ok().filter(|ticks| *ticks > 0)
 }
 
 /// The user a process belongs to, as a uid. `None` when there is no such process, or
@@ -141,17 +294,12 @@ pub fn owner(pid: Pid) -> Option<u32> {
     }
     match std::fs::metadata(format!("/proc/{pid}")).ok()?.uid() {
         0 => {
-            let mut buffer = [0; STATUS_BYTES];
-            let status = read_once(&format!("/proc/{pid}/status"), &mut buffer)?;
+            let mut buffer = [0; STAT_BYTES];
+            let status = read_once(&format!("/proc/{pid}/status"), &mut buffer).ok()?;
             real_uid_in(&String::from_utf8_lossy(status))
         }
         uid => Some(uid),
     }
-}
-
-pub(crate) fn real_uid_in(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    number(line.split_ascii_whitespace().next()?)
 }
 
 /// The process that started this one.
@@ -165,79 +313,4 @@ pub fn parent() -> Option<Pid> {
 pub fn largest() -> i32 {
     let text = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
     text.and_then(|text| number(text.trim_end())).unwrap_or(4_194_304)
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::super::Witness;
-    use super::*;
-
-    #[test]
-    fn this_process_lives_and_has_started() {
-        assert_eq!(liveness(Pid::this()), Liveness::Alive);
-        assert_eq!(start_time(Pid::this()), start_time(Pid::this()));
-        assert!(start_time(Pid::this()).is_some_and(|ticks| ticks > 0));
-        let own = std::fs::metadata("/proc/self").unwrap().uid();
-        assert_eq!(owner(Pid::this()), Some(own));
-    }
-
-    #[test]
-    fn a_reaped_child_is_gone_and_has_not_started() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = Pid::new(i64::from(child.id())).unwrap();
-        child.wait().unwrap();
-        assert_eq!(liveness(pid), Liveness::Gone);
-        assert_eq!(start_time(pid), None);
-        assert_eq!(owner(pid), None);
-    }
-
-    #[test]
-    fn a_witness_knows_its_own_process_only() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let pid = Pid::new(i64::from(child.id())).unwrap();
-        let witness = Witness::of(pid).unwrap();
-        assert_eq!((witness.pid(), Some(witness.start())), (pid, start_time(pid)));
-        assert!(witness.exists());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(!witness.exists());
-        assert!(Witness::of(pid).is_none());
-    }
-
-    #[test]
-    fn a_zombie_still_exists() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = Pid::new(i64::from(child.id())).unwrap();
-        // The pipe-less child ends by itself; until it is waited for the kernel keeps the pid.
-        assert_eq!(liveness(pid), Liveness::Alive);
-        child.wait().unwrap();
-    }
-
-    #[rstest]
-    #[case::usual("7 (sh) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9", Some(4242))]
-    #[case::hostile_name("7 (a) b (c)) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 77 9", Some(77))]
-    #[case::a_plus("7 (sh) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 +42 9 9", None)]
-    #[case::too_short("7 (sh) S 1 7", None)]
-    #[case::no_name("7 sh S", None)]
-    #[case::empty("", None)]
-    fn finds_the_start_time(#[case] stat: &str, #[case] ticks: Option<u64>) {
-        assert_eq!(start_time_in(stat.as_bytes()), ticks);
-    }
-
-    #[rstest]
-    #[case::four_uids("Name:\tsh\nUid:\t1000\t0\t0\t0\nGid:\t7\t7\t7\t7\n", Some(1000))]
-    #[case::absent("Name:\tsh\nGid:\t7\n", None)]
-    #[case::empty("", None)]
-    fn finds_the_real_uid(#[case] status: &str, #[case] uid: Option<u32>) {
-        assert_eq!(real_uid_in(status), uid);
-    }
-
-    #[test]
-    fn the_machine_has_a_boot_and_a_namespace() {
-        assert_eq!(boot_id().map(|id| id.len()), Some(36));
-        assert!(pid_namespace().is_some());
-        assert!(largest() >= 32_768);
-    }
 }

@@ -6,26 +6,26 @@ use winsafe::guard::CloseHandleGuard;
 use winsafe::prelude::*;
 use winsafe::{HPROCESS, HPROCESSLIST, co};
 
-use super::{Liveness, Pid};
+use super::{ClockShift, Here, Pid, ProcessIdentity, Seen};
 
 /// What stands for Windows where lock files of Unix name a pid namespace: no such number on Linux, whose
 /// namespaces are counted from 0xF0000000, so that who reads a lock from there (a Linux beside it on the same
 /// machine) knows that its numbers are not his.
 pub const WINDOWS_NAMESPACE: u64 = 0x0057_494E;
 
-/// A handle that shows whether the process has ended, and when it began. `Err(Gone)`: there is none;
-/// `Err(Alive)`: there is one, and it may not be seen.
-fn open(pid: Pid) -> Result<CloseHandleGuard<HPROCESS>, Liveness> {
+/// A handle that shows whether the process has ended, and when it began. Without one, what is seen all the
+/// same.
+fn open(pid: Pid) -> Result<CloseHandleGuard<HPROCESS>, Seen> {
     let access = co::PROCESS::QUERY_LIMITED_INFORMATION | co::PROCESS::SYNCHRONIZE;
     let number = pid.0.unsigned_abs();
     match HPROCESS::OpenProcess(access, false, number) {
         // Numbers are multiples of four, and the last two bits are not looked at.
         Ok(process) if process.GetProcessId().is_ok_and(|seen| seen != number) => {
-            Err(Liveness::Gone)
+            Err(Seen::Nobody)
         }
         Ok(process) => Ok(process),
-        Err(co::ERROR::INVALID_PARAMETER) => Err(Liveness::Gone),
-        Err(_) => Err(Liveness::Alive),
+        Err(co::ERROR::INVALID_PARAMETER) => Err(Seen::Nobody),
+        Err(_) => Err(Seen::Process { start: None }),
     }
 }
 
@@ -34,21 +34,37 @@ fn has_ended(process: &HPROCESS) -> bool {
     process.WaitForSingleObject(Some(0)) == Ok(co::WAIT::OBJECT_0)
 }
 
-/// Asks Windows whether a process exists and has not ended. "Access denied" means that it does.
-#[must_use]
-pub fn liveness(pid: Pid) -> Liveness {
+/// What is seen of a process number. "Access denied" means that it is there. Start times are in tenths of
+/// microseconds since 1601.
+pub(super) fn look(pid: Pid) -> Seen {
     match open(pid) {
-        Ok(process) if has_ended(&process) => Liveness::Gone,
-        Ok(_) => Liveness::Alive,
+        Ok(process) if has_ended(&process) => Seen::Nobody,
+        Ok(process) => Seen::Process { start: began(&process) },
         Err(seen) => seen,
     }
 }
 
-/// When a process began, in tenths of microseconds since 1601: with the pid it names one process for ever.
-/// `None` when there is no such process, or it may not be seen.
+/// Whether there is a process of this number that has not ended.
 #[must_use]
-pub fn start_time(pid: Pid) -> Option<u64> {
-    open(pid).ok().and_then(|process| began(&process))
+pub fn lives(pid: Pid) -> bool {
+    look(pid) != Seen::Nobody
+}
+
+/// No other system's processes are seen.
+pub(super) fn look_abroad(_who: &ProcessIdentity, _here: &Here) -> Seen {
+    Seen::Unseen
+}
+
+/// The same for all processes, and start times go on over a boot.
+pub(super) fn here() -> Here {
+    Here { boot: None, namespace: Some(WINDOWS_NAMESPACE), shift: ClockShift::default() }
+}
+
+/// Start times are tenths of microseconds.
+#[expect(clippy::unnecessary_wraps, reason = "other systems may not tell")]
+#[must_use]
+pub fn ticks_per_second() -> Option<u64> {
+    Some(10_000_000)
 }
 
 fn began(process: &HPROCESS) -> Option<u64> {
@@ -78,18 +94,6 @@ impl Shown {
     }
 }
 
-/// None: [`start_time`] is told by a clock that goes on over a boot.
-#[must_use]
-pub fn boot_id() -> Option<String> {
-    None
-}
-
-/// [`WINDOWS_NAMESPACE`].
-#[must_use]
-pub fn pid_namespace() -> Option<u64> {
-    Some(WINDOWS_NAMESPACE)
-}
-
 /// Users have no uid.
 #[must_use]
 pub fn owner(_pid: Pid) -> Option<u32> {
@@ -109,9 +113,10 @@ pub fn parent() -> Option<Pid> {
             parent = Pid::new(i64::from(process.th32ParentProcessID));
         }
     }
-    let began = |pid| start_time(pid);
-    parent.filter(|parent| match (began(*parent), began(Pid::this())) {
-        (Some(theirs), Some(ours)) => theirs <= ours && liveness(*parent) == Liveness::Alive,
+    parent.filter(|parent| match (look(*parent), look(Pid::this())) {
+        (Seen::Process { start: Some(theirs) }, Seen::Process { start: Some(ours) }) => {
+            theirs <= ours
+        }
         _ => false,
     })
 }

@@ -64,11 +64,9 @@ pub struct Sight {
 
 /// Whether flocks of other pid namespaces may be held unseen: the kernel lists only those of the
 /// asker's namespace and below, so only the first one sees all.
-/// Source: `PROC_PID_INIT_INO` in the kernel's `include/linux/proc_ns.h`.
 #[must_use]
 pub fn sees_all() -> bool {
-    const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-    pidlockfile::process::pid_namespace() == Some(FIRST_PID_NAMESPACE)
+    pidlockfile::process::is_in_first_namespace()
 }
 
 /// The kernel's list of locks, for one process.

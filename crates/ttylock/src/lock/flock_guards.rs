@@ -3,20 +3,20 @@
 //!
 //! The `flock(2)` is the only thing that stops a program that removes locks without asking whose they are:
 //! Qt run as root tries `flock(2)` first. What is kept is let go on UNLOCK, and as soon as the
-//! holder is gone: a lock that a dead process left must be breakable by everybody. Nothing is
-//! lost when the daemon ends; the next one keeps what it finds ([`FlockGuards::find`]).
+//! holder is gone: a lock that a dead process left must be breakable by everybody, whoever has its
+//! number by then. Nothing is lost when the daemon ends; the next one keeps what it finds
+//! ([`FlockGuards::adopt`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use pidlockfile::process::{Liveness, liveness};
-use pidlockfile::{Found, Identity, Name, Pid, Published, Status};
+use pidlockfile::process::{Machine, ProcessIdentity, Start};
+use pidlockfile::{Identity, Judged, Name, Pid, Published, Status};
 use rustix::fs::{FlockOperation, flock};
 
 use super::places::Place;
-use super::record::{self, READ_LIMIT};
 
 /// The files that are kept, by name.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Default for FlockGuards {
 /// One file, in a daemon with `flock(2)` on it as long as it is open.
 #[derive(Debug)]
 struct Held {
-    pid: Pid,
+    who: ProcessIdentity,
     published: Published,
 }
 
@@ -62,7 +62,13 @@ impl FlockGuards {
 
     /// Keeps a lock that was just written, if there are fewer than `room` yet. A lock for nobody
     /// is not kept by a daemon: it is stale already.
-    pub(super) fn keep(&mut self, name: &Name, pid: Pid, published: Published, room: usize) {
+    pub(super) fn keep(
+        &mut self,
+        name: &Name,
+        who: &ProcessIdentity,
+        published: Published,
+        room: usize,
+    ) {
         let limit = match self.keeper {
             Keeper::Daemon { limit } => limit,
             Keeper::Session => OF_A_SESSION,
@@ -71,73 +77,62 @@ impl FlockGuards {
             return;
         }
         match self.keeper {
-            Keeper::Daemon { .. } => self.hold(name, pid, published),
+            Keeper::Daemon { .. } => self.hold(name, who, published),
             Keeper::Session => {
                 published.let_go();
-                self.files.insert(name.clone(), Held { pid, published });
+                self.files.insert(name.clone(), Held { who: who.clone(), published });
             }
         }
     }
 
-    fn hold(&mut self, name: &Name, pid: Pid, published: Published) {
-        if liveness(pid) == Liveness::Gone {
+    fn hold(&mut self, name: &Name, who: &ProcessIdentity, published: Published) {
+        if who.start == Start::Nobody {
             return;
         }
         // Somebody who holds it already is breaking or looking at it, and needs no help from us.
         if flock(&published.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            self.files.insert(name.clone(), Held { pid, published });
+            self.files.insert(name.clone(), Held { who: who.clone(), published });
         }
     }
 
-    /// Keeps the locks that an earlier daemon of this user has written: files of ours, of our
-    /// mode and form, whose holder lives; each among as many as there is `room` for it.
-    pub(super) fn find(
+    /// Keeps a lock of a living holder that an earlier daemon of this user has written: a file of ours, of
+    /// our mode and form, if there are fewer than `room` yet.
+    pub(super) fn adopt(
         &mut self,
         own: &Place,
-        mode: u32,
-        form: impl Fn(Pid) -> Vec<u8>,
-        room: impl Fn(&Name) -> usize,
+        name: &Name,
+        judged: &Judged,
+        who: &ProcessIdentity,
+        (mode, form): (u32, &[u8]),
+        room: impl FnOnce(&Name) -> usize,
     ) {
-        for name in own.lock_names() {
-            let Ok(Found::File(judged)) = own.directory.read(&name, READ_LIMIT) else { continue };
-            let Ok(pid) = record::parse(judged.content()).map(|record| record.pid) else {
-                continue;
-            };
-            let ours = judged.owner() == nix::unistd::geteuid().as_raw()
-                && judged.mode() & 0o777 == mode
-                && judged.content() == form(pid);
-            let (identity, modified) = (judged.identity(), judged.modified());
-            if let Some(file) = ours.then(|| open(own, &name, identity)).flatten() {
-                let room = room(&name);
-                self.keep(&name, pid, Published { file, identity, modified }, room);
-            }
+        let ours = judged.owner() == nix::unistd::geteuid().as_raw()
+            && judged.mode() & 0o777 == mode
+            && judged.content() == form;
+        let (identity, modified) = (judged.identity(), judged.modified());
+        if let Some(file) = ours.then(|| open(own, name, identity)).flatten() {
+            self.keep(name, who, Published { file, identity, modified }, room(name));
         }
     }
 
-    /// Lets go of these files where the pid is the holder, or the holder is gone, so that we do
-    /// not stand in our own way when they are removed or taken over.
-    pub(super) fn let_go(&mut self, names: &[Name], pid: Option<Pid>) {
-        if self.files.is_empty() {
-            return;
-        }
-        for name in names {
-            let over = |held: &Held| pid == Some(held.pid) || liveness(held.pid) == Liveness::Gone;
-            if self.files.get(name).is_some_and(over) {
-                self.files.remove(name);
-            }
+    /// Lets go of a file whose lock was found to be void, so that we do not stand in our own way when it
+    /// is removed or taken over.
+    pub(super) fn let_go(&mut self, name: &Name, file: Identity) {
+        if self.files.get(name).is_some_and(|held| held.published.identity == file) {
+            self.files.remove(name);
         }
     }
 
     /// Gives a file of this holder to the one who removes or replaces it, a daemon's lock still on it.
     /// Somebody may have written to it since.
     pub(super) fn take(&mut self, name: &Name, pid: Pid) -> Option<Published> {
-        self.files.get(name).filter(|held| held.pid == pid)?;
+        self.files.get(name).filter(|held| held.who.pid == pid)?;
         self.files.remove(name).map(|held| held.published)
     }
 
-    /// Lets go of everything of a process that is gone.
-    pub(super) fn forget(&mut self, pid: Pid) {
-        self.files.retain(|_, held| held.pid != pid);
+    /// Lets go of everything of the processes that had this number and are gone.
+    pub(super) fn forget_the_gone(&mut self, pid: Pid, machine: &mut Machine) {
+        self.files.retain(|_, held| held.who.pid != pid || !machine.fate(&held.who).is_over());
     }
 }
 

@@ -2,7 +2,6 @@
 //! who may read the file can hold it, and it must not be for him to say who gets the port.
 
 use pidlockfile::Pid;
-use pidlockfile::process::Liveness;
 
 use super::flock::{Holder, Sight};
 use super::kernel_list::Extent;
@@ -34,14 +33,13 @@ pub(super) fn flocker(
     sight: &Sight,
     all_seen: bool,
     entitled: Entitled,
-    of: impl Fn(Pid) -> (Option<u32>, Liveness),
+    of: impl Fn(Pid) -> (Option<u32>, bool),
 ) -> Flocker {
     let has_a_say = |holder: &Holder| match holder {
         Holder::Unseen => true,
         Holder::Process(pid) => match of(*pid) {
             (Some(uid), _) => [0, entitled.own, entitled.owner].contains(&uid),
-            (None, Liveness::Alive) => true,
-            (None, Liveness::Gone) => false,
+            (None, lives) => lives,
         },
     };
     let untold = sight.extent != Extent::Whole || (sight.holders.is_empty() && !all_seen);
@@ -67,14 +65,14 @@ mod tests {
     const HIDDEN: i64 = 5;
     const ENDED: i64 = 6;
 
-    fn of(pid: Pid) -> (Option<u32>, Liveness) {
+    fn of(pid: Pid) -> (Option<u32>, bool) {
         match pid.to_string().parse().unwrap() {
-            ROOT => (Some(0), Liveness::Alive),
-            SERVICE => (Some(10), Liveness::Alive),
-            OWNER => (Some(1000), Liveness::Alive),
-            OUTSIDER => (Some(1001), Liveness::Alive),
-            HIDDEN => (None, Liveness::Alive),
-            _ => (None, Liveness::Gone),
+            ROOT => (Some(0), true),
+            SERVICE => (Some(10), true),
+            OWNER => (Some(1000), true),
+            OUTSIDER => (Some(1001), true),
+            HIDDEN => (None, true),
+            _ => (None, false),
         }
     }
 

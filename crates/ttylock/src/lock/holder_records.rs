@@ -15,10 +15,10 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::Mode;
 use nix::unistd::UnlinkatFlags;
-use pidlockfile::process::{Liveness, Witness, liveness};
+use pidlockfile::process::{Fate, Machine, ProcessIdentity, Start};
 use pidlockfile::{Identity, Name, Pid, Status, process};
 
-use super::memory::{Here, Memory, nanoseconds};
+use super::memory::{Memory, nanoseconds};
 use crate::limits::NAMES_OF_A_LOCK;
 use crate::sys::HANDLE;
 
@@ -37,26 +37,28 @@ pub struct HolderRecords {
     everybodys: bool,
     /// For so many more lock files there is room, whoever's they are.
     room: usize,
-    here: Option<Here>,
-    /// The process that was looked at last: a client that locks and unlocks all day is the same
-    /// all day.
-    witness: Option<Witness>,
-    /// Whose it was when that was first asked.
-    witness_owner: Option<u32>,
+    machine: Machine,
+    /// Whose the process that was asked about last was: a client that locks and unlocks all day is the
+    /// same all day.
+    owner: Option<(ProcessIdentity, u32)>,
 }
 
 /// The process that a lock is taken for, as it was before the lock was there: one that has its
 /// number later is not the holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
-    /// Its number.
-    pub pid: Pid,
-    /// Whether there was such a process.
-    pub then: Liveness,
-    /// When that had started, as far as it can be seen.
-    pub start: Option<u64>,
+    /// Which process it is.
+    pub who: ProcessIdentity,
     /// The user it ran as, as long as it is there; `None` when nobody tells.
     pub uid: Option<u32>,
+}
+
+impl Claimant {
+    /// Whether there was such a process.
+    #[must_use]
+    pub fn was_there(&self) -> bool {
+        self.who.start != Start::Nobody
+    }
 }
 
 /// One file of a new lock.
@@ -68,20 +70,6 @@ pub struct Written {
     pub file: Identity,
     /// When it was written, by its own time of change.
     pub at: SystemTime,
-}
-
-/// What the memory says of the process that a lock file names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remembered {
-    /// Nothing is known of this lock: it is believed.
-    Nothing,
-    /// It is the process that took the lock, or may be.
-    Same,
-    /// The lock is ours, but its pid means a process of another pid namespace, which cannot be
-    /// seen from here: it may live, whatever our kernel says of the number.
-    Elsewhere,
-    /// The lock is ours, and its holder is gone: the pid was given out again.
-    Reused,
 }
 
 impl HolderRecords {
@@ -106,18 +94,22 @@ impl HolderRecords {
             identity: None,
             everybodys: false,
             room: 0,
-            here: None,
-            witness: None,
-            witness_owner: None,
+            machine: Machine::default(),
+            owner: None,
         }
     }
 
-    /// Counts processes in another pid namespace from now on, for tests.
+    /// Counts processes in another pid namespace from now on, which does not see all, for tests.
     #[cfg(test)]
     pub(super) fn pretend_to_be_elsewhere(&mut self) {
-        if let Some(here) = here(&mut self.here) {
-            self.here = Some(Here { namespace: here.namespace.wrapping_add(1), ..here.clone() });
-        }
+        let mut here = (**self.machine.here()).clone();
+        here.namespace = here.namespace.map(|namespace| namespace.wrapping_add(1));
+        self.machine = Machine::seen_from(here);
+    }
+
+    /// What tells whether a process is there still.
+    pub fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
     }
 
     /// Which directory it is.
@@ -134,36 +126,22 @@ impl HolderRecords {
 
     /// Looks at a process before a lock is taken for it.
     pub fn claimant(&mut self, pid: Pid) -> Claimant {
-        let start = self.start_of(pid);
-        let then = if start.is_some() { Liveness::Alive } else { liveness(pid) };
-        let uid = start.and_then(|_| self.owner(pid));
-        Claimant { pid, then, start, uid }
+        let who = self.machine.identify(pid);
+        let known = self.owner.take().filter(|(known, _)| *known == who);
+        let owner = || process::owner(pid).filter(|_| matches!(who.start, Start::At(_)));
+        let uid = known.map(|(_, uid)| uid).or_else(owner);
+        self.owner = uid.map(|uid| (who.clone(), uid));
+        Claimant { who, uid }
     }
 
-    fn start_of(&mut self, pid: Pid) -> Option<u64> {
-        let known = self.witness.take().filter(|known| known.pid() == pid && known.exists());
-        self.witness = known.or_else(|| {
-            self.witness_owner = None;
-            Witness::of(pid)
-        });
-        self.witness.as_ref().map(Witness::start)
-    }
-
-    /// Whether it is there still, when the lock is.
-    #[must_use]
-    pub fn is_there(&self, claimant: &Claimant) -> bool {
-        // Of what was not seen before nothing can be told.
-        let Some(start) = claimant.start else { return true };
-        match self.witness.as_ref().filter(|seen| seen.pid() == claimant.pid) {
-            Some(seen) => seen.start() == start && seen.exists(),
-            None => process::start_time(claimant.pid) == Some(start),
-        }
+    /// Whether it is there still, when the lock is. Nobody is never missed.
+    pub fn is_there(&mut self, claimant: &Claimant) -> bool {
+        !self.machine.has_ended(&claimant.who)
     }
 
     /// Of one that has ended meanwhile, it cannot be told whose it was: another may have had its
     /// number when that was asked.
-    #[must_use]
-    pub fn as_it_is_now(&self, claimant: Claimant) -> Claimant {
+    pub fn as_it_is_now(&mut self, claimant: Claimant) -> Claimant {
         if self.is_there(&claimant) { claimant } else { Claimant { uid: None, ..claimant } }
     }
 
@@ -196,20 +174,13 @@ impl HolderRecords {
         files: &[Written],
         stands: &impl Fn(&Written) -> bool,
     ) -> Result<(), Errno> {
-        let (Some(handle), Some(here)) = (&self.handle, here(&mut self.here).cloned()) else {
-            return Ok(());
-        };
-        let Claimant { pid, then, start, .. } = *claimant;
-        if start.is_none() && then == Liveness::Alive && liveness(pid) == Liveness::Alive {
-            // It lives, and we may not see since when: nothing to tell a later one from it.
-            return Ok(());
-        }
+        let Some(handle) = &self.handle else { return Ok(()) };
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
         // The first name last: by that it is seen whose the others are.
         for lock in files.iter().rev() {
             let name = &lock.name;
-            let memory = memory_for(claimant, here.clone(), lock, names.clone());
-            let text = memory.to_text();
+            let memory = memory_for(claimant, lock, names.clone());
+            let Some(text) = memory.to_text() else { return Ok(()) };
             #[cfg(test)]
             before_record::happens();
             match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
@@ -233,14 +204,6 @@ impl HolderRecords {
             }
         }
         Ok(())
-    }
-
-    fn owner(&mut self, pid: Pid) -> Option<u32> {
-        if self.witness.as_ref().is_none_or(|witness| witness.pid() != pid) {
-            return process::owner(pid);
-        }
-        self.witness_owner = self.witness_owner.or_else(|| process::owner(pid));
-        self.witness_owner
     }
 
     /// Forgets a lock file that is gone, of which nobody holds `flock(2)`: the next lock may be put
@@ -276,8 +239,8 @@ impl HolderRecords {
 
     /// The record of a lock that stands after all. One that was made meanwhile is the true one.
     pub fn put_back(&self, name: &Name, memory: &Memory) {
-        if let Some(handle) = &self.handle {
-            let _ = nix::unistd::symlinkat(memory.to_text().as_str(), handle, name.as_str());
+        if let Some((handle, text)) = self.handle.as_ref().zip(memory.to_text()) {
+            let _ = nix::unistd::symlinkat(text.as_str(), handle, name.as_str());
         }
     }
 
@@ -292,7 +255,7 @@ impl HolderRecords {
     /// Under which names the lock of this pid was written, if one of them was this.
     #[must_use]
     pub fn names(&self, name: &Name, pid: Pid) -> Vec<Name> {
-        let memory = self.memory(name).filter(|memory| memory.pid == pid);
+        let memory = self.memory(name).filter(|memory| memory.holder.pid == pid);
         memory.map(|memory| memory.names).unwrap_or_default()
     }
 
@@ -365,61 +328,57 @@ impl HolderRecords {
         written: SystemTime,
     ) -> Option<Memory> {
         self.memory(name).filter(|memory| {
-            memory.pid == pid && memory.file == file && memory.written == nanoseconds(written)
+            memory.holder.pid == pid
+                && memory.file == file
+                && memory.written == nanoseconds(written)
         })
     }
 
-    /// Asks whether the process `pid`, as it is now, is the one that took the lock in `file`.
-    pub fn recall(
-        &mut self,
+    /// Which process took the lock in `file`, which names `pid`: as it is on record, or else whoever
+    /// has the number.
+    #[must_use]
+    pub fn holder(
+        &self,
         name: &Name,
         pid: Pid,
         file: Identity,
         written: SystemTime,
-    ) -> Remembered {
-        let Some(memory) = self.memory_of(name, pid, file, written) else {
-            return Remembered::Nothing;
-        };
-        let start = self.start_of(pid);
-        match here(&mut self.here) {
-            Some(here) => compare(&memory, here, start),
-            None => Remembered::Nothing,
-        }
+    ) -> ProcessIdentity {
+        let known = self.recorded(name, pid, file, written);
+        known.unwrap_or_else(|| ProcessIdentity::bare(pid))
+    }
+
+    /// The same, if it is on record.
+    #[must_use]
+    pub fn recorded(
+        &self,
+        name: &Name,
+        pid: Pid,
+        file: Identity,
+        written: SystemTime,
+    ) -> Option<ProcessIdentity> {
+        self.memory_of(name, pid, file, written).map(|memory| memory.holder)
+    }
+
+    /// What has become of a process.
+    pub fn fate(&mut self, who: &ProcessIdentity) -> Fate {
+        self.machine.fate(who)
+    }
+
+    /// Whether its number means something in another pid namespace.
+    pub fn is_elsewhere(&mut self, who: &ProcessIdentity) -> bool {
+        who.is_elsewhere(self.machine.here())
     }
 }
 
-fn memory_for(claimant: &Claimant, here: Here, file: &Written, names: Vec<Name>) -> Memory {
-    let Claimant { pid, start, uid, .. } = *claimant;
-    Memory { pid, start, uid, here, file: file.file, written: nanoseconds(file.at), names }
+fn memory_for(claimant: &Claimant, file: &Written, names: Vec<Name>) -> Memory {
+    let Claimant { who, uid } = claimant.clone();
+    Memory { holder: who, uid, file: file.file, written: nanoseconds(file.at), names }
 }
 
 fn known(directory: &OwnedFd, name: &Name) -> Option<Memory> {
     let text = nix::fcntl::readlinkat(directory, name.as_str()).ok()?;
     Memory::from_text(text.to_str()?)
-}
-
-/// Where we are is read once, and only when it is needed.
-fn here(known: &mut Option<Here>) -> Option<&Here> {
-    if known.is_none() {
-        let boot = process::boot_id()?;
-        *known = Some(Here { boot, namespace: process::pid_namespace()? });
-    }
-    known.as_ref()
-}
-
-/// The rule, apart from where the facts come from.
-fn compare(memory: &Memory, here: &Here, start: Option<u64>) -> Remembered {
-    if memory.here.boot != here.boot {
-        return Remembered::Reused;
-    }
-    if memory.here.namespace != here.namespace {
-        return Remembered::Elsewhere;
-    }
-    match start {
-        None => Remembered::Same,
-        start if start == memory.start => Remembered::Same,
-        Some(_) => Remembered::Reused,
-    }
 }
 
 /// What else happens at the moment between a lock file and its record, for tests.
@@ -445,19 +404,21 @@ pub(super) mod before_record {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
     use std::time::Duration;
 
+    use pidlockfile::process::{ClockShift, Here};
     use rstest::rstest;
 
     use super::*;
     use crate::lock::memory::LATEST;
 
-    fn memory(start: Option<u64>) -> Memory {
+    fn memory(start: Start) -> Memory {
+        let shift = ClockShift::default();
+        let here = Here { boot: Some("b-1".to_owned()), namespace: Some(5), shift };
         Memory {
-            pid: Pid::new(77).unwrap(),
-            start,
-            uid: start.map(|_| 1000),
-            here: Here { boot: "b-1".to_owned(), namespace: 5 },
+            holder: ProcessIdentity { pid: Pid::new(77).unwrap(), start, here: Arc::new(here) },
+            uid: (start != Start::Nobody).then_some(1000),
             file: Identity { device: 22, inode: 33 },
             written: 44,
             names: ["LCK..a", "LCK..b c"].into_iter().filter_map(Name::new).collect(),
@@ -465,45 +426,56 @@ mod tests {
     }
 
     fn claimant(pid: Pid) -> Claimant {
-        let (start, uid) = (process::start_time(pid), process::owner(pid));
-        Claimant { pid, then: Liveness::Alive, start, uid }
+        Claimant { who: Machine::default().identify(pid), uid: process::owner(pid) }
+    }
+
+    /// What has become of the holder of a lock that is on record; none of one that is not.
+    fn fate(
+        state: &mut HolderRecords,
+        name: &Name,
+        file: Identity,
+        written: SystemTime,
+    ) -> Option<Fate> {
+        let who = state.holder(name, Pid::this(), file, written);
+        (who != ProcessIdentity::bare(Pid::this())).then(|| state.fate(&who))
     }
 
     #[rstest]
-    #[case::same_process(Some(9), "b-1", 5, Some(9), Remembered::Same)]
-    #[case::another_start(Some(9), "b-1", 5, Some(10), Remembered::Reused)]
-    #[case::was_nobody_then(None, "b-1", 5, Some(10), Remembered::Reused)]
-    #[case::another_boot(Some(9), "b-2", 5, Some(9), Remembered::Reused)]
-    #[case::another_namespace(Some(9), "b-1", 6, Some(10), Remembered::Elsewhere)]
-    #[case::another_boot_and_namespace(Some(9), "b-2", 6, Some(9), Remembered::Reused)]
-    #[case::start_is_hidden(Some(9), "b-1", 5, None, Remembered::Same)]
-    fn a_pid_is_the_holder_only_if_it_started_then(
-        #[case] start: Option<u64>,
-        #[case] boot: &str,
-        #[case] namespace: u64,
-        #[case] start_now: Option<u64>,
-        #[case] remembered: Remembered,
-    ) {
-        let here = Here { boot: boot.to_owned(), namespace };
-        assert_eq!(compare(&memory(start), &here, start_now), remembered);
-    }
-
-    #[rstest]
-    #[case(Some(9))]
-    #[case(None)]
-    fn records_survive_the_disk(#[case] start: Option<u64>) {
+    #[case::at(Start::At(9))]
+    #[case::nobody(Start::Nobody)]
+    #[case::untold(Start::Untold)]
+    fn records_survive_the_disk(#[case] start: Start) {
         let memory = memory(start);
-        assert_eq!(Memory::from_text(&memory.to_text()), Some(memory));
+        assert_eq!(Memory::from_text(&memory.to_text().unwrap()), Some(memory));
+    }
+
+    #[test]
+    fn the_shift_of_a_time_namespace_is_on_record() {
+        let plain = memory(Start::At(9));
+        let shift = ClockShift { nanoseconds: -5_000_000_007 };
+        let here = Arc::new(Here { shift, ..(*plain.holder.here).clone() });
+        let memory = Memory { holder: ProcessIdentity { here, ..plain.holder.clone() }, ..plain };
+        let text = memory.to_text().unwrap();
+        assert!(text.starts_with("uid=1000 shift=-5000000007 pid=77 "), "{text}");
+        assert_eq!(Memory::from_text(&text), Some(memory));
+    }
+
+    /// On a system that does not tell where we are, nothing is put on record.
+    #[test]
+    fn a_number_that_may_mean_anything_is_not_put_on_record() {
+        let holder = ProcessIdentity::bare(Pid::this());
+        assert_eq!(Memory { holder, ..memory(Start::At(9)) }.to_text(), None);
     }
 
     #[test]
     fn records_of_older_versions_are_read() {
         let text = "pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/LCK..b c";
-        assert_eq!(Memory::from_text(text), Some(Memory { uid: None, ..memory(Some(9)) }));
+        assert_eq!(Memory::from_text(text), Some(Memory { uid: None, ..memory(Start::At(9)) }));
     }
 
     #[rstest]
     #[case::empty("")]
+    #[case::no_shift("shift=x pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
     #[case::no_user("uid=x pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
     #[case::other_order("start=9 pid=77 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
     #[case::no_number("pid=77 start=x boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
@@ -529,12 +501,12 @@ mod tests {
         state.remember(&claimant(pid), &files, |_| true).unwrap();
         assert_eq!(state.names(&name, pid), [name.clone(), other_name.clone()]);
         assert_eq!(state.names(&other_name, pid), [name.clone(), other_name]);
-        assert_eq!(state.recall(&name, pid, file, then), Remembered::Same);
-        assert_eq!(state.recall(&name, pid, file, later), Remembered::Nothing);
+        assert_eq!(fate(&mut state, &name, file, then), Some(Fate::Same));
+        assert_eq!(fate(&mut state, &name, file, later), None);
         let other = Identity { inode: 3, ..file };
-        assert_eq!(state.recall(&name, pid, other, then), Remembered::Nothing);
+        assert_eq!(fate(&mut state, &name, other, then), None);
         state.forget(&name);
-        assert_eq!(state.recall(&name, pid, file, then), Remembered::Nothing);
+        assert_eq!(fate(&mut state, &name, file, then), None);
     }
 
     #[test]
@@ -546,14 +518,9 @@ mod tests {
         let then = SystemTime::now();
         let files = [Written { name: name.clone(), file, at: then }];
         // This very process came after the lock was taken, and before it was recorded.
-        state
-            .remember(
-                &Claimant { pid: Pid::this(), then: Liveness::Gone, start: None, uid: None },
-                &files,
-                |_| true,
-            )
-            .unwrap();
-        assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Reused);
+        let who = ProcessIdentity { start: Start::Nobody, ..claimant(Pid::this()).who };
+        state.remember(&Claimant { who, uid: None }, &files, |_| true).unwrap();
+        assert_eq!(fate(&mut state, &name, file, then), Some(Fate::Replaced));
     }
 
     #[rstest]
@@ -575,8 +542,8 @@ mod tests {
             let stands = |lock: &Written| lock.file.inode == 3 || replaced;
             state.remember(&claimant(Pid::this()), &files, stands).unwrap();
         }
-        let expected = if replaced { Remembered::Same } else { Remembered::Nothing };
-        assert_eq!(state.recall(&name, Pid::this(), file, now), expected);
+        let expected = replaced.then_some(Fate::Same);
+        assert_eq!(fate(&mut state, &name, file, now), expected);
     }
 
     #[test]
@@ -591,7 +558,7 @@ mod tests {
         state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
         state.forget_lock(&name, Identity { inode: 3, ..file });
         state.sweep(&name, Identity { inode: 3, ..file });
-        assert_eq!(state.recall(&name, Pid::this(), file, at), Remembered::Same);
+        assert_eq!(fate(&mut state, &name, file, at), Some(Fate::Same));
         state.forget_lock(&name, file);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
@@ -609,8 +576,8 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!state.is_there(&before));
-        let gone = Claimant { pid, then: Liveness::Gone, start: None, uid: None };
-        assert_eq!(state.claimant(pid), gone);
+        let gone = state.claimant(pid);
+        assert_eq!((gone.was_there(), gone.uid), (false, None));
     }
 
     /// The start that counts is that of before the lock, however late the record is written.
@@ -623,10 +590,12 @@ mod tests {
         let files = [Written { name: name.clone(), file, at }];
         // This very process has the number of one that started earlier.
         let pid = Pid::this();
-        let gone =
-            Claimant { start: process::start_time(pid).map(|ticks| ticks - 1), ..claimant(pid) };
+        let here = claimant(pid);
+        let Start::At(ticks) = here.who.start else { unreachable!("it may be seen") };
+        let who = ProcessIdentity { start: Start::At(ticks - 1), ..here.who.clone() };
+        let gone = Claimant { who, ..here };
         state.remember(&gone, &files, |_| true).unwrap();
-        assert_eq!(state.recall(&name, pid, file, at), Remembered::Reused);
+        assert_eq!(fate(&mut state, &name, file, at), Some(Fate::Replaced));
     }
 
     #[test]
@@ -640,11 +609,11 @@ mod tests {
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
         let mut state = HolderRecords::open(dir.path());
         assert!(state.is_everybodys() && !state.is_open());
-        assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Nothing);
+        assert_eq!(fate(&mut state, &name, file, then), None);
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o775)).unwrap();
         let mut state = HolderRecords::open(dir.path());
         assert!(!state.is_everybodys() && state.is_open());
-        assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Same);
+        assert_eq!(fate(&mut state, &name, file, then), Some(Fate::Same));
     }
 
     #[test]
@@ -655,7 +624,7 @@ mod tests {
         let then = SystemTime::now();
         let files = [Written { name: name.clone(), file, at: then }];
         assert_eq!(state.remember(&claimant(Pid::this()), &files, |_| true), Ok(()));
-        assert_eq!(state.recall(&name, Pid::this(), file, then), Remembered::Nothing);
+        assert_eq!(fate(&mut state, &name, file, then), None);
         assert!(!state.is_open());
     }
 }

@@ -1,33 +1,22 @@
 //! What one record says of a lock, and how it is written down.
 
+use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use pidlockfile::process::{ClockShift, Here, ProcessIdentity, Start};
 use pidlockfile::{Identity, Name, Pid};
 
 /// A record is written so late at most, however slow the machine is.
 pub(super) const LATEST: Duration = Duration::from_secs(60);
 
-/// The boot and pid namespace in which pids and start times mean something.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Here {
-    /// The kernel's name for this boot.
-    pub boot: String,
-    /// The inode number of our pid namespace.
-    pub namespace: u64,
-}
-
 /// What is remembered of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Whose lock it is.
-    pub pid: Pid,
-    /// When that process started, in clock ticks since boot; `None` when there was no such
-    /// process, so that none that comes later is the holder.
-    pub start: Option<u64>,
+    /// Whose lock it is, with the boot and pid namespace in which that means something.
+    pub holder: ProcessIdentity,
     /// The user it ran as then; `None` when nobody told, or in a record of an older version.
     pub uid: Option<u32>,
-    /// Where both mean something.
-    pub here: Here,
     /// The lock file this is about, and when it was written, in nanoseconds: another lock with
     /// the same name and pid is not ours.
     pub file: Identity,
@@ -49,45 +38,61 @@ impl Memory {
         lead.is_some_and(|lead| lead > 0 && lead < LATEST.as_nanos())
     }
 
-    pub(super) fn to_text(&self) -> String {
-        let Self { pid, start, uid, here, file, written, names } = self;
+    /// None where it is not known in which boot and pid namespace a number means something.
+    pub(super) fn to_text(&self) -> Option<String> {
+        let Self { holder, uid, file, written, names } = self;
+        let ProcessIdentity { pid, start, here } = holder;
+        let (boot, namespace) = (here.boot.as_ref()?, here.namespace?);
         let uid = uid.map(|uid| format!("uid={uid} ")).unwrap_or_default();
+        let shift = match here.shift.nanoseconds {
+            0 => String::new(),
+            nanoseconds => format!("shift={nanoseconds} "),
+        };
         let Identity { device, inode } = file;
-        let start = start.map_or_else(|| "-".to_owned(), |ticks| ticks.to_string());
-        let Here { boot, namespace } = here;
+        let start = match start {
+            Start::Nobody => "-".to_owned(),
+            Start::Untold => "?".to_owned(),
+            Start::At(ticks) => ticks.to_string(),
+        };
         let names: Vec<_> = names.iter().map(Name::as_str).collect();
         // No file name holds a slash.
         let names = names.join("/");
-        format!(
-            "{uid}pid={pid} start={start} boot={boot} pidns={namespace} \
+        Some(format!(
+            "{uid}{shift}pid={pid} start={start} boot={boot} pidns={namespace} \
              file={device}:{inode}:{written} names={names}"
-        )
+        ))
     }
 
     pub(super) fn from_text(text: &str) -> Option<Self> {
-        let (uid, text) = match text.strip_prefix("uid=") {
-            None => (None, text),
-            Some(rest) => {
-                let (uid, text) = rest.split_once(' ')?;
-                (Some(uid.parse().ok()?), text)
-            }
-        };
+        let (uid, text) = optional(text, "uid=")?;
+        let (shift, text) = optional(text, "shift=")?;
         let mut words = text.splitn(6, ' ');
         let mut field = |key: &str| words.next()?.strip_prefix(key);
         let pid = Pid::parse(field("pid=")?.as_bytes()).ok()?;
         let start = match field("start=")? {
-            "-" => None,
-            ticks => Some(ticks.parse().ok()?),
+            "-" => Start::Nobody,
+            "?" => Start::Untold,
+            ticks => Start::At(ticks.parse().ok()?),
         };
-        let boot = field("boot=")?.to_owned();
-        let namespace = field("pidns=")?.parse().ok()?;
+        let boot = Some(field("boot=")?.to_owned());
+        let namespace = Some(field("pidns=")?.parse().ok()?);
         let mut file = field("file=")?.split(':');
         let (device, inode) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
         let written = file.next()?.parse().ok()?;
         let file = Identity { device, inode };
         let names = field("names=")?.split('/').map(Name::new).collect::<Option<_>>()?;
-        Some(Self { pid, start, uid, here: Here { boot, namespace }, file, written, names })
+        let shift = ClockShift { nanoseconds: shift.unwrap_or(0) };
+        let here = Arc::new(Here { boot, namespace, shift });
+        let holder = ProcessIdentity { pid, start, here };
+        Some(Self { holder, uid, file, written, names })
     }
+}
+
+/// A word that not every record has, at the start of the text; none for one that cannot be read.
+fn optional<'t, N: FromStr>(text: &'t str, key: &str) -> Option<(Option<N>, &'t str)> {
+    let Some(rest) = text.strip_prefix(key) else { return Some((None, text)) };
+    let (word, text) = rest.split_once(' ')?;
+    Some((Some(word.parse().ok()?), text))
 }
 
 #[cfg(test)]
@@ -98,10 +103,8 @@ mod tests {
 
     fn memory(written: u128) -> Memory {
         Memory {
-            pid: Pid::this(),
-            start: None,
+            holder: ProcessIdentity::bare(Pid::this()),
             uid: None,
-            here: Here { boot: "boot".to_owned(), namespace: 1 },
             file: Identity { device: 1, inode: 2 },
             written,
             names: Vec::new(),

@@ -3,7 +3,7 @@
 use nix::fcntl::AtFlags;
 use pidlockfile::{Directory, Gate, Name};
 
-use super::{Claimant, HolderRecords, Written, here, memory_for};
+use super::{Claimant, HolderRecords, Written, memory_for};
 use crate::lock::memory::Memory;
 
 impl HolderRecords {
@@ -22,9 +22,9 @@ impl HolderRecords {
 
     /// What would be remembered of a lock of these files.
     pub fn memory_for(&mut self, claimant: &Claimant, files: &[Written]) -> Option<Memory> {
-        let here = here(&mut self.here)?.clone();
         let names = files.iter().map(|file| file.name.clone()).collect();
-        Some(memory_for(claimant, here, files.first()?, names))
+        let memory = memory_for(claimant, files.first()?, names);
+        memory.to_text().is_some().then_some(memory)
     }
 
     /// The first name of the lock that is on record by this one.

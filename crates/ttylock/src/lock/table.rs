@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use pidlockfile::{Name, Pid};
+use pidlockfile::Name;
+use pidlockfile::process::ProcessIdentity;
 
 use super::flock::Flocks;
 use super::flock_guards::FlockGuards;
@@ -95,7 +96,7 @@ pub struct Table {
     taken: Option<Taken>,
     /// Whose ends a daemon waits for.
     watched: Watched,
-    blocker: Option<Pid>,
+    blocker: Option<ProcessIdentity>,
     released: Option<String>,
     events: Vec<Event>,
     said_unseen: bool,
@@ -200,8 +201,8 @@ impl Table {
 
     /// The process that kept the last request from its lock, where one is known.
     #[must_use]
-    pub fn blocker(&self) -> Option<Pid> {
-        self.blocker
+    pub fn blocker(&self) -> Option<&ProcessIdentity> {
+        self.blocker.as_ref()
     }
 
     /// The device that the last request released, as the real name below `/dev`.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use pidlockfile::Pid;
-use pidlockfile::process::{Liveness, liveness, owner};
+use pidlockfile::process::{lives, owner};
 
 use super::flock::{self, Flocks};
 use super::names;
@@ -162,10 +162,7 @@ impl Holder {
             owner: None,
             command: command(pid),
             since: None,
-            standing: match liveness(pid) {
-                Liveness::Alive => Standing::Alive,
-                Liveness::Gone => Standing::Stale,
-            },
+            standing: if lives(pid) { Standing::Alive } else { Standing::Stale },
         }
     }
 }

@@ -3,5 +3,5 @@
 pub(crate) mod bell;
 pub(crate) mod line;
 pub(crate) mod links;
-pub(crate) mod process;
+pub(crate) mod system;
 pub(crate) mod watch;

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::SystemTime;
 
-use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::process::{Fate, ProcessIdentity};
 use pidlockfile::{Found, Judged, Name, Pid, Removal};
 
 use super::Table;
@@ -19,13 +19,17 @@ use crate::lock::watched::Watched;
 use crate::lock::who::Holder;
 
 impl Table {
-    /// Lists every lock in our own directory by its holder, and removes those of the dead.
+    /// Lists every lock in our own directory by its holder, and removes those of the dead. Those of the
+    /// living that an earlier daemon has written are kept open.
     pub(super) fn watch_all(&mut self, own: &Place) {
         self.watched = Watched::up_to(WATCHED_LOCKS);
         let now = SystemTime::now();
         for name in own.lock_names() {
             match self.judge(own, &name, now, Contention::ComesBack) {
-                Verdict::Busy(Busy::Held(pid)) => self.watched.add(&name, pid),
+                Verdict::Busy(Busy::Held(who)) => {
+                    self.keep_of_earlier(own, &name, &who);
+                    self.watched.add(&name, &who);
+                }
                 Verdict::Stale(judged, stale) if stale.is_of_the_dead() => {
                     self.remove(own, &name, judged, stale);
                 }
@@ -35,20 +39,20 @@ impl Table {
     }
 
     /// The holders of locks whose end is of interest since this was last asked.
-    pub fn take_newly_watched(&mut self) -> Vec<Pid> {
+    pub fn take_newly_watched(&mut self) -> Vec<ProcessIdentity> {
         self.watched.take_fresh()
     }
 
-    /// Whether the end of this process is of interest.
+    /// Whether the end of a process of this number is of interest.
     #[must_use]
     pub fn watches(&self, pid: Pid) -> bool {
-        self.watched.is_held_by(pid)
+        !self.watched.of_number(pid).is_empty()
     }
 
     /// How many lock files of this process are known.
     #[must_use]
-    pub fn files_of(&self, pid: Pid) -> usize {
-        self.watched.count_of(pid)
+    pub fn files_of(&self, who: &ProcessIdentity) -> usize {
+        self.watched.count_of(who)
     }
 
     /// Whether the end of any process is of interest.
@@ -57,17 +61,36 @@ impl Table {
         !self.watched.is_empty()
     }
 
-    /// This process has ended: its locks are removed. One that waits for its parent still has its
-    /// number, and is found by [`Table::the_gone`] later.
+    /// Which process has this number now.
+    pub fn identify(&mut self, pid: Pid) -> ProcessIdentity {
+        self.records().machine().identify(pid)
+    }
+
+    /// What has become of a process.
+    pub fn fate(&mut self, who: &ProcessIdentity) -> Fate {
+        self.records().fate(who)
+    }
+
+    /// Whether a process was there and has ended.
+    pub fn has_ended(&mut self, who: &ProcessIdentity) -> bool {
+        self.records().machine().has_ended(who)
+    }
+
+    /// A process of this number has ended: its locks are removed, whoever has the number by now.
     pub fn gone(&mut self, pid: Pid) -> Vec<Event> {
-        if liveness(pid) == Liveness::Alive {
-            return Vec::new();
+        self.records();
+        if let Some(records) = &mut self.records {
+            self.guards.forget_the_gone(pid, records.machine());
         }
-        self.guards.forget(pid);
-        let names = self.watched.take(pid);
-        if let (false, Ok(open)) = (names.is_empty(), self.open()) {
-            // In the reverse order of taking: whoever meets the first name still finds it held.
-            names.iter().rev().for_each(|name| self.remove_dead(&open.own, name));
+        for who in self.watched.of_number(pid) {
+            if !self.fate(&who).is_over() {
+                continue;
+            }
+            let names = self.watched.take(&who);
+            if let (false, Ok(open)) = (names.is_empty(), self.open()) {
+                // In the reverse order of taking: whoever meets the first name still finds it held.
+                names.iter().rev().for_each(|name| self.remove_dead(&open.own, name));
+            }
         }
         std::mem::take(&mut self.events)
     }
@@ -130,10 +153,12 @@ impl Table {
         })
     }
 
-    /// The watched processes that are gone, for whom nobody may have told.
-    #[must_use]
-    pub fn the_gone(&self) -> Vec<Pid> {
-        self.watched.holders().filter(|pid| liveness(*pid) == Liveness::Gone).collect()
+    /// The numbers of watched processes that are gone, for whom nobody may have told.
+    pub fn the_gone(&mut self) -> Vec<Pid> {
+        self.records();
+        let Some(records) = &mut self.records else { return Vec::new() };
+        let gone = self.watched.holders().filter(|who| records.fate(who).is_over());
+        gone.map(|who| who.pid).collect()
     }
 }
 

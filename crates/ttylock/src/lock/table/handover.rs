@@ -7,7 +7,7 @@
 
 use std::time::SystemTime;
 
-use pidlockfile::process::Liveness;
+use pidlockfile::process::ProcessIdentity;
 use pidlockfile::{
     Breaking, Claim, Directory, Durability, Found, Name, Pid, Publication, Published, Removal,
     Status,
@@ -54,7 +54,7 @@ pub(super) struct Begun {
 
 impl Handover {
     fn to_text(&self) -> String {
-        format!("to={} {}", self.to, self.giver.to_text())
+        format!("to={} {}", self.to, self.giver.to_text().unwrap_or_default())
     }
 
     fn from_text(text: &str) -> Option<Self> {
@@ -175,7 +175,7 @@ impl Table {
             if self.has_come_to_its_end(own, &handover) {
                 return true;
             }
-            let (from, to) = (handover.giver.pid, handover.to);
+            let (from, to) = (handover.giver.holder.pid, handover.to);
             let text =
                 format!("a lock that was being passed from pid {from} to pid {to} is given back");
             self.say(Weight::Notice, text);
@@ -200,7 +200,7 @@ impl Table {
         let mut files = Vec::new();
         let mut whole = true;
         for name in &giver.names {
-            match self.give_one_back(own, name, giver.pid, *to) {
+            match self.give_one_back(own, name, &giver.holder, *to) {
                 Ok(file) => files.extend(file),
                 Err(why) => {
                     whole = false;
@@ -211,8 +211,7 @@ impl Table {
                 }
             }
         }
-        let then = if giver.start.is_some() { Liveness::Alive } else { Liveness::Gone };
-        let claimant = Claimant { pid: giver.pid, then, start: giver.start, uid: giver.uid };
+        let claimant = Claimant { who: giver.holder.clone(), uid: giver.uid };
         whole && self.records().remember(&claimant, &files, |_| true).is_ok()
     }
 
@@ -221,9 +220,10 @@ impl Table {
         &mut self,
         own: &Place,
         name: &Name,
-        from: Pid,
+        giver: &ProcessIdentity,
         to: Pid,
     ) -> Result<Option<Written>, String> {
+        let from = giver.pid;
         let content = record::write(self.places.system.content, from);
         let claim = Claim {
             content: &content,
@@ -251,8 +251,8 @@ impl Table {
             match own.directory.replace(name, judged, &claim) {
                 Ok(Breaking::Replaced(published)) => {
                     let (file, at) = (published.identity, published.modified);
-                    self.watched.add(name, from);
-                    self.guards.keep(name, from, published, KEPT_WITHOUT_DEVICE);
+                    self.watched.add(name, giver);
+                    self.guards.keep(name, giver, published, KEPT_WITHOUT_DEVICE);
                     return Ok(Some(Written { name: name.clone(), file, at }));
                 }
                 Ok(Breaking::Changed | Breaking::Contended) => {}

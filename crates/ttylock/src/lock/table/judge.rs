@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use pidlockfile::process::{self, Liveness, liveness};
+use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
 use pidlockfile::{Found, Hold, Identity, Judged, Name, Obstacle, Pid, Removal, Status};
 
 use super::{Stop, TEMPORARY, Table};
@@ -11,7 +11,6 @@ use crate::lock::Weight;
 use crate::lock::backoff::Contention;
 use crate::lock::flock;
 use crate::lock::flock_rights::{self, Entitled, Flocker};
-use crate::lock::holder_records::Remembered;
 use crate::lock::memory::Memory;
 use crate::lock::places::{Place, Role};
 use crate::lock::record::{self, READ_LIMIT};
@@ -36,9 +35,9 @@ pub(super) enum Verdict {
 }
 
 /// Why a lock stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Busy {
-    Held(Pid),
+    Held(ProcessIdentity),
     BeingWritten,
     Obstacle(Obstacle),
     /// It is stale, and held by `flock(2)` of one who has a say in it.
@@ -87,6 +86,8 @@ impl Table {
     ) -> Verdict {
         match self.sentence(judged, now, name) {
             Verdict::Stale(mut judged, stale) => {
+                // We are not another process to ourselves.
+                self.guards.let_go(name, judged.identity());
                 match self.hold(place, name, &mut judged, contention) {
                     Ok(true) => self.sentence(judged, now, name),
                     Ok(false) => Verdict::Contended,
@@ -132,7 +133,7 @@ impl Table {
             return Flocker::Entitled(flock::Holder::Unseen);
         };
         let entitled = Entitled { own: nix::unistd::geteuid().as_raw(), owner };
-        let of = |pid| (process::owner(pid), liveness(pid));
+        let of = |pid| (process::owner(pid), lives(pid));
         flock_rights::flocker(&sight, flock::sees_all(), entitled, of)
     }
 
@@ -149,22 +150,26 @@ impl Table {
             };
         };
         let pid = record.pid;
-        let (identity, written) = (judged.identity(), judged.modified());
-        let remembered = self.records().recall(name, pid, identity, written);
-        match (liveness(pid), remembered) {
-            (_, Remembered::Elsewhere) => Verdict::Busy(Busy::Held(pid)),
-            (Liveness::Gone, _) => Verdict::Stale(judged, Stale::Gone(pid)),
-            (Liveness::Alive, Remembered::Reused) => Verdict::Stale(judged, Stale::Reused(pid)),
-            (Liveness::Alive, Remembered::Same | Remembered::Nothing) => {
-                Verdict::Busy(Busy::Held(pid))
-            }
+        let who = self.holder_of(name, pid, &judged);
+        match self.records().fate(&who) {
+            Fate::Same | Fate::Elsewhere => Verdict::Busy(Busy::Held(who)),
+            Fate::Gone => Verdict::Stale(judged, Stale::Gone(pid)),
+            Fate::Replaced => Verdict::Stale(judged, Stale::Reused(pid)),
         }
+    }
+
+    /// Which process has the lock that names this number: as it is on record, or else whoever has the
+    /// number.
+    pub(super) fn holder_of(&mut self, name: &Name, pid: Pid, judged: &Judged) -> ProcessIdentity {
+        let who = self.records().holder(name, pid, judged.identity(), judged.modified());
+        // Of a bare number, as much as can be told now: the next to have it is another process.
+        if who == ProcessIdentity::bare(pid) { self.identify(pid) } else { who }
     }
 
     /// Whether the lock was taken in another pid namespace, where its number means another process.
     pub(super) fn is_elsewhere(&mut self, name: &Name, pid: Pid, judged: &Judged) -> bool {
-        let (file, written) = (judged.identity(), judged.modified());
-        self.records().recall(name, pid, file, written) == Remembered::Elsewhere
+        let who = self.holder_of(name, pid, judged);
+        self.records().is_elsewhere(&who)
     }
 
     /// Whether what is found keeps others out, whatever it says: a mere claim does not.
@@ -180,7 +185,7 @@ impl Table {
             Ok(Found::Nothing) => return false,
             Ok(Found::File(judged)) => {
                 let pid = record::parse(judged.content()).ok().map(|record| record.pid);
-                let gone = pid.is_some_and(|pid| liveness(pid) == Liveness::Gone);
+                let gone = pid.is_some_and(|pid| self.records().machine().fate_of_number(pid).is_over());
                 if gone
                     || judged.owner() == 0
                     || (judged.owner() != UNMAPPED_UID
@@ -258,10 +263,15 @@ impl Table {
     }
 
     pub(super) fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
-        if let Busy::Held(pid) | Busy::Flock(flock::Holder::Process(pid)) = busy {
-            self.blocker = Some(pid);
-        }
         self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
+        match busy {
+            Busy::Held(who) => self.blocker = Some(who),
+            Busy::Flock(flock::Holder::Process(pid)) => self.blocker = Some(self.identify(pid)),
+            Busy::Flock(flock::Holder::Unseen)
+            | Busy::BeingWritten
+            | Busy::Obstacle(_)
+            | Busy::Unknown => {}
+        }
         Stop::Busy
     }
 
@@ -323,7 +333,7 @@ pub(super) fn let_go(
 impl std::fmt::Display for Busy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Held(pid) => write!(f, "is held by pid {pid}"),
+            Self::Held(who) => write!(f, "is held by pid {}", who.pid),
             Self::BeingWritten => f.write_str("has no pid yet"),
             Self::Obstacle(Obstacle::Link) => f.write_str("is a symbolic link"),
             Self::Obstacle(Obstacle::Directory) => f.write_str("is a directory"),

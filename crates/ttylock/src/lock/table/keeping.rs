@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use pidlockfile::Name;
+use pidlockfile::process::ProcessIdentity;
+use pidlockfile::{Found, Name};
 
 use super::{LOCK_MODE, TEMPORARY, Table};
 use crate::device::name::DeviceName;
@@ -12,7 +13,8 @@ use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE};
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
 use crate::lock::places::Place;
-use crate::lock::{names, record};
+use crate::lock::names;
+use crate::lock::record::{self, READ_LIMIT};
 
 /// As many records are looked at when a daemon begins.
 const RECORDS_SWEPT: usize = 10_000;
@@ -33,13 +35,16 @@ impl Table {
         let _ = open.own.directory.sweep(TEMPORARY, SystemTime::now());
         self.forget_what_is_gone(&open.own);
         self.flocks = Flocks::of_one_who_lives_long();
-        {
-            let content = self.places.system.content;
-            let dev_dir = &self.places.dev_dir;
-            let room = |name: &Name| room(trail_of(dev_dir, name).as_ref());
-            self.guards.find(&open.own, LOCK_MODE, |pid| record::write(content, pid), room);
-            self.watch_all(&open.own);
-        }
+        self.watch_all(&open.own);
+    }
+
+    /// Keeps a lock of a living holder open that an earlier daemon has written.
+    pub(super) fn keep_of_earlier(&mut self, own: &Place, name: &Name, who: &ProcessIdentity) {
+        let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { return };
+        let form = record::write(self.places.system.content, who.pid);
+        let dev_dir = &self.places.dev_dir;
+        let room = |name: &Name| room(trail_of(dev_dir, name).as_ref());
+        self.guards.adopt(own, name, &judged, who, (LOCK_MODE, &form), room);
     }
 
     /// Records of locks that are there no more were left by services that were killed.

@@ -1,6 +1,6 @@
 //! Hands a lock from one process to another: at no moment is it vacant.
 
-use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::process::Fate;
 use pidlockfile::{Breaking, Claim, Durability, Found, Judged, Name, Published};
 
 use super::judge::Busy;
@@ -9,7 +9,7 @@ use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
 use crate::device::node::ResolvedDevice;
 use crate::limits::KEPT_FILES;
 use crate::lock::backoff::Contention;
-use crate::lock::holder_records::{Remembered, Written};
+use crate::lock::holder_records::Written;
 use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Answer, Contended, Outcome, Pass, Request, Weight};
@@ -57,7 +57,9 @@ impl Table {
     ) -> Result<(), Stop> {
         let Pass { device, from, to } = pass;
         let receiver = self.records().claimant(*to);
-        if let Some(gone) = [*to, *from].into_iter().find(|pid| liveness(*pid) == Liveness::Gone) {
+        let machine = self.records().machine();
+        let gone = [*to, *from].into_iter().find(|pid| machine.fate_of_number(*pid).is_over());
+        if let Some(gone) = gone {
             let device = device.as_str();
             self.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));
             return Err(if gone == *to { Stop::Denied } else { Stop::Busy });
@@ -92,8 +94,8 @@ impl Table {
         self.end_handover(begun);
         self.watched.forget(&lock_names.written, *from);
         for (name, published) in passed {
-            self.watched.add(&name, *to);
-            self.guards.keep(&name, *to, published, room);
+            self.watched.add(&name, &receiver.who);
+            self.guards.keep(&name, &receiver.who, published, room);
         }
         self.say(Weight::Info, format!("passed {} from pid {from} to pid {to}", resolved.real()));
         Ok(())
@@ -146,17 +148,14 @@ impl Table {
         };
         let pid = record::parse(judged.content()).ok().map(|record| record.pid);
         let Some(pid) = pid.filter(|pid| [pass.from, pass.to].contains(pid)) else {
-            let busy = pid.map_or(Busy::Unknown, Busy::Held);
+            let busy =
+                pid.map_or(Busy::Unknown, |pid| Busy::Held(self.holder_of(name, pid, &judged)));
             return Err(self.busy(own, name, busy));
         };
-        let (file, written) = (judged.identity(), judged.modified());
-        match self.records().recall(name, pid, file, written) {
-            Remembered::Nothing | Remembered::Same => Ok(Some(judged)),
-            // The number is another process's.
-            Remembered::Elsewhere | Remembered::Reused => {
-                Err(self.busy(own, name, Busy::Held(pid)))
-            }
-        }
+        let who = self.holder_of(name, pid, &judged);
+        // Or the number is another process's.
+        let is_its_own = self.fate(&who) == Fate::Same && !self.records().is_elsewhere(&who);
+        if is_its_own { Ok(Some(judged)) } else { Err(self.busy(own, name, Busy::Held(who))) }
     }
 
     fn pass_one(
@@ -180,7 +179,8 @@ impl Table {
                 Some(held) if self.guards.is_a_daemons() => {
                     let broken = own.directory.replace_held(name, judged, &held, &claim);
                     if !matches!(broken, Ok(Breaking::Replaced(_))) {
-                        self.guards.keep(name, pass.from, held, KEPT_FILES);
+                        let giver = self.identify(pass.from);
+                        self.guards.keep(name, &giver, held, KEPT_FILES);
                     }
                     broken
                 }

@@ -99,7 +99,7 @@ impl Table {
         let who = match open::openness(node, asking) {
             Openness::Closed => return Ok(()),
             Openness::Open(pid) => {
-                self.blocker = Some(pid);
+                self.blocker = Some(self.identify(pid));
                 format!("pid {pid} has it open")
             }
             Openness::Untold => "it cannot be told who has it open".to_owned(),
@@ -111,7 +111,7 @@ impl Table {
 
     pub(super) fn busy_by_flock(&mut self, device: &str, holder: flock::Holder) -> Stop {
         if let flock::Holder::Process(pid) = holder {
-            self.blocker = Some(pid);
+            self.blocker = Some(self.identify(pid));
         }
         self.say(Weight::Info, format!("{device} is busy: flock held by {holder}"));
         Stop::Busy

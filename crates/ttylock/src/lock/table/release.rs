@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use pidlockfile::process::{Liveness, liveness};
+use pidlockfile::process::lives;
 use pidlockfile::{Found, Identity, Judged, Name, Pid, Removal, Status};
 
 use super::judge::{Busy, Stale, Verdict, let_go};
@@ -125,8 +125,10 @@ impl Table {
     ) -> Tally {
         let mut tally = Tally::default();
         // That of one who is gone may be just being broken, past a `flock(2)` that we get a moment later.
-        if !self.guards.is_a_daemons() && liveness(pid) == Liveness::Gone {
-            self.guards.let_go(written, None);
+        if !self.guards.is_a_daemons() && !lives(pid) {
+            for name in written {
+                drop(self.guards.take(name, pid));
+            }
         }
         for name in written.iter().rev() {
             if !self.withdraw(own, name, pid, &mut tally) {
@@ -145,7 +147,6 @@ impl Table {
     ) -> Tally {
         let now = SystemTime::now();
         let mut tally = Tally::default();
-        self.guards.let_go(&lock_names.written, None);
         // In the reverse order of taking: whoever meets the first name still finds it held.
         for name in lock_names.written.iter().chain(&lock_names.searched).rev() {
             if !self.withdraw(&open.own, name, pid, &mut tally) {
@@ -210,11 +211,12 @@ impl Table {
                 return;
             };
             let held_by = record::parse(judged.content()).ok().map(|record| record.pid);
-            let own = held_by == Some(pid);
+            // The same number of another pid namespace is another's.
+            let own = held_by == Some(pid) && !self.is_elsewhere(name, pid, &judged);
             // A living owner lets go whoever holds the file by flock: nobody breaks his lock, so
             // there is nobody to wait for. A dead one's lock may be just being broken, however
             // long that takes on a busy machine, and then it is the breaker's.
-            let living = own && liveness(pid) == Liveness::Alive;
+            let living = own && lives(pid);
             let judged = match own {
                 true => self.own_to_release(place, name, judged, pid, (living, contention)),
                 false => self.verdict(place, name, judged, SystemTime::now(), contention),
@@ -292,8 +294,9 @@ impl Table {
         } else {
             self.hold(place, name, &mut judged, contention)
         };
-        if self.is_elsewhere(name, pid, &judged) {
-            Verdict::Busy(Busy::Held(pid))
+        let who = self.holder_of(name, pid, &judged);
+        if self.records().is_elsewhere(&who) {
+            Verdict::Busy(Busy::Held(who))
         } else if matches!(held, Ok(false)) {
             Verdict::Contended
         } else {

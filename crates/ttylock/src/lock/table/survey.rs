@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use pidlockfile::process::{Fate, ProcessIdentity};
 use pidlockfile::{Found, Name, process};
 
 use super::Table;
@@ -49,6 +50,25 @@ impl Table {
         self.events.clear();
         holders.extend(who::without_lock_files(&resolved));
         Some(Survey { real: resolved.real().to_owned(), holders })
+    }
+
+    /// The living process of ours that has a lock of the device by the records of those who take locks. What a
+    /// lock file alone says is anybody's word.
+    pub fn holder_on_record(&mut self, device: &DeviceName) -> Option<ProcessIdentity> {
+        let mut resolved = follow(&self.places.dev_dir, device).ok()?;
+        let _ = self.add_links(&mut resolved);
+        let lock_names = lock_names(self.places.system, &resolved).ok()?;
+        let open = self.open().ok()?;
+        lock_names.written.iter().find_map(|name| {
+            let Ok(Found::File(judged)) = open.own.directory.read(name, READ_LIMIT) else {
+                return None;
+            };
+            let pid = record::parse(judged.content()).ok()?.pid;
+            let records = self.records();
+            let who = records.recorded(name, pid, judged.identity(), judged.modified())?;
+            let is_ours = !records.is_elsewhere(&who) && records.fate(&who) == Fate::Same;
+            is_ours.then_some(who)
+        })
     }
 
     /// Who holds any device, or held it: every lock file in every directory, and every serial

@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use pidlockfile::process::Liveness;
 use pidlockfile::{
     Breaking, Claim, Durability, Found, Name, Publication, Published, Removal, Status,
 };
@@ -41,7 +40,6 @@ impl Table {
         self.blocker = None;
         let claimant = self.records().claimant(request.pid);
         let (resolved, lock_names) = self.names(request, resolved)?;
-        self.guards.let_go(&lock_names.written, None);
         let open = self.open()?;
         let taken = self
             .refuse_invented(&resolved, &open.own)
@@ -58,10 +56,10 @@ impl Table {
         self.keep_if_there(&open.own, &lock_names, &claimant, &published)?;
         let room = room(Some(&resolved));
         for (name, published) in lock_names.written.iter().zip(published) {
-            if claimant.then == Liveness::Alive {
-                self.watched.add(name, request.pid);
+            if claimant.was_there() {
+                self.watched.add(name, &claimant.who);
             }
-            self.guards.keep(name, request.pid, published, room);
+            self.guards.keep(name, &claimant.who, published, room);
         }
         self.say(Weight::Info, format!("locked {} for pid {}", resolved.real(), request.pid));
         let (request, device) = (request.clone(), resolved.real().to_owned());
@@ -81,7 +79,7 @@ impl Table {
             return Ok(());
         }
         self.take_back(own, lock_names, published);
-        self.say(Weight::Info, format!("pid {} ended while its lock was taken", claimant.pid));
+        self.say(Weight::Info, format!("pid {} ended while its lock was taken", claimant.who.pid));
         Err(Stop::Busy)
     }
 
@@ -250,7 +248,7 @@ impl Table {
         };
         let outcome = self.records().remember(claimant, &files, |lock| !is_lost(lock));
         if let Err(errno) = outcome {
-            let text = format!("start of pid {} is not recorded: {}", claimant.pid, errno.desc());
+            let text = format!("start of pid {} is not recorded: {}", claimant.who.pid, errno.desc());
             self.say(Weight::Warning, text);
         }
         let mut lost = named().filter(|_| !all_stand.get());

@@ -30,8 +30,14 @@ impl Shared {
         Self(root)
     }
 
-    /// A service here.
+    /// A service in one of them, which does not see the other's processes.
     fn here(&self) -> Table {
+        let mut table = self.service();
+        table.records().pretend_to_be_elsewhere();
+        table
+    }
+
+    fn service(&self) -> Table {
         let path = |below| self.0.path().join(below);
         Table::new(Places {
             dev_dir: path("dev"),
@@ -43,7 +49,7 @@ impl Shared {
         })
     }
 
-    /// One that counts processes in another pid namespace.
+    /// One in the other.
     fn elsewhere(&self) -> Table {
         let mut table = self.here();
         table.records().pretend_to_be_elsewhere();

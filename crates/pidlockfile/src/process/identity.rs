@@ -1,0 +1,258 @@
+//! Whether a process that is known from earlier is still there: what decides it for every lock, guard,
+//! watch and signal of all programs here.
+//!
+//! A number alone names no process for long. A [`ProcessIdentity`] also has the time when the process
+//! began and where both mean something, so a process that has the number later is another one.
+//! [`ProcessIdentity::compare`] is the rule, and [`Machine`] asks the system and applies it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Pid;
+use super::system::{self, Shown};
+
+/// For how long it is believed what was seen of another pid namespace: every process of the machine is
+/// looked at for that.
+const SEEN_ABROAD: Duration = Duration::from_secs(1);
+
+/// Where process numbers and start times mean something. `None` is what the system does not tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Here {
+    /// The kernel's name for this boot.
+    pub boot: Option<String>,
+    /// The inode number of the pid namespace.
+    pub namespace: Option<u64>,
+    /// By how much a time namespace moves start times.
+    pub shift: ClockShift,
+}
+
+/// What a time namespace adds to every start time that is read in it (time_namespaces(7)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClockShift {
+    /// In nanoseconds; zero outside containers.
+    pub nanoseconds: i128,
+}
+
+impl ClockShift {
+    /// A start time as the machine itself counts it, from one that was read here; none from before
+    /// the machine's start.
+    #[must_use]
+    pub fn undo(self, ticks: u64, ticks_per_second: u64) -> Option<u64> {
+        let tick = 1_000_000_000_i128.checked_div(i128::from(ticks_per_second))?;
+        u64::try_from(i128::from(ticks).checked_sub(self.nanoseconds.checked_div_euclid(tick)?)?)
+            .ok()
+    }
+
+    /// Whether [`undo`](Self::undo) gives the very tick, not one beside it.
+    #[must_use]
+    pub fn is_exact(self, ticks_per_second: u64) -> bool {
+        let tick = 1_000_000_000_i128.checked_div(i128::from(ticks_per_second));
+        tick.is_some_and(|tick| self.nanoseconds.checked_rem(tick) == Some(0))
+    }
+}
+
+/// When a process began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Start {
+    /// There was no such process: none that comes later is it.
+    Nobody,
+    /// There was one, and the system does not tell since when; or only the number is known.
+    Untold,
+    /// In clock ticks, as they were read in [`ProcessIdentity::here`].
+    At(u64),
+}
+
+/// A process that is known again, whoever has its number later.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessIdentity {
+    /// Its number.
+    pub pid: Pid,
+    /// When it began.
+    pub start: Start,
+    /// Where both mean something.
+    pub here: Arc<Here>,
+}
+
+/// What has become of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is there still, as far as can be told.
+    Same,
+    /// It has ended: there is no such process, or one that nobody has waited for yet (a zombie), or
+    /// the machine was started anew.
+    Gone,
+    /// It has ended, and its number is another process's now.
+    Replaced,
+    /// Its number belongs to another pid namespace that cannot be looked into from here.
+    Elsewhere,
+}
+
+impl Fate {
+    /// Whether it has surely ended.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        match self {
+            Self::Gone | Self::Replaced => true,
+            Self::Same | Self::Elsewhere => false,
+        }
+    }
+}
+
+/// What the system shows of a process: of its number here, or of the very process in another pid
+/// namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// There is none, or one that has ended.
+    Nobody,
+    /// There is one, perhaps one that may not be asked further.
+    Process {
+        /// When it began, in clock ticks as they are read here, where that can be seen.
+        start: Option<u64>,
+    },
+    /// Not everything can be seen from here.
+    Unseen,
+}
+
+impl ProcessIdentity {
+    /// A process of which only the number is known, and that it is one of ours.
+    #[must_use]
+    pub fn bare(pid: Pid) -> Self {
+        Self { pid, start: Start::Untold, here: Arc::default() }
+    }
+
+    /// Whether its number means something in another pid namespace than this.
+    #[must_use]
+    pub fn is_elsewhere(&self, here: &Here) -> bool {
+        self.here.namespace.is_some() && self.here.namespace != here.namespace
+    }
+
+    /// The rule, apart from where the facts come from. The namespace comes before the boot: a container
+    /// may have a boot's name of its own, and its processes live all the same.
+    #[must_use]
+    pub fn compare(&self, here: &Here, seen: Seen) -> Fate {
+        if self.is_elsewhere(here) {
+            return match seen {
+                Seen::Nobody => Fate::Gone,
+                Seen::Process { .. } => Fate::Same,
+                Seen::Unseen => Fate::Elsewhere,
+            };
+        }
+        let boots = self.here.boot.as_ref().zip(here.boot.as_ref());
+        if boots.is_some_and(|(theirs, ours)| theirs != ours) {
+            return Fate::Gone;
+        }
+        match (seen, self.start) {
+            (Seen::Nobody, _) => Fate::Gone,
+            (Seen::Unseen, _) => Fate::Elsewhere,
+            (Seen::Process { .. }, Start::Nobody) => Fate::Replaced,
+            (Seen::Process { .. }, Start::Untold) | (Seen::Process { start: None }, _) => {
+                Fate::Same
+            }
+            (Seen::Process { start: Some(now) }, Start::At(then)) => {
+                let same = is_one_moment((then, self.here.shift), (now, here.shift));
+                if same { Fate::Same } else { Fate::Replaced }
+            }
+        }
+    }
+}
+
+/// Whether two start times that were read in two time namespaces are one. Where a shift is no whole
+/// number of ticks, the tick beside it may be the same.
+pub(super) fn is_one_moment(one: (u64, ClockShift), other: (u64, ClockShift)) -> bool {
+    if one.1 == other.1 {
+        return one.0 == other.0;
+    }
+    let Some(per_second) = system::ticks_per_second() else { return false };
+    let moments = one.1.undo(one.0, per_second).zip(other.1.undo(other.0, per_second));
+    let inexact = [one.1, other.1].iter().filter(|shift| !shift.is_exact(per_second)).count();
+    moments.is_some_and(|(one, other)| {
+        usize::try_from(one.abs_diff(other)).is_ok_and(|apart| apart <= inexact)
+    })
+}
+
+/// The machine as one who asks about processes sees it. Keeps the file of the process that was asked
+/// about last, as that is mostly the next one, too.
+#[derive(Debug, Default)]
+pub struct Machine {
+    here: Option<Arc<Here>>,
+    last: Option<(ProcessIdentity, Shown)>,
+    abroad: Option<(ProcessIdentity, Instant, Seen)>,
+}
+
+impl Machine {
+    /// As it looks from a place that is given, for tests.
+    #[must_use]
+    pub fn seen_from(here: Here) -> Self {
+        Self { here: Some(Arc::new(here)), ..Self::default() }
+    }
+
+    /// Where we are. It is looked at once.
+    pub fn here(&mut self) -> &Arc<Here> {
+        self.here.get_or_insert_with(|| Arc::new(system::here()))
+    }
+
+    /// Who has this number now.
+    pub fn identify(&mut self, pid: Pid) -> ProcessIdentity {
+        if let Some((known, shown)) = self.last.take().filter(|(known, _)| known.pid == pid) {
+            if shown.exists() {
+                let same = known.clone();
+                self.last = Some((known, shown));
+                return same;
+            }
+        }
+        let here = Arc::clone(self.here());
+        if let Some((shown, ticks)) = Shown::of(pid) {
+            let identity = ProcessIdentity { pid, start: Start::At(ticks), here };
+            self.last = Some((identity.clone(), shown));
+            return identity;
+        }
+        let start = match system::look(pid) {
+            Seen::Nobody => Start::Nobody,
+            Seen::Process { start: Some(ticks) } => Start::At(ticks),
+            Seen::Process { start: None } | Seen::Unseen => Start::Untold,
+        };
+        ProcessIdentity { pid, start, here }
+    }
+
+    /// What has become of a process.
+    pub fn fate(&mut self, who: &ProcessIdentity) -> Fate {
+        if let Some((known, shown)) = &self.last {
+            if known == who && shown.exists() {
+                return Fate::Same;
+            }
+        }
+        let seen = self.look(who);
+        who.compare(self.here(), seen)
+    }
+
+    /// What the system shows of a process, or of whoever has its number.
+    pub fn look(&mut self, who: &ProcessIdentity) -> Seen {
+        let is_elsewhere = who.is_elsewhere(self.here());
+        if is_elsewhere { self.look_abroad(who) } else { system::look(who.pid) }
+    }
+
+    /// Whether it was there, and has ended. Who never was has not.
+    pub fn has_ended(&mut self, who: &ProcessIdentity) -> bool {
+        who.start != Start::Nobody && self.fate(who).is_over()
+    }
+
+    /// What has become of the process of this number, of which nothing else is known.
+    pub fn fate_of_number(&mut self, pid: Pid) -> Fate {
+        self.fate(&ProcessIdentity::bare(pid))
+    }
+
+    fn look_abroad(&mut self, who: &ProcessIdentity) -> Seen {
+        if let Some((known, when, seen)) = &self.abroad {
+            if known == who && when.elapsed() < SEEN_ABROAD {
+                return *seen;
+            }
+        }
+        let seen = system::look_abroad(who, self.here());
+        self.abroad = Some((who.clone(), Instant::now(), seen));
+        seen
+    }
+}
+
+#[cfg(test)]
+#[path = "identity_tests.rs"]
+mod tests;

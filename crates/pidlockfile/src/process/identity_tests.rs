@@ -1,0 +1,175 @@
+//! The rule by a table, and the system's own answers.
+
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+
+use super::*;
+#[cfg(unix)]
+use crate::process::{lives, owner};
+
+const BOOT: &str = "b-1";
+
+fn here(boot: &str, namespace: u64, nanoseconds: i128) -> Here {
+    let shift = ClockShift { nanoseconds };
+    Here { boot: Some(boot.to_owned()), namespace: Some(namespace), shift }
+}
+
+fn holder(start: Start, here: Here) -> ProcessIdentity {
+    ProcessIdentity { pid: Pid::new(77).unwrap(), start, here: Arc::new(here) }
+}
+
+const fn at(ticks: u64) -> Seen {
+    Seen::Process { start: Some(ticks) }
+}
+
+const HIDDEN: Seen = Seen::Process { start: None };
+
+#[rstest]
+#[case::same_process(Start::At(9), BOOT, 5, at(9), Fate::Same)]
+#[case::another_start(Start::At(9), BOOT, 5, at(10), Fate::Replaced)]
+#[case::start_is_hidden(Start::At(9), BOOT, 5, HIDDEN, Fate::Same)]
+#[case::start_was_hidden(Start::Untold, BOOT, 5, at(10), Fate::Same)]
+#[case::nobody_has_the_number(Start::At(9), BOOT, 5, Seen::Nobody, Fate::Gone)]
+#[case::was_nobody_then(Start::Nobody, BOOT, 5, at(10), Fate::Replaced)]
+#[case::was_nobody_and_is_none(Start::Nobody, BOOT, 5, Seen::Nobody, Fate::Gone)]
+#[case::another_boot(Start::At(9), "b-2", 5, at(9), Fate::Gone)]
+#[case::another_namespace(Start::At(9), BOOT, 6, Seen::Unseen, Fate::Elsewhere)]
+#[case::another_namespace_alive(Start::At(9), BOOT, 6, at(9), Fate::Same)]
+#[case::another_namespace_ended(Start::At(9), BOOT, 6, Seen::Nobody, Fate::Gone)]
+#[case::another_namespace_and_boot(Start::At(9), "b-2", 6, Seen::Unseen, Fate::Elsewhere)]
+#[case::another_namespace_and_boot_alive(Start::At(9), "b-2", 6, at(9), Fate::Same)]
+#[case::nobody_of_another_namespace(Start::Nobody, BOOT, 6, Seen::Nobody, Fate::Gone)]
+fn what_has_become_of_a_process(
+    #[case] start: Start,
+    #[case] boot: &str,
+    #[case] namespace: u64,
+    #[case] seen: Seen,
+    #[case] fate: Fate,
+) {
+    let who = holder(start, here(boot, namespace, 0));
+    assert_eq!(who.compare(&here(BOOT, 5, 0), seen), fate);
+}
+
+#[rstest]
+#[case::the_same_shift(5_000_000, 5_000_000, 4242, Fate::Same)]
+#[case::the_same_shift_beside_it(5_000_000, 5_000_000, 4243, Fate::Replaced)]
+#[case::ahead(100_000_000_000, 0, 14_242, Fate::Same)]
+#[case::ahead_another(100_000_000_000, 0, 14_243, Fate::Replaced)]
+#[case::behind(-10_000_000_000, 0, 3242, Fate::Same)]
+#[case::as_read_here_by_chance(100_000_000_000, 0, 4242, Fate::Replaced)]
+#[case::between_two_ticks(5_000_000, 0, 4243, Fate::Same)]
+#[case::between_two_ticks_another(5_000_000, 0, 4244, Fate::Replaced)]
+#[cfg(unix)]
+fn a_shifted_start_is_the_same_start(
+    #[case] ours: i128,
+    #[case] theirs: i128,
+    #[case] seen: u64,
+    #[case] fate: Fate,
+) {
+    // By the usual hundred ticks a second.
+    assert_eq!(crate::process::ticks_per_second(), Some(100));
+    let who = holder(Start::At(4242), here(BOOT, 5, theirs));
+    assert_eq!(who.compare(&here(BOOT, 5, ours), at(seen)), fate);
+}
+
+#[rstest]
+#[case::nothing(0, 4242, Some(4242), true)]
+#[case::whole_seconds(100_000_000_000_000, 10_004_242, Some(4242), true)]
+#[case::behind(-42_420_000_000, 0, Some(4242), true)]
+#[case::between_two_ticks(5_000_000, 4242, Some(4242), false)]
+#[case::from_before_the_start(100_000_000_000_000, 1, None, true)]
+fn a_shift_is_undone(
+    #[case] nanoseconds: i128,
+    #[case] seen: u64,
+    #[case] start: Option<u64>,
+    #[case] exact: bool,
+) {
+    let shift = ClockShift { nanoseconds };
+    assert_eq!((shift.undo(seen, 100), shift.is_exact(100)), (start, exact));
+}
+
+fn sleeper() -> (Child, Pid) {
+    let child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = Pid::new(i64::from(child.id())).unwrap();
+    (child, pid)
+}
+
+#[test]
+#[cfg(unix)]
+fn a_process_is_the_same_until_it_ends() {
+    let mut machine = Machine::default();
+    let (mut child, pid) = sleeper();
+    let who = machine.identify(pid);
+    for pid in [Pid::this(), pid, pid] {
+        let who = machine.identify(pid);
+        assert!(matches!(who.start, Start::At(_)));
+        assert_eq!((who.pid, machine.fate(&who)), (pid, Fate::Same));
+    }
+    let later = ProcessIdentity { start: Start::At(1), ..who.clone() };
+    assert_eq!(machine.fate(&later), Fate::Replaced);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(machine.fate(&who), Fate::Gone);
+    assert_eq!(machine.identify(pid).start, Start::Nobody);
+    assert_eq!((machine.fate_of_number(pid), lives(pid), owner(pid)), (Fate::Gone, false, None));
+}
+
+/// Whoever has not waited for its child keeps the number, and nothing else.
+#[test]
+#[cfg(unix)]
+fn a_zombie_is_gone() {
+    let mut machine = Machine::default();
+    let (mut child, pid) = sleeper();
+    let who = machine.identify(pid);
+    child.kill().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while machine.fate(&who) != Fate::Gone {
+        assert!(Instant::now() < deadline, "never seen to end");
+        std::thread::yield_now();
+    }
+    assert_eq!(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.as_raw()), None), Ok(()));
+    assert!(!lives(pid));
+    assert_eq!(machine.identify(pid).start, Start::Nobody);
+    assert_eq!(Machine::default().fate(&who), Fate::Gone);
+    child.wait().unwrap();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_reaches_that_very_process_or_none() {
+    use nix::errno::Errno;
+    use nix::sys::signal::Signal;
+
+    use crate::process::signal;
+
+    let mut machine = Machine::default();
+    let (mut child, pid) = sleeper();
+    let who = machine.identify(pid);
+    let others = [
+        ProcessIdentity { start: Start::At(1), ..who.clone() },
+        ProcessIdentity { start: Start::Nobody, ..who.clone() },
+        ProcessIdentity {
+            here: Arc::new(Here { namespace: Some(1), ..(*who.here).clone() }),
+            ..who.clone()
+        },
+    ];
+    for other in others {
+        assert_eq!(signal(&other, Signal::SIGKILL), Err(Errno::ESRCH));
+    }
+    assert!(child.try_wait().unwrap().is_none());
+    signal(&who, Signal::SIGKILL).unwrap();
+    child.wait().unwrap();
+    assert_eq!(signal(&who, Signal::SIGKILL), Err(Errno::ESRCH));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_machine_has_a_boot_and_a_namespace() {
+    let mut machine = Machine::default();
+    let here = machine.here();
+    assert_eq!(here.boot.as_ref().map(String::len), Some(36));
+    assert!(here.namespace.is_some());
+    assert!(crate::process::largest() >= 32_768);
+}

@@ -1,0 +1,150 @@
+//! `/proc/PID/stat`, `/proc/PID/status` and the offsets of a time namespace: bytes in, values out. Pure.
+//! Source: proc(5), time_namespaces(7).
+
+use std::str::FromStr;
+
+use super::ClockShift;
+
+/// Fields of `/proc/PID/stat`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The command's name, at most 15 bytes; whatever else it holds.
+    pub name: String,
+    /// Who started it, or adopted it.
+    pub parent: i64,
+    /// When it began, in clock ticks as they are read here.
+    pub start: u64,
+    state: u8,
+    threads: u64,
+    /// Where its arguments and its stack begin: chance chooses anew at each execve(2), and fork(2)
+    /// keeps it. Zero where that may not be seen.
+    pub image: (u64, u64),
+}
+
+impl Stat {
+    /// The name in field 2 may hold blanks and parentheses, so fields are counted from its last
+    /// closing one.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(text);
+        let (before, rest) = text.rsplit_once(')')?;
+        let (_, name) = before.split_once('(')?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        // The first field behind the name is number 3.
+        let field = |at: usize| fields.get(at.checked_sub(3)?).copied();
+        let numeric = |at: usize| field(at).and_then(number::<u64>);
+        Some(Self {
+            name: name.to_owned(),
+            parent: field(4).and_then(number)?,
+            start: numeric(22)?,
+            state: field(3)?.bytes().next()?,
+            threads: numeric(20)?,
+            image: (numeric(28).unwrap_or(0), numeric(48).unwrap_or(0)),
+        })
+    }
+
+    /// A zombie whose threads have all ended; one whose first thread alone has ended works on.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x') && self.threads <= 1
+    }
+}
+
+/// Digits and nothing else; the standard library would also take a plus.
+pub(super) fn number<N: FromStr>(text: &str) -> Option<N> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// The real user.
+pub(crate) fn real_uid_in(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    number(line.split_ascii_whitespace().next()?)
+}
+
+/// The numbers of a process from the namespace of `/proc` to its own.
+pub(crate) fn numbers_in(status: &str) -> Option<Vec<i32>> {
+    // A line that is cut off would have another last number.
+    let mut lines = status.split_inclusive('\n');
+    let line = lines.find_map(|line| line.strip_prefix("NSpid:")?.strip_suffix('\n'))?;
+    let numbers: Option<Vec<i32>> = line.split_ascii_whitespace().map(number).collect();
+    numbers.filter(|numbers| !numbers.is_empty())
+}
+
+pub(crate) fn shift_in(offsets: &str) -> ClockShift {
+    let line = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
+    let mut words = line.unwrap_or_default().split_ascii_whitespace();
+    let mut next = || words.next().and_then(|word| word.parse::<i64>().ok()).unwrap_or(0);
+    let (seconds, nanoseconds) = (next(), next());
+    ClockShift { nanoseconds: i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const REST: &str =
+        "4 5 6 7 8 20 0 1 0 4242 9 9 9 9 9 7777 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 8888 9";
+
+    #[rstest]
+    #[case::usual("7 (sh) S 1 7 7 0 -1 0 1 2 3", "sh", b'S')]
+    #[case::hostile_name("7 (a) Z (b)) R 1 7 7 0 -1 0 1 2 3", "a) Z (b)", b'R')]
+    fn finds_the_fields(#[case] start: &str, #[case] name: &str, #[case] state: u8) {
+        let stat = Stat::parse(format!("{start} {REST}").as_bytes()).unwrap();
+        assert_eq!((stat.name.as_str(), stat.state, stat.parent), (name, state, 1));
+        assert_eq!((stat.threads, stat.start, stat.image), (1, 4242, (7777, 8888)));
+    }
+
+    #[rstest]
+    #[case::usual("7 (sh) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9", Some(4242))]
+    #[case::hostile_name("7 (a) b (c)) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 77 9", Some(77))]
+    #[case::a_plus("7 (sh) S 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 +42 9 9", None)]
+    #[case::too_short("7 (sh) S 1 7", None)]
+    #[case::no_name("7 sh S", None)]
+    #[case::empty("", None)]
+    fn finds_the_start_time(#[case] stat: &str, #[case] ticks: Option<u64>) {
+        assert_eq!(Stat::parse(stat.as_bytes()).map(|stat| stat.start), ticks);
+    }
+
+    #[rstest]
+    #[case::sleeps('S', 1, false)]
+    #[case::zombie('Z', 1, true)]
+    #[case::zombie_without_signals('Z', 0, true)]
+    #[case::first_thread_ended('Z', 2, false)]
+    #[case::dead('X', 0, true)]
+    #[case::dead_of_old('x', 0, true)]
+    #[case::stopped('T', 1, false)]
+    fn who_has_ended(#[case] state: char, #[case] threads: u64, #[case] ended: bool) {
+        let text = format!("7 (sh) {state} 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 {threads} 0 4242 9");
+        assert_eq!(Stat::parse(text.as_bytes()).unwrap().has_ended(), ended);
+    }
+
+    #[rstest]
+    #[case::four_uids("Name:\tsh\nUid:\t1000\t0\t0\t0\nGid:\t7\t7\t7\t7\n", Some(1000))]
+    #[case::absent("Name:\tsh\nGid:\t7\n", None)]
+    #[case::empty("", None)]
+    fn finds_the_real_uid(#[case] status: &str, #[case] uid: Option<u32>) {
+        assert_eq!(real_uid_in(status), uid);
+    }
+
+    #[rstest]
+    #[case::nested("PPid:\t1\nNSpid:\t700\t7\n", Some(vec![700, 7]))]
+    #[case::alone("NSpid:\t700\n", Some(vec![700]))]
+    #[case::none("NSpid:\n", None)]
+    #[case::no_number("NSpid:\t1\tx\n", None)]
+    #[case::cut("NSpid:\t700\t7", None)]
+    #[case::older_kernel("PPid:\t1\n", None)]
+    fn finds_the_numbers(#[case] status: &str, #[case] numbers: Option<Vec<i32>>) {
+        assert_eq!(numbers_in(status), numbers);
+    }
+
+    #[rstest]
+    #[case::none("monotonic           0         0\nboottime            0         0\n", 0)]
+    #[case::ahead("monotonic 5 5\nboottime       100000         7\n", 100_000_000_000_007)]
+    #[case::behind("boottime -2 500000000\n", -1_500_000_000)]
+    #[case::no_time_namespaces("", 0)]
+    fn reads_the_shift_of_a_time_namespace(#[case] text: &str, #[case] nanoseconds: i128) {
+        assert_eq!(shift_in(text), ClockShift { nanoseconds });
+    }
+}
