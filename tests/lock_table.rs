@@ -802,7 +802,7 @@ fn needs_root_a_flock_of_one_who_has_a_say_counts_and_is_named(
     let mut table = machine.table();
     let answer = table.lock(&request("ttyS1", own()));
     assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
-    assert_eq!(table.blocker(), pid);
+    assert_eq!(table.blocker().map(|who| who.pid), pid);
     let named = format!("flock(2) on it is held by pid {}", entitled.0.id());
     assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
     let found = table.holders(&DeviceName::parse(b"ttyS1").unwrap());

@@ -46,7 +46,8 @@ mod tests {
     fn files_are_counted_by_user_and_the_gone_are_forgotten() {
         let [a, b, c] = [5, 6, 7].map(|pid| ProcessIdentity::bare(Pid::new(pid).unwrap()));
         let mut quota = Quota::default();
-        for (user, who) in [(Some(1), &a), (Some(1), &b), (Some(2), &c), (Some(0), &c), (None, &c)] {
+        for (user, who) in [(Some(1), &a), (Some(1), &b), (Some(2), &c), (Some(0), &c), (None, &c)]
+        {
             quota.note(user, who.clone());
         }
         let files_of = |who: &ProcessIdentity| if *who == a { 3 } else { 4 };

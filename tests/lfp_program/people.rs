@@ -399,9 +399,9 @@ fn a_command_yields(#[case] wanting: &[&str]) {
 
 /// Anybody may write any number into a lock file of his own where all may write the directory.
 #[rstest]
-#[case::directly(&["--direct"])]
-#[case::through_the_service(&[])]
-fn nobody_is_signalled_whom_a_planted_file_names(#[case] route: &[&str]) {
+#[case::directly(&["--direct"], 0)]
+#[case::through_a_service_that_may_not_remove_it(&[], 77)]
+fn nobody_is_signalled_whom_a_planted_file_names(#[case] route: &[&str], #[case] code: i32) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
     let innocent = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
@@ -414,8 +414,10 @@ fn nobody_is_signalled_whom_a_planted_file_names(#[case] route: &[&str]) {
     let named = [&force[..], &["--pid", &pid]].concat();
     assert_eq!(bench.shell(User::Bob, &plant).code(), 0);
     let end = bench.lfp(User::Root, &named).run();
-    assert!(end.said("was not told: its lock is on no record of a service"), "{end}");
     assert!(bench.runs(innocent.pid()), "{end}");
+    assert_eq!(end.code(), code, "{end}");
+    let said = end.said("was not told: its lock is on no record of a service");
+    assert_eq!(said, code == 0, "{end}");
 }
 
 /// Who may not use force sends no signal either, not even to a process of his own.

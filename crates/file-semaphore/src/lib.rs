@@ -74,8 +74,8 @@ pub use error::{Error, PathProblem};
 #[cfg(feature = "async")]
 pub use future::Acquiring;
 pub use judge::HeldStatus;
+pub use pidlockfile::process::{ClockShift, Seen};
 pub use pidlockfile::{Durability, Pid};
 pub use record::{Holder, LockInfo, ParseError, Tag};
 pub use semaphore::{Cancel, Guard, Releaser, Request, Semaphore, SlotStatus};
-pub use pidlockfile::process::{ClockShift, Seen};
 pub use stale::{Here, Judgement, StaleRule, Standing};

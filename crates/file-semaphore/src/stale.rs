@@ -118,9 +118,7 @@ pub(crate) fn is_of_this_machine(holder: &Holder, here: &Here) -> bool {
     match (holder.boot(), here.boot.as_deref()) {
         (Some(theirs), Some(ours)) => theirs == ours || is_named_here(holder, here),
         (Some(_), None) => false,
-        (None, _) => {
-            !other_namespace && (holder.host().is_none() || is_named_here(holder, here))
-        }
+        (None, _) => !other_namespace && (holder.host().is_none() || is_named_here(holder, here)),
     }
 }
 

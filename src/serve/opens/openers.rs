@@ -119,7 +119,8 @@ impl Openers {
     /// Whom to look at now.
     pub(in crate::serve) fn due(&self, now: Instant) -> Option<(String, ProcessIdentity)> {
         let all = self.moments().filter(|(_, _, moment)| *moment <= now);
-        all.min_by_key(|(_, _, moment)| *moment).map(|(port, who, _)| (port.to_owned(), who.clone()))
+        all.min_by_key(|(_, _, moment)| *moment)
+            .map(|(port, who, _)| (port.to_owned(), who.clone()))
     }
 
     /// When there is somebody to look at.

@@ -210,7 +210,8 @@ mod tests {
             let parent = (process != pid(1)).then(|| pid(1));
             Some(Kin { numbers: vec![i64::from(process.as_raw()), 5], parent })
         };
-        let all = |process: Pid| if process == pid(1) { (2..1000).map(pid).collect() } else { vec![] };
+        let all =
+            |process: Pid| if process == pid(1) { (2..1000).map(pid).collect() } else { vec![] };
         assert_eq!(translate_below(pid(1), pid(6), below, all), None);
     }
 

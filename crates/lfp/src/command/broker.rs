@@ -7,7 +7,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::arguments::Route;
-use super::denial::{Reason, supposed_reason, wrong_device};
+use super::denial::{Reason, nobodys, supposed_reason, wrong_device};
 use super::listener;
 use crate::client::{Address, Client, Error};
 use ttylock::device::name::DeviceName;
@@ -199,6 +199,9 @@ impl Broker {
     /// Why a request was denied, as far as can be told from here.
     pub(super) fn why_denied(&self, request: &Request) -> Vec<Reason> {
         match self {
+            Self::Files(files) if files.reasons.is_empty() => {
+                nobodys(request.pid).into_iter().collect()
+            }
             Self::Files(files) => files.reasons.clone(),
             Self::Service(_) => vec![supposed_reason(request)],
         }

@@ -51,7 +51,8 @@ pub(super) fn wrong_device(device: &DeviceName) -> Option<Reason> {
     Some(format!("it is {is}, not a serial port"))
 }
 
-fn nobodys(pid: Pid) -> Option<Reason> {
+/// Why nothing is locked for a number that no process has.
+pub(super) fn nobodys(pid: Pid) -> Option<Reason> {
     (!process::lives(pid)).then(|| format!("there is no process {pid}"))
 }
 

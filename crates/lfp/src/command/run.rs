@@ -147,9 +147,10 @@ fn is_an_ancestors(device: &DeviceName) -> bool {
     let mut table = Table::new(places());
     let on_record = table.holder_on_record(device).map(|holder| holder.pid);
     let own = nix::unistd::geteuid().as_raw();
-    let locks = table.holders(device).into_iter().filter(|holder| {
-        holder.scheme != Scheme::Open && holder.standing != Standing::Stale
-    });
+    let locks = table
+        .holders(device)
+        .into_iter()
+        .filter(|holder| holder.scheme != Scheme::Open && holder.standing != Standing::Stale);
     let mut locks = locks.peekable();
     locks.peek().is_some()
         && locks.all(|holder| {

@@ -20,9 +20,7 @@ fn open(pid: Pid) -> Result<CloseHandleGuard<HPROCESS>, Seen> {
     let number = pid.0.unsigned_abs();
     match HPROCESS::OpenProcess(access, false, number) {
         // Numbers are multiples of four, and the last two bits are not looked at.
-        Ok(process) if process.GetProcessId().is_ok_and(|seen| seen != number) => {
-            Err(Seen::Nobody)
-        }
+        Ok(process) if process.GetProcessId().is_ok_and(|seen| seen != number) => Err(Seen::Nobody),
         Ok(process) => Ok(process),
         Err(co::ERROR::INVALID_PARAMETER) => Err(Seen::Nobody),
         Err(_) => Err(Seen::Process { start: None }),

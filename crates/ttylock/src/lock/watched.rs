@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn those_who_had_one_number_are_told_apart() {
         let mut watched = Watched::up_to(10);
-        let [first, second] = [7, 9].map(|ticks| ProcessIdentity { start: Start::At(ticks), ..who(5) });
+        let [first, second] =
+            [7, 9].map(|ticks| ProcessIdentity { start: Start::At(ticks), ..who(5) });
         watched.add(&name("LCK..a"), &first);
         watched.add(&name("LCK..b"), &second);
         assert_eq!(watched.of_number(pid(5)), [first.clone(), second.clone()]);

@@ -185,7 +185,8 @@ impl Table {
             Ok(Found::Nothing) => return false,
             Ok(Found::File(judged)) => {
                 let pid = record::parse(judged.content()).ok().map(|record| record.pid);
-                let gone = pid.is_some_and(|pid| self.records().machine().fate_of_number(pid).is_over());
+                let gone =
+                    pid.is_some_and(|pid| self.records().machine().fate_of_number(pid).is_over());
                 if gone
                     || judged.owner() == 0
                     || (judged.owner() != UNMAPPED_UID

@@ -12,8 +12,8 @@ use crate::device::node::{ResolvedDevice, follow};
 use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE};
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
-use crate::lock::places::Place;
 use crate::lock::names;
+use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
 
 /// As many records are looked at when a daemon begins.

@@ -248,7 +248,8 @@ impl Table {
         };
         let outcome = self.records().remember(claimant, &files, |lock| !is_lost(lock));
         if let Err(errno) = outcome {
-            let text = format!("start of pid {} is not recorded: {}", claimant.who.pid, errno.desc());
+            let text =
+                format!("start of pid {} is not recorded: {}", claimant.who.pid, errno.desc());
             self.say(Weight::Warning, text);
         }
         let mut lost = named().filter(|_| !all_stand.get());
