@@ -154,6 +154,29 @@ print(before == sorted(os.listdir('/proc/self/fd')))
     assert_eq!(end.output(), "True\n[]\nTrue\n", "{end}");
 }
 
+/// freopen(3) opens and closes in one call, past those of the C library that others go through.
+#[test]
+fn a_port_is_locked_and_released_by_freopen() {
+    let ground = Ground::new();
+    let _daemon = ground.serve();
+    let script = "
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.fopen.restype = libc.freopen.restype = ctypes.c_void_p
+stream = ctypes.c_void_p(libc.fopen(b'/dev/null', b'r'))
+for path in b'/dev/ttyW0', b'/dev/null':
+    stream = ctypes.c_void_p(libc.freopen(path, b'r+', stream))
+    print(bool(stream), os.listdir('/run/lock'))
+";
+    let end = ground.python(script, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0").run();
+    let lines: Vec<&str> = end.output().lines().collect();
+    assert!(
+        lines.len() == 2 && lines[0].contains("True") && lines[0].contains("LCK..ttyW0"),
+        "{end}"
+    );
+    assert_eq!(lines[1], "True []", "{end}");
+}
+
 /// Whoever cannot open a port does not get its lock by trying.
 #[test]
 fn a_port_that_cannot_be_opened_is_not_kept() {
