@@ -3,8 +3,6 @@
 
 use std::str::FromStr;
 
-use super::ClockShift;
-
 /// Fields of `/proc/PID/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
@@ -70,12 +68,13 @@ pub(crate) fn numbers_in(status: &str) -> Option<Vec<i32>> {
     numbers.filter(|numbers| !numbers.is_empty())
 }
 
-pub(crate) fn shift_in(offsets: &str) -> ClockShift {
+/// By how many nanoseconds a time namespace moves start times.
+pub(crate) fn shift_in(offsets: &str) -> i128 {
     let line = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
     let mut words = line.unwrap_or_default().split_ascii_whitespace();
     let mut next = || words.next().and_then(|word| word.parse::<i64>().ok()).unwrap_or(0);
     let (seconds, nanoseconds) = (next(), next());
-    ClockShift { nanoseconds: i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds) }
+    i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
 }
 
 #[cfg(test)]
@@ -145,6 +144,6 @@ mod tests {
     #[case::behind("boottime -2 500000000\n", -1_500_000_000)]
     #[case::no_time_namespaces("", 0)]
     fn reads_the_shift_of_a_time_namespace(#[case] text: &str, #[case] nanoseconds: i128) {
-        assert_eq!(shift_in(text), ClockShift { nanoseconds });
+        assert_eq!(shift_in(text), nanoseconds);
     }
 }

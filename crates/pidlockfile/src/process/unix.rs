@@ -12,7 +12,7 @@ use nix::unistd::SysconfVar;
 
 use super::identity::is_one_moment;
 use super::stat::{Stat, number, numbers_in, shift_in};
-use super::{Here, Machine, Pid, ProcessIdentity, Seen, Start, real_uid_in};
+use super::{ClockShift, Here, Machine, Pid, ProcessIdentity, Seen, Start, real_uid_in};
 
 /// The machine's own pid namespace, to which the processes of all others belong as well
 /// (`PROC_PID_INIT_INO` in the kernel's proc_ns.h).
@@ -252,7 +252,8 @@ fn shows_our_number() -> bool {
 pub(super) fn here() -> Here {
     let mut buffer = [0; STAT_BYTES];
     let offsets = read_once("/proc/self/timens_offsets", &mut buffer).unwrap_or_default();
-    let shift = shift_in(&String::from_utf8_lossy(offsets));
+    let nanoseconds = shift_in(&String::from_utf8_lossy(offsets));
+    let shift = ClockShift { nanoseconds };
     Here { boot: boot_id(), namespace: pid_namespace(), shift }
 }
 
