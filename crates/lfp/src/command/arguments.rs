@@ -1,6 +1,5 @@
 //! What may be typed. Words in, values out.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -9,10 +8,14 @@ use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 
 use super::spelling::device;
-use super::values::{pid, program, seconds, signal};
+use super::values::{pid, seconds, signal};
 use super::{examples, exit};
 use crate::client::Address;
 use ttylock::device::name::DeviceName;
+
+mod programs;
+
+pub(super) use programs::{Adopt, Adoption, Becoming, Run, Shim, ShimOnly};
 
 /// Takes, releases and explains the locks of serial ports.
 #[derive(Debug, Parser)]
@@ -229,143 +232,6 @@ pub(super) struct BusyCode {
     code: u8,
 }
 
-#[derive(Args, Debug)]
-pub(super) struct Run {
-    /// /dev/NAME or NAME
-    #[arg(value_name = "DEVICE", value_parser = device)]
-    pub(super) device: DeviceName,
-
-    /// Hold this device as well: all of them, or none
-    #[arg(short, long = "also", value_name = "DEVICE", value_parser = device)]
-    pub(super) also: Vec<DeviceName>,
-
-    /// Wait for the device, for so many seconds [default: do not wait]
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
-    pub(super) timeout: Option<Duration>,
-
-    /// Send the command this signal when somebody waits for the device
-    #[arg(long, value_name = "SIGNAL", value_parser = signal, conflicts_with = "no_fork")]
-    pub(super) yield_on: Option<Signal>,
-
-    /// Become the command instead of waiting for its end, for those who mind the process number
-    #[arg(long)]
-    no_fork: bool,
-
-    /// Let programs that make lock files lock through the service, and find the port theirs
-    /// [default: where liblfp_preload.so is installed and can be loaded into COMMAND]
-    #[arg(long, conflicts_with = "no_shim")]
-    shim: bool,
-
-    /// Do not, even where the library is installed
-    #[arg(long)]
-    no_shim: bool,
-
-    /// With --shim, let programs that make no lock files lock every serial port they open
-    #[arg(long, requires = "shim")]
-    ports: bool,
-
-    #[command(flatten)]
-    busy: BusyCode,
-
-    /// What to run, with its arguments
-    #[arg(
-        value_name = "COMMAND",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(super) command: Vec<OsString>,
-}
-
-#[derive(Args, Debug)]
-pub(super) struct ShimOnly {
-    /// Let programs that make no lock files lock every serial port they open
-    #[arg(long)]
-    pub(super) ports: bool,
-
-    /// Take this for a serial port as well, whatever it is
-    #[arg(long, value_name = "DEVICE", value_parser = device, requires = "ports")]
-    pub(super) also: Vec<DeviceName>,
-
-    /// Let it wait in line for a port that somebody has, for so many seconds [default: it is busy]
-    #[arg(long, value_name = "SECS", value_parser = seconds, requires = "ports")]
-    pub(super) wait: Option<Duration>,
-
-    /// Where the library cannot be loaded into COMMAND, run it without
-    #[arg(long)]
-    pub(super) or_plain: bool,
-
-    /// What to run, with its arguments
-    #[arg(
-        value_name = "COMMAND",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(super) command: Vec<OsString>,
-}
-
-#[derive(Args, Debug)]
-pub(super) struct Adopt {
-    /// The name of a program in PATH
-    #[arg(value_name = "PROGRAM", value_parser = program)]
-    pub(super) program: String,
-
-    /// Let it lock every serial port it opens [default]
-    #[arg(long)]
-    ports: bool,
-
-    /// Let its lock files be the service's, and nothing else
-    #[arg(long, conflicts_with = "ports")]
-    files: bool,
-
-    /// Let it start as before
-    #[arg(long, conflicts_with_all = ["ports", "files"])]
-    undo: bool,
-}
-
-/// What `lfp adopt` does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Adoption {
-    Files,
-    Ports,
-    Undone,
-}
-
-impl Adopt {
-    pub(super) fn adoption(&self) -> Adoption {
-        match (self.undo, self.files && !self.ports) {
-            (true, _) => Adoption::Undone,
-            (false, true) => Adoption::Files,
-            (false, false) => Adoption::Ports,
-        }
-    }
-}
-
-/// How the command meets the locks of the ports it uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shim {
-    /// By itself.
-    Off,
-    /// As [`Shim::Files`] where the library is installed.
-    WhereInstalled,
-    /// Its lock files are the service's.
-    Files,
-    /// The same, and the ports that it opens are locked.
-    Ports,
-}
-
-impl Run {
-    pub(super) fn shim(&self) -> Shim {
-        match (self.no_shim, self.shim, self.ports) {
-            (true, _, _) => Shim::Off,
-            (false, false, _) => Shim::WhereInstalled,
-            (false, true, false) => Shim::Files,
-            (false, true, true) => Shim::Ports,
-        }
-    }
-}
-
 /// The program's options, for completions and for checks of the manual.
 #[must_use]
 pub fn command() -> clap::Command {
@@ -388,21 +254,6 @@ impl Action {
             | Self::Clean
             | Self::Completions { .. } => exit::BUSY,
         }
-    }
-}
-
-/// Which process becomes the command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Becoming {
-    /// A child, so that the lock is released at its end.
-    Child,
-    /// This process.
-    Ourselves,
-}
-
-impl Run {
-    pub(super) fn becoming(&self) -> Becoming {
-        if self.no_fork { Becoming::Ourselves } else { Becoming::Child }
     }
 }
 
