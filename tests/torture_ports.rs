@@ -218,6 +218,40 @@ fn no_lock_of_a_port_that_a_program_holds() {
     assert!(inside(own, 0, move || until(LIMIT, is_had)).is_some(), "a free port cannot be had");
 }
 
+/// A stranger without a right to any port has three thousand locks, and takes and drops hundreds more:
+/// the kernel's list is long, and never the same. The daemon sees nobody's descriptors.
+#[test]
+fn the_locks_of_a_stranger_deny_nobody_a_port() {
+    let (port, words) = HELD[0];
+    let sandbox = layout().port(port).port("ttyF0").enter();
+    let made = sandbox.command("install").args(["-d", "-o", "uucp", "/run/lfpd"]).run();
+    assert_eq!(made.code(), 0, "{made}");
+    let made = sandbox.command("install").args(["-d", "-o", "bob", "/run/strange"]).run();
+    assert_eq!(made.code(), 0, "{made}");
+    let pid_of = sandbox.command("sleep").arg("100000").spawn();
+    let (program, arguments) = words.split_first().unwrap();
+    let holder = sandbox.command(program).args(arguments).on_terminal().spawn();
+    assert!(
+        until(LIMIT, || has_flock(&sandbox, &holder).then_some(())).is_some(),
+        "{}",
+        holder.output()
+    );
+    let _daemon = start_service(&sandbox, DAEMON, &[LFPD, "--listen", DAEMON]);
+    let script = ["/run/test/programs/many_locks.py", "/run/strange", "3000", "400"];
+    let mut stranger = sandbox.command("/usr/bin/python3").args(script).user(User::Bob).spawn();
+    stranger.expect("ALL THERE");
+
+    let own = network(&sandbox, 1);
+    let door = Door::Connection(inside(own.clone(), 0, || greeted(DAEMON)));
+    let mut asker = Asker { door, pid: pid_of.pid(), free: "ttyF0", locks: 0 };
+    let answers = inside(own, 0, move || {
+        let answer = |_| (asker.lock_and_unlock("ttyF0"), asker.lock_and_unlock(port));
+        (0..10).map(answer).collect::<Vec<_>>()
+    });
+    stranger.end_input();
+    assert_eq!(answers, [((200, Some(200)), (450, None)); 10]);
+}
+
 fn report(answers: &[Answers], others: &str, spent: Duration) {
     let count = |codes: &Codes, code: u32| codes.get(&code).copied().unwrap_or_default();
     let held: u64 = answers.iter().flat_map(|it| it.held.values()).sum();

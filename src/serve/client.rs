@@ -57,7 +57,7 @@ impl Client {
                 self.answer(outcome);
                 Ok(())
             }
-            Err(_) => Err(self.backoff.pause()),
+            Err(contended) => Err(self.backoff.pause(contended.cause)),
         }
     }
 
@@ -86,7 +86,7 @@ impl Client {
 
     /// The answer to a WAIT whose time is over.
     pub(super) fn give_up(&mut self) {
-        self.session.answer(Outcome::Busy);
+        self.answer(Outcome::Busy);
     }
 
     /// The service ends the session: the next [`Need`] says so, and then it closes.

@@ -266,6 +266,7 @@ impl Service {
             return Ok(Outcome::Denied);
         }
         let pid = granted.pid();
+        self.table.was_asked(asked);
         let answer = self.take(client.user(), granted, contention);
         let outcome = self.told(&client.peer, answer);
         self.note_holder(client, pid, &outcome);
@@ -369,7 +370,9 @@ impl Service {
     ) -> Result<Outcome, Contended> {
         let (outcome, events) = match answer {
             Ok(Answer { outcome, events }) => (Ok(outcome), events),
-            Err(Contended { events }) => (Err(Contended::default()), events),
+            Err(Contended { events, cause }) => {
+                (Err(Contended { events: Vec::new(), cause }), events)
+            }
         };
         if let Ok(peer) = peer {
             self.tell_events(peer, events);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 
-use crate::limits::{OPEN_FOR, OPEN_LOOK_MOST, OPENERS_OF_PORT, WATCHED_PORTS};
+use crate::limits::{LOOK_GAP, OPEN_FOR, OPEN_LOOK_MOST, OPENERS_OF_PORT, WATCHED_PORTS};
 
 /// Those who have ports open.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub(in crate::serve) struct Openers {
 struct Opener {
     who: ProcessIdentity,
     standing: Standing,
+    /// Since when its lock waits for the kernel's list of locks.
+    asked: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub(in crate::serve) enum Verdict {
     Locked,
     /// Somebody else has the lock.
     Later,
+    /// The kernel's list of locks is being read.
+    Pending,
     /// It has a lock, or is to have none.
     Left,
 }
@@ -66,7 +70,7 @@ impl Openers {
             Some(opener) if opener.standing == Standing::Left => opener.standing = due,
             Some(_) => {}
             None if is_full => {}
-            None => openers.push(Opener { who: who.clone(), standing: due }),
+            None => openers.push(Opener { who: who.clone(), standing: due, asked: None }),
         }
     }
 
@@ -123,6 +127,11 @@ impl Openers {
             .map(|(port, who, _)| (port.to_owned(), who.clone()))
     }
 
+    /// When it was looked at first, if the kernel's list of locks has been read ever since.
+    pub(in crate::serve) fn asked(&self, port: &str, who: &ProcessIdentity) -> Option<Instant> {
+        self.ports.get(port)?.iter().find(|opener| opener.who == *who)?.asked
+    }
+
     /// When there is somebody to look at.
     pub(in crate::serve) fn next_moment(&self) -> Option<Instant> {
         self.moments().map(|(_, _, moment)| moment).min()
@@ -147,6 +156,7 @@ impl Openers {
     ) {
         let openers = self.ports.get_mut(port).into_iter().flatten();
         let Some(opener) = openers.into_iter().find(|opener| opener.who == *who) else { return };
+        opener.asked = opener.asked.or(Some(now)).filter(|_| verdict == Verdict::Pending);
         opener.standing = match verdict {
             Verdict::Closed => {
                 self.closed(port, who.pid);
@@ -154,6 +164,10 @@ impl Openers {
             }
             Verdict::Locked => Standing::Locked,
             Verdict::Left => Standing::Left,
+            Verdict::Pending => {
+                let Standing::Due(_, pause) = opener.standing else { return };
+                Standing::Due(now.checked_add(LOOK_GAP).unwrap_or(now), pause)
+            }
             Verdict::Later => {
                 let pause = match opener.standing {
                     Standing::Due(_, pause) => pause.saturating_mul(2).min(OPEN_LOOK_MOST),
@@ -248,6 +262,23 @@ mod tests {
         assert_eq!(openers.due(now), Some(("ttyS0".to_owned(), who(5))));
         openers.settle("ttyS0", &who(5), Verdict::Left, now);
         assert_eq!(openers.due(now), None, "it has been open for no time");
+    }
+
+    /// What it waits for is soon there, and then it counts what was held since it was first asked.
+    #[test]
+    fn while_the_kernels_locks_are_read_it_is_looked_at_soon() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        openers.opened("ttyS0", &who(5), now);
+        let first = now + OPEN_FOR;
+        for look in 0..3 {
+            let moment = first + LOOK_GAP * look;
+            assert_eq!(openers.next_moment(), Some(moment));
+            openers.settle("ttyS0", &who(5), Verdict::Pending, moment);
+            assert_eq!(openers.asked("ttyS0", &who(5)), Some(first));
+        }
+        openers.settle("ttyS0", &who(5), Verdict::Later, first + LOOK_GAP * 3);
+        assert_eq!(openers.asked("ttyS0", &who(5)), None);
+        assert_eq!(openers.next_moment(), Some(first + LOOK_GAP * 3 + OPEN_FOR * 2));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Instant;
 use pidlockfile::process::ProcessIdentity;
 use pidlockfile::{Directory, Pid};
 use ttylock::lock::backoff::Contention;
-use ttylock::lock::{Answer, Outcome};
+use ttylock::lock::{Answer, Cause, Outcome};
 
 use super::Service;
 use crate::log::Severity;
@@ -26,7 +26,7 @@ impl Service {
         let (Some(granted), Some(names), false) = (granted, names, self.holds_too_many(client))
         else {
             self.waiting.tried(attempt, Outcome::Denied, None, Instant::now());
-            client.session.answer(Outcome::Denied);
+            client.answer(Outcome::Denied);
             return Outcome::Denied;
         };
         if names.real != *attempt.device {
@@ -35,7 +35,10 @@ impl Service {
             return Outcome::Busy;
         }
         // The next look is the next attempt.
+        let asked = client.asked.take().unwrap_or_else(Instant::now);
+        self.table.was_asked(asked);
         let answer = self.take(client.user(), granted, Contention::Decides);
+        let is_pending = matches!(&answer, Err(it) if it.cause == Cause::Reading);
         let blocker = self.table.blocker().cloned();
         let outcome = match answer {
             // Asked again and again, it would fill the log.
@@ -44,8 +47,12 @@ impl Service {
         };
         self.note_holder(client, attempt.request.pid, &Ok(outcome));
         self.waiting.tried(attempt, outcome, blocker, Instant::now());
+        if is_pending {
+            client.asked = Some(asked);
+            self.waiting.queue.wake(&attempt.device, Instant::now());
+        }
         if outcome != Outcome::Busy {
-            client.session.answer(outcome);
+            client.answer(outcome);
         }
         outcome
     }
@@ -53,7 +60,7 @@ impl Service {
     /// The client no longer waits: busy is its answer.
     pub(in crate::serve) fn cancel(&mut self, client: &mut Client) {
         self.waiting.leave(client.id, Instant::now());
-        client.session.answer(Outcome::Busy);
+        client.answer(Outcome::Busy);
     }
 
     /// A client is gone.

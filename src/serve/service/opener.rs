@@ -8,7 +8,7 @@ use ttylock::device::name::DeviceName;
 use ttylock::device::node::ResolvedDevice;
 use ttylock::lock::backoff::Contention;
 use ttylock::lock::who::{self, Holder, Scheme};
-use ttylock::lock::{Answer, Outcome, Request};
+use ttylock::lock::{Answer, Cause, Contended, Outcome, Request};
 
 use super::Service;
 use crate::serve::authority::has_open;
@@ -95,7 +95,9 @@ impl Service {
         let granted = self.authority.grant_opener(&mut self.processes, request, resolved);
         let Some(granted) = granted.ok().filter(|_| !waits(pid)) else { return Verdict::Left };
         let (request, resolved) = granted.into_parts();
+        self.table.was_asked(self.openers.asked(port, who).unwrap_or_else(Instant::now));
         match self.table.attempt_lock_of(&request, resolved, Contention::Decides) {
+            Err(Contended { cause: Cause::Reading, .. }) => Verdict::Pending,
             Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => {
                 let is_its_own = self.table.blocker() == Some(who);
                 if is_its_own { Verdict::Left } else { Verdict::Later }

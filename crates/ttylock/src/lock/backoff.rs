@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use super::Cause;
+
 /// The pauses between the attempts of one request: some 30 milliseconds in all.
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(1),
@@ -13,6 +15,9 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(8),
     Duration::from_millis(16),
 ];
+
+/// The pause while the kernel's list of locks is being read.
+const WHILE_READING: Duration = Duration::from_millis(5);
 
 /// What an attempt does at a lock file that somebody else holds by `flock(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +32,15 @@ pub enum Contention {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     attempts: usize,
+    /// It has come back while the list was being read, which costs no attempt.
+    has_come_back: bool,
 }
 
 impl Backoff {
     /// After the last pause.
     #[must_use]
     pub fn used_up() -> Self {
-        Self { attempts: PAUSES.len() }
+        Self { attempts: PAUSES.len(), has_come_back: false }
     }
 
     /// How the next attempt is to be made.
@@ -42,8 +49,12 @@ impl Backoff {
         if self.attempts < PAUSES.len() { Contention::ComesBack } else { Contention::Decides }
     }
 
-    /// The pause before the next attempt; each call is one attempt that was contended.
-    pub fn pause(&mut self) -> Duration {
+    /// The pause before the next attempt; each call is one attempt that had no answer.
+    pub fn pause(&mut self, cause: Cause) -> Duration {
+        if cause == Cause::Reading {
+            self.has_come_back = true;
+            return WHILE_READING;
+        }
         let pause = PAUSES.get(self.attempts).copied().unwrap_or_default();
         self.attempts = self.attempts.saturating_add(1);
         pause
@@ -59,11 +70,12 @@ mod tests {
         let mut backoff = Backoff::default();
         let mut pauses = Vec::new();
         while backoff.contention() == Contention::ComesBack {
-            pauses.push(backoff.pause());
+            assert_eq!(backoff.pause(Cause::Reading), WHILE_READING);
+            pauses.push(backoff.pause(Cause::Breaking));
             assert!(pauses.len() < 100, "without an end");
         }
         assert_eq!(pauses, PAUSES);
-        assert_eq!(backoff, Backoff::used_up());
+        assert_eq!(backoff.contention(), Backoff::used_up().contention());
         assert!((20..50).contains(&pauses.iter().sum::<Duration>().as_millis()));
     }
 }

@@ -3,35 +3,16 @@
 //! picocom, tio, pyserial, new microcom and others lock the open port itself. `/proc/locks` shows
 //! them by device and inode, so the port need not be opened, which would disturb it.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Instant;
 
-use pidlockfile::{Identity, Pid};
+use pidlockfile::{Identity, Pid, process};
 
-use super::kernel_list::{self, Extent, Listing};
+use super::kernel_list::{Extent, Listing};
+use super::list_reader::{ListReader, Wanted, place_of};
+use super::lookout::{GOOD_FOR, Lookout};
 use crate::device::node::{Node, Numbers};
-
-/// The kernel's list.
-const LIST: &str = "/proc/locks";
-
-/// So many pieces of the list are read however long that takes: some two thousand locks. The
-/// kernel may let the first reading wait for milliseconds.
-const READS_ALWAYS: usize = 64;
-
-/// As many are read at all, and only within this time: anybody may hold a hundred thousand locks,
-/// and each reading counts through all that were told before.
-const READS_MOST: usize = 1024;
-const TIME_MOST: Duration = Duration::from_millis(20);
-
-/// For how long a list is good, for those who live long.
-const GOOD_FOR: Duration = Duration::from_millis(5);
-
-/// For how long a list that was too long to be read once is not read again. One that was read, and was
-/// changing all the while, rests as long as that took.
-const REST: Duration = Duration::from_secs(1);
 
 /// Who took a `flock(2)` that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,86 +38,74 @@ impl std::fmt::Display for Holder {
 pub struct Sight {
     /// Those who were seen.
     pub holders: Vec<Holder>,
-    /// Whether there may be others: the kernel's list may be too long to be read, or be changing too
-    /// fast.
-    pub extent: Extent,
+    /// Whether there may be others.
+    pub completeness: Completeness,
+}
+
+/// Whether all was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completeness {
+    /// Every lock that was held all the while.
+    Whole,
+    /// The kernel's list was changing too fast: it may be told whole the next time. Most of it is this
+    /// user's.
+    Changing(Option<u32>),
+    /// The kernel's list is too long to be read. Most of it is this user's.
+    Cut(Option<u32>),
+    /// The list is being read: ask again.
+    Pending,
 }
 
 /// Whether flocks of other pid namespaces may be held unseen: the kernel lists only those of the
 /// asker's namespace and below, so only the first one sees all.
 #[must_use]
 pub fn sees_all() -> bool {
-    pidlockfile::process::is_in_first_namespace()
+    process::is_in_first_namespace()
 }
 
 /// The kernel's list of locks, for one process.
 #[derive(Debug, Default)]
 pub struct Flocks {
-    /// Until then the list is not read: it was too long, or changing too fast.
-    rests_until: Option<(Instant, Extent)>,
-    /// For how long what was read last is good.
-    good_for: Duration,
-    last: Option<(Instant, Listing)>,
-    /// The list, open since it was read last: it fitted into one piece. The kernel's room for a longer one
-    /// would stay as long.
-    kept: Option<Rc<File>>,
-}
-
-/// The list, read from a place of its own: so one that stays open need not be rewound.
-#[derive(Debug)]
-struct Reading {
-    file: Rc<File>,
-    place: u64,
-}
-
-impl Reading {
-    fn of(file: Rc<File>) -> Self {
-        Self { file, place: 0 }
-    }
-}
-
-impl Read for Reading {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.file.read_at(buffer, self.place)?;
-        self.place = self.place.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
-        Ok(length)
-    }
-}
-
-impl Seek for Reading {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        match to {
-            SeekFrom::Start(place) => self.place = place,
-            SeekFrom::Current(_) | SeekFrom::End(_) => {
-                return Err(io::ErrorKind::Unsupported.into());
-            }
-        }
-        Ok(self.place)
-    }
+    reader: ListReader,
+    /// Where somebody else reads it.
+    lookout: Option<Lookout>,
+    #[cfg(test)]
+    told: Option<Listing>,
 }
 
 impl Flocks {
-    /// For a process that does request after request: reading costs as much as all the rest of a
-    /// LOCK. Whoever takes a flock within the moment would also have come after the lock.
-    #[must_use]
-    pub fn of_one_who_lives_long() -> Self {
-        Self { good_for: GOOD_FOR, ..Self::default() }
+    /// For a process that does request after request: a thread reads, for that may take long and
+    /// nobody is to wait for it but those who ask.
+    ///
+    /// # Errors
+    /// The system's, when it gives no thread.
+    pub fn of_one_who_lives_long() -> io::Result<Self> {
+        Ok(Self { lookout: Some(Lookout::begin()?), ..Self::default() })
     }
 
     /// For a process to which the kernel tells this and nothing else, for tests.
     #[cfg(test)]
     pub(super) fn told(listing: Listing) -> Self {
-        let last = Some((Instant::now(), listing));
-        Self { good_for: Duration::MAX, last, ..Self::default() }
+        Self { told: Some(listing), ..Self::default() }
     }
 
-    /// Who holds `flock(2)` on a node.
+    /// Who holds `flock(2)` on a node, for one who has asked at that moment for the first time: what
+    /// was held then and is held still is seen.
     ///
     /// # Errors
     /// When the list cannot be read; then nothing is known, and nothing is guessed.
-    pub fn holders(&mut self, node: &Node) -> io::Result<Sight> {
-        let Listing { text, extent } = self.list()?;
-        Ok(Sight { holders: holders_in(&text, node), extent })
+    pub fn holders(&mut self, node: &Node, asked: Instant) -> io::Result<Sight> {
+        #[cfg(test)]
+        if let Some(listing) = &self.told {
+            return Ok(sight_in(listing, node));
+        }
+        match &self.lookout {
+            None => Ok(sight_in(&self.reader.read(&Wanted::of([node]))?, node)),
+            Some(lookout) => match lookout.listing(node, asked)? {
+                Some(listing) => Ok(sight_in(&listing, node)),
+                None => Ok(Sight { holders: Vec::new(), completeness: Completeness::Pending }),
+            },
+        }
     }
 
     /// The same of a lock file, as it is now: one that was read before may know neither the file nor its
@@ -145,62 +114,66 @@ impl Flocks {
     /// # Errors
     /// As [`Flocks::holders`].
     pub(super) fn on_file(&mut self, file: Identity) -> io::Result<Sight> {
-        self.last = None;
         let file_system = Numbers {
             major: rustix::fs::major(file.device).into(),
             minor: rustix::fs::minor(file.device).into(),
         };
-        self.holders(&Node { file_system, inode: file.inode, device: None })
+        let node = Node { file_system, inode: file.inode, device: None };
+        let now = Instant::now();
+        // None that has begun before is good enough.
+        self.holders(&node, now.checked_add(GOOD_FOR).unwrap_or(now))
     }
 
-    /// The list, for asking about many nodes at once.
-    pub(super) fn list(&mut self) -> io::Result<Listing> {
-        let start = Instant::now();
-        if let Some((_, extent)) = self.rests_until.filter(|(until, _)| start < *until) {
-            return Ok(Listing { text: String::new(), extent });
-        }
-        if let Some((read, last)) = &self.last {
-            if start.duration_since(*read) < self.good_for {
-                return Ok(last.clone());
-            }
-        }
-        let mut reads = 0_usize;
-        let may_read = || {
-            reads = reads.saturating_add(1);
-            reads <= READS_ALWAYS || (reads <= READS_MOST && start.elapsed() < TIME_MOST)
-        };
-        let open = || File::open(LIST).map(Rc::new);
-        let first = self.kept.take().map_or_else(open, Ok)?;
-        let mut kept = Some(Rc::clone(&first));
-        let again = || kept.take().map_or_else(open, Ok).map(Reading::of);
-        let listing = kernel_list::read(again, may_read)?;
-        self.kept = listing.is_of_one_piece().then_some(first);
-        let (end, extent) = (Instant::now(), listing.extent);
-        let rest = rest(extent, end.duration_since(start)).filter(|_| reads > READS_ALWAYS);
-        self.rests_until = rest.map(|rest| (end + rest, extent));
-        if self.good_for > Duration::ZERO {
-            // By the time before the reading, so that nothing is older than it seems.
-            self.last = Some((start, listing.clone()));
-        }
-        Ok(listing)
+    /// The list as far as it is about these nodes, read now.
+    pub(super) fn list<'n>(
+        &mut self,
+        nodes: impl IntoIterator<Item = &'n Node>,
+    ) -> io::Result<Listing> {
+        self.reader.read(&Wanted::of(nodes))
     }
 }
 
-/// What is merely changing may be whole the next time.
-fn rest(extent: Extent, spent: Duration) -> Option<Duration> {
-    match extent {
-        Extent::Whole => None,
-        Extent::Changing => Some(spent.min(REST)),
-        Extent::Cut => Some(REST),
+fn sight_in(listing: &Listing, node: &Node) -> Sight {
+    let completeness = completeness(listing);
+    Sight { holders: holders_in(&listing.text, node), completeness }
+}
+
+pub(super) fn completeness(listing: &Listing) -> Completeness {
+    match listing.extent {
+        Extent::Whole => Completeness::Whole,
+        Extent::Changing => Completeness::Changing(owner_of_most(&listing.takers)),
+        Extent::Cut => Completeness::Cut(owner_of_most(&listing.takers)),
     }
+}
+
+/// As many processes are asked for their users, those first that have most locks.
+const TAKERS_ASKED: usize = 256;
+
+/// The user whose processes have most of the locks.
+fn owner_of_most(takers: &BTreeMap<i64, usize>) -> Option<u32> {
+    let mut takers: Vec<(usize, i64)> = takers.iter().map(|(pid, times)| (*times, *pid)).collect();
+    takers.sort_unstable_by(|a, b| b.cmp(a));
+    let mut owners: BTreeMap<u32, usize> = BTreeMap::new();
+    for (times, pid) in takers.into_iter().take(TAKERS_ASKED) {
+        if let Some(uid) = Pid::new(pid).and_then(process::owner) {
+            let all = owners.entry(uid).or_default();
+            *all = all.saturating_add(times);
+        }
+    }
+    owners.into_iter().max_by_key(|(_, times)| *times).map(|(uid, _)| uid)
+}
+
+/// What people are told where not all was seen.
+pub(super) fn too_many(most_of: Option<u32>) -> String {
+    let whose = most_of.map(|uid| format!(", most of them of uid {uid}")).unwrap_or_default();
+    format!("too many kernel locks to see all{whose}")
 }
 
 /// Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`, where the
 /// numbers before the range are major and minor number in hexadecimal and the inode in decimal. A
 /// line with `->` is a process that waits.
 pub(super) fn holders_in(list: &str, node: &Node) -> Vec<Holder> {
-    let (major, minor) = (node.file_system.major, node.file_system.minor);
-    let place = format!("{major:02x}:{minor:02x}:{}", node.inode);
+    let place = place_of(node);
     let mut holders: Vec<Holder> = Vec::new();
     for holder in list.lines().filter_map(|line| holder_in(line, &place)) {
         // The same line may have been told more than once.
@@ -229,17 +202,6 @@ mod tests {
 
     const NODE: Node =
         Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };
-
-    #[rstest]
-    #[case::whole(Extent::Whole, None)]
-    #[case::changing(Extent::Changing, Some(Duration::from_millis(20)))]
-    #[case::too_long(Extent::Cut, Some(REST))]
-    fn what_may_be_whole_the_next_time_is_read_soon(
-        #[case] extent: Extent,
-        #[case] pause: Option<Duration>,
-    ) {
-        assert_eq!(rest(extent, Duration::from_millis(20)), pause);
-    }
 
     #[rstest]
     #[case::held("1: FLOCK  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[1234])]

@@ -3,8 +3,7 @@
 
 use pidlockfile::Pid;
 
-use super::flock::{Holder, Sight};
-use super::kernel_list::Extent;
+use super::flock::{Completeness, Holder, Sight};
 
 /// Who holds `flock(2)` on a lock file, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +41,8 @@ pub(super) fn flocker(
             (None, lives) => lives,
         },
     };
-    let untold = sight.extent != Extent::Whole || (sight.holders.is_empty() && !all_seen);
+    let untold =
+        sight.completeness != Completeness::Whole || (sight.holders.is_empty() && !all_seen);
     if let Some(holder) = sight.holders.iter().copied().find(has_a_say) {
         return Flocker::Entitled(holder);
     }
@@ -81,26 +81,26 @@ mod tests {
     }
 
     #[rstest]
-    #[case::root(&[ROOT], Extent::Whole, true, Flocker::Entitled(process(ROOT)))]
-    #[case::a_service(&[SERVICE], Extent::Whole, true, Flocker::Entitled(process(SERVICE)))]
-    #[case::the_files_owner(&[OWNER], Extent::Whole, true, Flocker::Entitled(process(OWNER)))]
-    #[case::an_outsider(&[OUTSIDER], Extent::Whole, true, Flocker::Outsider(process(OUTSIDER)))]
-    #[case::both(&[OUTSIDER, OWNER], Extent::Whole, true, Flocker::Entitled(process(OWNER)))]
-    #[case::whose_it_is_cannot_be_told(&[HIDDEN], Extent::Whole, true, Flocker::Entitled(process(HIDDEN)))]
-    #[case::whoever_inherited_it(&[ENDED], Extent::Whole, true, Flocker::Outsider(process(ENDED)))]
-    #[case::one_without_a_number(&[0], Extent::Whole, true, Flocker::Entitled(Holder::Unseen))]
-    #[case::nobody(&[], Extent::Whole, true, Flocker::Nobody)]
-    #[case::of_another_pid_namespace(&[], Extent::Whole, false, Flocker::Entitled(Holder::Unseen))]
-    #[case::an_outsider_in_a_container(&[OUTSIDER], Extent::Whole, false, Flocker::Outsider(process(OUTSIDER)))]
-    #[case::not_all_is_told(&[OUTSIDER], Extent::Cut, true, Flocker::Entitled(Holder::Unseen))]
+    #[case::root(&[ROOT], Completeness::Whole, true, Flocker::Entitled(process(ROOT)))]
+    #[case::a_service(&[SERVICE], Completeness::Whole, true, Flocker::Entitled(process(SERVICE)))]
+    #[case::the_files_owner(&[OWNER], Completeness::Whole, true, Flocker::Entitled(process(OWNER)))]
+    #[case::an_outsider(&[OUTSIDER], Completeness::Whole, true, Flocker::Outsider(process(OUTSIDER)))]
+    #[case::both(&[OUTSIDER, OWNER], Completeness::Whole, true, Flocker::Entitled(process(OWNER)))]
+    #[case::whose_it_is_cannot_be_told(&[HIDDEN], Completeness::Whole, true, Flocker::Entitled(process(HIDDEN)))]
+    #[case::whoever_inherited_it(&[ENDED], Completeness::Whole, true, Flocker::Outsider(process(ENDED)))]
+    #[case::one_without_a_number(&[0], Completeness::Whole, true, Flocker::Entitled(Holder::Unseen))]
+    #[case::nobody(&[], Completeness::Whole, true, Flocker::Nobody)]
+    #[case::of_another_pid_namespace(&[], Completeness::Whole, false, Flocker::Entitled(Holder::Unseen))]
+    #[case::an_outsider_in_a_container(&[OUTSIDER], Completeness::Whole, false, Flocker::Outsider(process(OUTSIDER)))]
+    #[case::not_all_is_told(&[OUTSIDER], Completeness::Cut(None), true, Flocker::Entitled(Holder::Unseen))]
     fn who_has_a_say(
         #[case] pids: &[i64],
-        #[case] extent: Extent,
+        #[case] completeness: Completeness,
         #[case] all_seen: bool,
         #[case] expected: Flocker,
     ) {
         let holders = pids.iter().copied().map(process).collect();
         let entitled = Entitled { own: 10, owner: 1000 };
-        assert_eq!(flocker(&Sight { holders, extent }, all_seen, entitled, of), expected);
+        assert_eq!(flocker(&Sight { holders, completeness }, all_seen, entitled, of), expected);
     }
 }

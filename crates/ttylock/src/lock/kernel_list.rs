@@ -9,17 +9,19 @@
 //! that follow one another share lines then. A line that is in both of them, and in each only once,
 //! is the same lock; whatever stood behind it in the first piece stands behind it in the second, so
 //! nothing slid past both. Where all lines look alike (one program holds shared locks on one file),
-//! pieces that agree line by line have *likely* missed nothing. A list is believed when it has been read
-//! twice without a gap.
-//! Any other pair is *torn*: it may have hidden something, and the list is read again. What is found
-//! in any piece counts, torn or not.
+//! pieces that agree line by line have *likely* missed nothing.
+//! Any other pair is *torn*: it may have hidden something. [`passes`] has which other reading of the
+//! same place makes up for that, and when a list is believed. What is found in any piece counts, torn
+//! or not.
 //!
 //! A lock for which many others wait is told with them, in one piece that may be longer than a page.
 //! Then both readers stop before it. But the kernel's room grows with it and stays as long as the
 //! file is open, so the readers are rewound and not opened anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read, Seek};
+
+use super::passes::{Line, Passes, Run};
 
 /// A page, as much as the kernel tells at once.
 const PAGE_BYTES: usize = 4096;
@@ -31,12 +33,15 @@ const SHORT_BYTES: usize = 3 * PAGE_BYTES / 4;
 /// Room for a piece; the kernel gives more than a page where one line is longer.
 const ROOM_BYTES: usize = 4 * PAGE_BYTES;
 
+/// A line is about as long.
+const LINE_BYTES: usize = 50;
+
 /// How often a torn list is read again.
 const PASSES: usize = 16;
 
 /// How much of the list was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Extent {
+pub(super) enum Extent {
     /// Every lock that was held all the while.
     Whole,
     /// It was read to its end, and changed so fast that some may have been missed.
@@ -49,100 +54,164 @@ pub enum Extent {
 /// What the kernel told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
-    /// Lines in no order, many of them several times.
+    /// The lines that were wanted, in no order.
     pub(super) text: String,
     /// How much of the list that is.
     pub(super) extent: Extent,
+    /// Whether it came in one piece, with room for more.
+    pub(super) is_of_one_piece: bool,
+    /// How many lines name which process, for telling who has most of them.
+    pub(super) takers: BTreeMap<i64, usize>,
 }
 
-impl Listing {
-    /// Whether it came in one piece, with room for more.
-    pub(super) fn is_of_one_piece(&self) -> bool {
-        self.extent == Extent::Whole && self.text.len() < SHORT_BYTES
+/// Takes what is told, and keeps what is wanted of it.
+struct Told<W> {
+    wants: W,
+    known: HashSet<String>,
+    listing: Listing,
+}
+
+impl<W: Fn(&str) -> bool> Told<W> {
+    /// The locks of a piece, in their order.
+    fn take(&mut self, piece: &[u8]) -> Piece {
+        let piece = String::from_utf8_lossy(piece);
+        let mut locks = Piece::default();
+        for line in piece.lines() {
+            let Some((number, lock)) = line.split_once(": ") else { continue };
+            let taker = lock.split_ascii_whitespace().nth(3).and_then(|pid| pid.parse().ok());
+            let times = self.listing.takers.entry(taker.unwrap_or_default()).or_default();
+            *times = times.saturating_add(1);
+            if (self.wants)(lock) && self.known.insert(lock.to_owned()) {
+                self.listing.text.push_str(line);
+                self.listing.text.push('\n');
+            }
+            locks.0.push((number.parse().unwrap_or_default(), Line::of(lock)));
+        }
+        locks
     }
 }
 
-/// Reads the list until it is whole, or `may_read` allows no more reading.
+/// The locks of one piece, each with its number, which counts positions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Piece(Vec<(usize, Line)>);
+
+impl Piece {
+    fn lines(&self) -> impl DoubleEndedIterator<Item = Line> + ExactSizeIterator {
+        self.0.iter().map(|(_, line)| *line)
+    }
+}
+
+/// Reads the list until it is whole, or `may_read` allows no more reading: that is asked before each
+/// reading, and is told how many locks the kernel counts through for it. Lines that `wants` does not
+/// want are not kept.
 ///
 /// # Errors
 /// When the list cannot be opened or read.
 pub(super) fn read<R: Read + Seek>(
     mut open: impl FnMut() -> io::Result<R>,
-    mut may_read: impl FnMut() -> bool,
+    mut may_read: impl FnMut(usize) -> bool,
+    wants: impl Fn(&str) -> bool,
 ) -> io::Result<Listing> {
+    let mut told = Told { wants, known: HashSet::new(), listing: Listing::default() };
     let mut first = Reader::new(open()?);
-    let Some(text) = first.piece(ROOM_BYTES, &mut may_read)? else { return Ok(Listing::default()) };
-    let mut listing = Listing { text, extent: Extent::Cut };
-    if listing.text.len() < SHORT_BYTES {
+    let Some(piece) = first.piece(ROOM_BYTES, &mut may_read)? else { return Ok(told.listing) };
+    told.take(&piece);
+    if piece.len() < SHORT_BYTES {
         // In one piece, if nothing comes behind it.
-        let Some(rest) = first.piece(ROOM_BYTES, &mut may_read)? else { return Ok(listing) };
-        listing.text.push_str(&rest);
+        let Some(rest) = first.piece(ROOM_BYTES, &mut may_read)? else { return Ok(told.listing) };
+        told.take(&rest);
         if rest.is_empty() {
-            listing.extent = Extent::Whole;
-            return Ok(listing);
+            told.listing.extent = Extent::Whole;
+            told.listing.is_of_one_piece = true;
+            return Ok(told.listing);
         }
     }
     let mut readers = [first, Reader::new(open()?)];
-    let mut good = 0_usize;
+    let mut passes = Passes::default();
     for _ in 0..PASSES {
-        match pass(&mut readers, &mut may_read, &mut listing.text)? {
-            None => break,
-            Some(Trust::Joined) => good = good.saturating_add(1),
-            Some(Trust::Torn) => {}
-        }
-        listing.extent = Extent::Changing;
-        if good >= GOOD_PASSES {
-            listing.extent = Extent::Whole;
+        let Some(pieces) = pass(&mut readers, &mut may_read)? else { break };
+        told.listing.extent = Extent::Changing;
+        let (runs, trust) = runs(&pieces, &mut told);
+        passes.add(runs);
+        if trust == Trust::AtRest || passes.are_believed() {
+            told.listing.extent = Extent::Whole;
             break;
         }
     }
-    Ok(listing)
+    Ok(told.listing)
 }
 
-/// So often a list must have been read without a gap to be believed: random changes between the
-/// readings have hidden a lock from one such pass, some once in ten thousand lists.
-const GOOD_PASSES: usize = 2;
-
-/// Whether nothing was missed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Trust {
-    Torn,
-    Joined,
+/// What was told by one reading of the whole list.
+#[derive(Debug, Default)]
+struct Pieces {
+    /// As they follow one another.
+    told: Vec<Vec<u8>>,
+    /// The first one brings the second reader out of step with the first.
+    start: Vec<u8>,
+    /// What was told when the other reader was at the end.
+    rest: Vec<u8>,
 }
 
-/// Reads the list once; `None` where it may not be read to its end.
+/// Reads the list once; `None` where it may not be read to its end. What the pieces mean is looked at
+/// later: the less time there is between two readings, the less can slide.
 fn pass<R: Read + Seek>(
     [ahead, behind]: &mut [Reader<R>; 2],
-    may_read: &mut impl FnMut() -> bool,
-    told: &mut String,
-) -> io::Result<Option<Trust>> {
+    may_read: &mut impl FnMut(usize) -> bool,
+) -> io::Result<Option<Pieces>> {
     ahead.rewind()?;
     behind.rewind()?;
-    // This piece only brings the second reader out of step with the first.
+    let mut pieces = Pieces::default();
     let Some(start) = ahead.piece(PAGE_BYTES / 2, may_read)? else { return Ok(None) };
-    let Some(mut last) = behind.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
-    told.push_str(&start);
-    told.push_str(&last);
-    let mut ends = [start, last.clone()];
-    let mut trust = Trust::Joined;
+    pieces.start = start;
+    let Some(first) = behind.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
+    pieces.told.push(first);
     loop {
         let Some(piece) = ahead.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
         if piece.is_empty() {
             let Some(rest) = behind.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
-            told.push_str(&rest);
-            // Out of step, two pieces end alike only at the end of the list.
-            let [one, other] = &ends;
-            let ended = rest.is_empty() && last_line(one) == last_line(other);
-            return Ok(Some(if ended { trust } else { Trust::Torn }));
+            pieces.rest = rest;
+            return Ok(Some(pieces));
         }
-        trust = trust.min(joint(&last, &piece));
-        told.push_str(&piece);
-        let [older, newer] = &mut ends;
-        std::mem::swap(older, newer);
-        newer.clone_from(&piece);
-        last = piece;
+        pieces.told.push(piece);
         std::mem::swap(ahead, behind);
     }
+}
+
+/// What was told, in runs: between one and the next, something may have been missed. And the least of
+/// what is thought of their pieces.
+fn runs<W: Fn(&str) -> bool>(pieces: &Pieces, told: &mut Told<W>) -> (Vec<Run>, Trust) {
+    let start = told.take(&pieces.start);
+    let rest = told.take(&pieces.rest);
+    let mut runs = Vec::new();
+    let mut run = Run::default();
+    let mut last: Option<Piece> = None;
+    let mut least = Trust::AtRest;
+    // Out of step, two pieces end alike only at the end of the list.
+    let mut ends = [None, start.lines().next_back()];
+    for piece in &pieces.told {
+        let piece = told.take(piece);
+        match &last {
+            None => run.extend(piece.lines()),
+            Some(last) => {
+                let trust = joint(last, &piece);
+                least = least.min(trust);
+                if trust == Trust::Torn {
+                    runs.push(std::mem::take(&mut run));
+                }
+                run.extend(news(last, &piece));
+            }
+        }
+        ends.rotate_left(1);
+        ends[1] = piece.lines().next_back();
+        last = Some(piece);
+    }
+    if !rest.0.is_empty() || ends[0] != ends[1] {
+        runs.push(std::mem::take(&mut run));
+        least = Trust::Torn;
+    }
+    run.end();
+    runs.push(run);
+    (runs, least)
 }
 
 /// One opening of the list.
@@ -150,15 +219,18 @@ struct Reader<R> {
     source: R,
     /// The start of a line whose end comes with the next piece.
     begun: Vec<u8>,
+    /// About how many locks were told before.
+    position: usize,
 }
 
 impl<R: Read + Seek> Reader<R> {
     fn new(source: R) -> Self {
-        Self { source, begun: Vec::new() }
+        Self { source, begun: Vec::new(), position: 0 }
     }
 
     fn rewind(&mut self) -> io::Result<()> {
         self.begun.clear();
+        self.position = 0;
         self.source.rewind()
     }
 
@@ -167,11 +239,11 @@ impl<R: Read + Seek> Reader<R> {
     fn piece(
         &mut self,
         room: usize,
-        may_read: &mut impl FnMut() -> bool,
-    ) -> io::Result<Option<String>> {
+        may_read: &mut impl FnMut(usize) -> bool,
+    ) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = std::mem::take(&mut self.begun);
         loop {
-            if !may_read() {
+            if !may_read(self.position) {
                 return Ok(None);
             }
             let begun = bytes.len();
@@ -192,33 +264,53 @@ impl<R: Read + Seek> Reader<R> {
             } else if length > 0 {
                 continue;
             }
-            return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
+            self.position = self.position.saturating_add(bytes.len() / LINE_BYTES);
+            return Ok(Some(bytes));
         }
     }
 }
 
-/// The lines, as their numbers, which count positions, and the locks.
-fn locks(piece: &str) -> impl Iterator<Item = (&str, &str)> {
-    piece.lines().filter_map(|line| line.split_once(": "))
+/// What the second piece tells behind the last line that was in the first one as well.
+fn news(one: &Piece, other: &Piece) -> impl Iterator<Item = Line> {
+    let known: HashSet<Line> = one.lines().collect();
+    let from = other.lines().rposition(|line| known.contains(&line));
+    let from = from.map_or(0, |last| last.saturating_add(1));
+    other.lines().skip(from).collect::<Vec<_>>().into_iter()
 }
 
-fn last_line(piece: &str) -> Option<&str> {
-    locks(piece).map(|(_, lock)| lock).last()
+/// Whether nothing was missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trust {
+    Torn,
+    Joined,
+    /// Nor has anything changed: a list of which this is true at each joint is believed when it has been
+    /// read once.
+    AtRest,
 }
+
+/// So many lines must be in two pieces, each in its place, to show that nothing changes.
+const AT_REST: usize = 8;
 
 /// Whether something can have slid past two pieces that were told one after the other.
-fn joint(one: &str, other: &str) -> Trust {
-    let mut times: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    locks(one).for_each(|(_, lock)| times.entry(lock).or_default().0 += 1);
-    locks(other).for_each(|(_, lock)| times.entry(lock).or_default().1 += 1);
-    if times.values().any(|found| *found == (1, 1)) {
-        return Trust::Joined;
+fn joint(one: &Piece, other: &Piece) -> Trust {
+    let mut times: HashMap<Line, (usize, usize)> = HashMap::new();
+    one.lines().for_each(|line| times.entry(line).or_default().0 += 1);
+    other.lines().for_each(|line| times.entry(line).or_default().1 += 1);
+    let numbered: HashMap<usize, Line> = one.0.iter().copied().collect();
+    let in_both = other.0.iter().filter_map(|(number, line)| {
+        let known = numbered.get(number)?;
+        Some((known == line, times.get(line) == Some(&(1, 1))))
+    });
+    let in_both: Vec<(bool, bool)> = in_both.collect();
+    let all_stand = !in_both.is_empty() && in_both.iter().all(|(stands, _)| *stands);
+    let unique = in_both.iter().filter(|(_, is_unique)| *is_unique).count();
+    if all_stand && unique >= AT_REST {
+        Trust::AtRest
+    } else if all_stand || times.values().any(|found| *found == (1, 1)) {
+        Trust::Joined
+    } else {
+        Trust::Torn
     }
-    let numbered: BTreeMap<&str, &str> = locks(one).collect();
-    let mut same = locks(other)
-        .filter_map(|(number, lock)| numbered.get(number).map(|known| *known == lock))
-        .peekable();
-    if same.peek().is_some() && same.all(|same| same) { Trust::Joined } else { Trust::Torn }
 }
 
 #[cfg(test)]
@@ -309,11 +401,11 @@ mod tests {
             let (kernel, meanwhile) = (kernel.clone(), Rc::clone(&meanwhile));
             Ok(Opening { kernel, next: 0, left: Vec::new(), page: PAGE_BYTES, meanwhile })
         };
-        let may_read = || {
+        let may_read = |_| {
             reads = reads.saturating_sub(1);
             reads > 0
         };
-        read(open, may_read).unwrap()
+        read(open, may_read, |_| true).unwrap()
     }
 
     #[rstest]
@@ -326,8 +418,44 @@ mod tests {
         let listing = read_while(list(before, behind), |_| (), usize::MAX);
         assert!(listing.is_whole());
         let all: std::collections::BTreeSet<&str> =
-            locks(&listing.text).map(|(_, lock)| lock).collect();
+            listing.text.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
         assert_eq!(all.len(), before + behind + 1);
+    }
+
+    /// Twice the pages of the list and a few more: as little as two readers can do.
+    #[test]
+    fn a_long_list_at_rest_is_read_once() {
+        let list = list(10_000, 15_000);
+        let bytes: usize = list.iter().map(|lock| lock.len() + "12345: \n".len()).sum();
+        assert!(read_while(list, |_| (), 2 * bytes.div_ceil(PAGE_BYTES - 70) + 10).is_whole());
+    }
+
+    /// A stranger has 20,000 locks, and takes and drops 5,000 more: whenever the reader has to wait for
+    /// the processor, most of them have gone or come. The limit is a count of readings.
+    #[test]
+    fn a_long_list_is_whole_though_thousands_come_and_go() {
+        const COMING: usize = 5000;
+        let mut random = 1_u64;
+        let mut dice = move |most: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(random >> 33).unwrap() % most
+        };
+        let (mut there, mut is_coming) = (COMING, false);
+        let churn = move |list: &mut Vec<String>| {
+            // One reading in fifty is late.
+            let count = if dice(50) == 0 { dice(COMING) } else { dice(4) };
+            for _ in 0..count {
+                is_coming = if is_coming { there < COMING } else { there == 0 };
+                if is_coming {
+                    list.insert(0, lock(COMING - 1 - there));
+                    there += 1;
+                } else {
+                    there -= 1;
+                    list.remove(there);
+                }
+            }
+        };
+        assert!(read_while(list(15_000, 10_000), churn, 10_000).is_whole());
     }
 
     /// Shared locks of one process on one file.
@@ -352,7 +480,7 @@ mod tests {
     fn an_empty_list_is_whole() {
         assert_eq!(
             read_while(vec![], |_| (), 9),
-            Listing { text: String::new(), extent: Extent::Whole }
+            Listing { extent: Extent::Whole, is_of_one_piece: true, ..Listing::default() }
         );
     }
 
@@ -438,11 +566,12 @@ mod tests {
         #[case] kind: io::ErrorKind,
         #[case] error: Option<io::ErrorKind>,
     ) {
-        match read(|| Ok(Failing(Some(kind), b"1: x\n")), || true) {
+        let outcome = || read(|| Ok(Failing(Some(kind), b"1: x\n")), |_| true, |_| true);
+        match outcome() {
             Ok(listing) => assert!(listing.is_whole() && listing.text == "1: x\n"),
             Err(failure) => assert_eq!(Some(failure.kind()), error),
         }
-        assert_eq!(read(|| Ok(Failing(Some(kind), b"1: x\n")), || true).is_err(), error.is_some());
+        assert_eq!(outcome().is_err(), error.is_some());
     }
 
     /// The list shrinks below both readers in the middle of each pass, and is as long as before
@@ -461,6 +590,10 @@ mod tests {
         assert_eq!(listing.extent, Extent::Changing);
     }
 
+    fn numbered(numbers: std::ops::Range<usize>) -> String {
+        numbers.map(|number| format!("{number}: lock{number}\n")).collect()
+    }
+
     /// Two pieces that were told one after the other.
     #[rstest]
     #[case::one_line_in_both("1: a\n2: b\n", "2: b\n3: c\n", Trust::Joined)]
@@ -472,13 +605,19 @@ mod tests {
     #[case::which_of_two_later("1: a\n2: b\n", "2: a\n3: c\n4: a\n", Trust::Torn)]
     #[case::all_alike("1: a\n2: a\n3: a\n", "2: a\n3: a\n4: a\n", Trust::Joined)]
     #[case::alike_and_moved("1: a\n2: a\n3: b\n", "2: a\n3: a\n4: c\n", Trust::Torn)]
+    #[case::too_few_to_be_at_rest(&numbered(0..17), &numbered(10..27), Trust::Joined)]
+    #[case::at_rest(&numbered(0..18), &numbered(10..27), Trust::AtRest)]
+    #[case::one_has_gone(&numbered(0..18), &numbered(10..27).replace("14: lock14", "14: x"), Trust::Joined)]
     #[case::alike_without_a_common_place("1: a\n2: a\n", "3: a\n4: a\n", Trust::Torn)]
     fn pieces_are_joined_where_nothing_slid_past(
         #[case] one: &str,
         #[case] other: &str,
         #[case] trust: Trust,
     ) {
-        assert_eq!(joint(one, other), trust);
+        let mut told =
+            Told { wants: |_: &str| true, known: HashSet::new(), listing: Listing::default() };
+        let [one, other] = [one, other].map(|piece| told.take(piece.as_bytes()));
+        assert_eq!(joint(&one, &other), trust);
     }
 
     /// All the locks before the one that is held go, at any one moment: it slides below where the
@@ -505,6 +644,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         /// Locks of others come and go between any two readings.
         #[test]
         fn what_is_held_all_the_while_is_in_every_whole_list(
@@ -522,6 +663,39 @@ mod tests {
                         list.insert(0, lock(fresh));
                     } else if list.get(at).is_some_and(|lock| lock != HELD) {
                         list.remove(at);
+                    }
+                }
+            }, usize::MAX);
+            prop_assert!(!listing.is_whole() || listing.text.contains(HELD));
+        }
+
+        /// The same locks go and come back, all at once and in any order, in front of the list of either
+        /// of two processors, which the kernel tells one after the other.
+        #[test]
+        fn what_is_held_all_the_while_is_told_while_the_same_others_come_and_go(
+            standing in 0..400_usize,
+            coming in 1..600_usize,
+            held in 0..1000_usize,
+            changes in proptest::collection::vec((0..600_usize, any::<[bool; 2]>(), 0..9_usize), 1..60),
+        ) {
+            let mut whole: Vec<String> = (0..standing + coming).map(lock).collect();
+            whole.insert(held % whole.len(), HELD.to_owned());
+            let mut border = whole.len() / 2;
+            let mut gone = Vec::new();
+            let mut changes = changes.into_iter();
+            let listing = read_while(whole, move |list| {
+                let Some((count, [go, to_first], pause)) = changes.next() else { return };
+                if pause < 3 {
+                    return;
+                }
+                for _ in 0..count {
+                    let next = list.iter().position(|it| *it != HELD && *it < lock(coming));
+                    if let (true, Some(at)) = (go, next) {
+                        gone.push(list.remove(at));
+                        border -= usize::from(at < border);
+                    } else if let Some(lock) = gone.pop() {
+                        list.insert(if to_first { 0 } else { border }, lock);
+                        border += usize::from(to_first);
                     }
                 }
             }, usize::MAX);

@@ -9,14 +9,17 @@ mod flock_guards;
 mod flock_rights;
 pub mod holder_records;
 mod kernel_list;
+mod list_reader;
+mod lookout;
 pub mod memory;
 mod model;
 pub mod names;
 mod open;
+mod passes;
 pub mod places;
 pub mod record;
 pub mod table;
 mod watched;
 pub mod who;
 
-pub use model::{Answer, Contended, Event, Outcome, Pass, Request, Weight};
+pub use model::{Answer, Cause, Contended, Event, Outcome, Pass, Request, Weight};

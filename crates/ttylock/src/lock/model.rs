@@ -59,12 +59,24 @@ pub struct Pass {
     pub to: Pid,
 }
 
-/// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking it
-/// this very moment, and there will be an answer a moment later.
+/// There will be an answer a moment later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contended {
     /// What the log is told, in order.
     pub events: Vec<Event>,
+    /// What the answer waits for.
+    pub cause: Cause,
+}
+
+/// Why there is no answer yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking it this
+    /// very moment.
+    #[default]
+    Breaking,
+    /// The kernel's list of locks is being read, and that comes to an end.
+    Reading,
 }
 
 /// A request that has passed every check that needs no disk.

@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use pidlockfile::Name;
 use pidlockfile::process::ProcessIdentity;
@@ -101,6 +101,8 @@ pub struct Table {
     events: Vec<Event>,
     said_unseen: bool,
     flocks: Flocks,
+    /// When the request that is attempted now was made.
+    asked: Option<Instant>,
     /// Files that have no name any more: the last close of one takes as long as two requests for
     /// the next one.
     spent: Vec<File>,
@@ -122,6 +124,8 @@ enum Stop {
     Denied,
     /// Another process holds `flock(2)` on a stale lock: most likely it is breaking it.
     Contended,
+    /// The kernel's list of locks is being read.
+    Pending,
 }
 
 impl Table {
@@ -141,6 +145,7 @@ impl Table {
             events: Vec::new(),
             said_unseen: false,
             flocks: Flocks::default(),
+            asked: None,
             spent: Vec::new(),
         }
     }

@@ -10,7 +10,8 @@ use std::time::SystemTime;
 use pidlockfile::Pid;
 use pidlockfile::process::{lives, owner};
 
-use super::flock::{self, Flocks};
+use super::flock::{self, Completeness, Flocks};
+use super::kernel_list::Listing;
 use super::names;
 use super::open::{Opened, openers};
 use crate::device::name::DeviceName;
@@ -171,18 +172,30 @@ impl Holder {
 pub(super) fn without_lock_files(resolved: &ResolvedDevice) -> Vec<Holder> {
     let Some(node) = resolved.node else { return Vec::new() };
     let device = resolved.real();
-    let seen = Flocks::default().holders(&node).map(|sight| sight.holders);
-    let mut holders: Vec<Holder> = seen
-        .unwrap_or_default()
-        .into_iter()
-        .map(|holder| Holder::by_flock(device, holder))
-        .collect();
+    let listing = Flocks::default().list([&node]).unwrap_or_default();
+    let mut holders = by_flock(device, &node, &listing);
     for opener in openers_of_node(device, &node) {
         if !holders.iter().any(|holder| holder.pid == opener.pid) {
             holders.push(opener);
         }
     }
     holders
+}
+
+/// Those who hold a device by flock. Where nobody is seen to and not all locks are told, that is told.
+fn by_flock(device: &str, node: &Node, listing: &Listing) -> Vec<Holder> {
+    let found = flock::holders_in(&listing.text, node);
+    let most_of = match flock::completeness(listing) {
+        Completeness::Cut(most_of) | Completeness::Changing(most_of) => most_of,
+        Completeness::Whole | Completeness::Pending => {
+            return found.into_iter().map(|holder| Holder::by_flock(device, holder)).collect();
+        }
+    };
+    if found.is_empty() {
+        let told = Some(format!("({})", flock::too_many(most_of)));
+        return vec![Holder { command: told, ..Holder::unknown(device, Scheme::Flock) }];
+    }
+    found.into_iter().map(|holder| Holder::by_flock(device, holder)).collect()
 }
 
 /// Everybody who has a device open, by whatever else he may hold it, as far as that can be seen.
@@ -240,10 +253,10 @@ fn is_serial(name: &str) -> bool {
 /// merely have one of them open.
 pub(super) fn all_without_lock_files(devices: &[(String, Node)]) -> Vec<Holder> {
     let mut holders = Vec::new();
-    let list = Flocks::default().list().unwrap_or_default().text;
+    let nodes = devices.iter().map(|(_, node)| node);
+    let listing = Flocks::default().list(nodes).unwrap_or_default();
     for (name, node) in devices {
-        let found = flock::holders_in(&list, node);
-        holders.extend(found.into_iter().map(|holder| Holder::by_flock(name, holder)));
+        holders.extend(by_flock(name, node, &listing));
     }
     let known = |found: &Opened| devices.iter().any(|(_, node)| found.is_of(node));
     for (pid, found) in openers(&known) {
@@ -280,6 +293,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::lock::kernel_list::Extent;
 
     #[rstest]
     #[case("ttyS0", true)]
@@ -293,6 +307,21 @@ mod tests {
     #[case("null", false)]
     fn serial_lines_are_known_by_name(#[case] name: &str, #[case] serial: bool) {
         assert_eq!(is_serial(name), serial);
+    }
+
+    /// Nobody is said to hold it, and nobody is said not to.
+    #[test]
+    fn where_not_all_locks_are_told_that_is_told_with_the_user_who_has_most() {
+        let node = Node::of(&fs::metadata("/dev/null").unwrap());
+        let this = Pid::this();
+        let takers = [(i64::from(this.as_raw()), 5), (0, 9)].into();
+        let cut = Listing { extent: Extent::Cut, takers, ..Listing::default() };
+        let told = by_flock("ttyS0", &node, &cut);
+        let uid = owner(this).unwrap();
+        let text = format!("(too many kernel locks to see all, most of them of uid {uid})");
+        let expected = Holder { command: Some(text), ..Holder::unknown("ttyS0", Scheme::Flock) };
+        assert_eq!(told, [expected]);
+        assert_eq!(by_flock("ttyS0", &node, &Listing { extent: Extent::Whole, ..cut }), []);
     }
 
     #[test]

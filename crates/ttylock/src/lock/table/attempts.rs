@@ -1,9 +1,11 @@
 //! LOCK and UNLOCK as their callers know them: one attempt, or as many as it takes.
 
+use std::time::Instant;
+
 use super::{Stop, Table};
 use crate::device::node::ResolvedDevice;
 use crate::lock::backoff::{Backoff, Contention};
-use crate::lock::{Answer, Contended, Outcome, Request};
+use crate::lock::{Answer, Cause, Contended, Outcome, Request};
 
 impl Table {
     /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds:
@@ -30,16 +32,24 @@ impl Table {
                     events.extend(answer.events);
                     return Answer { outcome: answer.outcome, events };
                 }
-                Err(contended) => events.extend(contended.events),
+                Err(contended) => {
+                    events.extend(contended.events);
+                    std::thread::sleep(backoff.pause(contended.cause));
+                }
             }
-            std::thread::sleep(backoff.pause());
         }
+    }
+
+    /// Tells when the request was made whose attempt comes next, where that is not the first.
+    pub fn was_asked(&mut self, asked: Instant) {
+        self.asked = Some(asked);
     }
 
     /// One attempt at [`Table::lock`]. Never sleeps: the caller comes back as [`Backoff`] says.
     ///
     /// # Errors
-    /// [`Contended`], only with [`Contention::ComesBack`]: nothing was taken.
+    /// [`Contended`], only with [`Contention::ComesBack`] or while the kernel's list of locks is being
+    /// read: nothing was taken.
     pub fn attempt_lock(
         &mut self,
         request: &Request,
@@ -78,11 +88,13 @@ impl Table {
 
     pub(super) fn answer(&mut self, outcome: Result<Outcome, Stop>) -> Result<Answer, Contended> {
         let events = std::mem::take(&mut self.events);
+        self.asked = None;
         match outcome {
             Ok(outcome) => Ok(Answer { outcome, events }),
             Err(Stop::Busy) => Ok(Answer { outcome: Outcome::Busy, events }),
             Err(Stop::Denied) => Ok(Answer { outcome: Outcome::Denied, events }),
-            Err(Stop::Contended) => Err(Contended { events }),
+            Err(Stop::Contended) => Err(Contended { events, cause: Cause::Breaking }),
+            Err(Stop::Pending) => Err(Contended { events, cause: Cause::Reading }),
         }
     }
 }

@@ -11,12 +11,12 @@ use pidlockfile::{Found, Judged, Name, Pid, Removal};
 use super::Table;
 use super::judge::{Busy, Verdict};
 use crate::limits::WATCHED_LOCKS;
-use crate::lock::Event;
 use crate::lock::backoff::{Backoff, Contention};
 use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::watched::Watched;
 use crate::lock::who::Holder;
+use crate::lock::{Cause, Event};
 
 impl Table {
     /// Lists every lock in our own directory by its holder, and removes those of the dead. Those of the
@@ -121,7 +121,7 @@ impl Table {
             if let Some(cleared) = self.try_clear(place, &name, seen, contention) {
                 return cleared;
             }
-            std::thread::sleep(backoff.pause());
+            std::thread::sleep(backoff.pause(Cause::Breaking));
         }
     }
 

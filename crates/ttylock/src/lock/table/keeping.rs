@@ -12,9 +12,9 @@ use crate::device::node::{ResolvedDevice, follow};
 use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE};
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
-use crate::lock::names;
 use crate::lock::places::Place;
 use crate::lock::record::{self, READ_LIMIT};
+use crate::lock::{Weight, names};
 
 /// As many records are looked at when a daemon begins.
 const RECORDS_SWEPT: usize = 10_000;
@@ -34,7 +34,13 @@ impl Table {
         // Drafts of processes that were killed in mid-step.
         let _ = open.own.directory.sweep(TEMPORARY, SystemTime::now());
         self.forget_what_is_gone(&open.own);
-        self.flocks = Flocks::of_one_who_lives_long();
+        match Flocks::of_one_who_lives_long() {
+            Ok(flocks) => self.flocks = flocks,
+            Err(error) => self.say(
+                Weight::Warning,
+                format!("others wait while the kernel's locks are read: no thread: {error}"),
+            ),
+        }
         self.watch_all(&open.own);
     }
 

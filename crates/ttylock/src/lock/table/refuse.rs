@@ -1,5 +1,7 @@
 //! Reasons to refuse a lock that no lock file shows: `flock(2)` on the port, and too many locks.
 
+use std::time::Instant;
+
 use pidlockfile::{Pid, process};
 
 use super::{Stop, Table};
@@ -7,8 +9,7 @@ use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCK_FILES_OF_A_USER;
 use crate::lock::Weight;
 use crate::lock::backoff::Contention;
-use crate::lock::flock::{self, Sight};
-use crate::lock::kernel_list::Extent;
+use crate::lock::flock::{self, Completeness, Sight};
 use crate::lock::open::{self, Openness};
 use crate::lock::places::Place;
 
@@ -62,8 +63,9 @@ impl Table {
         contention: Contention,
     ) -> Result<(), Stop> {
         let Some(node) = resolved.node else { return Ok(()) };
-        match self.flocks.holders(&node) {
-            Ok(Sight { holders, extent }) => {
+        let asked = self.asked.unwrap_or_else(Instant::now);
+        match self.flocks.holders(&node, asked) {
+            Ok(Sight { holders, completeness }) => {
                 // A program of one session would say it in each.
                 if self.guards.is_a_daemons() {
                     let others = || (!flock::sees_all()).then(|| "of other pid namespaces".into());
@@ -73,11 +75,13 @@ impl Table {
                 if let Some(holder) = holders.into_iter().find(|holder| *holder != own) {
                     return Err(self.busy_by_flock(resolved.real(), holder));
                 }
-                match (extent, contention) {
-                    (Extent::Whole, _) => Ok(()),
-                    (Extent::Changing, Contention::ComesBack) => Err(Stop::Contended),
-                    (Extent::Changing, Contention::Decides) | (Extent::Cut, _) => {
-                        self.refuse_open(resolved.real(), &node, asking)
+                match (completeness, contention) {
+                    (Completeness::Whole, _) => Ok(()),
+                    (Completeness::Pending, _) => Err(Stop::Pending),
+                    (Completeness::Changing(_), Contention::ComesBack) => Err(Stop::Contended),
+                    (Completeness::Changing(most_of), Contention::Decides)
+                    | (Completeness::Cut(most_of), _) => {
+                        self.refuse_open(resolved.real(), &node, asking, most_of)
                     }
                 }
             }
@@ -95,6 +99,7 @@ impl Table {
         device: &str,
         node: &Node,
         asking: Pid,
+        most_of: Option<u32>,
     ) -> Result<(), Stop> {
         let who = match open::openness(node, asking) {
             Openness::Closed => return Ok(()),
@@ -104,7 +109,8 @@ impl Table {
             }
             Openness::Untold => "it cannot be told who has it open".to_owned(),
         };
-        let text = format!("{device} is busy: too many kernel locks to see all, and {who}");
+        let too_many = flock::too_many(most_of);
+        let text = format!("{device} is busy: {too_many}, and {who}");
         self.say(Weight::Warning, text);
         Err(Stop::Busy)
     }

@@ -1,0 +1,247 @@
+//! A thread that reads the kernel's list of locks for a daemon: while strangers take and drop thousands of
+//! locks, one reading may wait for milliseconds, and all of them take longer than anybody else is to wait.
+//!
+//! One reading at a time. It serves those who asked before it began, for the others might have missed
+//! what came in the meantime; and after a long one there is a pause, for while the kernel tells
+//! of its locks nobody takes one.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::kernel_list::Listing;
+use super::list_reader::{ListReader, Wanted};
+use crate::device::node::Node;
+
+/// So long ago a reading may have begun for those who ask now: reading costs as much as all the rest of a
+/// LOCK. Whoever takes a flock within the moment would also have come after the lock.
+pub(super) const GOOD_FOR: Duration = Duration::from_millis(5);
+
+/// For so long at least it is there for those who come back for it.
+const THERE_FOR: Duration = Duration::from_millis(25);
+
+/// So long an asker waits for a reading, if the thread has nothing else to do.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// The pause between two readings is one part in so many of the last one.
+const PAUSE_SHARE: u32 = 8;
+
+/// The longest pause between two readings.
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+
+/// So many nodes are looked for in one reading.
+const NODES: usize = 64;
+
+/// The thread, as those see it who ask.
+#[derive(Debug)]
+pub(super) struct Lookout {
+    board: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+/// What askers and the thread tell one another.
+#[derive(Debug, Default)]
+struct Board {
+    wanted: Wanted,
+    is_asked: bool,
+    /// The thread reads, or makes a pause.
+    is_busy: bool,
+    is_over: bool,
+    last: Option<Told>,
+}
+
+/// What was told by one reading.
+#[derive(Debug)]
+struct Told {
+    about: Wanted,
+    listing: Result<Arc<Listing>, io::ErrorKind>,
+    began: Instant,
+    ended: Instant,
+}
+
+impl Told {
+    fn is_good_for(&self, node: &Node, asked: Instant, now: Instant) -> bool {
+        let took = self.ended.saturating_duration_since(self.began);
+        self.about.has(node)
+            && asked.saturating_duration_since(self.began) < GOOD_FOR
+            && now.saturating_duration_since(self.ended) < took.max(THERE_FOR)
+    }
+
+    fn listing(&self) -> io::Result<Arc<Listing>> {
+        self.listing.clone().map_err(io::Error::from)
+    }
+}
+
+impl Shared {
+    fn look(&self) -> MutexGuard<'_, Board> {
+        // Nothing that is done with it can fail half-way.
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lookout {
+    /// # Errors
+    /// The system's, when it gives no thread.
+    pub(super) fn begin() -> io::Result<Self> {
+        let board = Arc::new(Shared::default());
+        let shared = Arc::clone(&board);
+        thread::Builder::new()
+            .name("lfpd-locks".to_owned())
+            .spawn(move || keep_reading(&shared))?;
+        Ok(Self { board })
+    }
+
+    /// What the kernel tells of a node, to one who has asked at that moment for the first time. `None`
+    /// while it is being read.
+    ///
+    /// # Errors
+    /// When the list could not be read.
+    pub(super) fn listing(&self, node: &Node, asked: Instant) -> io::Result<Option<Arc<Listing>>> {
+        let mut board = self.board.look();
+        if let Some(told) = &board.last {
+            if told.is_good_for(node, asked, Instant::now()) {
+                return told.listing().map(Some);
+            }
+        }
+        if board.wanted.len() >= NODES {
+            board.wanted = Wanted::default();
+        }
+        board.wanted.add(node);
+        board.is_asked = true;
+        self.board.changed.notify_all();
+        if board.is_busy {
+            return Ok(None);
+        }
+        let end = Instant::now().checked_add(PATIENCE);
+        loop {
+            let now = Instant::now();
+            let left = end.map(|end| end.saturating_duration_since(now)).unwrap_or_default();
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let waited = self.board.changed.wait_timeout(board, left);
+            board = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(told) = &board.last {
+                if told.is_good_for(node, asked, Instant::now()) {
+                    return told.listing().map(Some);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        self.board.look().is_over = true;
+        self.board.changed.notify_all();
+    }
+}
+
+/// Until nobody asks any more.
+fn keep_reading(shared: &Shared) {
+    let mut reader = ListReader::default();
+    loop {
+        let mut board = shared.look();
+        while !board.is_asked && !board.is_over {
+            board = shared.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
+        }
+        if board.is_over {
+            return;
+        }
+        (board.is_asked, board.is_busy) = (false, true);
+        let about = board.wanted.clone();
+        drop(board);
+
+        let began = Instant::now();
+        let listing = reader.read(&about).map(Arc::new).map_err(|error| error.kind());
+        let ended = Instant::now();
+
+        let mut board = shared.look();
+        board.last = Some(Told { about, listing, began, ended });
+        shared.changed.notify_all();
+        let took = ended.saturating_duration_since(began);
+        if took >= GOOD_FOR {
+            let pause = (took / PAUSE_SHARE).min(PAUSE_MOST);
+            let is_on = |board: &mut Board| !board.is_over;
+            let waited = shared.changed.wait_timeout_while(board, pause, is_on);
+            board = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        board.is_busy = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::device::node::Numbers;
+
+    const NODE: Node =
+        Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };
+
+    /// At times in milliseconds: what was held when it was asked must have been told, and a moment ago.
+    #[rstest]
+    #[case::short([100, 101], 100, 101, true)]
+    #[case::began_a_moment_before([100, 101], 104, 104, true)]
+    #[case::began_too_long_before([100, 101], 105, 105, false)]
+    #[case::long_and_asked_before([100, 400], 90, 650, true)]
+    #[case::long_and_asked_meanwhile([100, 400], 200, 401, false)]
+    #[case::as_long_ago_as_it_took([100, 400], 90, 700, false)]
+    #[case::who_comes_back_for_a_short_one([100, 101], 90, 125, true)]
+    #[case::who_comes_back_late([100, 101], 90, 126, false)]
+    fn a_reading_is_good_for_those_who_asked_before_it(
+        #[case] reading: [u64; 2],
+        #[case] asked: u64,
+        #[case] now: u64,
+        #[case] is_good: bool,
+    ) {
+        let (start, [began, ended]) = (Instant::now(), reading);
+        let at = |millis| start + Duration::from_millis(millis);
+        let listing = Ok(Arc::new(Listing::default()));
+        let about = Wanted::of([&NODE]);
+        let told = Told { about, listing, began: at(began), ended: at(ended) };
+        assert_eq!(told.is_good_for(&NODE, at(asked), at(now)), is_good);
+        let other = Node { inode: 89, ..NODE };
+        assert!(!told.is_good_for(&other, at(asked), at(now)));
+    }
+
+    /// However long the thread takes, nobody waits for it who serves others.
+    #[test]
+    fn who_asks_for_what_is_being_read_comes_back() {
+        let board = Arc::new(Shared::default());
+        board.look().is_busy = true;
+        let lookout = Lookout { board: Arc::clone(&board) };
+        let asked = Instant::now();
+        for _ in 0..1000 {
+            assert!(lookout.listing(&NODE, asked).unwrap().is_none());
+        }
+        assert!(board.look().is_asked);
+        let thread = {
+            let board = Arc::clone(&board);
+            thread::spawn(move || keep_reading(&board))
+        };
+        while lookout.listing(&NODE, asked).unwrap().is_none() {
+            assert!(asked.elapsed() < Duration::from_secs(60));
+            thread::yield_now();
+        }
+        drop(lookout);
+        thread.join().unwrap();
+    }
+
+    /// Whoever asks about more nodes than are looked for at once is answered.
+    #[test]
+    fn the_nodes_are_bounded() {
+        let lookout = Lookout::begin().unwrap();
+        for inode in 0..2 * NODES as u64 {
+            let _ = lookout.listing(&Node { inode, ..NODE }, Instant::now()).unwrap();
+            assert!(lookout.board.look().wanted.len() <= NODES);
+        }
+    }
+}
