@@ -1,7 +1,13 @@
 //! Which process has a lock, and what has become of it: real pid, mount and time namespaces, numbers
 //! that were given out again, zombies. Needs root and util-linux (unshare).
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails where it stands")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails where it stands"
+)]
 
 mod conversation;
 mod daemon;

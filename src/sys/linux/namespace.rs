@@ -179,7 +179,7 @@ mod tests {
             170 => (&[170, 12], 130),
             _ => return None,
         };
-        Some(Kin { numbers: numbers.to_vec(), parent: Pid::new(parent) })
+        Some(Kin { numbers: numbers.to_vec(), parent: Pid::new(parent), groups: Vec::new() })
     }
 
     fn children_below(process: Pid) -> Vec<Pid> {
@@ -208,7 +208,7 @@ mod tests {
     fn a_large_family_is_given_up() {
         let below = |process: Pid| {
             let parent = (process != pid(1)).then(|| pid(1));
-            Some(Kin { numbers: vec![i64::from(process.as_raw()), 5], parent })
+            Some(Kin { numbers: vec![i64::from(process.as_raw()), 5], parent, groups: Vec::new() })
         };
         let all =
             |process: Pid| if process == pid(1) { (2..1000).map(pid).collect() } else { vec![] };
