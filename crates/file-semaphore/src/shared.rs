@@ -20,8 +20,13 @@ use crate::semaphore::{Claimant, Guard, Patience, Semaphore};
 use crate::sys::Woken;
 use crate::sys::watch::{Instance, Watch};
 
-/// How often a reader tries to get into a directory that others remove in that moment.
+/// How often the directory is looked at or entered again, when others remove it in that moment.
 const TRIES: usize = 64;
+
+/// What a reader took away who left in that moment: its file, and the directory with it.
+fn is_gone(error: &Error) -> bool {
+    error.io_kind() == io::ErrorKind::NotFound
+}
 
 impl Semaphore {
     /// Those who share the semaphore, dead ones among them until somebody wants it alone.
@@ -40,15 +45,19 @@ impl Semaphore {
 
     fn reader_locks(&self) -> Result<Vec<Listed>, Error> {
         let directory = self.readers_directory();
-        match directory.symlink_metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            _ => {}
+        let mut last = None;
+        for _ in 0..TRIES {
+            match directory.symlink_metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                _ => {}
+            }
+            match cleaning::list(&directory, self.inner.config) {
+                // It may be there again by now.
+                Err(error) if is_gone(&error) => last = Some(error),
+                other => return other,
+            }
         }
-        match cleaning::list(&directory, self.inner.config) {
-            // Removed in that moment.
-            Err(_) if !directory.exists() => Ok(Vec::new()),
-            other => other,
-        }
+        last.map_or(Ok(Vec::new()), Err)
     }
 
     /// A reader who lives, if there is one: in the way of who has the lock and wants it alone.
@@ -62,7 +71,12 @@ impl Semaphore {
             if !status.stale {
                 return Ok(Some(status.lock_info().cloned().map(Box::new)));
             }
-            Self::with_config(directory.join(name), self.inner.config)?.clean()?;
+            let swept = Self::with_config(directory.join(name), self.inner.config)
+                .and_then(|reader| reader.clean());
+            match swept {
+                Err(error) if !is_gone(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
         }
         self.remove_if_empty();
         Ok(None)
@@ -124,11 +138,8 @@ impl Semaphore {
                 .and_then(|reader| reader.attempt_alone(tag, claimant));
             match reader {
                 Ok(guard) => return Ok(guard.sharing(self.clone())),
-                Err(error) => last = Some(error),
-            }
-            // Else it was removed by a reader who left in that moment.
-            if directory.exists() {
-                break;
+                Err(error) if is_gone(&error) => last = Some(error),
+                Err(error) => return Err(error),
             }
         }
         Err(last.unwrap_or_else(|| Error::NotLocked { path: self.path() }))

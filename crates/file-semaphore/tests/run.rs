@@ -114,6 +114,25 @@ fn readers_are_in_together_and_a_writer_alone() {
     assert!(!scratch.at("a.shared").exists() && !scratch.at("a").exists());
 }
 
+/// Six loops of readers beside two of writers: a reader who goes in the moment in which he is looked
+/// at, and the readers' directory with him, keeps nobody from his command.
+#[test]
+fn readers_who_come_and_go_are_no_error() {
+    let scratch = Scratch::new();
+    let part = |words: &str| {
+        let script =
+            format!("for i in $(seq 200); do sema run {words} a true || echo {words} $?; done");
+        let mut command = scratch.command("sh");
+        command.args(["-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let parts: Vec<_> = (0..8).map(|part_of| part(if part_of < 6 { "-s" } else { "" })).collect();
+    for part in parts {
+        let ran = gather(part);
+        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""), "{ran:?}");
+    }
+}
+
 #[test]
 fn a_killed_reader_is_in_nobodys_way() {
     let scratch = Scratch::new();
