@@ -1175,6 +1175,30 @@ fn a_daemon_sweeps_what_the_killed_have_left() {
     assert_eq!(records(&machine), ["LCK..ttyS1"]);
 }
 
+/// Whoever plants more lock files than a daemon lists keeps neither those of the dead that were there when
+/// it began, nor those of later ones whose holders die.
+#[rstest]
+fn needs_root_planted_locks_keep_no_lock_of_the_dead(#[values(0, 8)] left: usize) {
+    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
+    let (machine, mut table) = machine_with_devices();
+    let left: Vec<PathBuf> =
+        (0..left).map(|number| machine.lock_file(&format!("LCK..left{number}"))).collect();
+    left.iter().for_each(|file| fs::write(file, decimal(dead())).unwrap());
+    for number in 0..1100 {
+        let file = machine.lock_file(&format!("LCK..planted{number}"));
+        fs::write(&file, decimal(own())).unwrap();
+        std::os::unix::fs::chown(&file, Some(1000), None).unwrap();
+    }
+    table.keep_open(16);
+    let left = left.iter().filter(|file| file.exists()).count();
+    let holder = Holder::new();
+    let pid = Pid::new(holder.pid().into()).unwrap();
+    assert_eq!(table.lock(&request("null", holder.pid())).outcome, Outcome::Done);
+    drop(holder);
+    table.gone(pid);
+    assert_eq!((left, machine.lock_file("LCK..null").exists()), (0, false));
+}
+
 /// A program that uses another name of it would not be met. (Needs no device: `/dev/null` is one.)
 #[test]
 fn without_its_other_names_a_device_is_not_locked() {

@@ -4,6 +4,7 @@
 //! again until it changes.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -239,17 +240,33 @@ impl Place {
         locks
     }
 
-    /// The files whose names are those of locks, in no order, up to a bound.
+    /// The files whose names are those of locks, in no order, up to a bound: where there are more, each owner
+    /// of files has the same share.
     pub(super) fn lock_names(&self) -> Vec<Name> {
         let Some(mut listing) = self.listing() else { return Vec::new() };
-        listing
+        let names = listing
             .iter()
             .take(LISTED)
             .map_while(Result::ok)
             .filter(|entry| looks_like_a_lock(entry.file_name().to_bytes()))
-            .filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new))
-            .take(LOCKS_LISTED)
-            .collect()
+            .filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new));
+        let mut names: Vec<Name> = names.collect();
+        if names.len() > LOCKS_LISTED {
+            self.by_turns_of_owners(&mut names);
+            names.truncate(LOCKS_LISTED);
+        }
+        names
+    }
+
+    /// The first of each, then the second of each.
+    fn by_turns_of_owners(&self, names: &mut [Name]) {
+        let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
+        names.sort_by_cached_key(|name| {
+            let seen = Status::of_name(&self.directory, name.as_str());
+            let count = counts.entry(seen.ok().map(|seen| seen.owner)).or_default();
+            *count = count.saturating_add(1);
+            *count
+        });
     }
 
     fn listing(&self) -> Option<nix::dir::Dir> {

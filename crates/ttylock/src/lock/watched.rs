@@ -9,12 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use pidlockfile::process::{ProcessIdentity, Start};
 use pidlockfile::{Name, Pid};
 
+/// Whose a file is; `None` for those nobody knows, who count as one user.
+type User = Option<u32>;
+
 /// The holders, each with its files. Empty, and of no effect, where the limit is 0.
+///
+/// The room is shared fairly: where there is none, the user who has most of it makes room for those who
+/// have less.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     limit: usize,
     count: usize,
-    holders: BTreeMap<ProcessIdentity, BTreeSet<Name>>,
+    holders: BTreeMap<ProcessIdentity, BTreeMap<Name, User>>,
+    users: BTreeMap<User, BTreeSet<(ProcessIdentity, Name)>>,
     fresh: BTreeSet<ProcessIdentity>,
 }
 
@@ -24,37 +31,64 @@ impl Watched {
         Self { limit, ..Self::default() }
     }
 
-    /// Lists a file, if there is room.
-    pub(super) fn add(&mut self, name: &Name, who: &ProcessIdentity) {
-        if self.count >= self.limit {
+    /// Lists a file, if there is room for one more of this user.
+    pub(super) fn add(&mut self, name: &Name, who: &ProcessIdentity, user: User) {
+        let is_known = self.holders.get(who).is_some_and(|names| names.contains_key(name));
+        if is_known || (self.count >= self.limit && !self.make_room(user)) {
             return;
         }
-        if self.holders.entry(who.clone()).or_default().insert(name.clone()) {
-            self.count = self.count.saturating_add(1);
-            self.fresh.insert(who.clone());
-        }
+        self.holders.entry(who.clone()).or_default().insert(name.clone(), user);
+        self.users.entry(user).or_default().insert((who.clone(), name.clone()));
+        self.count = self.count.saturating_add(1);
+        self.fresh.insert(who.clone());
+    }
+
+    /// At the price of the user who has most.
+    fn make_room(&mut self, user: User) -> bool {
+        let own = self.users.get(&user).map_or(0, BTreeSet::len);
+        let largest = self.users.values().max_by_key(|files| files.len());
+        let price = largest.filter(|files| files.len() > own).and_then(BTreeSet::last);
+        let Some((who, name)) = price.cloned() else { return false };
+        self.drop_of(&who, |it| *it == name);
+        true
     }
 
     /// These files are no longer of a process of this number.
     pub(super) fn forget(&mut self, names: &[Name], pid: Pid) {
         for who in self.of_number(pid) {
-            let Some(held) = self.holders.get_mut(&who) else { continue };
-            let before = held.len();
-            held.retain(|name| !names.contains(name));
-            self.count = self.count.saturating_sub(before.saturating_sub(held.len()));
-            if held.is_empty() {
-                self.holders.remove(&who);
-                self.fresh.remove(&who);
-            }
+            self.drop_of(&who, |name| names.contains(name));
         }
     }
 
     /// The files of a process, which are not listed any more.
     pub(super) fn take(&mut self, who: &ProcessIdentity) -> BTreeSet<Name> {
-        let names = self.holders.remove(who).unwrap_or_default();
-        self.count = self.count.saturating_sub(names.len());
-        self.fresh.remove(who);
-        names
+        self.drop_of(who, |_| true)
+    }
+
+    /// Those of a process that are chosen.
+    fn drop_of(
+        &mut self,
+        who: &ProcessIdentity,
+        is_chosen: impl Fn(&Name) -> bool,
+    ) -> BTreeSet<Name> {
+        let Some(held) = self.holders.get_mut(who) else { return BTreeSet::new() };
+        let (chosen, kept) =
+            std::mem::take(held).into_iter().partition(|(name, _)| is_chosen(name));
+        *held = kept;
+        if held.is_empty() {
+            self.holders.remove(who);
+            self.fresh.remove(who);
+        }
+        let chosen: BTreeMap<Name, User> = chosen;
+        self.count = self.count.saturating_sub(chosen.len());
+        for (name, user) in &chosen {
+            let Some(files) = self.users.get_mut(user) else { continue };
+            files.remove(&(who.clone(), name.clone()));
+            if files.is_empty() {
+                self.users.remove(user);
+            }
+        }
+        chosen.into_keys().collect()
     }
 
     /// The holders that have come since this was last asked.
@@ -75,7 +109,7 @@ impl Watched {
     }
 
     pub(super) fn count_of(&self, who: &ProcessIdentity) -> usize {
-        self.holders.get(who).map_or(0, BTreeSet::len)
+        self.holders.get(who).map_or(0, BTreeMap::len)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -86,6 +120,8 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const USER: User = Some(1000);
 
     fn pid(number: i64) -> Pid {
         Pid::new(number).unwrap()
@@ -103,7 +139,7 @@ mod tests {
     fn each_holder_has_its_files_until_they_are_forgotten() {
         let mut watched = Watched::up_to(10);
         for (file, holder) in [("LCK..a", 5), ("LCK..b", 5), ("LCK..c", 6)] {
-            watched.add(&name(file), &who(holder));
+            watched.add(&name(file), &who(holder), USER);
         }
         assert!(!watched.is_empty() && watched.holders().eq(&[who(5), who(6)]));
         assert_eq!([5, 6, 7].map(|holder| watched.count_of(&who(holder))), [2, 1, 0]);
@@ -122,8 +158,8 @@ mod tests {
         let mut watched = Watched::up_to(10);
         let [first, second] =
             [7, 9].map(|ticks| ProcessIdentity { start: Start::At(ticks), ..who(5) });
-        watched.add(&name("LCK..a"), &first);
-        watched.add(&name("LCK..b"), &second);
+        watched.add(&name("LCK..a"), &first, USER);
+        watched.add(&name("LCK..b"), &second, USER);
         assert_eq!(watched.of_number(pid(5)), [first.clone(), second.clone()]);
         assert_eq!(watched.take(&first), BTreeSet::from([name("LCK..a")]));
         assert_eq!((watched.count_of(&first), watched.count_of(&second)), (0, 1));
@@ -135,13 +171,31 @@ mod tests {
     fn the_list_is_bounded() {
         let mut watched = Watched::up_to(2);
         for file in ["LCK..a", "LCK..a", "LCK..b", "LCK..c"] {
-            watched.add(&name(file), &who(5));
+            watched.add(&name(file), &who(5), USER);
         }
         assert_eq!(watched.take(&who(5)).len(), 2);
-        watched.add(&name("LCK..c"), &who(6));
+        watched.add(&name("LCK..c"), &who(6), USER);
         assert!(watched.of_number(pid(6)) == [who(6)]);
         let mut without = Watched::default();
-        without.add(&name("LCK..a"), &who(5));
+        without.add(&name("LCK..a"), &who(5), USER);
         assert!(without.is_empty());
+    }
+
+    /// Whoever fills the list with his own makes room for all others, up to an equal share.
+    #[test]
+    fn the_room_is_shared_fairly() {
+        let mut watched = Watched::up_to(10);
+        let add = |watched: &mut Watched, file: usize, user: u32| {
+            watched.add(&name(&format!("LCK..{file}")), &who(i64::from(user)), Some(user));
+        };
+        (0..20).for_each(|file| add(&mut watched, file, 1000));
+        (20..40).for_each(|file| add(&mut watched, file, 1001));
+        assert_eq!([1000, 1001].map(|user| watched.count_of(&who(user))), [5, 5]);
+        add(&mut watched, 40, 1002);
+        assert_eq!((watched.count_of(&who(1002)), watched.count), (1, 10));
+        let files = [1000, 1001, 1002].map(|user| watched.take(&who(user)).len());
+        assert_eq!(files.iter().sum::<usize>(), 10);
+        assert!(watched.is_empty() && watched.users.is_empty() && watched.count == 0);
+        assert_eq!(watched.take_fresh(), []);
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use pidlockfile::process::{Fate, ProcessIdentity};
-use pidlockfile::{Found, Judged, Name, Pid, Removal};
+use pidlockfile::{Found, Judged, Name, Pid, Removal, Status};
 
 use super::Table;
 use super::judge::{Busy, Verdict};
@@ -28,7 +28,8 @@ impl Table {
             match self.judge(own, &name, now, Contention::ComesBack) {
                 Verdict::Busy(Busy::Held(who)) => {
                     self.keep_of_earlier(own, &name, &who);
-                    self.watched.add(&name, &who);
+                    let user = self.user_of(own, &name, who.pid);
+                    self.watched.add(&name, &who, user);
                 }
                 Verdict::Stale(judged, stale) if stale.is_of_the_dead() => {
                     self.remove(own, &name, judged, stale);
@@ -36,6 +37,13 @@ impl Table {
                 Verdict::Stale(..) | Verdict::Contended | Verdict::Busy(_) | Verdict::Free => {}
             }
         }
+    }
+
+    /// Whose lock it is, by our own record, or else his who has written the file, whatever process it names.
+    fn user_of(&mut self, own: &Place, name: &Name, holder: Pid) -> Option<u32> {
+        let file = Status::of_name(&own.directory, name.as_str()).ok()?;
+        let noted = self.records().user(name, holder, file.identity, file.modified);
+        noted.or(Some(file.owner))
     }
 
     /// The holders of locks whose end is of interest since this was last asked.

@@ -7,7 +7,6 @@
 
 use std::time::SystemTime;
 
-use pidlockfile::process::ProcessIdentity;
 use pidlockfile::{
     Breaking, Claim, Directory, Durability, Found, Name, Pid, Publication, Published, Removal,
     Status,
@@ -197,10 +196,11 @@ impl Table {
     /// Whether every file is the giver's again, and on record.
     fn give_all_back(&mut self, own: &Place, handover: &Handover) -> bool {
         let Handover { giver, to } = handover;
+        let claimant = Claimant { who: giver.holder.clone(), uid: giver.uid };
         let mut files = Vec::new();
         let mut whole = true;
         for name in &giver.names {
-            match self.give_one_back(own, name, &giver.holder, *to) {
+            match self.give_one_back(own, name, &claimant, *to) {
                 Ok(file) => files.extend(file),
                 Err(why) => {
                     whole = false;
@@ -211,7 +211,6 @@ impl Table {
                 }
             }
         }
-        let claimant = Claimant { who: giver.holder.clone(), uid: giver.uid };
         whole && self.records().remember(&claimant, &files, |_| true).is_ok()
     }
 
@@ -220,10 +219,10 @@ impl Table {
         &mut self,
         own: &Place,
         name: &Name,
-        giver: &ProcessIdentity,
+        giver: &Claimant,
         to: Pid,
     ) -> Result<Option<Written>, String> {
-        let from = giver.pid;
+        let from = giver.who.pid;
         let content = record::write(self.places.system.content, from);
         let claim = Claim {
             content: &content,
@@ -251,8 +250,8 @@ impl Table {
             match own.directory.replace(name, judged, &claim) {
                 Ok(Breaking::Replaced(published)) => {
                     let (file, at) = (published.identity, published.modified);
-                    self.watched.add(name, giver);
-                    self.guards.keep(name, giver, published, KEPT_WITHOUT_DEVICE);
+                    self.watched.add(name, &giver.who, giver.uid);
+                    self.guards.keep(name, &giver.who, published, KEPT_WITHOUT_DEVICE);
                     return Ok(Some(Written { name: name.clone(), file, at }));
                 }
                 Ok(Breaking::Changed | Breaking::Contended) => {}

@@ -94,7 +94,7 @@ impl Table {
         self.end_handover(begun);
         self.watched.forget(&lock_names.written, *from);
         for (name, published) in passed {
-            self.watched.add(&name, &receiver.who);
+            self.watched.add(&name, &receiver.who, receiver.uid);
             self.guards.keep(&name, &receiver.who, published, room);
         }
         self.say(Weight::Info, format!("passed {} from pid {from} to pid {to}", resolved.real()));

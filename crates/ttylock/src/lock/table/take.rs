@@ -57,7 +57,7 @@ impl Table {
         let room = room(Some(&resolved));
         for (name, published) in lock_names.written.iter().zip(published) {
             if claimant.was_there() {
-                self.watched.add(name, &claimant.who);
+                self.watched.add(name, &claimant.who, claimant.uid);
             }
             self.guards.keep(name, &claimant.who, published, room);
         }
