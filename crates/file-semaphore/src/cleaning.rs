@@ -13,7 +13,6 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
 use crate::record::LockInfo;
 use crate::semaphore::Semaphore;
-use crate::sys::line::Line;
 use crate::temporary::{maker, temporary_of};
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
@@ -66,6 +65,7 @@ impl Semaphore {
                 swept.locks += usize::from(removal == Some(Removal::Removed));
             }
         }
+        swept.temporaries += usize::from(inner.line().sweep());
         let lock_names = || inner.names.iter().chain([&inner.place.name]);
         for name in inner.directory.names()? {
             let maker = lock_names().find_map(|lock| maker(name.as_str(), lock.as_str()));
@@ -73,8 +73,6 @@ impl Semaphore {
                 swept.temporaries += usize::from(self.sweep_one(&name, maker));
             }
         }
-        let line = Line { directory: &inner.directory, lock: &inner.place.name };
-        swept.temporaries += usize::from(line.sweep());
         Ok(swept)
     }
 
@@ -82,7 +80,11 @@ impl Semaphore {
         let directory = &self.inner.directory;
         let Ok(Found::File(judged)) = directory.read(name, LONGEST_FILE + 1) else { return false };
         let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
-        let orphan = is_gone(maker, age) && !self.is_foreign(&judged, age);
+        // A ticket is nobody's when nobody holds flock(2) on it, which the removal finds out; but as long
+        // as there is a line, somebody behind may have to look into it.
+        let line = self.inner.line();
+        let left = line.is_ticket(judged.content()) && !line.exists();
+        let orphan = left || (is_gone(maker, age) && !self.is_foreign(&judged, age));
         orphan && matches!(directory.try_release(name, judged), Ok(Some(Removal::Removed)))
     }
 

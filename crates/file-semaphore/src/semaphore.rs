@@ -24,6 +24,7 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LOOKS};
 use crate::path::{self, Place};
 use crate::record::{Holder, LockInfo, Tag};
+use crate::sys::line::Line;
 use crate::sys::now_seconds;
 use crate::sys::watch::Instance;
 
@@ -260,6 +261,11 @@ impl Inner {
     /// Where a slot's lock file is.
     pub(crate) fn path_of(&self, name: &Name) -> PathBuf {
         self.place.directory.join(name.as_str())
+    }
+
+    /// The line of those who wait for it.
+    pub(crate) fn line(&self) -> Line<'_> {
+        Line { directory: &self.directory, lock: &self.place.name, mode: self.config.mode }
     }
 
     /// Errors of a file in the directory name it whole.

@@ -437,3 +437,38 @@ fn symbolic_links_to_one_target_are_one_lock() {
     guard.release().unwrap();
     assert!(!path.exists() && alias.is_symlink());
 }
+
+/// All in one process, which lives on: nothing is left to sweep but the lock.
+#[cfg(unix)]
+#[test]
+fn waits_that_time_out_leave_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    let semaphore = Semaphore::open(scratch.path().join("a")).unwrap();
+    let held = semaphore.try_acquire(None).unwrap();
+    std::thread::scope(|scope| {
+        for index in 0..200 {
+            let request = semaphore.request().timeout(Duration::from_millis(50 + index % 7 * 20));
+            scope.spawn(move || assert!(matches!(request.acquire(), Err(Error::Timeout { .. }))));
+        }
+    });
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    held.release().unwrap();
+}
+
+/// The number in its name is that of this very process, which lives.
+#[cfg(unix)]
+#[test]
+fn a_ticket_is_swept_when_nobody_holds_it_however_alive_its_maker_is() {
+    let scratch = tempfile::tempdir().unwrap();
+    let semaphore = Semaphore::open(scratch.path().join("a")).unwrap();
+    let ticket = |random: &str| format!("a.{}.{random}.tmp", Pid::this());
+    let write = |name: &str| fs::write(scratch.path().join(name), ticket("b2")).unwrap();
+    write(&ticket("a1"));
+    write(&ticket("c3"));
+    let held = fs::File::open(scratch.path().join(ticket("c3"))).unwrap();
+    assert!(crate::sys::flock::exclude(&held));
+    assert_eq!(semaphore.clean().unwrap().temporaries, 1);
+    assert!(scratch.path().join(ticket("c3")).exists());
+    drop(held);
+    assert_eq!(semaphore.clean().unwrap().temporaries, 1);
+}

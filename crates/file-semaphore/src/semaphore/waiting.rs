@@ -10,7 +10,7 @@ use crate::limits::{LINE_INTERVAL, MOST_TURNS_MISSED};
 use crate::record::LockInfo;
 use crate::semaphore::{Attempt, Claimant, Guard, Inner, Semaphore, SlotStatus, guarded};
 use crate::sys::Woken;
-use crate::sys::line::{Line, Ticket};
+use crate::sys::line::Ticket;
 use crate::sys::watch::{Alarm, Instance, Watch};
 
 /// How to wait for a semaphore.
@@ -38,7 +38,7 @@ impl Semaphore {
         claimant: Claimant<'_>,
         patience: &Patience<'_>,
     ) -> Result<Guard, Error> {
-        let line = Line { directory: &self.inner.directory, lock: &self.inner.place.name };
+        let line = self.inner.line();
         let once = patience.timeout == Some(Duration::ZERO);
         // Past those who wait already goes only who does not want to wait.
         if once || !line.exists() {
@@ -54,7 +54,7 @@ impl Semaphore {
                 Attempt::Held(_) => {}
             }
         }
-        let mut ticket = line.join(self.inner.config.mode);
+        let mut ticket = line.join();
         if let Some(ticket) = &mut ticket {
             self.wait_in_line(ticket, begin, patience)?;
         }
@@ -82,10 +82,10 @@ impl Semaphore {
             if ticket.is_first() {
                 break Ok(());
             }
-            let Some(before) = ticket.before().cloned() else { break Ok(()) };
-            let watch = Watch::on_ticket(&inner.directory, &before, instance.take());
+            let Some((name, before)) = ticket.before() else { break Ok(()) };
+            let watch = Watch::on_ticket(&inner.directory, name, instance.take());
             // It may have gone before the watch began.
-            let turn = ticket.is_first() || ticket.before() != Some(&before);
+            let turn = ticket.is_first() || ticket.before().map(|(_, now)| now) != Some(before);
             let left = patience.left(begin.elapsed());
             let mut woken = Ok(Woken::Change);
             if !turn {

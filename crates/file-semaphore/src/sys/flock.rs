@@ -22,7 +22,6 @@ pub(crate) fn is_free(file: &impl AsRawFd) -> bool {
 }
 
 /// Lets go early.
-#[cfg(test)]
 pub(crate) fn release(file: &impl AsRawFd) {
     let _ = lock(file, FlockArg::Unlock);
 }

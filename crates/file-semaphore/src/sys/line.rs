@@ -7,7 +7,9 @@
 //! `RENAME_EXCHANGE`), which leaves it the ticket of who came before, under a name of its own,
 //! `LOCK.PID.RANDOM.tmp`. It waits until nobody holds flock(2) on that. A ticket says under which
 //! name its owner has the ticket before it, so that the next one goes on waiting for that when the
-//! owner gave up or was killed.
+//! owner gave up or was killed: it moves that ticket to the name it has itself, which is all that it
+//! ever has, and removes when it leaves. What the last one leaves to somebody who left in the same
+//! moment is swept by whichever of the two looks last.
 //!
 //! All this decides only when somebody tries to take the lock, never who holds it. Where it does
 //! not work (no such exchange; a sticky directory and another user's ticket) there is no line, and
@@ -40,7 +42,11 @@ const OPENING: OFlag =
 
 /// A place in the line of a lock. Dropping it leaves the line.
 #[derive(Debug)]
-pub(crate) struct Ticket<'d> {
+pub(crate) struct Ticket<'d>(Standing<'d>);
+
+/// The place itself.
+#[derive(Debug)]
+struct Standing<'d> {
     line: Line<'d>,
     file: File,
     before: Option<Before>,
@@ -58,6 +64,8 @@ struct Before {
 pub(crate) struct Line<'d> {
     pub(crate) directory: &'d Directory,
     pub(crate) lock: &'d Name,
+    /// The permission bits of tickets.
+    pub(crate) mode: u32,
 }
 
 /// The name of the last ticket.
@@ -72,11 +80,15 @@ impl<'d> Line<'d> {
     }
 
     /// Takes the last place. `None` where there can be no line.
-    pub(crate) fn join(self, mode: u32) -> Option<Ticket<'d>> {
+    pub(crate) fn join(self) -> Option<Ticket<'d>> {
+        self.stand().map(Ticket)
+    }
+
+    fn stand(self) -> Option<Standing<'d>> {
         let last = last_name(self.lock)?;
         let own = self.fresh()?;
         let flags = OPENING | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
-        let mode = Mode::from_bits_truncate(permissions(mode));
+        let mode = Mode::from_bits_truncate(permissions(self.mode));
         let mut file = File::from(openat(self.directory, own.as_str(), flags, mode).ok()?);
         let named = fchmod(&file, mode).is_ok()
             && flock::exclude(&file)
@@ -90,7 +102,7 @@ impl<'d> Line<'d> {
             Joined::First => None,
             Joined::Behind => self.open(own),
         };
-        Some(Ticket { line: self, file, before })
+        Some(Standing { line: self, file, before })
     }
 
     fn put(self, own: &Name, last: &Name) -> Option<Joined> {
@@ -141,11 +153,35 @@ impl<'d> Line<'d> {
         Name::new(text)
     }
 
-    /// Removes the last ticket if nobody is in the line any more. Whether it did.
+    /// Whether a file is somebody's ticket, by its content.
+    pub(crate) fn is_ticket(self, content: &[u8]) -> bool {
+        let text = std::str::from_utf8(content).ok();
+        text.is_some_and(|text| crate::temporary::maker(text, self.lock.as_str()).is_some())
+    }
+
+    /// The ticket before one that nobody holds any more, under the name that had.
+    fn pass_over(self, gone: Before) -> Option<Before> {
+        let next = self.name_in(&gone.file).and_then(|name| self.open(name));
+        let moved = next.filter(|next| {
+            next.name != gone.name && self.rename(&next.name, &gone.name, How::Over).is_ok()
+        });
+        if moved.is_none() {
+            self.remove(&gone.name);
+        }
+        moved.map(|next| Before { name: gone.name, file: next.file })
+    }
+
+    /// Removes what is left of the line if its last one is in it no more: takes the last place and
+    /// leaves it, so that who comes in that moment keeps its own. Whether there was anything.
     pub(crate) fn sweep(self) -> bool {
-        let last = last_name(self.lock).and_then(|last| self.open(last));
-        let Some(last) = last.filter(|last| flock::exclude(&last.file)) else { return false };
-        self.remove(&last.name);
+        for tried in 0..TRIES {
+            let last = last_name(self.lock).and_then(|last| self.open(last));
+            if last.is_none_or(|last| !flock::is_free(&last.file)) {
+                return tried > 0;
+            }
+            let Some(mut place) = self.stand() else { return false };
+            place.leave();
+        }
         true
     }
 }
@@ -164,21 +200,34 @@ enum Joined {
 impl Ticket<'_> {
     /// Whether all who came before are gone. Passes over those who left or died.
     pub(crate) fn is_first(&mut self) -> bool {
+        self.0.is_first()
+    }
+
+    /// Which ticket is waited for: the one under the name that it has here.
+    pub(crate) fn before(&self) -> Option<(&Name, Identity)> {
+        let before = self.0.before.as_ref()?;
+        Some((&before.name, Status::of_open(&before.file).ok()?.identity))
+    }
+}
+
+impl Standing<'_> {
+    fn is_first(&mut self) -> bool {
         for _ in 0..MOST_DEAD {
-            let Some(before) = &self.before else { return true };
+            let Some(before) = self.before.take() else { return true };
             if !flock::is_free(&before.file) {
+                self.before = Some(before);
                 return false;
             }
-            let next = self.line.name_in(&before.file);
-            self.line.remove(&before.name);
-            self.before = next.and_then(|name| self.line.open(name));
+            self.before = self.line.pass_over(before);
         }
         true
     }
 
-    /// The file whose owner is waited for.
-    pub(crate) fn before(&self) -> Option<&Name> {
-        self.before.as_ref().map(|before| &before.name)
+    /// Leaves, and lets go of the ticket, which wakes who is behind.
+    fn leave(&mut self) {
+        self.is_first();
+        let _ = self.tidy();
+        flock::release(&self.file);
     }
 
     /// Leaves no name behind that nobody needs. Who is behind finds out by itself.
@@ -207,8 +256,9 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let _ = self.tidy();
-        // The file is closed next, which wakes who is behind.
+        self.0.leave();
+        // Who was last may have handed its place back to us, or we to who left in this moment.
+        self.0.line.sweep();
     }
 }
 

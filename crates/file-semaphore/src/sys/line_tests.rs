@@ -18,11 +18,11 @@ impl Place {
     }
 
     fn line(&self) -> Line<'_> {
-        Line { directory: &self.directory, lock: &self.lock }
+        Line { directory: &self.directory, lock: &self.lock, mode: 0o644 }
     }
 
     fn join(&self) -> Ticket<'_> {
-        self.line().join(0o644).unwrap()
+        self.line().join().unwrap()
     }
 
     fn files(&self) -> usize {
@@ -32,7 +32,7 @@ impl Place {
 
 /// As kill -9 would have it: the descriptors are closed, and nothing is tidied.
 fn die(ticket: Ticket<'_>) {
-    flock::release(&ticket.file);
+    flock::release(&ticket.0.file);
     std::mem::forget(ticket);
 }
 
@@ -110,8 +110,47 @@ fn a_directory_or_a_link_in_the_place_of_the_line_is_no_obstacle() {
     let place = Place::new();
     let queue = place.scratch.path().join("a.queue");
     std::fs::create_dir(&queue).unwrap();
-    assert!(place.line().join(0o644).is_none_or(|mut ticket| ticket.is_first()));
+    assert!(place.line().join().is_none_or(|mut ticket| ticket.is_first()));
     let place = Place::new();
     std::os::unix::fs::symlink("/etc/passwd", place.scratch.path().join("a.queue")).unwrap();
-    assert!(place.line().join(0o644).is_none_or(|mut ticket| ticket.is_first()));
+    assert!(place.line().join().is_none_or(|mut ticket| ticket.is_first()));
+}
+
+/// Whoever is passed over is looked past by nobody else: its name says where those before it are.
+#[test]
+fn who_passed_over_somebody_and_died_hides_nobody() {
+    let place = Place::new();
+    let mut line: Vec<_> = (0..4).map(|_| place.join()).collect();
+    let mut last = line.pop().unwrap();
+    let mut third = line.pop().unwrap();
+    drop(line.pop());
+    assert!(!third.is_first());
+    die(third);
+    assert!(!last.is_first(), "the first still waits");
+    drop(line);
+    assert!(last.is_first());
+    drop(last);
+    assert_eq!(place.files(), 0);
+}
+
+/// However they go, the last to go leaves nothing.
+#[rstest]
+fn all_who_leave_leave_nothing(
+    #[values([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0])] order: [usize; 3],
+) {
+    let place = Place::new();
+    let mut line: Vec<Option<Ticket<'_>>> = (0..3).map(|_| Some(place.join())).collect();
+    for which in order {
+        line[which] = None;
+    }
+    assert_eq!(place.files(), 0);
+}
+
+#[test]
+fn a_ticket_is_its_content() {
+    let place = Place::new();
+    assert!(place.line().is_ticket(b"a.12.0123456789abcdef.tmp"));
+    assert!(!place.line().is_ticket(b"b.12.0123456789abcdef.tmp"));
+    assert!(!place.line().is_ticket(b"pid=12\ntimestamp=1\n"));
+    assert!(!place.line().is_ticket(b""));
 }

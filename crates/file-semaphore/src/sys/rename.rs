@@ -1,4 +1,5 @@
-//! The two kinds of rename(2) that never lose a file, on systems that have them.
+//! The kinds of rename(2) that a line needs: the two that never lose a file, on systems that have them,
+//! and the plain one.
 
 use std::os::fd::AsFd;
 
@@ -11,6 +12,8 @@ pub(super) enum How {
     Exchange,
     /// Only to a name that is free.
     NoReplace,
+    /// What had the name goes.
+    Over,
 }
 
 #[cfg(any(target_os = "linux", target_os = "macos"))]
@@ -20,15 +23,16 @@ pub(super) fn rename(within: impl AsFd, from: &str, to: &str, how: How) -> Resul
     let flags = match how {
         How::Exchange => RenameFlags::EXCHANGE,
         How::NoReplace => RenameFlags::NOREPLACE,
+        How::Over => RenameFlags::empty(),
     };
     rustix::fs::renameat_with(within.as_fd(), from, within.as_fd(), to, flags)
         .map_err(|error| Errno::from_raw(error.raw_os_error()))
 }
 
-/// Other systems have neither.
+/// Other systems have not all of them, and then there is no line.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub(super) fn rename(_within: impl AsFd, _from: &str, _to: &str, how: How) -> Result<(), Errno> {
     match how {
-        How::Exchange | How::NoReplace => Err(Errno::EINVAL),
+        How::Exchange | How::NoReplace | How::Over => Err(Errno::EINVAL),
     }
 }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
-use pidlockfile::{Directory, Name};
+use pidlockfile::{Directory, Identity, Name};
 
 /// There is none.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub(crate) struct Ticket<'d> {
 pub(crate) struct Line<'d> {
     pub(crate) directory: &'d Directory,
     pub(crate) lock: &'d Name,
+    pub(crate) mode: u32,
 }
 
 impl<'d> Line<'d> {
@@ -27,8 +28,13 @@ impl<'d> Line<'d> {
     }
 
     #[expect(clippy::unused_self, reason = "as on other systems")]
-    pub(crate) fn join(self, _mode: u32) -> Option<Ticket<'d>> {
+    pub(crate) fn join(self) -> Option<Ticket<'d>> {
         None
+    }
+
+    #[expect(clippy::unused_self, reason = "as on other systems")]
+    pub(crate) fn is_ticket(self, _content: &[u8]) -> bool {
+        false
     }
 
     /// Removes the last ticket that a Unix left in a shared directory; never: who is in line there cannot
@@ -44,7 +50,7 @@ impl Ticket<'_> {
         match self.never {}
     }
 
-    pub(crate) fn before(&self) -> Option<&Name> {
+    pub(crate) fn before(&self) -> Option<(&Name, Identity)> {
         match self.never {}
     }
 }
