@@ -1,10 +1,18 @@
 # Daily commands. `just` is in crates.io (cargo install just); each recipe is a line one can type.
 
 # What a change must pass before it is committed; under two minutes on a built tree.
-check: format lint quick
+check: format rules lint quick
 
 format:
     cargo fmt --all --check
+
+# Purity, sizes, circles, and names in documents: seconds.
+rules:
+    cargo test --locked --package rules
+
+# The tree: every file with the first line of its head; = marks pure files.
+tree:
+    cargo run --locked --quiet --package rules
 
 lint:
     cargo clippy --workspace --all-targets --features file-semaphore/cli,file-semaphore/async --locked -- -D warnings

@@ -1,4 +1,4 @@
-//! What a line asks for. Never touches a device, a process or a file.
+//! What a line asks for. Never touches a device, a process or a file. Pure.
 //!
 //! Refused in a fixed order, so that a line with several faults always gets the same answer:
 //! the verb unknown (500), or without use here (202); the number of arguments (500); the pid no

@@ -1,4 +1,4 @@
-//! Cuts a stream of bytes into lines, with telnet's option bytes taken out.
+//! Cuts a stream of bytes into lines, with telnet's option bytes taken out. Pure.
 //!
 //! Holds at most one line of [`LINE_BYTES`] whatever arrives, and gives the same lines however
 //! the stream was cut into packets. Never looks at what a line says.

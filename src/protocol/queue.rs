@@ -8,6 +8,8 @@
 //! service is busy until those who wait have been tried ([`Queue::was_busy_since`]), or those who
 //! ask again and again would pass them. Other programs, which know nothing of the line, may still
 //! be faster.
+//!
+//! Pure.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Every code and sentence the service says, and nobody else says any.
+//! Every code and sentence the service says, and nobody else says any. Pure.
 //!
 //! A reply is one line of printable ASCII with CR LF, shorter than [`REPLY_BYTES`]; those to HELP
 //! and STAT are several such lines, the first with a hyphen after the code, the last with a blank,

@@ -1,4 +1,4 @@
-//! One session from greeting to goodbye: what to say, whom to ask, when to close.
+//! One session from greeting to goodbye: what to say, whom to ask, when to close. Pure.
 //!
 //! Holds no descriptor, clock, process or file, and decides nothing about them.
 

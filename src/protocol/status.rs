@@ -1,4 +1,4 @@
-//! The answer to STAT: one line for each holder. Values in, text out.
+//! The answer to STAT: one line for each holder. Values in, text out. Pure.
 //!
 //! ```text
 //! STAT ttyUSB0

@@ -1,5 +1,7 @@
 //! Where a daemon listens, as it is written: `127.0.0.1:50001`, `[::1]:50001`, `unix:PATH`. Never an
 //! address that other hosts can reach. Text in, address out.
+//!
+//! Pure.
 
 use std::fmt;
 use std::net::SocketAddr;

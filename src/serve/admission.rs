@@ -7,6 +7,8 @@
 //! line). When there are as many as there may be at all, the price is paid by the user who has
 //! most. Without such a connection the new one is turned away. So one who floods the service
 //! pushes out himself, and those who work are never pushed out.
+//!
+//! Pure.
 
 use std::collections::{BTreeSet, HashMap};
 

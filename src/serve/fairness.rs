@@ -1,5 +1,7 @@
 //! Whose turn it is: users take turns, however many connections each of them has. Within one user,
 //! whoever has waited longest comes first.
+//!
+//! Pure.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,5 +1,7 @@
 //! How many log lines each user may cause: whoever asks without end would bury what others did.
 //! Counts only; the clock is an argument.
+//!
+//! Pure.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -221,14 +221,7 @@ impl Service {
                         return Need::Retry(pause);
                     }
                 }
-                Step::Http => {
-                    self.tell_of(
-                        client.user(),
-                        Severity::Warning,
-                        format_args!("a web browser speaks to us: the session is ended"),
-                    );
-                    client.session.dismiss();
-                }
+                Step::Http => self.dismiss_a_browser(client),
                 Step::Wait(request, seconds) => {
                     let granted = self.right(client, right.take(), &request);
                     let names = granted.and_then(|it| self.table.names_of(it.device()));
@@ -244,6 +237,12 @@ impl Service {
                 }
             }
         }
+    }
+
+    fn dismiss_a_browser(&mut self, client: &mut Client) {
+        let said = format_args!("a web browser speaks to us: the session is ended");
+        self.tell_of(client.user(), Severity::Warning, said);
+        client.session.dismiss();
     }
 
     /// Nobody overtakes those who wait and could have the device now: they are tried before.

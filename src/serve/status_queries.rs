@@ -1,6 +1,8 @@
 //! Who has asked STAT and is not answered yet: one at a time, and all of them together take a part
 //! of the time at most, for every process of the machine is looked at. The clock is an
 //! argument.
+//!
+//! Pure.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -13,7 +13,7 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socket};
 use pidlockfile::Pid;
 use ttylock::device::node::{Node, Numbers as Device};
 
-use super::{Connection, Credentials, Numbers, UnixPeer};
+use super::values::{Connection, Credentials, Numbers, UnixPeer};
 
 /// Where syslog listens. Source: syslogd(8) of each. On illumos that is no socket, and what is
 /// logged is lost.

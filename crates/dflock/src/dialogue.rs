@@ -1,5 +1,7 @@
-//! The words of the protocol as a client says and hears them. Pure: values to bytes, lines to
+//! The words of the protocol as a client says and hears them. Pure. Values to bytes, lines to
 //! values.
+//!
+//! Pure.
 
 use super::error::{ClientError, Refusal};
 use super::terms::{Key, Kind, Token};

@@ -1,5 +1,7 @@
-//! Which of several servers a key lives on. Pure, and fixed for ever: every client of a fleet must
+//! Which of several servers a key lives on. Pure. Fixed for ever: every client of a fleet must
 //! agree, whatever language it is written in.
+//!
+//! Pure.
 
 use super::address::ServerAddress;
 

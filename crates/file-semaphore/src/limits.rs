@@ -1,4 +1,6 @@
 //! Every limit and default of this crate, in one place; their tests are at, below and above each.
+//!
+//! Pure.
 
 use std::time::Duration;
 

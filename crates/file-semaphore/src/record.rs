@@ -1,4 +1,4 @@
-//! The lock file's content, bytes to value and back. Pure: no files, no clock, no system.
+//! The lock file's content, bytes to value and back. Pure. No files, no clock, no system.
 //!
 //! The format is `sema(5)`: one `key=value` per line. Whatever a file says, what comes out of here
 //! is one line of text per word, so nothing a hostile file contains can forge a second line of

@@ -1,4 +1,4 @@
-//! Whether a lock is stale: what its file says, against what is known of its holder. Pure: the
+//! Whether a lock is stale: what its file says, against what is known of its holder. The
 //! process table, the clock and the machine's names come in as values.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The names of temporary files, and who made them. Text in, values out.
+//! The names of temporary files, and who made them. Text in, values out. Pure.
 
 use pidlockfile::Pid;
 

@@ -1,4 +1,4 @@
-//! Which device numbers are serial ports. Text in, values out.
+//! Which device numbers are serial ports. Text in, values out. Pure.
 
 /// The majors of serial ports that are the same on every Linux (its `devices.txt`): modems on
 /// USB, USB converters, and the ports of small machines.

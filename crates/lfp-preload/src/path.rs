@@ -1,5 +1,7 @@
 //! What a path is to the lock directories. Bytes in, values out; allocates nothing, so that it can
 //! be asked about every path a program names.
+//!
+//! Pure.
 
 /// The directories that programs keep the locks of serial ports in, as their components.
 const LOCK_DIRS: [&[&[u8]]; 5] = [

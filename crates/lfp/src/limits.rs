@@ -1,4 +1,4 @@
-//! Every limit of the client in one place.
+//! Every limit of the client in one place. Pure.
 
 /// The longest time that one WAIT to a service may name, in seconds: one day (the service's own
 /// limit). Whoever waits longer asks again.

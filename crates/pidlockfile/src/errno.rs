@@ -1,4 +1,6 @@
 //! The system's reasons for refusing something: `errno(3)`, also where the system counts otherwise.
+//!
+//! Pure.
 
 #[cfg(unix)]
 mod unix;

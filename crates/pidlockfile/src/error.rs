@@ -1,4 +1,4 @@
-//! What can go wrong with the system: which step, on which file, and the kernel's reason.
+//! What can go wrong with the system: which step, on which file, and the kernel's reason. Pure.
 
 use std::{fmt, io};
 

@@ -1,4 +1,4 @@
-//! For tests only: fails, kills or reorders any system call of this crate, per thread.
+//! For tests only: fails, kills or reorders any system call of this crate, per thread. Pure.
 //!
 //! A thread with no plan makes its calls as usual.
 

@@ -121,6 +121,10 @@ mod status;
 mod sys;
 mod temporary;
 
+#[cfg(fuzzing)]
+mod checks {
+    include!("../fuzz/checks.rs");
+}
 #[cfg(test)]
 #[cfg(unix)]
 mod corpus_tests;
@@ -156,3 +160,10 @@ pub use name::Name;
 pub use process::Pid;
 pub use publishing::Publication;
 pub use status::{Identity, Status};
+
+/// For the fuzz target alone, which cargo-fuzz compiles with `--cfg fuzzing`: whatever is read here must be
+/// right for these bytes.
+#[cfg(fuzzing)]
+pub fn fuzz_every_parser(data: &[u8]) {
+    checks::every_parser(data);
+}

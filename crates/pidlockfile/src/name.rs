@@ -1,4 +1,4 @@
-//! Names of lock files: one path component, so that no name leads out of its directory.
+//! Names of lock files: one path component, so that no name leads out of its directory. Pure.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! For tests only: several actors on threads, of which one at a time makes one system call.
+//! For tests only: several actors on threads, of which one at a time makes one system call. Pure.
 //!
 //! The order is a script; beyond its end the running actor goes on, or one drawn by lot does.
 //! [`Orders`] walks through all scripts with at most so many preemptions.

@@ -1,5 +1,7 @@
 //! JSON (RFC 8259). Values in, text out. Ours is flat and small: a page of code instead of a
 //! dependency.
+//!
+//! Pure.
 
 use std::fmt::Write;
 

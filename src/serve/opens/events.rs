@@ -1,4 +1,4 @@
-//! The kernel's reports on opened files, as bytes and text. Values in, values out.
+//! The kernel's reports on opened files, as bytes and text. Values in, values out. Pure.
 //!
 //! Source: fanotify(7), `struct fanotify_event_metadata` and `struct
 //! fanotify_event_info_fid`; proc(5) for the marks in `/proc/PID/fdinfo`.

@@ -11,9 +11,10 @@ use nix::sys::socket::{
 };
 use nix::unistd::Uid;
 
+use super::proc_net;
 use super::sock_diag::{self, Told};
-use super::{Connection, proc_net};
 use crate::limits::PROC_NET_BYTES;
+use crate::sys::values::Connection;
 
 /// Any but 0.
 const UNLIKELY_UID: u32 = 65_534;

@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use ttylock::device::node::{Node, Numbers as Device};
 
-use super::{Connection, Credentials, Numbers, UnixPeer};
+use super::values::{Numbers, UnixPeer};
 pub use inquiry::Inquiry;
 pub(crate) use namespace::translate;
 pub use status::{Processes, Status};

@@ -12,7 +12,7 @@ use std::io::Read;
 
 use pidlockfile::Pid;
 
-use super::Numbers;
+use crate::sys::values::Numbers;
 
 /// More than the longest `/proc/PID/status`.
 const STATUS_BYTES: u64 = 16 * 1024;

@@ -5,8 +5,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::Connection;
 use super::sock_diag::CONNECTED;
+use crate::sys::values::Connection;
 
 /// The uid on a line, when the line is about that very socket and somebody holds it open.
 pub(super) fn uid_on(line: &str, socket: &Connection) -> Option<u32> {

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::Connection;
+use crate::sys::values::Connection;
 
 /// `struct nlmsghdr`.
 const HEADER_BYTES: usize = 16;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use pidlockfile::Pid;
 use pidlockfile::process;
 
-use super::Credentials;
+use crate::sys::values::Credentials;
 
 /// As much as `/proc/PID/status` usually has: so it is read at once.
 const USUAL_STATUS_BYTES: usize = 4096;

@@ -78,7 +78,16 @@ const MADE: &str = "1763700000";
 /// releases does.
 fn compile(target: &Path) {
     let built = cargo()
-        .args(["build", "--release", "--locked", "--workspace", "--exclude", "testbed"])
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--workspace",
+            "--exclude",
+            "testbed",
+            "--exclude",
+            "rules",
+        ])
         .args(["--features", "file-semaphore/cli"])
         .current_dir(workspace())
         .env("CARGO_TARGET_DIR", target)

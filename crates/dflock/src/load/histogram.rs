@@ -1,4 +1,4 @@
-//! A latency histogram of fixed size: a few kilobytes however many values it is given.
+//! A latency histogram of fixed size: a few kilobytes however many values it is given. Pure.
 //!
 //! Values are nanoseconds. Each power of two is cut into 64 equal steps, so a quantile is at most
 //! 1.6 % above the value it stands for. Never allocates after it was made.

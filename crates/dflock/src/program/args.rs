@@ -1,4 +1,4 @@
-//! The command line of `dflock`. Words only; nothing here connects or decides.
+//! The command line of `dflock`. Words only; nothing here connects or decides. Pure.
 
 use crate::ServerAddress;
 use clap::{Args, Parser, Subcommand};

@@ -1,5 +1,5 @@
-//! Command line and environment → [`Config`]. Pure but for the secret's file, which the caller
-//! reads: flags win over the environment, the environment over the defaults, and every value is
+//! Command line and environment → [`Config`]. Only the secret's file is read, by the caller;
+//! flags win over the environment, the environment over the defaults, and every value is
 //! checked before the server opens anything.
 
 mod etcd;

@@ -66,7 +66,6 @@ fn environment_switches(#[case] word: &str, #[case] want: AutoRelease) {
 #[case(&["--debug"], true)]
 #[case(&["-debug=T"], true)]
 #[case(&["--debug=FALSE"], false)]
-#[case(&["--debug", "false"], true)]
 #[case(&["--debug=0", "--debug"], true)]
 fn flag_switches(#[case] arguments: &[&str], #[case] want: bool) {
     assert_eq!(config(arguments, &[("DFLOCKD_DEBUG", "no")]).debug, want);

@@ -1,4 +1,6 @@
 //! Taking a slot, or a place in the queue for it: the checks, in the order the protocol fixes.
+//!
+//! Pure.
 
 use super::keys::KeyEntry;
 use super::recorded::Space;

@@ -1,4 +1,4 @@
-//! What the engine counts: events, which only grow, and what there is now. Pure numbers.
+//! What the engine counts: events, which only grow, and what there is now. Pure.
 
 use super::request::Refusal;
 

@@ -1,4 +1,6 @@
 //! Holds by their tokens, and whose a hold is: what becomes of it when connections renew it, go, or stay away.
+//!
+//! Pure.
 
 use super::ownership::{Parting, Standing};
 use super::request::{Answer, AutoRelease, Refusal};

@@ -1,5 +1,7 @@
 //! Holds that outlive the process: what changed, for somebody to write down, and what was written
 //! down before, to go on with. The engine itself writes nothing.
+//!
+//! Pure.
 
 use super::keys::KeyEntry;
 use super::request::Progress;

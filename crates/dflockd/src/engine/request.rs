@@ -1,4 +1,4 @@
-//! What the engine is asked and what it answers. Pure values, free of protocol text.
+//! What the engine is asked and what it answers. Values, free of protocol text. Pure.
 
 use super::terms::{Key, Limit, Moment, Seconds, Token, Ttl};
 

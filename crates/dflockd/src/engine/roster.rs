@@ -1,6 +1,8 @@
 //! Who holds and who waits, key by key, for people to look at. Reads the engine, changes nothing.
 //!
 //! Bounded: a caller looks at some places of the table at a time and views the keys it picked.
+//!
+//! Pure.
 
 use super::keys::KeyEntry;
 use super::request::{ConnId, Progress};

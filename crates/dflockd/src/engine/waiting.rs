@@ -1,4 +1,4 @@
-//! Queues, two-phase records, and what a connection leaves behind when it goes.
+//! Queues, two-phase records, and what a connection leaves behind when it goes. Pure.
 
 use super::keys::KeyEntry;
 use super::request::{Answer, AutoRelease, ConnId, Progress, Refusal, Verdict};

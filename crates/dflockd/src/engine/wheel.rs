@@ -1,8 +1,10 @@
 //! A timer wheel: deadlines in, due payloads out, each insertion and removal at constant cost.
-//! Pure: it is told the time. Deadlines are rounded up to a millisecond, so nothing is ever early.
+//! Pure. It is told the time. Deadlines are rounded up to a millisecond, so nothing is ever early.
 //!
 //! Eight levels of 64 slots; a slot of level n spans 64ⁿ milliseconds, which reaches 8,900 years,
 //! beyond the longest lease the protocol can name. The layout is Varghese and Lauck's.
+//!
+//! Pure.
 
 use super::slab::{Id, Link, Linked, List, Slab};
 use super::terms::Moment;

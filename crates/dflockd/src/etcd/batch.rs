@@ -1,5 +1,5 @@
 //! Transactions waiting to be sent, several in one request: etcd pays for each request and each
-//! proposal, hardly for what is in them. Pure.
+//! proposal, hardly for what is in them.
 //!
 //! Two that write the same name never go together: etcd refuses such a request, and all of it gets one
 //! revision, by which two tickets of a key would have no order (each create writes its key's limit

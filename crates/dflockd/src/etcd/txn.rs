@@ -1,4 +1,4 @@
-//! The transactions of the store, and what their answers mean. Pure.
+//! The transactions of the store, and what their answers mean.
 //!
 //! Each is one request. What may have happened already when an answer is lost is guarded so that
 //! it can be repeated; only the create of a ticket cannot (see [`bury`]).

@@ -1,4 +1,4 @@
-//! Who may ask: the Host and Authorization headers. Pure.
+//! Who may ask: the Host and Authorization headers.
 //!
 //! A page of a stranger can make a browser ask this server under a name of the stranger's whose
 //! address was changed to ours (DNS rebinding), and read the answer. So a server that listens on

@@ -1,4 +1,4 @@
-//! The roster as JSON. Pure. A token is never in it: a [`Party`] has none.
+//! The roster as JSON. A token is never in it: a [`Party`] has none.
 
 use crate::engine::{KeyView, Party};
 use crate::server::{Numbers, Roster};

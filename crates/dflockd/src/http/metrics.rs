@@ -1,4 +1,4 @@
-//! The numbers in Prometheus' text format. Pure.
+//! The numbers in Prometheus' text format.
 
 use crate::engine::{Histogram, Refusal, WAIT_BOUNDS_MICROS};
 use crate::server::{EtcdNumbers, Numbers};

@@ -1,4 +1,4 @@
-//! What to show of the holders: `key=PART&limit=N` → [`Wanted`]. Pure.
+//! What to show of the holders: `key=PART&limit=N` → [`Wanted`].
 
 use super::reply::Fault;
 use crate::engine::MAX_KEY_BYTES;

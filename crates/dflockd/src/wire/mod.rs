@@ -1,5 +1,5 @@
-//! The protocol's text, both ways: bytes → three lines → [`Request`], answer → bytes.
-//! Pure: no socket, no clock, no lock. Nothing is kept between calls.
+//! The protocol's text, both ways: bytes → three lines → [`Request`], answer → bytes. Pure.
+//! Pure. No socket, no clock, no lock. Nothing is kept between calls.
 
 mod frame;
 mod json;

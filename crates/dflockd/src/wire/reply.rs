@@ -1,4 +1,4 @@
-//! Answer → bytes: every word the server says is in this file, and no path, errno or peer is.
+//! Answer → bytes: every word the server says is in this file, and no path, errno or peer is. Pure.
 
 use crate::engine::{Answer, Grant, Refusal, Seconds, Ttl};
 

@@ -1,5 +1,7 @@
 //! Three lines → [`Request`], or the [`Fault`] in them. The order of checks is the reference's:
 //! which fault is named when several are there decides what operators read in the log.
+//!
+//! Pure.
 
 use crate::engine;
 use crate::engine::{Key, Limit, MAX_SECONDS, Seconds, Token, Ttl};

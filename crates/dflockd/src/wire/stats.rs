@@ -1,8 +1,10 @@
 //! The body of `stats`: one line of JSON, written piece by piece so that a million keys neither
-//! stall the server nor fill its memory. Pure: what the table holds is told by the caller.
+//! stall the server nor fill its memory. Pure. What the table holds is told by the caller.
 //!
 //! A body that fits one piece is a picture of one moment. A longer one is not: keys that change
 //! between pieces may appear twice or not at all.
+//!
+//! Pure.
 
 use super::json::{Decimal, push_json_string};
 use crate::engine::{KeyLine, Progress};

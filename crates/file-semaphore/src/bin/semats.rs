@@ -1,4 +1,4 @@
-//! `semats`: the semaphores of `sema` behind another command line. See semats(1).
+//! `semats`: the semaphores of `sema` behind another command line. See semats(1). Pure.
 
 use std::process::ExitCode;
 

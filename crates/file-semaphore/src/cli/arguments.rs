@@ -1,4 +1,4 @@
-//! The command line of `sema`, from words to one request. Pure, but for clap's own help output.
+//! The command line of `sema`, from words to one request.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The words and exit codes of both programs: every outcome to text, JSON and a number. Pure; no
+//! The words and exit codes of both programs: every outcome to text, JSON and a number. No
 //! output key, failure type or exit code is written anywhere else.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The plainest command lines, read in one pass without setting up a grammar. Pure.
+//! The plainest command lines, read in one pass without setting up a grammar.
 //!
 //! It knows less than the grammar and never disagrees with it: each option at most once and
 //! spelled out, values apart from their options, one path. For anything else it has no answer.

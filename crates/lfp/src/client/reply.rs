@@ -1,4 +1,4 @@
-//! Bytes of a connection to replies. Pure; holds at most one reply of [`REPLY_LIMIT`] bytes.
+//! Bytes of a connection to replies. Holds at most one reply of [`REPLY_LIMIT`] bytes. Pure.
 //!
 //! Source: RFC 959, section 4.2: a reply of many lines begins with its code and a hyphen, and
 //! ends with the line that begins with the same code and a blank.

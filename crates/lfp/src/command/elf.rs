@@ -1,6 +1,8 @@
 //! What the beginning of an executable file says about how the kernel starts it (execve(2),
 //! elf(5)). Bytes in, values out: they may be anybody's, and none of them is believed further than
 //! it is needed.
+//!
+//! Pure.
 
 /// As much of a file's beginning is looked at: the kernel looks at no more of a script
 /// (`BINPRM_BUF_SIZE`), and the header of ELF is shorter.

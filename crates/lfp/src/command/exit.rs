@@ -1,5 +1,7 @@
 //! The exit codes, from sysexits(3) where that has one; those that a shell has too are in
 //! [`wrapcmd::exit`].
+//!
+//! Pure.
 
 /// Done.
 pub(super) const DONE: u8 = 0;

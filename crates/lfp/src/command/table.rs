@@ -1,4 +1,4 @@
-//! Aligned columns. Text in, text out; knows nothing of what it shows.
+//! Aligned columns. Text in, text out; knows nothing of what it shows. Pure.
 
 use std::fmt::Write;
 

@@ -1,4 +1,6 @@
 //! What single words on the command line may say: numbers, signals, times. Words in, values out.
+//!
+//! Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Unix: the system's own.
+//! Unix: the system's own. Pure.
 
 pub(crate) use nix::errno::Errno;
 

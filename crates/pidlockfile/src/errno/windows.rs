@@ -1,5 +1,7 @@
 //! Windows: the few reasons that this crate tells apart by the names they have in POSIX; all others keep
 //! their number.
+//!
+//! Pure.
 
 use std::io;
 

@@ -3,17 +3,12 @@
 //!
 //! A number alone names no process for long. A [`ProcessIdentity`] also has the time when the process
 //! began and where both mean something, so a process that has the number later is another one.
-//! [`ProcessIdentity::compare`] is the rule, and [`Machine`] asks the system and applies it.
+//! [`ProcessIdentity::compare`] is the rule; [`Machine`](super::Machine) asks the system and applies it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::Pid;
-use super::system::{self, Shown};
-
-/// For how long it is believed what was seen of another pid namespace: every process of the machine is
-/// looked at for that.
-const SEEN_ABROAD: Duration = Duration::from_secs(1);
+use super::system;
 
 /// Where process numbers and start times mean something. `None` is what the system does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -168,89 +163,6 @@ pub(super) fn is_one_moment(one: (u64, ClockShift), other: (u64, ClockShift)) ->
     moments.is_some_and(|(one, other)| {
         usize::try_from(one.abs_diff(other)).is_ok_and(|apart| apart <= inexact)
     })
-}
-
-/// The machine as one who asks about processes sees it. Keeps the file of the process that was asked
-/// about last, as that is mostly the next one, too.
-#[derive(Debug, Default)]
-pub struct Machine {
-    here: Option<Arc<Here>>,
-    last: Option<(ProcessIdentity, Shown)>,
-    abroad: Option<(ProcessIdentity, Instant, Seen)>,
-}
-
-impl Machine {
-    /// As it looks from a place that is given, for tests.
-    #[must_use]
-    pub fn seen_from(here: Here) -> Self {
-        Self { here: Some(Arc::new(here)), ..Self::default() }
-    }
-
-    /// Where we are. It is looked at once.
-    pub fn here(&mut self) -> &Arc<Here> {
-        self.here.get_or_insert_with(|| Arc::new(system::here()))
-    }
-
-    /// Who has this number now.
-    pub fn identify(&mut self, pid: Pid) -> ProcessIdentity {
-        if let Some((known, shown)) = self.last.take().filter(|(known, _)| known.pid == pid) {
-            if shown.exists() {
-                let same = known.clone();
-                self.last = Some((known, shown));
-                return same;
-            }
-        }
-        let here = Arc::clone(self.here());
-        if let Some((shown, ticks)) = Shown::of(pid) {
-            let identity = ProcessIdentity { pid, start: Start::At(ticks), here };
-            self.last = Some((identity.clone(), shown));
-            return identity;
-        }
-        let start = match system::look(pid) {
-            Seen::Nobody => Start::Nobody,
-            Seen::Process { start: Some(ticks) } => Start::At(ticks),
-            Seen::Process { start: None } | Seen::Unseen => Start::Untold,
-        };
-        ProcessIdentity { pid, start, here }
-    }
-
-    /// What has become of a process.
-    pub fn fate(&mut self, who: &ProcessIdentity) -> Fate {
-        if let Some((known, shown)) = &self.last {
-            if known == who && shown.exists() {
-                return Fate::Same;
-            }
-        }
-        let seen = self.look(who);
-        who.compare(self.here(), seen)
-    }
-
-    /// What the system shows of a process, or of whoever has its number.
-    pub fn look(&mut self, who: &ProcessIdentity) -> Seen {
-        let is_elsewhere = who.is_elsewhere(self.here());
-        if is_elsewhere { self.look_abroad(who) } else { system::look(who.pid) }
-    }
-
-    /// Whether it was there, and has ended. Who never was has not.
-    pub fn has_ended(&mut self, who: &ProcessIdentity) -> bool {
-        who.start != Start::Nobody && self.fate(who).is_over()
-    }
-
-    /// What has become of the process of this number, of which nothing else is known.
-    pub fn fate_of_number(&mut self, pid: Pid) -> Fate {
-        self.fate(&ProcessIdentity::bare(pid))
-    }
-
-    fn look_abroad(&mut self, who: &ProcessIdentity) -> Seen {
-        if let Some((known, when, seen)) = &self.abroad {
-            if known == who && when.elapsed() < SEEN_ABROAD {
-                return *seen;
-            }
-        }
-        let seen = system::look_abroad(who, self.here());
-        self.abroad = Some((who.clone(), Instant::now(), seen));
-        seen
-    }
 }
 
 #[cfg(test)]

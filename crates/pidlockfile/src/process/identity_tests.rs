@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::*;
 #[cfg(unix)]
-use crate::process::{lives, owner};
+use crate::process::{Machine, lives, owner};
 
 const BOOT: &str = "b-1";
 

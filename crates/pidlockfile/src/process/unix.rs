@@ -63,12 +63,12 @@ fn has_ended(pid: Pid) -> Option<bool> {
 fn open(pid: Pid) -> rustix::io::Result<std::os::fd::OwnedFd> {
     use rustix::process::{PidfdFlags, pidfd_open};
 
-    let process = rustix::process::Pid::from_raw(pid.0).ok_or(rustix::io::Errno::SRCH)?;
+    let process = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(rustix::io::Errno::SRCH)?;
     pidfd_open(process, PidfdFlags::empty())
 }
 
 fn is_nobodys(pid: Pid) -> bool {
-    kill(nix::unistd::Pid::from_raw(pid.0), None) == Err(Errno::ESRCH)
+    kill(nix::unistd::Pid::from_raw(pid.as_raw()), None) == Err(Errno::ESRCH)
 }
 
 /// Whether there is a process of this number here that has not ended.
@@ -101,7 +101,7 @@ pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
 #[cfg(not(target_os = "linux"))]
 pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
     is_surely(who)?;
-    kill(nix::unistd::Pid::from_raw(who.pid.0), signal)
+    kill(nix::unistd::Pid::from_raw(who.pid.as_raw()), signal)
 }
 
 fn is_surely(who: &ProcessIdentity) -> nix::Result<()> {
@@ -202,9 +202,9 @@ fn is_called(pid: Pid, who: &ProcessIdentity) -> Option<bool> {
     // The first is ours. Whose namespace may not be seen may be the one.
     let (own, between) = numbers.get(1..).unwrap_or_default().split_last().unzip();
     let namespace = || std::fs::metadata(format!("/proc/{pid}/ns/pid")).map(|data| data.ino());
-    let there = own == Some(&who.pid.0)
+    let there = own == Some(&who.pid.as_raw())
         && namespace().map_or(true, |inode| Some(inode) == who.here.namespace);
-    Some(there || between.unwrap_or_default().contains(&who.pid.0))
+    Some(there || between.unwrap_or_default().contains(&who.pid.as_raw()))
 }
 
 /// The process ended before or while it was looked at.

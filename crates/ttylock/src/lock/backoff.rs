@@ -2,6 +2,8 @@
 //! only: no clock, no sleep.
 //!
 //! Breaking takes microseconds, but anybody may hold `flock(2)` on a world-readable file for ever.
+//!
+//! Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Putting together what the kernel tells of its locks in pieces. Readers in, text out.
+//! Putting together what the kernel tells of its locks in pieces. Readers in, text out. Pure.
 //!
 //! `/proc/locks` is not read in one piece: each `read(2)` gives one page at most, and the next one
 //! goes on at a *position*. Where locks before that position have vanished in between, others slide

@@ -7,6 +7,7 @@ pub mod backoff;
 pub mod flock;
 mod flock_guards;
 mod flock_rights;
+mod holder;
 pub mod holder_records;
 mod kernel_list;
 mod list_reader;

@@ -1,4 +1,4 @@
-//! What is asked of the locks of a machine, and what is answered. Values only.
+//! What is asked of the locks of a machine, and what is answered. Values only. Pure.
 
 use pidlockfile::Pid;
 

@@ -3,7 +3,7 @@
 
 use super::room::REPLY_BYTES;
 use super::{Connection, Phase};
-use crate::engine::{Answer, AutoRelease, Moment, Progress, Refusal, Verdict};
+use crate::engine::{self, Answer, AutoRelease, Moment, Progress, Refusal, Verdict};
 use crate::server::access::Scope;
 use crate::server::core::STATS_PIECE_BYTES;
 use crate::wire::{self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
@@ -93,21 +93,7 @@ impl Connection {
                     conn_id = self.serial,
                     "request"
                 );
-                let now = self.shared.now();
-                let mut core = self.shared.core();
-                match core.ask(now, self.id, request) {
-                    Verdict::Now(answer) => {
-                        self.rests_on = core.noted();
-                        core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
-                        drop(core);
-                        self.answer(&answer);
-                    }
-                    Verdict::Later => {
-                        core.set_deadline(self.id, Moment::NEVER);
-                        drop(core);
-                        self.phase = Phase::Waiting;
-                    }
-                }
+                self.ask(request);
             }
             Request::Ping | Request::Stats(_) if !self.shared.core().store.is_available() => {
                 self.answer(&Answer::Refused(Refusal::Unavailable));
@@ -143,6 +129,25 @@ impl Connection {
             }
             // A second one, or one nobody asked for: unknown, as the reference has it.
             Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand),
+        }
+    }
+
+    /// Asks the store; the answer comes at once, or later.
+    fn ask(&mut self, request: engine::Request<'_>) {
+        let now = self.shared.now();
+        let mut core = self.shared.core();
+        match core.ask(now, self.id, request) {
+            Verdict::Now(answer) => {
+                self.rests_on = core.noted();
+                core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
+                drop(core);
+                self.answer(&answer);
+            }
+            Verdict::Later => {
+                core.set_deadline(self.id, Moment::NEVER);
+                drop(core);
+                self.phase = Phase::Waiting;
+            }
         }
     }
 

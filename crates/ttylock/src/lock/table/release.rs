@@ -210,29 +210,14 @@ impl Table {
                 tally.busy += usize::from(!matches!(found, Ok(Found::Nothing)));
                 return;
             };
-            let held_by = record::parse(judged.content()).ok().map(|record| record.pid);
-            // The same number of another pid namespace is another's.
-            let own = held_by == Some(pid) && !self.is_elsewhere(name, pid, &judged);
-            // A living owner lets go whoever holds the file by flock: nobody breaks his lock, so
-            // there is nobody to wait for. A dead one's lock may be just being broken, however
-            // long that takes on a busy machine, and then it is the breaker's.
-            let living = own && lives(pid);
-            let judged = match own {
-                true => self.own_to_release(place, name, judged, pid, (living, contention)),
-                false => self.verdict(place, name, judged, SystemTime::now(), contention),
-            };
-            let mut judged = match judged {
+            let (own, living, verdict) = self.to_release(place, name, judged, pid, contention);
+            let mut judged = match verdict {
                 Verdict::Free => return,
                 Verdict::Busy(_) => {
                     tally.busy += 1;
                     return;
                 }
-                Verdict::Contended => {
-                    // It is said by whom.
-                    let _ = self.contended(place, name, contention);
-                    tally.contended += 1;
-                    return;
-                }
+                Verdict::Contended => return self.contended_here(place, name, contention, tally),
                 Verdict::Stale(judged, _) => judged,
             };
             // Only a daemon puts it off.
@@ -263,11 +248,7 @@ impl Table {
             match removal {
                 Ok(Some(Removal::Removed | Removal::Changed)) => {}
                 Ok(None) if living => is_contended = true,
-                Ok(None) => {
-                    let _ = self.contended(place, name, contention);
-                    tally.contended += 1;
-                    return;
-                }
+                Ok(None) => return self.contended_here(place, name, contention, tally),
                 Err(error) => {
                     self.put_back(name, record);
                     self.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
@@ -277,6 +258,41 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Somebody else is at it; who, is said.
+    fn contended_here(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        contention: Contention,
+        tally: &mut Tally,
+    ) {
+        let _ = self.contended(place, name, contention);
+        tally.contended += 1;
+    }
+
+    /// Whether a lock is the asker's own, whether the asker lives, and what that means.
+    fn to_release(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        judged: Judged,
+        pid: Pid,
+        contention: Contention,
+    ) -> (bool, bool, Verdict) {
+        let held_by = record::parse(judged.content()).ok().map(|record| record.pid);
+        // The same number of another pid namespace is another's.
+        let own = held_by == Some(pid) && !self.is_elsewhere(name, pid, &judged);
+        // A living owner lets go whoever holds the file by flock: nobody breaks his lock, so
+        // there is nobody to wait for. A dead one's lock may be just being broken, however
+        // long that takes on a busy machine, and then it is the breaker's.
+        let living = own && lives(pid);
+        let verdict = match own {
+            true => self.own_to_release(place, name, judged, pid, (living, contention)),
+            false => self.verdict(place, name, judged, SystemTime::now(), contention),
+        };
+        (own, living, verdict)
     }
 
     /// The asker's own lock, as far as its number tells.

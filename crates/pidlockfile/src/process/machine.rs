@@ -1,0 +1,95 @@
+//! Asks the system what has become of processes, and applies the rule of [`ProcessIdentity::compare`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::identity::{Fate, Here, ProcessIdentity, Seen, Start};
+use super::pid::Pid;
+use super::system::{self, Shown};
+
+/// For how long it is believed what was seen of another pid namespace: every process of the machine is
+/// looked at for that.
+const SEEN_ABROAD: Duration = Duration::from_secs(1);
+
+/// The machine as one who asks about processes sees it. Keeps the file of the process that was asked
+/// about last, as that is mostly the next one, too.
+#[derive(Debug, Default)]
+pub struct Machine {
+    here: Option<Arc<Here>>,
+    last: Option<(ProcessIdentity, Shown)>,
+    abroad: Option<(ProcessIdentity, Instant, Seen)>,
+}
+
+impl Machine {
+    /// As it looks from a place that is given, for tests.
+    #[must_use]
+    pub fn seen_from(here: Here) -> Self {
+        Self { here: Some(Arc::new(here)), ..Self::default() }
+    }
+
+    /// Where we are. It is looked at once.
+    pub fn here(&mut self) -> &Arc<Here> {
+        self.here.get_or_insert_with(|| Arc::new(system::here()))
+    }
+
+    /// Who has this number now.
+    pub fn identify(&mut self, pid: Pid) -> ProcessIdentity {
+        if let Some((known, shown)) = self.last.take().filter(|(known, _)| known.pid == pid) {
+            if shown.exists() {
+                let same = known.clone();
+                self.last = Some((known, shown));
+                return same;
+            }
+        }
+        let here = Arc::clone(self.here());
+        if let Some((shown, ticks)) = Shown::of(pid) {
+            let identity = ProcessIdentity { pid, start: Start::At(ticks), here };
+            self.last = Some((identity.clone(), shown));
+            return identity;
+        }
+        let start = match system::look(pid) {
+            Seen::Nobody => Start::Nobody,
+            Seen::Process { start: Some(ticks) } => Start::At(ticks),
+            Seen::Process { start: None } | Seen::Unseen => Start::Untold,
+        };
+        ProcessIdentity { pid, start, here }
+    }
+
+    /// What has become of a process.
+    pub fn fate(&mut self, who: &ProcessIdentity) -> Fate {
+        if let Some((known, shown)) = &self.last {
+            if known == who && shown.exists() {
+                return Fate::Same;
+            }
+        }
+        let seen = self.look(who);
+        who.compare(self.here(), seen)
+    }
+
+    /// What the system shows of a process, or of whoever has its number.
+    pub fn look(&mut self, who: &ProcessIdentity) -> Seen {
+        let is_elsewhere = who.is_elsewhere(self.here());
+        if is_elsewhere { self.look_abroad(who) } else { system::look(who.pid) }
+    }
+
+    /// Whether it was there, and has ended. Who never was has not.
+    pub fn has_ended(&mut self, who: &ProcessIdentity) -> bool {
+        who.start != Start::Nobody && self.fate(who).is_over()
+    }
+
+    /// What has become of the process of this number, of which nothing else is known.
+    pub fn fate_of_number(&mut self, pid: Pid) -> Fate {
+        self.fate(&ProcessIdentity::bare(pid))
+    }
+
+    fn look_abroad(&mut self, who: &ProcessIdentity) -> Seen {
+        if let Some((known, when, seen)) = &self.abroad {
+            if known == who && when.elapsed() < SEEN_ABROAD {
+                return *seen;
+            }
+        }
+        let seen = system::look_abroad(who, self.here());
+        self.abroad = Some((who.clone(), Instant::now(), seen));
+        seen
+    }
+}

@@ -1,0 +1,181 @@
+//! The source tree as values: every file of every crate, parsed once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::crates::{self, Crate};
+use crate::syntax::{self, Module};
+use crate::words::{self, Text};
+
+/// One file of Rust source.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Below the workspace, with slashes.
+    pub path: String,
+    /// All of it.
+    pub text: String,
+    /// The modules in it. Their paths begin at the file.
+    pub(crate) modules: Arc<[Module]>,
+}
+
+/// The tree: sources, manifests, and texts for people.
+#[derive(Clone, Debug)]
+pub struct House {
+    /// Every file below `src` and `crates/*/src` but those of tests.
+    pub sources: Vec<Source>,
+    /// The crates, by their directories.
+    pub crates: Vec<Crate>,
+    /// What people read.
+    pub texts: Vec<Text>,
+    /// Every word that stands outside of comments and of texts for people, or names a file.
+    pub known: std::collections::BTreeSet<String>,
+}
+
+/// A place that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Breach {
+    /// The file.
+    pub path: String,
+    /// Counted from 1; 0 for the file as a whole.
+    pub line: usize,
+    /// What is wrong, in words.
+    pub what: String,
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.what)
+    }
+}
+
+impl House {
+    /// Reads the workspace that this package belongs to.
+    ///
+    /// # Panics
+    /// Where a file cannot be read: a rule that looks at less than everything would pass in silence.
+    #[must_use]
+    pub fn read() -> Self {
+        let root = root();
+        let mut sources = Vec::new();
+        for path in walk(&root, "rs") {
+            let name = below(&root, &path);
+            if is_source(&name) {
+                sources.push(Source::new(name, read(&path)));
+            }
+        }
+        Self {
+            sources,
+            crates: crates::read(&root),
+            texts: words::texts(&root),
+            known: words::known(&root),
+        }
+    }
+
+    /// Every module of every crate, by crate and path.
+    pub(crate) fn modules(&self) -> BTreeMap<(String, Vec<String>), &Module> {
+        let mut modules = BTreeMap::new();
+        for source in &self.sources {
+            let Some(crate_) = self.owner(&source.path) else { continue };
+            for module in source.modules.iter() {
+                modules.insert((crate_.clone(), module.path.clone()), module);
+            }
+        }
+        modules
+    }
+
+    /// The crate of a file, as code names it.
+    fn owner(&self, path: &str) -> Option<String> {
+        let (directory, _) = place(path);
+        let owner = self.crates.iter().find(|owner| owner.directory == directory)?;
+        Some(owner.name.replace('-', "_"))
+    }
+}
+
+impl Source {
+    /// A file with this path and text.
+    #[must_use]
+    pub fn new(path: String, text: String) -> Self {
+        let modules = if is_generated(&text) {
+            Vec::new()
+        } else {
+            syntax::modules(&path, module_of(place(&path).1), &text)
+        };
+        Self { path, text, modules: modules.into() }
+    }
+}
+
+/// The directory of a file's crate, and the path below its `src`.
+fn place(path: &str) -> (&str, &str) {
+    let own = path.strip_prefix("src/").map(|inner| ("", inner));
+    own.or_else(|| path.split_once("/src/")).unwrap_or(("", path))
+}
+
+/// The module that a file is. Programs are none that others can name.
+fn module_of(inner: &str) -> Vec<String> {
+    let inner = inner.trim_end_matches(".rs");
+    match inner {
+        "lib" => Vec::new(),
+        "main" => vec!["main!".to_owned()],
+        _ => inner
+            .trim_end_matches("/mod")
+            .split('/')
+            .map(|word| if word == "bin" { "bin!" } else { word }.to_owned())
+            .collect(),
+    }
+}
+
+/// What a generator has written follows its own rules.
+pub(crate) fn is_generated(text: &str) -> bool {
+    text.lines().take(20).any(|line| line.contains("@generated"))
+}
+
+fn is_source(path: &str) -> bool {
+    let of_a_crate = path.starts_with("src/")
+        || path.strip_prefix("crates/").is_some_and(|inner| {
+            inner.split_once('/').is_some_and(|(_, inner)| inner.starts_with("src/"))
+        });
+    let of_tests =
+        path.ends_with("_tests.rs") || path.ends_with("/tests.rs") || path.contains("/tests/");
+    of_a_crate && !of_tests
+}
+
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().and_then(Path::parent).unwrap_or(here).to_owned()
+}
+
+pub(crate) fn below(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+#[expect(clippy::panic, reason = "see House::read")]
+pub(crate) fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every file with this ending, but for what is built or belongs to git. An empty ending means all.
+#[expect(clippy::panic, reason = "see House::read")]
+pub(crate) fn walk(root: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        let entries = fs::read_dir(&directory)
+            .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.file_name().unwrap_or_default();
+            if path.is_symlink() || name == "target" || name == ".git" || name == "node_modules" {
+                continue;
+            }
+            if path.is_dir() {
+                left.push(path);
+            } else if ending.is_empty() || path.extension().is_some_and(|have| have == ending) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}

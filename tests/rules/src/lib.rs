@@ -1,0 +1,22 @@
+//! The rules of the source tree: what a pure file may name, how long files and functions are, which
+//! files and crates use each other, and that texts name only what exists.
+//!
+//! [`House`] is the tree as values; each rule is a function from it to the places that break the
+//! rule. `tests/house.rs` holds the rules against the tree itself, and `tests/planted.rs` sees
+//! each rule catch what it is for. `cargo run -p rules` prints the tree with the files' heads.
+
+mod circles;
+mod crates;
+mod house;
+mod names;
+mod purity;
+mod sizes;
+mod syntax;
+mod words;
+
+pub use circles::circles;
+pub use crates::{Crate, crates_use_only_what_they_may};
+pub use house::{Breach, House, Source};
+pub use purity::purity;
+pub use sizes::{heads, sizes};
+pub use words::{Text, words};

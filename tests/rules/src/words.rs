@@ -1,0 +1,124 @@
+//! Texts name only what exists: an identifier or a path in backquotes, in ARCHITECTURE.md, in the
+//! heads of files and in manual pages, stands somewhere in the tree.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::house::{self, Breach, House};
+
+/// A text for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// Below the workspace.
+    pub path: String,
+    /// All of it.
+    pub text: String,
+}
+
+/// Names of other people's things, which nothing in the tree spells out.
+const ELSEWHERE: &[&str] = &[
+    "F_GETLK",
+    "RENAME_EXCHANGE",
+    "clap_builder",
+    "clap_derive",
+    "clap_lex",
+    "locks_start",
+    "no_run",
+    "seq_read_iter",
+    "vVERSION",
+];
+
+pub(crate) fn texts(root: &Path) -> Vec<Text> {
+    let mut paths = vec![root.join("ARCHITECTURE.md"), root.join("CONTRIBUTING.md")];
+    let pages = |path: &Path| {
+        path.parent().is_some_and(|parent| parent.ends_with("man"))
+            && path.extension().is_some_and(|section| section.len() == 1)
+    };
+    paths.extend(house::walk(root, "").into_iter().filter(|path| pages(path)));
+    let text = |path: &Path| Text { path: house::below(root, path), text: house::read(path) };
+    paths.iter().map(|path| text(path)).collect()
+}
+
+/// Words of everything that is not text for people; comments do not count. Names of files and their parts.
+pub(crate) fn known(root: &Path) -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
+    for path in house::walk(root, "") {
+        let name = house::below(root, &path);
+        let mut rest = name.as_str();
+        known.insert(rest.to_owned());
+        while let Some((directory, _)) = rest.rsplit_once('/') {
+            known.extend([directory.to_owned(), format!("{directory}/")]);
+            rest = directory;
+        }
+        known.extend(split(&name).map(str::to_owned));
+        if name.ends_with(".md") || is_page(&name) || name.ends_with(".lock") {
+            continue;
+        }
+        // The test of this rule has names of nothing.
+        if name.starts_with("tests/rules/") {
+            continue;
+        }
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        known.extend(code.flat_map(split).map(str::to_owned));
+    }
+    known
+}
+
+fn is_page(name: &str) -> bool {
+    name.rsplit_once('.')
+        .is_some_and(|(before, section)| section.len() == 1 && before.contains("man/"))
+}
+
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
+}
+
+/// Names in backquotes that nothing in the tree has.
+#[must_use]
+pub fn words(house: &House) -> Vec<Breach> {
+    let mut found = Vec::new();
+    for text in house.texts.iter().filter(|text| text.path.ends_with(".md")) {
+        look(house, &text.path, &text.text, &mut found);
+    }
+    for source in &house.sources {
+        let head: Vec<&str> =
+            source.text.lines().take_while(|line| line.starts_with("//!")).collect();
+        look(house, &source.path, &head.join("\n"), &mut found);
+    }
+    found
+}
+
+fn look(house: &House, path: &str, text: &str, found: &mut Vec<Breach>) {
+    for (number, line) in text.lines().enumerate() {
+        for quoted in line.split('`').skip(1).step_by(2) {
+            if let Some(missing) = missing(house, quoted) {
+                let what = format!("`{missing}` is nowhere in the tree");
+                found.push(Breach { path: path.to_owned(), line: number + 1, what });
+            }
+        }
+    }
+}
+
+/// The part of a name in backquotes that does not exist; nothing where it is a command, a call of the
+/// system's or prose.
+fn missing(house: &House, quoted: &str) -> Option<String> {
+    let name = quoted.trim_end_matches("()").trim_end_matches('!');
+    let plain = |c: char| c.is_alphanumeric() || "_:./-".contains(c);
+    if name.is_empty() || !name.chars().all(plain) {
+        return None;
+    }
+    let roots = ["src/", "crates/", "tests/", "benches/", "fuzz/", "packaging/", "python/", "man/"];
+    if roots.iter().any(|root| name.starts_with(root)) {
+        return (!house.known.contains(name)).then(|| name.to_owned());
+    }
+    let identifier = name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
+    let telling = name.contains('_')
+        || name.contains("::")
+        || name.chars().skip(1).any(char::is_uppercase) && name.chars().any(char::is_lowercase);
+    if !(identifier && telling) {
+        return None;
+    }
+    let unknown = |word: &&str| !house.known.contains(*word) && !ELSEWHERE.contains(word);
+    split(name).find(unknown).map(str::to_owned)
+}

@@ -1,0 +1,156 @@
+//! Each rule sees what it is for: violations are planted in the tree as it was read, one at a time.
+
+use std::sync::LazyLock;
+
+use rstest::rstest;
+use rules::{Breach, House, Source, Text};
+
+/// The tree as it is.
+fn house() -> House {
+    static HOUSE: LazyLock<House> = LazyLock::new(House::read);
+    HOUSE.clone()
+}
+
+#[expect(clippy::panic, reason = "a panic is how a test fails")]
+fn file<'a>(house: &'a mut House, path: &str) -> &'a mut Source {
+    let found = house.sources.iter_mut().find(|source| source.path == path);
+    found.unwrap_or_else(|| panic!("there is no {path}"))
+}
+
+/// The tree with this text put behind the head of a file, and the line it begins at.
+fn with(path: &str, planted: &str) -> (House, usize) {
+    let mut house = house();
+    let source = file(&mut house, path);
+    let head = source.text.lines().take_while(|line| line.starts_with("//!")).count();
+    let mut lines: Vec<&str> = source.text.lines().collect();
+    lines.splice(head..head, planted.lines());
+    *source = Source::new(path.to_owned(), lines.join("\n"));
+    (house, head + 1)
+}
+
+/// Breaches of the rule in this file. Without what was planted there is none (`tests/house.rs`).
+fn caught(rule: fn(&House) -> Vec<Breach>, house: &House, path: &str) -> Vec<Breach> {
+    rule(house).into_iter().filter(|breach| breach.path == path).collect()
+}
+
+#[rstest]
+#[case::clock("fn planted() { let _ = std::time::SystemTime::now(); }")]
+#[case::clock_renamed("use std::time::Instant as Time;\nfn planted() { Time::now(); }")]
+#[case::clock_by_a_type("type Time = std::time::Instant;\nfn planted() { Time::now(); }")]
+#[case::clock_read_by_method("fn planted(t: std::time::SystemTime) { let _ = t.elapsed(); }")]
+#[case::from_the_root("fn planted() { let _ = ::std::fs::read(\"x\"); }")]
+#[case::from_core_names("use core as base;\nfn planted() { base::arch::asm!(\"\"); }")]
+#[case::in_braces_renamed("use std::{fs as disk};\nfn planted() { let _ = disk::read(\"x\"); }")]
+#[case::nested_braces("use std::{io::{self, stdin as ask}};\nfn planted() { ask(); }")]
+#[case::crate_renamed("extern crate std as base;\nfn planted() { let _ = base::fs::read(\"x\"); }")]
+#[case::imported_whole("use std::fs::*;\nfn planted() { let _ = read(\"x\"); }")]
+#[case::alias_of_an_alias(
+    "use std as a;\nuse a::fs as b;\nfn planted() { let _ = b::read(\"x\"); }"
+)]
+#[case::within_a_function("fn planted() { use std::env::var; let _ = var(\"X\"); }")]
+#[case::method_of_a_path("fn planted(p: &std::path::Path) { let _ = p.read_dir(); }")]
+#[case::method_as_a_function(
+    "fn planted(p: &std::path::Path) { let _ = std::path::Path::read_dir(p); }"
+)]
+#[case::standard_input("fn planted() { let _ = std::io::stdin(); }")]
+#[case::a_thread("fn planted() { std::thread::spawn(|| ()); }")]
+#[case::a_socket("fn planted() { let _ = std::net::TcpStream::connect(\"x\"); }")]
+#[case::printed("fn planted() { println!(\"x\"); }")]
+#[case::printed_by_path("fn planted() { std::eprintln!(\"x\"); }")]
+#[case::within_a_macro("fn planted() { let _ = format!(\"{:?}\", std::fs::read(\"x\")); }")]
+#[case::method_within_a_macro("fn planted(p: &std::path::Path) { assert!(p.metadata().is_ok()); }")]
+#[case::another_crate_of_the_system("fn planted() { let _ = nix::unistd::getpid(); }")]
+#[case::a_shell_of_the_same_crate("fn planted() { let _ = crate::peer::Peer::of; }")]
+#[case::a_shell_of_another_crate("fn planted() { let _ = pidlockfile::process::lives; }")]
+#[case::a_shell_of_another_crate_renamed(
+    "use pidlockfile::process::lives as look;\nfn planted() { let _ = look; }"
+)]
+#[case::a_shell_by_its_module(
+    "use ttylock::lock as l;\nfn planted() { let _ = l::table::Table::open; }"
+)]
+fn in_a_pure_file(#[case] planted: &str) {
+    let path = "src/protocol/line.rs";
+    let (house, _) = with(path, planted);
+    assert_ne!(caught(rules::purity, &house, path), []);
+}
+
+#[rstest]
+#[case("crates/dflockd/src/wire/frame.rs")]
+#[case("crates/pidlockfile/src/name.rs")]
+#[case("crates/file-semaphore/src/record.rs")]
+#[case("crates/ttylock/src/device/name.rs")]
+fn in_pure_files_of_other_crates(#[case] path: &str) {
+    for planted in [
+        "fn planted() { std::fs::read(\"x\"); }",
+        "use std::env as e;\nfn planted() { e::args(); }",
+    ] {
+        let (house, line) = with(path, planted);
+        let found = caught(rules::purity, &house, path);
+        assert!(found.iter().any(|breach| breach.line >= line), "{found:?}");
+    }
+}
+
+#[test]
+fn what_is_for_tests_may_do_anything() {
+    let path = "src/protocol/line.rs";
+    let (house, _) =
+        with(path, "#[cfg(test)]\nmod planted { fn f() { let _ = std::fs::read(\"x\"); } }");
+    assert_eq!(caught(rules::purity, &house, path), []);
+}
+
+#[rstest]
+#[case::a_long_function("src/protocol/line.rs", format!("fn planted() {{\n{}}}", "    ();\n".repeat(69)))]
+#[case::a_long_file("src/protocol/line.rs", "const _: () = ();\n".repeat(451))]
+fn too_long(#[case] path: &str, #[case] planted: String) {
+    let (house, _) = with(path, &planted);
+    assert_ne!(caught(rules::sizes, &house, path), []);
+}
+
+#[test]
+fn of_seventy_lines_a_function_is_not_too_long() {
+    let path = "src/protocol/line.rs";
+    let (house, _) = with(path, &format!("fn planted() {{\n{}}}", "    ();\n".repeat(68)));
+    assert_eq!(caught(rules::sizes, &house, path), []);
+}
+
+#[rstest]
+#[case::no_head("use std::fmt;\n")]
+#[case::purity_in_other_words("//! A file. Pure: as pure can be.\n")]
+fn heads(#[case] text: &str) {
+    let mut house = house();
+    let path = "src/planted.rs";
+    house.sources.push(Source::new(path.to_owned(), text.to_owned()));
+    assert_ne!(caught(rules::heads, &house, path), []);
+}
+
+#[test]
+fn a_circle_across_modules() {
+    let (mut house, _) = with("src/protocol/line.rs", "use crate::serve::fairness::planted;");
+    let other = file(&mut house, "src/serve/fairness.rs");
+    let planted = "pub(crate) fn planted(_: crate::protocol::line::Framer) {}";
+    *other = Source::new(other.path.clone(), format!("{}\n{planted}\n", other.text));
+    assert_ne!(caught(rules::circles, &house, "src/protocol/line.rs"), []);
+}
+
+#[test]
+fn a_crate_that_may_not() {
+    let mut house = house();
+    for owner in house.crates.iter_mut().filter(|owner| owner.name == "pidlockfile") {
+        owner.uses.insert("ttylock".to_owned());
+    }
+    assert_ne!(caught(rules::crates_use_only_what_they_may, &house, "ARCHITECTURE.md"), []);
+}
+
+#[rstest]
+#[case::an_identifier("`RecordKeeperOfNothing` keeps records.")]
+#[case::a_path_of_code("See `ttylock::lock::nowhere_at_all`.")]
+#[case::a_file("It is in `src/serve/nowhere.rs`.")]
+fn a_name_of_nothing(#[case] said: &str) {
+    let mut house = house();
+    house.texts.push(Text { path: "PLANTED.md".to_owned(), text: said.to_owned() });
+    assert_ne!(caught(rules::words, &house, "PLANTED.md"), []);
+    let path = "src/protocol/line.rs";
+    let source = file(&mut house, path);
+    *source = Source::new(path.to_owned(), format!("//! {said}\n{}", source.text));
+    assert_ne!(caught(rules::words, &house, path), []);
+}
