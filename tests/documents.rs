@@ -185,6 +185,10 @@ const COMMANDS: &[(&str, Shown)] = &[
         "docker run --device /dev/ttyUSB0 --volume /run/lfpd:/run/lfpd IMAGE lfp run --no-fork /dev/ttyUSB0 -- PROGRAM",
         Shown::By("in_a_container"),
     ),
+    (
+        "sudo systemd-sysusers && sudo systemd-tmpfiles --create && sudo systemctl daemon-reload",
+        Shown::Not(SYSTEM),
+    ),
     ("sudo systemctl enable --now lfpd-unix.socket", Shown::Not(SYSTEM)),
     ("apt install gcc-arm-linux-gnueabihf libc6-dev-armhf-cross", Shown::Always),
     (

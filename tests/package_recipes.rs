@@ -340,3 +340,19 @@ fn by_hand_all_is_found_below_the_prefix() {
     assert_eq!((mode("bin/lfp"), mode("share/man/man1/lfp.1")), (0o755, 0o644));
     assert_eq!(installed("").len() + installed("dflockd").len(), place.files("root").len());
 }
+
+/// What was installed by hand goes again, and nothing else.
+#[test]
+fn by_hand_all_of_it_goes_again() {
+    let place = Place::new();
+    let all = "lfpd lfp-preload liblockdev liblockdev-dev lockdev file-semaphore dflockd dflock";
+    place.run(&format!(r#"packaging/install --destdir "$PLACE/root" --built "$BUILT" {all}"#));
+    assert!(place.files("root").len() > 50);
+    place.run(r#"touch "$PLACE/root/usr/local/bin/another""#);
+    place.run(&format!(r#"packaging/install --destdir "$PLACE/root" --uninstall {all}"#));
+    let left: Vec<String> = place.files("root").into_iter().collect();
+    let left: Vec<&str> =
+        left.iter().map(String::as_str).filter(|file| !file.contains("/etc/default/")).collect();
+    assert_eq!(left, ["/usr/local/bin/another"]);
+    assert!(!place.path("root/usr/local/share/doc/lfpd").exists());
+}
