@@ -3,7 +3,8 @@
 //! A reader takes the lock for the moment in which it puts a lock file of its own into the directory
 //! `LOCK.shared`; who wants the lock alone takes it and waits until nobody is in there any more.
 //! While it waits no new reader comes in, so nobody is kept out for ever. A directory without
-//! readers is removed.
+//! readers is removed. Whoever may put a lock file into the lock's directory may put a reader's into
+//! this one: it has the same permissions.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -17,8 +18,8 @@ use crate::error::Error;
 use crate::judge::HeldStatus;
 use crate::record::LockInfo;
 use crate::semaphore::{Claimant, Guard, Patience, Semaphore};
-use crate::sys::Woken;
 use crate::sys::watch::{Instance, Watch};
+use crate::sys::{Woken, alike};
 
 /// How often the directory is looked at or entered again, when others remove it in that moment.
 const TRIES: usize = 64;
@@ -49,6 +50,7 @@ impl Semaphore {
         for _ in 0..TRIES {
             match directory.symlink_metadata() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Ok(there) if !there.is_dir() => return Err(Error::Obstacle { path: directory }),
                 _ => {}
             }
             match cleaning::list(&directory, self.inner.config) {
@@ -74,6 +76,8 @@ impl Semaphore {
             let swept = Self::with_config(directory.join(name), self.inner.config)
                 .and_then(|reader| reader.clean());
             match swept {
+                // What a dead user left is only in the way of who tidies up.
+                Err(Error::System { error, .. }) if error.is_not_permitted() => {}
                 Err(error) if !is_gone(&error) => return Err(error),
                 Ok(_) | Err(_) => {}
             }
@@ -126,19 +130,29 @@ impl Semaphore {
         let path = directory.join(format!("{}-{random:016x}", Pid::this()));
         let mut last = None;
         for _ in 0..TRIES {
-            match std::fs::create_dir(&directory) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(Error::Process {
-                        message: "the directory of readers cannot be made",
-                    });
+            if let Err(error) = alike::make(&directory, &self.inner.directory) {
+                match error.kind() {
+                    io::ErrorKind::NotFound => continue,
+                    io::ErrorKind::NotADirectory => {
+                        return Err(Error::Obstacle { path: directory });
+                    }
+                    _ => {
+                        return Err(Error::Process {
+                            message: "the directory of readers cannot be made",
+                        });
+                    }
                 }
-                _ => {}
             }
             let reader = Self::with_config(&path, self.inner.config)
                 .and_then(|reader| reader.attempt_alone(tag, claimant));
             match reader {
                 Ok(guard) => return Ok(guard.sharing(self.clone())),
                 Err(error) if is_gone(&error) => last = Some(error),
+                Err(Error::System { error, .. }) if error.is_not_permitted() => {
+                    return Err(Error::Process {
+                        message: "the directory of readers is another user's, who lets nobody in",
+                    });
+                }
                 Err(error) => return Err(error),
             }
         }

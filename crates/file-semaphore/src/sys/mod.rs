@@ -3,6 +3,8 @@
 //! that less is known of a holder than its number, and waiters look from time to time. Decides nothing.
 
 #[cfg(unix)]
+pub(crate) mod alike;
+#[cfg(unix)]
 pub(crate) mod bell;
 #[cfg(unix)]
 pub(crate) mod flock;
@@ -24,7 +26,7 @@ mod windows;
 #[cfg(windows)]
 use windows::system;
 #[cfg(windows)]
-pub(crate) use windows::{bell, line, links, watch};
+pub(crate) use windows::{alike, bell, line, links, watch};
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

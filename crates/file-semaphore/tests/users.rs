@@ -1,0 +1,105 @@
+//! Several users of one lock: who may share it, who is in whose way, and what the dead of one leave to
+//! the others. Needs root and util-linux (setpriv).
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod scratch;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, killpg};
+use rstest::rstest;
+use scratch::{Ran, SEMA, Scratch, finish, pid_of};
+
+/// Numbers; nobody needs to have an account.
+const ROOT: u32 = 0;
+const ANN: u32 = 64_001;
+const BOB: u32 = 64_002;
+const GROUP: u32 = 64_010;
+
+/// A directory that all may enter, and one for locks in it.
+fn place(owner: u32, group: u32, mode: u32) -> Scratch {
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    fs::copy(SEMA, scratch.at("sema")).unwrap();
+    fs::create_dir(scratch.at("locks")).unwrap();
+    chown(scratch.at("locks"), Some(owner), Some(group)).unwrap();
+    fs::set_permissions(scratch.at("locks"), PermissionsExt::from_mode(mode)).unwrap();
+    scratch
+}
+
+/// `sema`, by one who is of the group besides one of its own, and has a umask that lets nobody in.
+fn sema(scratch: &Scratch, user: u32, words: &str) -> Command {
+    let mut command = scratch.command("setpriv");
+    let script = format!("umask 077; exec ./sema {words}");
+    command.args([format!("--reuid={user}"), format!("--regid={user}")]);
+    command.args([format!("--groups={GROUP}"), "sh".into(), "-c".into(), script]);
+    command
+}
+
+fn ran(scratch: &Scratch, user: u32, words: &str) -> Ran {
+    finish(&mut sema(scratch, user, words))
+}
+
+/// Holds on until it is killed, with its command.
+fn reader(scratch: &Scratch, user: u32) -> Child {
+    let mut command = sema(scratch, user, "run -s locks/a sh -c 'echo ready; exec sleep 100'");
+    let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    child
+}
+
+fn die(mut child: Child) {
+    killpg(pid_of(&child), Signal::SIGKILL).unwrap();
+    child.wait().unwrap();
+}
+
+#[rstest]
+#[case::sticky(ROOT, ROOT, 0o1777, &[ANN, BOB, ROOT])]
+#[case::open_to_all(ROOT, ROOT, 0o777, &[ANN, BOB, ROOT])]
+#[case::setgid(ROOT, GROUP, 0o2775, &[ANN, BOB, ROOT])]
+#[case::setgid_and_sticky(ROOT, GROUP, 0o3770, &[ANN, BOB, ROOT])]
+#[case::group(ROOT, GROUP, 0o770, &[ANN, BOB, ROOT])]
+#[case::private(ANN, ANN, 0o700, &[ANN, ROOT])]
+fn needs_root_users_share_and_exclude_each_other(
+    #[case] owner: u32,
+    #[case] group: u32,
+    #[case] mode: u32,
+    #[case] users: &[u32],
+) {
+    for first in users {
+        let scratch = place(owner, group, mode);
+        let child = reader(&scratch, *first);
+        for other in users {
+            let shares = ran(&scratch, *other, "run -n -s locks/a true");
+            assert_eq!(shares.code(), 0, "{first} then {other}: {shares:?}");
+            let alone = ran(&scratch, *other, "run -n locks/a true");
+            assert_eq!(alone.code(), 1, "{first} then {other}: {alone:?}");
+        }
+        die(child);
+        for other in users.iter().rev() {
+            let alone = ran(&scratch, *other, "run -w 60 locks/a true");
+            assert_eq!(alone.code(), 0, "{first} is dead, {other}: {alone:?}");
+            let shares = ran(&scratch, *other, "run -n -s locks/a true");
+            assert_eq!(shares.code(), 0, "{first} is dead, {other}: {shares:?}");
+        }
+    }
+}
+
+#[rstest]
+#[case::link("ln -s /etc locks/a.shared", "not a regular file")]
+#[case::file("touch locks/a.shared", "not a regular file")]
+#[case::closed("mkdir -m 700 locks/a.shared", "lets nobody in")]
+fn needs_root_what_is_no_place_for_readers_is_refused_with_words(
+    #[case] plant: &str,
+    #[case] words: &str,
+) {
+    let scratch = place(ROOT, ROOT, 0o1777);
+    assert_eq!(scratch.sh(plant).code(), 0);
+    let refused = ran(&scratch, ANN, "run -s locks/a true");
+    assert!(refused.code() == 3 && refused.err.contains(words), "{refused:?}");
+}
