@@ -329,6 +329,29 @@ fn the_librarys_example_holds_a_port() {
     bench.assert_free();
 }
 
+/// The library's guard: it holds, says who has the port, waits, and releases when it goes.
+#[test]
+fn a_guard_of_the_library_holds_a_port() {
+    let bench = Bench::closed_with("guard", &testbed::example("lfp", "guard"));
+    let _service = bench.listen(User::Lfpd);
+    let guard = |user, seconds: &str| {
+        let words = ["/run/lfpd/lfpd.sock", PORT, seconds];
+        bench.sandbox.command("/run/test/guard").args(words).user(user)
+    };
+    let mut alice = guard(User::Alice, "0").spawn();
+    alice.expect("holds /dev/ttyW0");
+    assert_eq!(bench.locked_by(), Some(alice.pid()));
+    let refused = guard(User::Bob, "0.1").no_input().run();
+    assert!(refused.code() == 1 && refused.said(&format!("{}", alice.pid())), "{refused}");
+    let mut bob = guard(User::Bob, LONG).spawn();
+    alice.end_input();
+    assert_eq!(alice.wait(LIMIT).code(), 0);
+    bob.expect("holds /dev/ttyW0");
+    bob.end_input();
+    assert_eq!(bob.wait(LIMIT).code(), 0);
+    bench.assert_free();
+}
+
 /// Those in the line are shown, in text and in JSON.
 #[test]
 fn who_waits_is_shown() {

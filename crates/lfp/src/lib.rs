@@ -1,8 +1,17 @@
 //! The other end of the Lock File Protocol: a client for programs, and the command people type.
 //!
-//! A serial port has one user at a time. [`Client`] asks the service `lfpd` for a port's lock, in
-//! the name of a process; the service makes the lock files that other serial programs look at, so
-//! its clients need no right to write them. This is a whole program (`examples/hold.rs`):
+//! A serial port has one user at a time. [`lock`] asks the service `lfpd` for a port; the service makes the lock
+//! files that other serial programs respect, so that its clients need no right to write them.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), lfp::LockError> {
+//! let port = lfp::lock("/dev/ttyUSB0")?;           // or lfp::lock_timeout(.., duration)
+//! // ... open and use /dev/ttyUSB0; it is released when `port` is dropped
+//! # drop(port); Ok(()) }
+//! ```
+//!
+//! The error says who has the port. [`Client`] does the same for any process, step by step, and tells
+//! who holds and who waits. A whole program (`examples/hold.rs`):
 //!
 //! ```no_run
 #![doc = include_str!("../examples/hold.rs")]
@@ -20,8 +29,13 @@ pub mod command;
 mod limits;
 mod sys;
 
-pub use client::{Address, Client, Error};
+pub use client::{Address, Client, Error, LockError, PortLock, lock, lock_at, lock_timeout};
 pub use pidlockfile::Pid;
 pub use ttylock::device::name::DeviceName;
 pub use ttylock::lock::Outcome;
 pub use ttylock::lock::who::Holder;
+
+/// The README's example is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

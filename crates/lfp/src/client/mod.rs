@@ -6,6 +6,7 @@
 mod address;
 mod error;
 mod far_end;
+mod guard;
 mod reply;
 mod status;
 mod usual;
@@ -23,6 +24,7 @@ use pidlockfile::Pid;
 
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
 pub use error::Error;
+pub use guard::{LockError, PortLock, lock, lock_at, lock_timeout};
 pub use reply::REPLY_LIMIT;
 pub use status::Waiter;
 #[cfg(feature = "cli")]

@@ -210,7 +210,8 @@ impl Table {
                 tally.busy += usize::from(!matches!(found, Ok(Found::Nothing)));
                 return;
             };
-            let (own, living, verdict) = self.to_release(place, name, judged, pid, contention);
+            let (own, living, verdict) =
+                self.judge_for_release(place, name, judged, pid, contention);
             let mut judged = match verdict {
                 Verdict::Free => return,
                 Verdict::Busy(_) => {
@@ -273,7 +274,7 @@ impl Table {
     }
 
     /// Whether a lock is the asker's own, whether the asker lives, and what that means.
-    fn to_release(
+    fn judge_for_release(
         &mut self,
         place: &Place,
         name: &Name,
