@@ -62,6 +62,8 @@ pub enum Error {
         path: PathBuf,
         /// Who, since when, what for.
         holder: Option<Box<LockInfo>>,
+        /// The uid of a user who alone may remove it, though it is stale.
+        left_by: Option<u32>,
     },
     /// Nobody let it go within the time allowed.
     Timeout {
@@ -71,6 +73,8 @@ pub enum Error {
         waited: Duration,
         /// Who held it last.
         holder: Option<Box<LockInfo>>,
+        /// The uid of a user who alone may remove it, though it is stale.
+        left_by: Option<u32>,
     },
     /// It is not held.
     NotLocked {
@@ -218,10 +222,12 @@ struct Reason<'a>(&'a Error);
 impl fmt::Display for Reason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Error::AlreadyLocked { holder, .. } => write!(f, "held by {}", Who(holder)),
-            Error::Timeout { waited, holder, .. } => {
+            Error::AlreadyLocked { holder, left_by, .. } => {
+                write!(f, "{}{}", Left(*left_by), Who(holder))
+            }
+            Error::Timeout { waited, holder, left_by, .. } => {
                 let seconds = waited.as_secs_f64();
-                write!(f, "timed out after {seconds:.3} s, held by {}", Who(holder))
+                write!(f, "timed out after {seconds:.3} s, {}{}", Left(*left_by), Who(holder))
             }
             Error::NotLocked { .. } => f.write_str("not held"),
             Error::NotHolder { holder, .. } => write!(f, "not held by you but by {}", Who(holder)),
@@ -268,6 +274,46 @@ impl std::error::Error for Error {
 impl From<pidlockfile::Error> for Error {
     fn from(error: pidlockfile::Error) -> Self {
         Self::System { path: PathBuf::from(&error.name), error }
+    }
+}
+
+/// Why the lock is in the way.
+struct Left(Option<u32>);
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("held by "),
+            // By number: a name would be asked of libraries that a static program cannot load.
+            Some(uid) => write!(f, "stale, of user {uid}: "),
+        }
+    }
+}
+
+/// What keeps somebody from taking a semaphore.
+#[derive(Debug, Default)]
+pub(crate) struct InTheWay {
+    pub(crate) holder: Option<Box<LockInfo>>,
+    pub(crate) left_by: Option<u32>,
+}
+
+impl InTheWay {
+    /// The holder, as far as the file says who it is.
+    pub(crate) fn of(holder: Option<&LockInfo>) -> Self {
+        Self { holder: holder.cloned().map(Box::new), left_by: None }
+    }
+
+    /// Of two, who tells more.
+    pub(crate) fn or(self, other: Self) -> Self {
+        if self.holder.is_some() || self.left_by.is_some() { self } else { other }
+    }
+
+    pub(crate) fn refused(self, path: PathBuf) -> Error {
+        Error::AlreadyLocked { path, holder: self.holder, left_by: self.left_by }
+    }
+
+    pub(crate) fn timeout(self, path: PathBuf, waited: Duration) -> Error {
+        Error::Timeout { path, waited, holder: self.holder, left_by: self.left_by }
     }
 }
 

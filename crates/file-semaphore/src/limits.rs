@@ -23,6 +23,9 @@ pub const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Who stands in line looks after so long whether the lock is free and nobody takes it.
 pub const LINE_INTERVAL: Duration = Duration::from_millis(250);
 
+/// A stale lock that only another user may remove is looked at so often, at most.
+pub const LEFT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// So many such looks in a row, and whoever is first in line has had its turn: it is stopped, or
 /// stands there to stop others. The lock is free for whoever comes then.
 pub const MOST_TURNS_MISSED: u32 = 3;

@@ -19,7 +19,7 @@ use pidlockfile::{
 };
 
 use crate::config::Config;
-use crate::error::{Error, PathProblem};
+use crate::error::{Error, InTheWay, PathProblem};
 use crate::judge::{HeldStatus, Judge};
 use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LOOKS};
 use crate::path::{self, Place};
@@ -89,12 +89,12 @@ pub(crate) type Claimant<'a> = &'a mut dyn FnMut() -> Result<Holder, Error>;
 
 pub(crate) enum Attempt {
     Taken(Guard),
-    Held(Option<Box<LockInfo>>),
+    Held(InTheWay),
 }
 
 enum Slot {
     Taken(Published, LockInfo),
-    Held(Option<Box<LockInfo>>),
+    Held(InTheWay),
 }
 
 impl Semaphore {
@@ -127,9 +127,8 @@ impl Semaphore {
     /// Takes the semaphore for this process if it is free or stale.
     ///
     /// # Errors
-    /// [`Error::AlreadyLocked`] with the holder; [`Error::Obstacle`]; [`Error::System`], also
-    /// when a stale lock is somebody else's file in a directory where only its owner may remove
-    /// it.
+    /// [`Error::AlreadyLocked`] with the holder, also when a stale lock is somebody else's file in a
+    /// directory where only its owner may remove it; [`Error::Obstacle`]; [`Error::System`].
     pub fn try_acquire(&self, tag: Option<&str>) -> Result<Guard, Error> {
         self.try_acquire_as(tag, &mut || self.inner.own_holder(), Sharing::Alone)
     }
@@ -176,9 +175,9 @@ impl Semaphore {
         }
         match self.reader_in_the_way()? {
             None => Ok(guard),
-            Some(holder) => {
+            Some(reader) => {
                 guard.release()?;
-                Err(Error::AlreadyLocked { path: self.path(), holder })
+                Err(reader.refused(self.path()))
             }
         }
     }
@@ -191,7 +190,7 @@ impl Semaphore {
     ) -> Result<Guard, Error> {
         match self.attempt(tag, claimant)? {
             Attempt::Taken(guard) => Ok(guard),
-            Attempt::Held(holder) => Err(Error::AlreadyLocked { path: self.path(), holder }),
+            Attempt::Held(in_the_way) => Err(in_the_way.refused(self.path())),
         }
     }
 
@@ -228,14 +227,14 @@ impl Semaphore {
         tag: Option<&str>,
         claimant: Claimant<'_>,
     ) -> Result<Attempt, Error> {
-        let mut first = None;
+        let mut first = InTheWay::default();
         for (index, name) in self.inner.names.iter().enumerate() {
             match self.inner.located(self.inner.attempt_slot(name, tag, claimant))? {
                 Slot::Taken(published, info) => {
                     let guard = Guard::new(Arc::clone(&self.inner), index, published, info);
                     return Ok(Attempt::Taken(guard));
                 }
-                Slot::Held(holder) => first = first.or(holder),
+                Slot::Held(in_the_way) => first = first.or(in_the_way),
             }
         }
         Ok(Attempt::Held(first))
@@ -303,27 +302,36 @@ impl Inner {
                 }
                 Found::File(judged) => {
                     let seen = self.judge.judge(&judged);
-                    let holder = seen.lock_info().cloned().map(Box::new);
+                    let in_the_way = InTheWay::of(seen.lock_info());
                     if !seen.stale {
-                        return Ok(Slot::Held(holder));
+                        return Ok(Slot::Held(in_the_way));
                     }
+                    let owner = judged.owner();
                     let info = self.claim(tag, claimant)?;
                     let text = info.to_text();
-                    match self.directory.replace(name, judged, &self.words(name, &text))? {
-                        Breaking::Replaced(published) => return Ok(Slot::Taken(published, info)),
-                        Breaking::Changed => {}
+                    match self.directory.replace(name, judged, &self.words(name, &text)) {
+                        Ok(Breaking::Replaced(published)) => {
+                            return Ok(Slot::Taken(published, info));
+                        }
+                        Ok(Breaking::Changed) => {}
                         // Whoever is breaking it is about to hold it.
-                        Breaking::Contended => return Ok(Slot::Held(holder)),
+                        Ok(Breaking::Contended) => return Ok(Slot::Held(in_the_way)),
+                        Err(error) if may_go(&error) => {
+                            return Ok(Slot::Held(InTheWay { left_by: Some(owner), ..in_the_way }));
+                        }
+                        Err(error) => return Err(error.into()),
                     }
                 }
-                Found::Obstacle(Obstacle::Unreadable) => return Ok(Slot::Held(None)),
+                Found::Obstacle(Obstacle::Unreadable) => {
+                    return Ok(Slot::Held(InTheWay::default()));
+                }
                 Found::Obstacle(Obstacle::Link | Obstacle::Directory | Obstacle::Special) => {
                     let path = self.place.directory.join(name.as_str());
                     return Err(Error::Obstacle { path });
                 }
             }
         }
-        Ok(Slot::Held(None))
+        Ok(Slot::Held(InTheWay::default()))
     }
 
     fn publish(
@@ -367,6 +375,12 @@ impl Inner {
             }
         })
     }
+}
+
+/// Whether a stale lock could not be broken because it is another user's, in a sticky directory: that
+/// one, or root, may yet remove it. On Windows nobody can be told apart so.
+fn may_go(error: &pidlockfile::Error) -> bool {
+    cfg!(unix) && error.step == Step::Break && error.is_not_permitted()
 }
 
 fn is_absent(error: &pidlockfile::Error) -> bool {

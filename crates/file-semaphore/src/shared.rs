@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 use pidlockfile::{Directory, Pid};
 
 use crate::cleaning::{self, Listed};
-use crate::error::Error;
+use crate::error::{Error, InTheWay};
 use crate::judge::HeldStatus;
-use crate::record::LockInfo;
 use crate::semaphore::{Claimant, Guard, Patience, Semaphore};
 use crate::sys::watch::{Instance, Watch};
 use crate::sys::{Woken, alike};
@@ -64,14 +63,14 @@ impl Semaphore {
 
     /// A reader who lives, if there is one: in the way of who has the lock and wants it alone.
     /// Removes what dead readers left.
-    pub(crate) fn reader_in_the_way(&self) -> Result<Option<Option<Box<LockInfo>>>, Error> {
+    pub(crate) fn reader_in_the_way(&self) -> Result<Option<InTheWay>, Error> {
         if self.inner.config.slots.count() > 1 {
             return Ok(None);
         }
         let directory = self.readers_directory();
         for Listed { name, status } in self.reader_locks()? {
             if !status.stale {
-                return Ok(Some(status.lock_info().cloned().map(Box::new)));
+                return Ok(Some(InTheWay::of(status.lock_info())));
             }
             let swept = Self::with_config(directory.join(name), self.inner.config)
                 .and_then(|reader| reader.clean());
@@ -94,11 +93,11 @@ impl Semaphore {
     ) -> Result<(), Error> {
         let mut watch: Option<Watch> = None;
         loop {
-            let Some(holder) = self.reader_in_the_way()? else { return Ok(()) };
+            let Some(reader) = self.reader_in_the_way()? else { return Ok(()) };
             let waited = begin.elapsed();
             let left = patience.left(waited);
             if left == Some(Duration::ZERO) {
-                return Err(Error::Timeout { path: self.path(), waited, holder });
+                return Err(reader.timeout(self.path(), waited));
             }
             // What happened before the watch began is found by one more look.
             let Some(watch) = &watch else {

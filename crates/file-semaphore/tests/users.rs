@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, killpg};
 use rstest::rstest;
-use scratch::{Ran, SEMA, Scratch, finish, pid_of};
+use scratch::{NOBODY, Ran, SEMA, Scratch, finish, gather, pid_of, until};
 
 /// Numbers; nobody needs to have an account.
 const ROOT: u32 = 0;
@@ -102,4 +102,29 @@ fn needs_root_what_is_no_place_for_readers_is_refused_with_words(
     assert_eq!(scratch.sh(plant).code(), 0);
     let refused = ran(&scratch, ANN, "run -s locks/a true");
     assert!(refused.code() == 3 && refused.err.contains(words), "{refused:?}");
+}
+
+/// It may go: whoever waits for it is let in then.
+#[rstest]
+#[case::one_lock("", "a")]
+#[case::slots("--slots 2 ", "a.2")]
+fn needs_root_a_stale_lock_of_another_user_is_waited_for(#[case] slots: &str, #[case] file: &str) {
+    let scratch = place(ROOT, ROOT, 0o1777);
+    let words = format!("pid={NOBODY}\ntimestamp=1\n");
+    for name in ["locks/a", "locks/a.1", "locks/a.2"] {
+        scratch.write(name, &words);
+        chown(scratch.at(name), Some(ANN), Some(ANN)).unwrap();
+    }
+    for words in ["try", "run -n", "acquire -w 0.1", "run -w 0.1"] {
+        let command = if words.starts_with("run") { " true" } else { "" };
+        let refused = ran(&scratch, BOB, &format!("{words} {slots}locks/a{command}"));
+        assert_eq!(refused.code(), 1, "{refused:?}");
+        assert!(refused.err.contains("stale, of user 64001: process"), "{refused:?}");
+    }
+    let mut waiter = sema(&scratch, BOB, &format!("run {slots}locks/a echo in"));
+    let waiter = waiter.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("a waiter", || scratch.at("locks/a.queue").exists().then_some(()));
+    fs::remove_file(scratch.at("locks").join(file)).unwrap();
+    let let_in = gather(waiter);
+    assert_eq!((let_in.code(), let_in.out.as_str()), (0, "in\n"), "{let_in:?}");
 }

@@ -45,8 +45,8 @@ pub(super) fn renewal(stale_timeout: Option<Duration>) -> Duration {
 /// Who does not want to wait is told that the lock is held, not that time is over.
 pub(super) fn taken(words: &Run, outcome: Result<Vec<Guard>, Error>) -> Result<Vec<Guard>, Error> {
     match outcome {
-        Err(Error::Timeout { path, holder, .. }) if words.nonblock => {
-            Err(Error::AlreadyLocked { path, holder })
+        Err(Error::Timeout { path, holder, left_by, .. }) if words.nonblock => {
+            Err(Error::AlreadyLocked { path, holder, left_by })
         }
         other => other,
     }

@@ -137,8 +137,8 @@ fn missing() -> Error {
 }
 
 #[rstest]
-#[case::already_locked(Error::AlreadyLocked { path: PathBuf::new(), holder: boxed() }, 1, "ALREADY_LOCKED")]
-#[case::timeout(Error::Timeout { path: PathBuf::new(), waited: Duration::ZERO, holder: None }, 1, "TIMEOUT")]
+#[case::already_locked(Error::AlreadyLocked { path: PathBuf::new(), holder: boxed(), left_by: None }, 1, "ALREADY_LOCKED")]
+#[case::timeout(Error::Timeout { path: PathBuf::new(), waited: Duration::ZERO, holder: None, left_by: None }, 1, "TIMEOUT")]
 #[case::not_locked(Error::NotLocked { path: PathBuf::new() }, 1, "NOT_LOCKED")]
 #[case::not_holder(Error::NotHolder { path: PathBuf::new(), holder: boxed() }, 1, "PERMISSION_DENIED")]
 #[case::empty_path(invalid(PathProblem::Empty), 2, "INVALID_PATH")]
@@ -163,7 +163,7 @@ fn failures(#[case] error: Error, #[case] code: u8, #[case] kind: &str) {
 
 #[test]
 fn a_failure_names_the_holder() {
-    let error = Error::AlreadyLocked { path: PathBuf::new(), holder: boxed() };
+    let error = Error::AlreadyLocked { path: PathBuf::new(), holder: boxed(), left_by: None };
     let text = lines(&Failure { error: &error }.members());
     assert!(text.ends_with("holderPid: 12345\nlockedSince: 1735420800\n"), "{text}");
     let sentence = Failure { error: &error }.sentence(Path::new("/run/a\n.lock"), None);

@@ -14,7 +14,7 @@ use wrapcmd::{Value, print};
 use super::outcome::{Failure, exit, info_members, lines};
 use super::{actions, complain, signals};
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, InTheWay};
 use crate::record::{Holder, LockInfo, integer};
 use crate::semaphore::{Guard, Releaser, Semaphore, Sharing, SlotStatus};
 use crate::stale::StaleRule;
@@ -302,7 +302,7 @@ fn status(semaphore: &Semaphore, own: &Holder) -> Result<Members, Error> {
             Some(Err(problem)) => {
                 return Err(Error::Parse { path: semaphore.path(), problem });
             }
-            None => return Err(Error::AlreadyLocked { path: semaphore.path(), holder: None }),
+            None => return Err(InTheWay::default().refused(semaphore.path())),
         },
     };
     let owned = info.as_ref().is_some_and(|info| info.pid() == own.pid());

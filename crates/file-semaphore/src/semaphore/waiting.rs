@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::Status;
 
-use crate::error::{Error, PathProblem};
-use crate::limits::{LINE_INTERVAL, MOST_TURNS_MISSED};
-use crate::record::LockInfo;
+use crate::error::{Error, InTheWay, PathProblem};
+use crate::limits::{LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED};
 use crate::semaphore::{Attempt, Claimant, Guard, Inner, Semaphore, SlotStatus, guarded};
 use crate::sys::Woken;
 use crate::sys::line::Ticket;
@@ -26,8 +25,8 @@ impl Patience<'_> {
     }
 }
 
-/// What a look found: nothing in the way, or the holder, as far as the file says who it is.
-type Look<T> = Result<T, Option<Box<LockInfo>>>;
+/// What a look found.
+type Look<T> = Result<T, InTheWay>;
 
 impl Semaphore {
     /// Takes the lock itself when its turn has come.
@@ -44,12 +43,8 @@ impl Semaphore {
         if once || !line.exists() {
             match self.attempt(tag, claimant)? {
                 Attempt::Taken(guard) => return Ok(guard),
-                Attempt::Held(holder) if once => {
-                    return Err(Error::Timeout {
-                        path: self.path(),
-                        waited: begin.elapsed(),
-                        holder,
-                    });
+                Attempt::Held(in_the_way) if once => {
+                    return Err(in_the_way.timeout(self.path(), begin.elapsed()));
                 }
                 Attempt::Held(_) => {}
             }
@@ -62,7 +57,7 @@ impl Semaphore {
         self.until(begin, patience, || {
             Ok(match self.attempt(tag, claimant)? {
                 Attempt::Taken(guard) => Ok(guard),
-                Attempt::Held(holder) => Err(holder),
+                Attempt::Held(in_the_way) => Err(in_the_way),
             })
         })
     }
@@ -106,8 +101,8 @@ impl Semaphore {
             let waited = begin.elapsed();
             match seen {
                 Ok(()) if missed >= MOST_TURNS_MISSED => break Ok(()),
-                Err(holder) if patience.left(waited) == Some(Duration::ZERO) => {
-                    break Err(Error::Timeout { path: self.path(), waited, holder });
+                Err(in_the_way) if patience.left(waited) == Some(Duration::ZERO) => {
+                    break Err(in_the_way.timeout(self.path(), waited));
                 }
                 // Free, and no time left to find out whether the first takes it.
                 Ok(()) if patience.left(waited) == Some(Duration::ZERO) => break Ok(()),
@@ -124,14 +119,13 @@ impl Semaphore {
 
     /// Whether it could be taken, or else by whom it is held.
     fn look(&self) -> Result<Look<()>, Error> {
-        let mut first = None;
+        let mut first = InTheWay::default();
         for status in self.status()? {
             match status {
                 SlotStatus::Free => return Ok(Ok(())),
                 SlotStatus::Held(held) if held.stale => return Ok(Ok(())),
                 SlotStatus::Held(held) => {
-                    let info = held.lock_info().cloned().map(Box::new);
-                    first = first.or(info);
+                    first = first.or(InTheWay::of(held.lock_info()));
                 }
                 SlotStatus::Obstacle => return Err(self.obstacle()),
             }
@@ -145,7 +139,7 @@ impl Semaphore {
         let living = readers.into_iter().find(|reader| !reader.stale);
         match living {
             None => self.look(),
-            Some(reader) => Ok(Err(reader.lock_info().cloned().map(Box::new))),
+            Some(reader) => Ok(Err(InTheWay::of(reader.lock_info()))),
         }
     }
 
@@ -158,22 +152,26 @@ impl Semaphore {
     ) -> Result<T, Error> {
         let mut watch = None;
         let result = loop {
-            let holder = match look() {
+            let in_the_way = match look() {
                 Ok(Ok(result)) => break Ok(result),
-                Ok(Err(holder)) => holder,
+                Ok(Err(in_the_way)) => in_the_way,
                 Err(error) => break Err(error),
             };
             let waited = begin.elapsed();
             let left = patience.left(waited);
             if left == Some(Duration::ZERO) {
-                break Err(Error::Timeout { path: self.path(), waited, holder });
+                break Err(in_the_way.timeout(self.path(), waited));
             }
             // What happened before the watch began is found by one more look.
             let Some(watch) = &watch else {
                 watch = Some(self.inner.start_watching());
                 continue;
             };
-            let interval = self.inner.config.retry_interval;
+            let mut interval = self.inner.config.retry_interval;
+            if in_the_way.left_by.is_some() {
+                // Each try writes a file, and who removes the lock is heard of.
+                interval = interval.max(LEFT_INTERVAL);
+            }
             let time = left.map_or(interval, |left| left.min(interval));
             if let Err(error) = self.sleep(watch, time, patience.alarm) {
                 break Err(error);
