@@ -51,7 +51,7 @@ fn all_of_it_is_installed() {
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(files, FILES, "{said}");
     assert!(rest.contains("DFLOCKD(8)"), "{said}");
-    assert!(rest.ends_with(&format!("dflock {version}\n{version}\n")), "{said}");
+    assert!(rest.ends_with(&format!("dflock {version}\ndflockd {version}\n")), "{said}");
     assert_eq!(code, Some(0), "{said}");
 }
 
