@@ -3,9 +3,9 @@
 //! stays busy while hundreds of locks of a stranger come and go.
 //!
 //! The doors: `lfpd` as inetd starts it, a daemon, WAIT at a daemon, `lfp --direct`, the library; and
-//! from a pid namespace of its own, as in a container, the first three again, where numbers are given out
-//! again soon. Some pass their lock to a child, which may be killed with it and is not waited for; some are
-//! let go of by FORCE. `lfp clean` runs all the while, the daemon is killed now and then, and processes
+//! from a pid namespace with a boot_id of its own, as in a container, the first three again, where numbers
+//! are given out again soon. Some pass their lock to a child, which may be killed with it; some are let go
+//! of by FORCE. The killed stay zombies: nobody waits for them while it matters. `lfp clean` runs all the while, the daemon is killed now and then, and processes
 //! of somebody who has no say in it hold `flock(2)` on every lock file that they see. There are two
 //! witnesses: a `flock(2)`, and a file made with `O_EXCL` under a record lock. The kernel lets go of both when
 //! their holder is killed; a file that is there without its lock is a killed one's.
@@ -33,7 +33,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::WaitStatus;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
 use rustix::fs::FlockOperation;
@@ -63,6 +63,13 @@ const OUTSIDER: u32 = 65_534;
 /// As many files does each hold at a time.
 const FLOCKED: usize = 16;
 
+/// So many of the killed takers of each pid namespace are not waited for before the end.
+const ZOMBIES: usize = 64;
+
+/// What the boot is called in the other pid namespace.
+const OTHER_BOOT: &str = "01234567-89ab-4cde-8f01-23456789abcd\n";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The takers of the other pid namespace have seeds from here on.
 const FIRST_INSIDE: u64 = 1 << 32;
 
@@ -77,13 +84,14 @@ fn main() {
         }
         ["--inside", root] if std::process::id() == 1 => be_the_first(root),
         ["--inside", root] => {
-            keep_takers(Path::new(root), &DOORS_INSIDE, FIRST_INSIDE, |lots| {
+            let zombies = keep_takers(Path::new(root), &DOORS_INSIDE, FIRST_INSIDE, |lots| {
                 if lots.below(8) == 0 {
                     // The next processes have numbers that others had a moment ago.
                     let _ = fs::write("/proc/sys/kernel/ns_last_pid", "2");
                 }
             });
             clear_inside();
+            drop(zombies);
         }
         ["--list", ..] => println!("one_holder: test\na_flock_is_never_missed: test"),
         _ => {
@@ -150,7 +158,8 @@ struct Taker {
     connection: Option<BufReader<UnixStream>>,
     port: String,
     is_inside: bool,
-    /// Those who have got a lock of ours.
+    /// Those who have got a lock of ours, or were killed before it. They are not waited for as long as
+    /// we live.
     children: Vec<Child>,
 }
 
@@ -232,9 +241,6 @@ impl Taker {
     fn play(&mut self) {
         while !self.root.join("stop").exists() {
             self.port = format!("ttyTorture{}", self.lots.below(PORTS));
-            if self.lots.below(16) == 0 {
-                self.children.retain_mut(|child| child.try_wait().unwrap().is_none());
-            }
             match self.take() {
                 Some(true) => self.hold(),
                 // Who asks again and again takes the time of those who hold.
@@ -321,7 +327,6 @@ impl Taker {
             Some(true) => {
                 self.tell("passed");
                 let _ = child.stdin.take().unwrap().write_all(b"it is yours\n");
-                // One that ends with it is waited for later.
                 self.children.push(child);
             }
             Some(false) => {
@@ -331,7 +336,7 @@ impl Taker {
             }
             None => {
                 let _ = child.kill();
-                let _ = child.wait();
+                self.children.push(child);
                 let _ = self.let_go(&self.other_door());
             }
         }
@@ -457,8 +462,31 @@ fn start_daemon(root: &Path) -> Daemon {
     daemon
 }
 
-/// Starts takers, kills some, and starts others for those that have ended, until it is over.
-fn keep_takers(root: &Path, doors: &[&'static str], seed: u64, mut besides: impl FnMut(&mut Lots)) {
+/// The killed who are not waited for, as long as this is kept.
+#[must_use]
+struct Zombies(Vec<Child>);
+
+impl Drop for Zombies {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(|child| drop(child.wait()));
+    }
+}
+
+/// Whether it has ended. It stays a zombie.
+fn has_ended(child: &Child) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    waitid(Id::Pid(pid), flags).unwrap() != WaitStatus::StillAlive
+}
+
+/// Starts takers, kills some, and starts others for those that have ended, until it is over. The first
+/// who were killed are not waited for: a port that one of them keeps is not free in the end.
+fn keep_takers(
+    root: &Path,
+    doors: &[&'static str],
+    seed: u64,
+    mut besides: impl FnMut(&mut Lots),
+) -> Zombies {
     let own = std::env::current_exe().unwrap();
     let (mut seeds, mut lots, mut killed) = (seed, Lots(seed), 0);
     let mut start = |door: &str| {
@@ -467,15 +495,21 @@ fn keep_takers(root: &Path, doors: &[&'static str], seed: u64, mut besides: impl
         command.arg("--taker").arg(root).args([door, &seeds.to_string()]).spawn().unwrap()
     };
     let mut takers: Vec<(&str, Child)> = doors.iter().map(|door| (*door, start(door))).collect();
+    let mut zombies = Zombies(Vec::new());
     while !root.join("stop").exists() {
         let one = usize::try_from(lots.below(takers.len() as u64)).unwrap();
         if lots.below(4) == 0 {
             let _ = takers[one].1.kill();
         }
         for (door, taker) in &mut takers {
-            if taker.try_wait().unwrap().is_some() {
+            if has_ended(taker) {
                 killed += 1;
-                *taker = start(door);
+                let mut dead = std::mem::replace(taker, start(door));
+                if zombies.0.len() < ZOMBIES {
+                    zombies.0.push(dead);
+                } else {
+                    dead.wait().unwrap();
+                }
             }
         }
         besides(&mut lots);
@@ -484,18 +518,18 @@ fn keep_takers(root: &Path, doors: &[&'static str], seed: u64, mut besides: impl
     for (_, mut taker) in takers {
         taker.wait().unwrap();
     }
-    println!("{killed} takers killed (of {doors:?})");
+    println!("{killed} takers killed (of {doors:?}), {} zombies", zombies.0.len());
+    zombies
 }
 
-/// The first process of a pid namespace gets those whose parents were killed. With `LFPD_TORTURE_BOOT_ID`
-/// its boot has a name of its own, as nspawn and LXC do it.
+/// The first process of a pid namespace gets those whose parents were killed. Its boot has a name of its
+/// own, as nspawn and LXC do it.
 #[expect(clippy::zombie_processes, reason = "it waits for everybody")]
 fn be_the_first(root: &str) {
-    if std::env::var_os("LFPD_TORTURE_BOOT_ID").is_some() {
-        let (own, none) = (Path::new(root).join("boot_id"), None::<&str>);
-        fs::write(&own, "01234567-89ab-4cde-8f01-23456789abcd\n").unwrap();
-        mount(Some(&own), "/proc/sys/kernel/random/boot_id", none, MsFlags::MS_BIND, none).unwrap();
-    }
+    let (own, none) = (Path::new(root).join("boot_id"), None::<&str>);
+    fs::write(&own, OTHER_BOOT).unwrap();
+    mount(Some(&own), BOOT_ID, none, MsFlags::MS_BIND, none).unwrap();
+    assert_eq!(fs::read_to_string(BOOT_ID).unwrap(), OTHER_BOOT);
     let own = std::env::current_exe().unwrap();
     let inside = Command::new(own).args(["--inside", root]).spawn().unwrap();
     let inside = nix::unistd::Pid::from_raw(inside.id().try_into().unwrap());
@@ -551,7 +585,7 @@ fn one_holder_at_any_time() {
     let mut cleaner: Option<Child> = None;
     let (mut cleans, mut restarts) = (0, 0);
     let begin = Instant::now();
-    keep_takers(root, &DOORS, 0, |lots| {
+    let zombies = keep_takers(root, &DOORS, 0, |lots| {
         if lots.below(200) == 0 {
             daemon.0.kill().unwrap();
             daemon.0.wait().unwrap();
@@ -581,6 +615,7 @@ fn one_holder_at_any_time() {
     }
     assert_eq!((told.get("double"), told.get("lost")), (None, None), "{told:?}");
     assert_nothing_is_left(root);
+    drop(zombies);
 }
 
 /// Everybody is gone: each port is free, and what is left besides are drafts of the killed.
