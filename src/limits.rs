@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use ttylock::limits::DEFERRED_MOST;
+
 /// A line with its end, in bytes. A longer one is skipped to its end and answered once.
 pub const LINE_BYTES: usize = 512;
 
@@ -94,8 +96,15 @@ pub const LINE_TIME: Duration = Duration::from_secs(30);
 /// Processes whose end a daemon waits for.
 pub const WATCHED_PROCESSES: usize = 512;
 
-/// Descriptors a daemon needs for itself: directories, the files of one request, its own.
-pub const OWN_DESCRIPTORS: usize = 64;
+/// Descriptors that a daemon needs besides connections and directories: the files of one request, those of
+/// the thread that answers STAT, sockets for a moment; and files that are not closed yet.
+pub const IN_PASSING: usize = 10 + DEFERRED_MOST;
+
+/// Descriptors that a daemon has when it begins, where `/proc` does not tell how many.
+pub const BEGUN_WITH: usize = 10;
+
+/// Bytes that are to be had before a connection is taken, or a daemon begins.
+pub const SPARE_MEMORY: usize = 1 << 20;
 
 /// Bytes a daemon takes from one of its connections in one turn.
 pub const TURN_BYTES: usize = 1024;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use conversation::{Ground, TRANSCRIPTS, Transcript, ended};
@@ -321,11 +321,7 @@ fn without_descriptors_it_waits_for_better_times() {
     for client in &mut working {
         assert_eq!(client.ask("noop"), DONE);
     }
-    let limit = |number: usize| {
-        let words = [format!("--pid={}", daemon.pid()), format!("--nofile={number}:")];
-        assert!(Command::new("prlimit").args(words).status().expect("prlimit").success());
-    };
-    limit(16);
+    daemon.limit("--nofile=16:");
     let mut waiting = daemon.on_tcp();
     let mut also_waiting = daemon.on_unix();
     let (before, moment) = (daemon.ticks(), Duration::from_secs(1));
@@ -335,9 +331,84 @@ fn without_descriptors_it_waits_for_better_times() {
     for client in &mut working {
         assert_eq!(client.ask("noop"), DONE);
     }
-    limit(1024);
+    daemon.limit("--nofile=1024:");
     assert!(waiting.line().starts_with("220 "));
     assert!(also_waiting.line().starts_with("220 "));
+}
+
+/// Of few descriptors, none is set aside that it never wants.
+#[test]
+fn with_few_descriptors_there_is_room_for_several() {
+    let daemon = Daemon::limited(&["--nofile=64"], &[]);
+    let mut clients: Vec<Client> = (0..6).map(|_| daemon.on_unix().greeted()).collect();
+    let holders: Vec<Holder> = clients.iter().map(|_| Holder::new()).collect();
+    for verb in ["lock", "unlock", "lock"] {
+        for (number, (client, holder)) in clients.iter_mut().zip(&holders).enumerate() {
+            assert_eq!(client.ask(&format!("{verb} ttyS{number} {}", holder.pid())), DONE);
+        }
+    }
+}
+
+/// With no memory left it takes no connection, instead of ending at one: it goes on when there is some again.
+#[test]
+fn without_memory_it_waits_for_better_times() {
+    let daemon = Daemon::start(&[]);
+    let mut working = daemon.on_unix().greeted();
+    assert_eq!(working.ask("noop"), DONE);
+    let limit = (daemon.kilobytes("VmSize") + 64) * 1024;
+    daemon.limit(&format!("--as={limit}:"));
+    let mut waiting: Vec<Client> = (0..400).map(|_| daemon.on_unix()).collect();
+    let long = "x".repeat(500);
+    waiting.iter_mut().for_each(|client| client.send(long.as_bytes()));
+    assert_eq!(working.ask("noop"), DONE);
+    assert!(waiting.last().is_some_and(|client| !client.can_be_read()));
+    daemon.limit("--as=unlimited:");
+    assert!(waiting.last_mut().unwrap().line().starts_with("220 "));
+    assert_eq!(working.ask("noop"), DONE);
+}
+
+/// How the service ends that gets so many kilobytes of address space, and is told to end when it is ready.
+fn end_with_memory(ground: &Ground, kilobytes: u64, options: &[&str]) -> ExitStatus {
+    let bell = ground.path("bell");
+    let _ = std::fs::remove_file(&bell);
+    let ready = UnixDatagram::bind(&bell).unwrap();
+    ready.set_nonblocking(true).unwrap();
+    let daemon = ground.command();
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--as={}", kilobytes * 1024));
+    command.arg(daemon.get_program()).args(daemon.get_args()).args(options);
+    command.env("NOTIFY_SOCKET", bell);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    let ended = until(LIMIT, || {
+        if ready.recv(&mut [0; 64]).is_ok() {
+            nix::sys::signal::kill(pid, Signal::SIGTERM).unwrap();
+        }
+        child.try_wait().unwrap()
+    });
+    ended.expect("it ends")
+}
+
+/// A daemon that gets too little memory to begin says so and ends, if there is enough for the program
+/// itself: nothing is ended by a piece that it lacks.
+#[test]
+fn with_little_memory_it_begins_or_says_that_it_cannot() {
+    let ground = Ground::new();
+    let listen = format!("--listen=unix:{}", ground.path("socket").display());
+    let (mut too_little, mut enough) = (0, 1 << 20);
+    while enough - too_little > 64 {
+        let middle = (enough + too_little) / 2;
+        let bare = end_with_memory(&ground, middle, &["--version"]);
+        *(if bare.success() { &mut enough } else { &mut too_little }) = middle;
+    }
+    for kilobytes in (enough + 192..).step_by(16) {
+        let end = end_with_memory(&ground, kilobytes, &[&listen]);
+        if end.success() {
+            return;
+        }
+        assert_eq!(end.code(), Some(1), "{kilobytes}, and {enough} is enough to run at all");
+    }
 }
 
 #[test]

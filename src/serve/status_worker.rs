@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use ttylock::device::name::DeviceName;
+use ttylock::limits::THREAD_STACK;
 use ttylock::lock::table::{self, Places, Table};
 use ttylock::lock::who::Holder;
 
@@ -63,7 +64,8 @@ impl StatusWorker {
         let (questions, asked) = sync_channel(1);
         let (seen, surveys) = sync_channel(1);
         let look = move || look_and_tell(Table::new(places), &asked, &seen, ringer);
-        thread::Builder::new().name("lfpd-stat".to_owned()).spawn(look)?;
+        let thread = thread::Builder::new().name("lfpd-stat".to_owned());
+        thread.stack_size(THREAD_STACK).spawn(look)?;
         Ok(Self { questions, surveys, bell, is_looking: false })
     }
 

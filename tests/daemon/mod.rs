@@ -38,11 +38,18 @@ pub struct Daemon {
     pub socket: PathBuf,
     child: Option<Child>,
     options: Vec<String>,
+    limits: Vec<String>,
     door: TcpListener,
 }
 
 impl Daemon {
     pub fn start(options: &[&str]) -> Self {
+        Self::limited(&[], options)
+    }
+
+    /// Under limits, as options of prlimit(1).
+    pub fn limited(limits: &[&str], options: &[&str]) -> Self {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let ground = Ground::new();
         let door = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut daemon = Self {
@@ -50,7 +57,8 @@ impl Daemon {
             socket: ground.path("socket"),
             ground,
             child: None,
-            options: options.iter().map(|word| (*word).to_owned()).collect(),
+            options: words(options),
+            limits: words(limits),
             door,
         };
         daemon.begin();
@@ -65,6 +73,11 @@ impl Daemon {
     }
 
     fn begin_with(&mut self, mut command: Command) {
+        if !self.limits.is_empty() {
+            let mut limited = Command::new("prlimit");
+            limited.args(&self.limits).arg(command.get_program()).args(command.get_args());
+            command = limited;
+        }
         let door = OwnedFd::from(self.door.try_clone().unwrap());
         let child = command.stdin(Stdio::from(door)).spawn().expect("lfpd");
         self.child = Some(child);
@@ -74,6 +87,13 @@ impl Daemon {
 
     pub fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
+    }
+
+    /// Limits it while it runs, by an option of prlimit(1).
+    pub fn limit(&self, limit: &str) {
+        let words = [format!("--pid={}", self.pid()), limit.to_owned()];
+        let status = Command::new("prlimit").args(words).status();
+        assert!(status.expect("prlimit (package util-linux)").success());
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -159,6 +179,12 @@ impl Client {
         let mut readable = [PollFd::new(self.stream.get_ref().as_fd(), PollFlags::POLLIN)];
         let limit = PollTimeout::try_from(LIMIT).expect("less than a month");
         assert_eq!(poll(&mut readable, limit), Ok(1), "a service that speaks");
+    }
+
+    /// Whether something can be read now.
+    pub fn can_be_read(&self) -> bool {
+        let mut readable = [PollFd::new(self.stream.get_ref().as_fd(), PollFlags::POLLIN)];
+        poll(&mut readable, PollTimeout::ZERO) == Ok(1)
     }
 
     /// The next line, or nothing at the end of the connection.

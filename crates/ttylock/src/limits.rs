@@ -35,6 +35,9 @@ pub const LOCK_FILES_OF_A_USER: usize = 256;
 /// With so many lock files in the lock directory, no name without a device is locked any more.
 pub const LOCKS_FOR_INVENTED: usize = 1024;
 
+/// Bytes of a thread's stack: nothing that a daemon has a thread for goes deep.
+pub const THREAD_STACK: usize = 256 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;

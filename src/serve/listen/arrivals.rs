@@ -9,6 +9,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use super::super::admission::Decision;
 use super::super::connection::Connection;
+use super::super::descriptors::spare_memory;
 use super::{Daemon, LISTENERS};
 use crate::limits::{ACCEPT_PAUSE, ACCEPTED, REOPEN_EVERY};
 use crate::log::Severity;
@@ -19,6 +20,9 @@ impl Daemon<'_> {
         self.refresh(now);
         for _ in 0..ACCEPTED {
             let Some(listener) = self.listeners.get(number) else { return };
+            if let Err(error) = spare_memory() {
+                return self.pause_accepting(&error, now);
+            }
             match listener.accept() {
                 Ok(stream) => self.enter(stream, now),
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {

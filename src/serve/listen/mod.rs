@@ -23,7 +23,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
 
 use super::clients::Clients;
-use super::descriptors::{Shares, descriptors};
+use super::descriptors::{Shares, descriptors, own, spare_memory};
 use super::listener::Listener;
 use super::notify::Notify;
 use super::opens::{OpenWatch, Opens};
@@ -104,6 +104,7 @@ impl<'s> Daemon<'s> {
         listeners: Vec<Listener>,
         settings: Settings,
     ) -> io::Result<Self> {
+        spare_memory()?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let handled = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
         handled.thread_block()?;
@@ -118,7 +119,8 @@ impl<'s> Daemon<'s> {
             Opens::Ignored => None,
             Opens::Watched => Some(watch_opens(service.dev_dir(), &epoll)?),
         };
-        let shares = Shares::of(descriptors(settings.limit), settings.limit);
+        let own = own(service.directories().len());
+        let shares = Shares::of(descriptors(own, settings.limit), own, settings.limit);
         if shares.connections < settings.limit {
             service.note(
                 Severity::Warning,

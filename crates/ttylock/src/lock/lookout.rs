@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::kernel_list::Listing;
 use super::list_reader::{ListReader, Wanted};
 use crate::device::node::Node;
+use crate::limits::THREAD_STACK;
 
 /// So long ago a reading may have begun for those who ask now: reading costs as much as all the rest of a
 /// LOCK. Whoever takes a flock within the moment would also have come after the lock.
@@ -93,6 +94,7 @@ impl Lookout {
         let shared = Arc::clone(&board);
         thread::Builder::new()
             .name("lfpd-locks".to_owned())
+            .stack_size(THREAD_STACK)
             .spawn(move || keep_reading(&shared))?;
         Ok(Self { board })
     }
