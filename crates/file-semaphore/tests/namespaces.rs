@@ -348,3 +348,14 @@ fn a_shell_that_has_ended_held_nothing() {
 fn timestamp(words: &str) -> String {
     words.lines().find(|line| line.starts_with("timestamp=")).unwrap().to_owned()
 }
+
+/// Locks are files; only to start a command something of /proc is needed, and that is said.
+#[test]
+fn without_proc_locks_are_taken_and_run_says_what_is_missing() {
+    let scratch = Scratch::new();
+    let script = "umount -l /proc; sema try a -q; sema release a -q; sema run a true || echo $?";
+    let ran = finish(scratch.command("unshare").args(["--mount", "sh", "-eu", "-c", script]));
+    assert_eq!(ran.out, "3\n", "{ran:?}");
+    assert!(ran.err.contains("/proc is not mounted"), "{ran:?}");
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}

@@ -8,7 +8,7 @@ mod scratch;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Stdio};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use rstest::rstest;
 use scratch::{Scratch, gather, pid_of, until};
@@ -145,6 +145,28 @@ fn a_killed_reader_is_in_nobodys_way() {
     kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
     assert_eq!(scratch.sema(&["acquire", "a", "-w", "30"]).code(), 0);
     assert_eq!(scratch.files(), ["a", "ready"]);
+}
+
+/// As flock(1): the signal that it died of says it.
+#[rstest]
+fn who_waits_dies_of_ctrl_c_in_silence(
+    #[values(&["acquire", "a"], &["acquire", "a", "-q"], &["run", "a", "true"], &["wait", "a"])]
+    words: &[&str],
+    #[values("a", "a.shared/1-0123456789abcdef")] held: &str,
+) {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.at("a.shared")).unwrap();
+    scratch.write(held, "pid=1\ntimestamp=1\n");
+    let mut command = scratch.command(scratch::SEMA);
+    command.args(words).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let waiter = command.spawn().unwrap();
+    // Before it catches signals it dies of them as well.
+    let is_waiting = || scratch.at("a.queue").exists() || (held != "a" && scratch.at("a").exists());
+    until("a waiter", || (words[0] == "wait" || is_waiting()).then_some(()));
+    killpg(pid_of(&waiter), Signal::SIGINT).unwrap();
+    let ran = gather(waiter);
+    assert_eq!((ran.status.signal(), ran.out.as_str(), ran.err.as_str()), (Some(2), "", ""));
+    assert!(held == "a" || !scratch.at("a").exists());
 }
 
 /// In whatever order they are named.

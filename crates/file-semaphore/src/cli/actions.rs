@@ -349,6 +349,8 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> End {
     let code = failure.exit_code();
     match form {
         Form::Quiet if code == exit::HELD => {}
+        // Who pressed Ctrl-C knows it, and whoever else asks sees it in how this process ends.
+        Form::Text | Form::Quiet if matches!(error, Error::Interrupted { .. }) => {}
         Form::Text | Form::Quiet => {
             let standing = failure.holder().map(|info| info.holder().standing(&Here::look()));
             complain(&failure.sentence(path, standing));

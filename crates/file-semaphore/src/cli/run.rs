@@ -3,8 +3,10 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 use wrapcmd::exit::End;
@@ -114,15 +116,26 @@ fn claim(
     command: &[OsString],
     signals: &Signals,
 ) -> Result<Holder, Error> {
-    let cannot = |_| Error::Process { message: "cannot start /proc/self/exe" };
     let standby = match standby {
         Some(standby) => standby,
-        None => standby.insert(Standby::start("sema", command, signals).map_err(cannot)?),
+        None => standby.insert(Standby::start("sema", command, signals).map_err(cannot_start)?),
     };
     let number = standby.pid();
     let holder =
         Pid::new(number.into()).and_then(|pid| Holder::of(pid, semaphore.inner.judge.here()));
     holder.ok_or(Error::NoHolder { pid: number.into() })
+}
+
+/// Why this program cannot be started once more, as the process that stands by.
+fn cannot_start(error: io::Error) -> Error {
+    let message = if !Path::new("/proc/self").exists() {
+        "cannot start the command: /proc is not mounted, which run needs"
+    } else if error.kind() == io::ErrorKind::NotFound {
+        "cannot start the command: the file of this program is gone"
+    } else {
+        return signals::system(Errno::try_from(error).unwrap_or(Errno::UnknownErrno));
+    };
+    Error::Process { message }
 }
 
 fn ended(end: io::Result<End>) -> Result<End, Error> {

@@ -24,6 +24,6 @@ impl Alarm for Signals {
 }
 
 /// An error of the few system calls that concern no file.
-fn system(errno: nix::errno::Errno) -> Error {
+pub(super) fn system(errno: nix::errno::Errno) -> Error {
     Error::Process { message: errno.desc() }
 }
