@@ -69,7 +69,7 @@ struct Options {
           value_parser = clap::value_parser!(u64).range(1..=IDLE_TIMEOUT_MAX_SECS))]
     idle_timeout: u64,
 
-    /// Listen on 127.0.0.1:PORT, [::1]:PORT or unix:PATH (repeatable)
+    /// Listen on `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH` (repeatable)
     #[arg(long, value_name = "ADDR")]
     listen: Vec<Address>,
 
@@ -103,7 +103,7 @@ struct Options {
     #[arg(long, value_name = "GROUP", value_parser = group)]
     force_group: Option<u32>,
 
-    /// Log this and worse: error, warning, notice, info or debug
+    /// Log this and worse: error, warning, notice, info, debug
     #[arg(long, value_name = "LEVEL", default_value = "info", hide_possible_values = true)]
     log_level: Severity,
 

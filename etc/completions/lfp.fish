@@ -110,7 +110,7 @@ complete -c lfp -n "__fish_lfp_using_subcommand shim" -l direct -d 'Ask no servi
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l json -d 'Print JSON instead of text for people'
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -s h -l help -d 'Print help'
 complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
-complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l ports -d 'Let it lock every serial port it opens [default]'
+complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l ports -d 'Let it lock every serial port it opens (default)'
 complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l files -d 'Let its lock files be the service\'s, and nothing else'
 complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l undo -d 'Let it start as before'
 complete -c lfp -n "__fish_lfp_using_subcommand adopt" -l direct -d 'Ask no service; use the lock files themselves'

@@ -166,7 +166,7 @@ _arguments "${_arguments_options[@]}" : \
 (adopt)
 _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
-'--ports[Let it lock every serial port it opens \[default\]]' \
+'--ports[Let it lock every serial port it opens (default)]' \
 '(--ports)--files[Let its lock files be the service'\''s, and nothing else]' \
 '(--ports --files)--undo[Let it start as before]' \
 '--direct[Ask no service; use the lock files themselves]' \

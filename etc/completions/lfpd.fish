@@ -3,12 +3,12 @@ complete -c lfpd -l search-dir -d 'Look for locks here too, not in the built-in 
 complete -c lfpd -l os -d 'Follow this system\'s conventions for lock files [default: this one]' -r
 complete -c lfpd -l state-dir -d 'Keep the start times of lock holders here' -r -F
 complete -c lfpd -l idle-timeout -d 'Close a connection that was idle for so many seconds' -r
-complete -c lfpd -l listen -d 'Listen on 127.0.0.1:PORT, [::1]:PORT or unix:PATH (repeatable)' -r
+complete -c lfpd -l listen -d 'Listen on `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH` (repeatable)' -r
 complete -c lfpd -l max-connections -d 'When listening: so many connections in all' -r
 complete -c lfpd -l max-per-user -d 'When listening: so many connections of one user' -r
 complete -c lfpd -l banner-version -d 'What the greeting calls the version' -r
 complete -c lfpd -l force-group -d 'Let this group (name or number) release any lock by FORCE, as root may' -r
-complete -c lfpd -l log-level -d 'Log this and worse: error, warning, notice, info or debug' -r -f -a "error\t''
+complete -c lfpd -l log-level -d 'Log this and worse: error, warning, notice, info, debug' -r -f -a "error\t''
 warning\t''
 notice\t''
 info\t''

@@ -20,12 +20,12 @@ _lfpd() {
 '--os=[Follow this system'\''s conventions for lock files \[default\: this one\]]:NAME:_default' \
 '--state-dir=[Keep the start times of lock holders here]:DIR:_files' \
 '--idle-timeout=[Close a connection that was idle for so many seconds]:SECS:_default' \
-'*--listen=[Listen on 127.0.0.1\:PORT, \[\:\:1\]\:PORT or unix\:PATH (repeatable)]:ADDR:_default' \
+'*--listen=[Listen on \`127.0.0.1\:PORT\`, \`\[\:\:1\]\:PORT\` or \`unix\:PATH\` (repeatable)]:ADDR:_default' \
 '--max-connections=[When listening\: so many connections in all]:N:_default' \
 '--max-per-user=[When listening\: so many connections of one user]:N:_default' \
 '--banner-version=[What the greeting calls the version]:TEXT:_default' \
 '--force-group=[Let this group (name or number) release any lock by FORCE, as root may]:GROUP:_default' \
-'--log-level=[Log this and worse\: error, warning, notice, info or debug]:LEVEL:(error warning notice info debug)' \
+'--log-level=[Log this and worse\: error, warning, notice, info, debug]:LEVEL:(error warning notice info debug)' \
 '--log-facility=[Log under this syslog facility\: daemon, uucp, local0]:NAME:_default' \
 '--trust-pid[Let any client name any process, as the original server did]' \
 '--anyone[Let processes that may not open a device lock it all the same]' \

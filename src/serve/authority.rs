@@ -1,6 +1,6 @@
 //! Who may ask for what: joins the peer, the process that it names and the device.
 //!
-//! The one place where that is judged. What comes of it is [`Granted`], which nobody else can make, and
+//! The one place where that is judged. What comes of it is `Granted`, which nobody else can make, and
 //! nothing else is locked, waited for or passed.
 
 use std::cell::LazyCell;

@@ -146,7 +146,7 @@ impl Lease {
     }
 
     /// Releases, and closes the connection; where that has broken, over another one, for at most
-    /// [`Settings::answer_limit`].
+    /// [`Settings::answer_limit`](crate::Settings::answer_limit).
     ///
     /// # Errors
     /// [`ClientError::Refused`] when the lease was over already, or a server that cannot be

@@ -10,7 +10,7 @@
 //! is the same lock; whatever stood behind it in the first piece stands behind it in the second, so
 //! nothing slid past both. Where all lines look alike (one program holds shared locks on one file),
 //! pieces that agree line by line have *likely* missed nothing.
-//! Any other pair is *torn*: it may have hidden something. [`passes`] has which other reading of the
+//! Any other pair is *torn*: it may have hidden something. [`passes`](super::passes) has which other reading of the
 //! same place makes up for that, and when a list is believed. What is found in any piece counts, torn
 //! or not.
 //!

@@ -93,7 +93,7 @@ pub(in crate::command) struct Adopt {
     #[arg(value_name = "PROGRAM", value_parser = program)]
     pub(in crate::command) program: String,
 
-    /// Let it lock every serial port it opens [default]
+    /// Let it lock every serial port it opens (default)
     #[arg(long)]
     ports: bool,
 
