@@ -121,7 +121,7 @@ fn readers_who_come_and_go_are_no_error() {
     let scratch = Scratch::new();
     let part = |words: &str| {
         let script =
-            format!("for i in $(seq 200); do sema run {words} a true || echo {words} $?; done");
+            format!("for i in $(seq 100); do sema run {words} a true || echo {words} $?; done");
         let mut command = scratch.command("sh");
         command.args(["-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
