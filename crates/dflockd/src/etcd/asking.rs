@@ -4,7 +4,7 @@ use super::Inner;
 use super::batch::Haste;
 use super::calls::{BUDGET_MICROS, PAUSE};
 use super::client::Failure;
-use super::keys::{Party, Stage, Ticket};
+use super::keys::{Party, Span, Stage, Ticket};
 use super::mine::{Ends, Mine, Place};
 use super::orphans::ANSWER_MICROS;
 use super::rpc::RangeRequest;
@@ -123,14 +123,15 @@ impl Inner {
                 }
                 Created::Mismatch => Err(Refusal::LimitMismatch),
                 Created::Held(_) => self.hold(want, &made).await.map(Some),
-                Created::NewKey { keys, .. } if self.exceeds(keys) => {
-                    if self.make_room(&want.key).await? {
+                Created::NewKey { revision, keys } => {
+                    if self.has_room(revision, keys, until).await
+                        || self.make_room(&want.key).await?
+                    {
                         return self.hold(want, &made).await.map(Some);
                     }
                     self.take_back_key(want, &made, until).await?;
                     Err(Refusal::MaxLocks)
                 }
-                Created::NewKey { .. } => self.hold(want, &made).await.map(Some),
                 Created::Full { tickets, revision } => {
                     let tickets = u64::try_from(tickets).unwrap_or(u64::MAX);
                     if tickets < want.limit.count() {
@@ -181,6 +182,7 @@ impl Inner {
             nonce,
             limit: want.limit,
             behind,
+            counts: !self.state().crowd.will_have_room(self.caps.max_locks),
             held: want.ticket(self, Stage::Held).write(),
             waiting: want.ticket(self, Stage::Waiting).write(),
         };
@@ -238,8 +240,23 @@ impl Inner {
         }
     }
 
-    fn exceeds(&self, keys: i64) -> bool {
-        usize::try_from(keys).unwrap_or(usize::MAX) > self.caps.max_locks
+    /// Whether there are no more keys than there may be, after one was made at this revision, which may
+    /// have counted them. Where nobody can say, there is no room.
+    async fn has_room(&self, revision: i64, counted: Option<i64>, until: Moment) -> bool {
+        let most = self.caps.max_locks;
+        let (as_of, keys) = match counted {
+            Some(keys) => (revision, keys),
+            None if self.state().crowd.has_room(revision, most) => return true,
+            None => {
+                let Span { from: key, to: range_end } = self.names.limits();
+                let all =
+                    RangeRequest { key, range_end, count_only: true, ..RangeRequest::default() };
+                let Ok(answer) = self.range(all, until).await else { return false };
+                (answer.header.map_or(0, |header| header.revision), answer.count)
+            }
+        };
+        self.state().crowd.count(as_of, keys);
+        usize::try_from(keys).is_ok_and(|keys| keys <= most)
     }
 
     fn is_full(&self, waiters: u64) -> bool {

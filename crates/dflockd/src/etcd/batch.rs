@@ -12,7 +12,7 @@ use super::txn;
 use std::collections::{HashSet, VecDeque};
 
 /// Most transactions in one request; etcd refuses more than 128 by default.
-const MOST: usize = 100;
+pub(super) const MOST: usize = 100;
 /// Most that are looked at for one request, when many cannot go together.
 const LOOK_AHEAD: usize = 4 * MOST;
 
@@ -160,7 +160,7 @@ mod tests {
             let (held, waiting) = (vec![b'h'], vec![b'w']);
             let limit = crate::engine::Limit::ONE;
             let behind = txn::Behind::Wait;
-            let new = txn::Create { key: b"k", nonce, limit, behind, held, waiting };
+            let new = txn::Create { key: b"k", nonce, limit, behind, counts: true, held, waiting };
             txn::create(&names, b"f/1", session, &new)
         };
         let next = txn::Next { name: names.ticket(b"k", 2), revision: 5, held: vec![b'h'] };

@@ -364,3 +364,34 @@ proptest! {
         });
     }
 }
+
+/// A key more costs etcd no more than the one before: it is not asked to count all of them each time.
+#[test]
+fn many_new_keys_are_seldom_counted() {
+    const MANY: usize = 1000;
+    let caps = Caps {
+        max_locks: 200_000,
+        max_entries: MANY,
+        max_entries_per_connection: MANY,
+        ..turns::CAPS
+    };
+    runtime().block_on(async {
+        let (clock, etcd) = (Arc::new(Clock::default()), Etcd::default());
+        let mut front = front(caps, &clock, &etcd);
+        let id = front.connect(1);
+        for number in 0..MANY {
+            let name = number.to_string();
+            let key = Key::new(name.as_bytes()).unwrap();
+            let take =
+                Request::Acquire { key, limit: Limit::ONE, timeout: Seconds::ZERO, ttl: None };
+            assert_eq!(front.ask(clock.now(), id, take), Verdict::Later);
+            let mut answer = None;
+            while answer.is_none() {
+                tokio::task::yield_now().await;
+                answer = front.take_effect();
+            }
+            assert!(matches!(answer, Some(Effect::Answer(_, Answer::Granted(_)))), "{answer:?}");
+        }
+        assert!(etcd.counted() < MANY, "{} keys counted", etcd.counted());
+    });
+}

@@ -11,7 +11,7 @@
 //! when that is gone, by any that has seen it unchanged for the whole lease and a second.
 //!
 //! What each file decides: `keys` names and texts, `txn` transactions, `mirror` whose turn it is,
-//! `orphans` which holds are over, `batch` what goes together: pure. Whose a hold is, the engine's
+//! `orphans` which holds are over, `batch` what goes together, `crowd` how many keys there are: pure. Whose a hold is, the engine's
 //! `ownership` says, as for the store in memory.
 //! `client`, `calls`, `watch`, `session` talk to etcd; `asking`, `waiting`, `turns`, `holding`,
 //! `leaving`, `picture` are the store's work; `state`, of which `mine` is a part, what they share.
@@ -23,6 +23,7 @@ mod batch;
 mod both_stores;
 mod calls;
 mod client;
+mod crowd;
 mod holding;
 mod keys;
 mod leaving;

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex};
 struct Keys {
     revision: i64,
     all: BTreeMap<Vec<u8>, KeyValue>,
+    /// Keys gone through to count them.
+    counted: usize,
 }
 
 /// One cluster; clones are the same one.
@@ -23,6 +25,10 @@ pub(super) struct Etcd(Arc<Mutex<Keys>>);
 impl Etcd {
     pub(super) fn range(&self, request: &RangeRequest) -> RangeResponse {
         self.0.lock().unwrap().range(request)
+    }
+
+    pub(super) fn counted(&self) -> usize {
+        self.0.lock().unwrap().counted
     }
 
     /// All of it happens at one revision, and its conditions are judged before any of it.
@@ -51,10 +57,11 @@ impl Keys {
         self.all.range(key.to_vec()..end.to_vec()).map(|(_, kv)| kv.clone()).collect()
     }
 
-    fn range(&self, request: &RangeRequest) -> RangeResponse {
+    fn range(&mut self, request: &RangeRequest) -> RangeResponse {
         let mut kvs = self.within(&request.key, &request.range_end);
         let count = i64::try_from(kvs.len()).unwrap();
         if request.count_only {
+            self.counted += kvs.len();
             kvs.clear();
         }
         RangeResponse { header: Some(self.header()), kvs, more: false, count }

@@ -1,6 +1,7 @@
 //! What this front-end knows: its connections, the tickets it made or keeps, the contended keys it
 //! watches. Only values under one lock; nothing here talks to etcd.
 
+use super::crowd::Crowd;
 use super::keys::{Front, Party, Stage, Ticket};
 use super::mine::{Ends, Mine, Place};
 use super::mirror::Mirror;
@@ -138,6 +139,7 @@ pub(super) struct State {
     pub(super) effects: VecDeque<Effect>,
     pub(super) counters: Counters,
     pub(super) census: Census,
+    pub(super) crowd: Crowd,
     pub(super) picture: Option<Picture>,
     /// When a hold of ours last left a key, since the picture before.
     pub(super) left: HashMap<Arc<[u8]>, Moment>,
@@ -170,6 +172,7 @@ impl State {
             effects: VecDeque::new(),
             counters: Counters::default(),
             census: Census::default(),
+            crowd: Crowd::default(),
             picture: None,
             left: HashMap::new(),
             changes: 0,

@@ -117,6 +117,8 @@ pub(super) struct Create<'a> {
     pub(super) nonce: u64,
     pub(super) limit: Limit,
     pub(super) behind: Behind,
+    /// All keys are counted if its key is new.
+    pub(super) counts: bool,
     /// What it says as a hold.
     pub(super) held: Vec<u8>,
     /// What it says in the queue.
@@ -128,8 +130,9 @@ pub(super) struct Create<'a> {
 pub(super) enum Created {
     /// The ticket is there and is a hold, made at this revision.
     Held(i64),
-    /// The same, and the key is a new one, or had another limit: the number of keys with it.
-    NewKey { revision: i64, keys: i64 },
+    /// The same, and the key is a new one, or had another limit: the number of keys with it, if they
+    /// were to be counted.
+    NewKey { revision: i64, keys: Option<i64> },
     /// It is there behind others, or says it is a hold although `tickets` may say otherwise.
     Behind { revision: i64, tickets: i64 },
     /// It was not made: so many are there, as of this revision.
@@ -167,11 +170,14 @@ pub(super) fn create(
         },
     };
     // Also one that is only remembered, with another limit.
-    let new_key = TxnRequest {
+    let mut new_key = TxnRequest {
         compare: vec![none_since(names.tickets(new.key), 0)],
-        success: vec![put(limit.clone(), limit_text.clone(), 0), held(), count(names.limits())],
+        success: vec![put(limit.clone(), limit_text.clone(), 0), held()],
         failure: Vec::new(),
     };
+    if new.counts {
+        new_key.success.push(count(names.limits()));
+    }
     let known_key = TxnRequest {
         compare: vec![compare(limit, CompareResult::Equal, TargetUnion::Value(limit_text))],
         success: vec![nested(ticket), count(names.tickets(new.key))],
@@ -199,7 +205,8 @@ pub(super) fn read_created(behind: Behind, answer: &TxnResponse) -> Option<Creat
         if !new_key.succeeded {
             return Some(Created::Mismatch);
         }
-        return Some(Created::NewKey { revision, keys: ranged(new_key.responses.get(2)?)?.count });
+        let counted = new_key.responses.get(2).and_then(ranged);
+        return Some(Created::NewKey { revision, keys: counted.map(|all| all.count) });
     }
     let ticket = inner(known_key.responses.first()?)?;
     let tickets = ranged(known_key.responses.get(1)?)?.count;

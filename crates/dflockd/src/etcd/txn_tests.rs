@@ -133,7 +133,7 @@ impl Scene {
     fn request(&self, key: &[u8], nonce: u64, limit: u64, behind: Behind) -> TxnRequest {
         let limit = Limit::new(limit).unwrap();
         let (held, waiting) = (b"h".to_vec(), b"w".to_vec());
-        let new = Create { key, nonce, limit, behind, held, waiting };
+        let new = Create { key, nonce, limit, behind, counts: true, held, waiting };
         create(&self.names, &self.names.front(FRONT), self.session, &new)
     }
 
@@ -172,7 +172,10 @@ fn who_joins_a_queue_waits() {
 #[test]
 fn a_lock_is_one_ticket_after_another() {
     let mut scene = Scene::new();
-    assert_eq!(scene.create(b"k", 1, 1, Behind::Wait), Created::NewKey { revision: 2, keys: 1 });
+    assert_eq!(
+        scene.create(b"k", 1, 1, Behind::Wait),
+        Created::NewKey { revision: 2, keys: Some(1) }
+    );
     assert_eq!(scene.create(b"k", 2, 1, Behind::Wait), Created::Behind { revision: 3, tickets: 2 });
     assert_eq!(
         scene.create(b"k", 3, 1, Behind::Stay(0)),
@@ -185,7 +188,7 @@ fn a_lock_is_one_ticket_after_another() {
     assert!(scene.ticket(b"k", 3).is_none());
     assert_eq!(
         scene.create(b"other", 4, 1, Behind::Wait),
-        Created::NewKey { revision: 4, keys: 2 }
+        Created::NewKey { revision: 4, keys: Some(2) }
     );
 }
 
@@ -199,7 +202,10 @@ fn a_limit_stays_while_the_key_is_used() {
     assert_eq!(scene.create(b"k", 3, 3, Behind::Hope), Created::Held(4));
     let name = scene.names.ticket(b"k", 3);
     scene.change(&remove(&name, Guard::Create(4)));
-    assert!(matches!(scene.create(b"k", 4, 2, Behind::Hope), Created::NewKey { keys: 1, .. }));
+    assert!(matches!(
+        scene.create(b"k", 4, 2, Behind::Hope),
+        Created::NewKey { keys: Some(1), .. }
+    ));
 }
 
 /// A try for a slot of a pool is only good as long as nobody has come since the count.
@@ -311,7 +317,7 @@ fn a_batch_is_its_parts() {
         .iter()
         .map(|part| read_created(Behind::Wait, part.as_ref().unwrap()).unwrap())
         .collect();
-    let new = |keys| Created::NewKey { revision: 2, keys };
+    let new = |keys| Created::NewKey { revision: 2, keys: Some(keys) };
     assert_eq!(created, [new(1), new(2), new(3)]);
 }
 
