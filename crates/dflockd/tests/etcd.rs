@@ -26,11 +26,20 @@ mod admin;
 #[path = "server/clients.rs"]
 mod clients;
 #[cfg(test)]
+#[path = "server/expiry.rs"]
+mod expiry;
+#[cfg(test)]
 #[path = "etcd/faults.rs"]
 mod faults;
 #[cfg(test)]
+#[path = "server/framing.rs"]
+mod framing;
+#[cfg(test)]
 #[path = "server/history.rs"]
 mod history;
+#[cfg(test)]
+#[path = "http/metrics.rs"]
+mod metrics;
 #[cfg(test)]
 #[path = "etcd/model.rs"]
 mod model;
@@ -50,6 +59,9 @@ mod protocol;
 #[path = "etcd/reach.rs"]
 mod reach;
 #[cfg(test)]
+#[path = "server/security.rs"]
+mod security;
+#[cfg(test)]
 #[path = "http/site.rs"]
 #[expect(dead_code, reason = "the tests of the HTTP side use all of it")]
 mod site;
@@ -66,6 +78,10 @@ mod stop;
 fn dflockd() -> &'static str {
     env!("CARGO_BIN_EXE_dflockd")
 }
+
+/// A great many keys are so many times fewer: one client makes some hundred a second here.
+#[cfg(test)]
+const FEWER: usize = 20;
 
 /// Locks are kept in a service of their own on three members that all tests share.
 #[cfg(test)]

@@ -47,6 +47,10 @@ fn dflockd() -> &'static str {
     env!("CARGO_BIN_EXE_dflockd")
 }
 
+/// A great many keys are so many times fewer.
+#[cfg(test)]
+const FEWER: usize = 1;
+
 /// Locks are kept in its memory.
 #[cfg(test)]
 fn store() -> daemon::Store {

@@ -38,6 +38,11 @@ impl StatsCursor {
     pub const fn has_names(&self) -> bool {
         self.names
     }
+
+    /// Whether anything of the body is out.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.begun
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

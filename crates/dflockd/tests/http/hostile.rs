@@ -1,5 +1,6 @@
 //! Clients that are malformed, slow, many, deaf, or mean it.
 
+use crate::FEWER;
 use crate::daemon::until;
 use crate::site::{Site, ask_on, to_end};
 use rstest::rstest;
@@ -275,7 +276,7 @@ fn a_client_that_ended_its_side_is_answered() {
 #[test]
 fn locks_are_served_while_many_look_at_a_great_table() {
     let site = Site::start(&["--max-locks", "200000"]);
-    let _holder = site.hold((0..50_000).map(|key| format!("key-{key}")));
+    let _holder = site.hold((0..50_000 / FEWER).map(|key| format!("key-{key}")));
     let mut locks = site.daemon.talk();
     let token = locks.take("mine", "0 600");
     let mut lookers: Vec<TcpStream> = (0..32).map(|_| site.connect()).collect();

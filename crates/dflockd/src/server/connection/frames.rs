@@ -103,7 +103,6 @@ impl Connection {
                 self.set_deadline();
             }
             Request::Stats(detail) => {
-                self.output.push(status::OK_BODY);
                 let cursor = match detail {
                     Detail::Usual => StatsCursor::default(),
                     Detail::Long => StatsCursor::with_names(),
@@ -196,11 +195,20 @@ impl Connection {
         self.set_deadline();
     }
 
-    /// Appends the next piece of a `stats` body, the first one in the same write as `ok`.
-    pub(super) fn report(&mut self, mut cursor: StatsCursor) -> Progress {
-        let mut piece = String::new();
+    /// Appends the next piece of a `stats` body, the first one in the same write as `ok`. A store that
+    /// must ask for its keys first begins no body.
+    pub(super) fn report(&mut self, before: StatsCursor) -> Progress {
+        let (mut cursor, mut piece) = (before, String::new());
         let now = self.shared.now();
         let progress = self.shared.core().stats(now, &mut cursor, &mut piece, STATS_PIECE_BYTES);
+        if !before.has_begun() && progress == Progress::Later {
+            self.phase = Phase::Reporting(before);
+            self.set_deadline();
+            return progress;
+        }
+        if !before.has_begun() {
+            self.output.push(status::OK_BODY);
+        }
         self.output.push(piece.as_bytes());
         self.phase = match progress {
             Progress::More | Progress::Later => Phase::Reporting(cursor),
