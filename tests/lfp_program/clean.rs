@@ -108,8 +108,11 @@ fn what_an_outsider_holds_goes() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "mkdir /run/lfpd").code(), 0);
     plant(&bench, User::Bob, "LCK..ttyS1");
-    let words = ["/run/lock/LCK..ttyS1", "sh", "-c", "echo held; exec sleep 1000"];
-    let mut outsider = bench.sandbox.command("flock").args(words).user(User::Alice).spawn();
+    // Not by flock(1), which opens it with O_CREAT: fs.protected_regular refuses that here.
+    let line = "import fcntl, time; file = open('/run/lock/LCK..ttyS1'); \
+        fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); time.sleep(1000)";
+    let outsider = bench.sandbox.command("/usr/bin/python3").args(["-c", line]);
+    let mut outsider = outsider.user(User::Alice).spawn();
     outsider.expect("held");
     let end = bench.lfp(User::Root, &["--direct", "clean"]).run();
     assert_eq!(end.code(), 0, "{end}");

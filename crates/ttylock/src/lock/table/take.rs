@@ -254,7 +254,9 @@ impl Table {
         }
         let mut lost = named().filter(|_| !all_stand.get());
         let lost = lost.find(|(name, it)| !stands(own, name, it)).map(|(name, _)| name);
-        Remembering { lost, is_on_record: outcome.is_ok() }
+        // Who may not write the state directory has no records, here as with LOCK.
+        let has_none = matches!(outcome, Err(Errno::EACCES | Errno::EPERM | Errno::EROFS));
+        Remembering { lost, is_on_record: outcome.is_ok() || has_none }
     }
 }
 
