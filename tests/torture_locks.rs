@@ -172,10 +172,19 @@ struct Witnesses {
 }
 
 impl Witnesses {
+    /// None while a living process has them.
     fn of(root: &Path, port: &str) -> Option<Self> {
-        let flock = File::create(root.join(format!("witness-{port}"))).unwrap();
-        let flock = Flock::lock(flock, FlockArg::LockExclusiveNonblock).ok()?;
         let exclusive = root.join(format!("exclusive-{port}"));
+        let flock = || {
+            let file = File::create(root.join(format!("witness-{port}"))).unwrap();
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(flock) => Some(Some(flock)),
+                // A killed one's child has it until it is a program of its own. Nobody inherits a record lock.
+                Err(_) if is_of_the_living(&exclusive) => Some(None),
+                Err(_) => None,
+            }
+        };
+        let flock = until(Duration::from_secs(60), flock)??;
         for _ in 0..2 {
             let mut how = OpenOptions::new();
             how.write(true);
@@ -191,6 +200,12 @@ impl Witnesses {
         }
         None
     }
+}
+
+/// Whether somebody has a record lock on the file.
+fn is_of_the_living(exclusive: &Path) -> bool {
+    let Ok(there) = OpenOptions::new().write(true).open(exclusive) else { return false };
+    rustix::fs::fcntl_lock(&there, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
 impl Drop for Witnesses {
@@ -263,6 +278,7 @@ impl Taker {
 
     fn hold(&mut self) {
         let Some(witnesses) = Witnesses::of(&self.root, &self.port) else {
+            eprintln!("DOUBLE at {} pid {} via {}", self.port, std::process::id(), self.door);
             return self.tell("double");
         };
         self.tell("taken");

@@ -36,8 +36,9 @@ impl Directory {
         judged: &Judged,
         prefix: &str,
     ) -> Result<Removal, Error> {
-        if judged.mode() & STAND_IN != 0 {
-            // Another release of the same lock is at this point.
+        let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
+        if judged.mode() & STAND_IN != 0 && age < LIVING_DRAFT {
+            // Another release of the same lock is at this point, or was killed there.
             return Ok(Removal::Changed);
         }
         let claim = Claim {
@@ -59,7 +60,8 @@ impl Directory {
     }
 
     /// Whether another release of this lock past a `flock(2)` is on its way. Drafts of the dead do
-    /// not count, nor those of others than may remove the lock, who may have planted them.
+    /// not count, nor those of others than may remove the lock, who may have planted them. One that is
+    /// older than the lock is for an earlier one, and its maker too late as a rule.
     fn others_release_past(
         &self,
         name: &Name,
@@ -73,11 +75,12 @@ impl Directory {
             let Some(maker) = temporary::releaser(other, name.as_str()) else { return false };
             let Ok(stat) = sys::inspect(self, other) else { return false };
             let age = now.duration_since(stat.modified).unwrap_or_default();
-            let at_work = age < LIVING_DRAFT && lives(maker);
+            let is_older = stat.modified < judged.modified();
+            let most = if is_older { ANY_DRAFT } else { LIVING_DRAFT };
             stat.mode & STAND_IN != 0
                 && owners.contains(&stat.owner)
                 // Its maker may have a number of its own in a container.
-                && (at_work || age < ANY_DRAFT)
+                && (age < most && lives(maker) || age < ANY_DRAFT && !is_older)
         }))
     }
 

@@ -329,16 +329,54 @@ fn a_strangers_flock_keeps_nobody_from_letting_go_but_a_breaker_steps_back() {
 
 /// What a release left that was killed at its last step, is released or broken like any lock;
 /// while it lasts, another release does not pass it.
-#[test]
-fn a_stand_in_is_not_passed_while_it_is_held_and_is_a_lock_when_it_is_not() {
+#[rstest]
+fn a_stand_in_is_not_passed_while_it_is_held_and_is_a_lock_when_it_is_not(
+    #[values(false, true)] is_old: bool,
+) {
     let (scratch, directory) = scratch();
     let at = scratch.path().join(name().as_str());
     directory.publish(&name(), &Claim { mode: 0o544, ..claim(b"mine") }).unwrap();
     let stranger = hold(&at);
     assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Changed);
     assert_eq!(std::fs::read(&at).unwrap(), b"mine");
-    drop(stranger);
+    if is_old {
+        // No release takes so long: its maker was killed.
+        File::open(&at).unwrap().set_modified(SystemTime::now() - Duration::from_secs(61)).unwrap();
+    } else {
+        drop(stranger);
+    }
     assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Removed);
+}
+
+/// A release that was killed before its last step leaves its draft. Another release of the same lock waits
+/// until it is old; whoever has the name next has nothing to do with it.
+#[rstest]
+#[case::of_an_earlier_lock(true, Removal::Removed)]
+#[case::of_this_lock(false, Removal::Changed)]
+fn a_draft_of_a_killed_release_is_in_the_way_of_one_lock_only(
+    #[case] is_older: bool,
+    #[case] removal: Removal,
+) {
+    let (scratch, directory) = scratch();
+    let at = scratch.path().join(name().as_str());
+    publish(&directory, b"mine");
+    let stranger = hold(&at);
+    let draft = scratch.path().join(draft_of_a_release(&name()));
+    std::fs::write(&draft, "mine").unwrap();
+    std::fs::set_permissions(&draft, PermissionsExt::from_mode(0o544)).unwrap();
+    let taken = std::fs::metadata(&at).unwrap().modified().unwrap();
+    let before = if is_older { Duration::from_millis(10) } else { Duration::ZERO };
+    File::open(&draft).unwrap().set_modified(taken - before).unwrap();
+    assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), removal);
+    drop(stranger);
+}
+
+/// The private name of a release, as another process makes it: it has the mark of the lock's name, by FNV-1a.
+fn draft_of_a_release(lock: &Name) -> String {
+    let mark = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let mark = lock.as_str().bytes().fold(0x811c_9dc5, mark);
+    // No process has the largest number.
+    format!("t.{}.{mark:08x}00000000.tmp", i32::MAX)
 }
 
 #[test]

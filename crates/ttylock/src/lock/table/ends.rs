@@ -104,7 +104,9 @@ impl Table {
     }
 
     fn remove_dead(&mut self, own: &Place, name: &Name) {
-        self.settle(own, name);
+        if !self.settle(own, name) {
+            return;
+        }
         if let Verdict::Stale(judged, stale) =
             self.judge(own, name, SystemTime::now(), Contention::ComesBack)
         {

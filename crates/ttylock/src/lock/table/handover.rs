@@ -135,13 +135,27 @@ impl Table {
         }
     }
 
-    /// Gives back what was being passed under this name by one who did not come to an end.
-    pub(super) fn settle(&mut self, own: &Place, name: &Name) {
+    /// Gives back what was being passed under this name by one who did not come to an end. Whether nothing
+    /// is on its way any more: what is half passed is nobody's to release or to pass.
+    pub(super) fn settle(&mut self, own: &Place, name: &Name) -> bool {
         let first = self.records().first_name(name).filter(|first| first != name);
-        for first in std::iter::once(name).chain(&first) {
-            if let Some(note) = note_of(first) {
-                self.settle_note(own, &note);
-            }
+        let notes: Vec<Name> = std::iter::once(name).chain(&first).filter_map(note_of).collect();
+        notes.iter().fold(true, |whole, note| self.settle_note(own, note) && whole)
+    }
+
+    /// The same for all names of a lock.
+    ///
+    /// # Errors
+    /// Somebody else is at it.
+    pub(super) fn settle_each(
+        &mut self,
+        own: &Place,
+        names: &[Name],
+        contention: Contention,
+    ) -> Result<(), Stop> {
+        match names.iter().find(|name| !self.settle(own, name)) {
+            None => Ok(()),
+            Some(name) => Err(self.contended(own, name, contention)),
         }
     }
 
@@ -158,15 +172,15 @@ impl Table {
         }
     }
 
-    fn settle_note(&mut self, own: &Place, note: &Name) {
-        let Some(directory) = self.records().directory() else { return };
-        let Ok(Found::File(judged)) = directory.read(note, NOTE_BYTES) else { return };
+    fn settle_note(&mut self, own: &Place, note: &Name) -> bool {
+        let Some(directory) = self.records().directory() else { return true };
+        let Ok(Found::File(judged)) = directory.read(note, NOTE_BYTES) else { return true };
         // Its maker is at it as long as he holds it, and takes it away when he is done.
         let is_ours = judged.try_hold().is_ok_and(|held| held)
             && Status::of_name(&directory, note.as_str())
                 .is_ok_and(|seen| seen.identity == judged.identity());
         if !is_ours {
-            return;
+            return false;
         }
         let text = std::str::from_utf8(judged.content()).ok();
         let handover = text.and_then(Handover::from_text);
@@ -183,6 +197,7 @@ impl Table {
         if whole && !matches!(directory.try_release(note, judged), Ok(Some(Removal::Removed))) {
             self.say(Weight::Warning, format!("left {note} behind"));
         }
+        whole
     }
 
     /// Whether the record by the first name is about a lock of the receiver's that stands.

@@ -71,9 +71,7 @@ impl Table {
         }
         let room = room(Some(&resolved));
         let open = self.open()?;
-        for name in &lock_names.written {
-            self.settle(&open.own, name);
-        }
+        self.settle_each(&open.own, &lock_names.written, contention)?;
         let held = self.held(&open.own, &lock_names.written, pass)?;
         let giver = self.records().claimant(*from);
         let begun = self.begin_handover(pass, &giver, &held, contention)?;

@@ -62,9 +62,7 @@ impl Table {
         for name in written {
             lock_names.write_too(name);
         }
-        for name in &lock_names.written {
-            self.settle(&open.own, name);
-        }
+        self.settle_each(&open.own, &lock_names.written, contention)?;
         tally = tally.and(self.release_all(&open, &lock_names, request.pid, contention));
         // What strangers removed; of what is removed here, the record goes first.
         self.forget_gone(&open.own, &lock_names.written, &tally.standing);
@@ -259,6 +257,7 @@ impl Table {
                 }
             }
         }
+        self.contended_here(place, name, contention, tally);
     }
 
     /// Somebody else is at it; who, is said.

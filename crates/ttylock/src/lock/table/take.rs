@@ -179,7 +179,9 @@ impl Table {
         for _ in 0..ATTEMPTS {
             match own.directory.publish(name, claim) {
                 Ok(Publication::Published(published)) => return Ok(published),
-                Ok(Publication::AlreadyThere) => self.settle(own, name),
+                Ok(Publication::AlreadyThere) => {
+                    self.settle_each(own, std::slice::from_ref(name), contention)?;
+                }
                 Err(error) => return Err(self.cannot_write(&error)),
             }
             let (judged, stale) = match self.judge(own, name, SystemTime::now(), contention) {
