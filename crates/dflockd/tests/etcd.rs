@@ -10,7 +10,6 @@ mod check;
 mod cluster;
 #[cfg(test)]
 #[path = "server/daemon.rs"]
-#[expect(dead_code, reason = "the tests of the server use all of it")]
 mod daemon;
 #[cfg(test)]
 #[path = "etcd/tenure.rs"]
@@ -29,6 +28,9 @@ mod clients;
 #[path = "server/expiry.rs"]
 mod expiry;
 #[cfg(test)]
+#[path = "server/fairness.rs"]
+mod fairness;
+#[cfg(test)]
 #[path = "etcd/faults.rs"]
 mod faults;
 #[cfg(test)]
@@ -37,6 +39,9 @@ mod framing;
 #[cfg(test)]
 #[path = "server/history.rs"]
 mod history;
+#[cfg(test)]
+#[path = "server/hostile.rs"]
+mod hostile;
 #[cfg(test)]
 #[path = "http/metrics.rs"]
 mod metrics;

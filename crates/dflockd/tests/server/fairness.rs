@@ -1,5 +1,6 @@
 //! What is nobody's fault is nobody's loss.
 
+use crate::FEWER;
 use crate::daemon::{Daemon, until};
 use crate::hostile::need_files;
 use nix::sys::signal::Signal;
@@ -34,7 +35,7 @@ fn nobody_is_hung_up_for_a_pause_of_the_server() {
 /// time, and the lock stays theirs.
 #[test]
 fn long_leases_are_renewed_over_a_pause_of_the_server() {
-    const CLIENTS: usize = 500;
+    const CLIENTS: usize = 500 / FEWER;
     need_files(1000);
     let daemon = Daemon::start(&["--read-timeout", "4"]);
     let mut holders = Vec::new();

@@ -19,14 +19,14 @@ pub(crate) fn need_files(count: u64) {
 fn a_client_that_does_not_read_is_dropped_and_costs_little() {
     let daemon = Daemon::start(&["--write-timeout", "1", "--max-locks", "5000"]);
     let mut talker = daemon.talk();
-    for key in 0..5000 {
+    for key in 0..5000 / FEWER {
         talker.say(format!("l\nkey-{key}\n0 3600\n").as_bytes());
         assert!(talker.line().starts_with("ok "));
     }
     let before = daemon.status_kib("VmRSS:");
     let mut deaf = daemon.talk();
     // Half a megabyte each; what the kernel takes is soon used up.
-    deaf.try_say(&b"stats\n_\n_\n".repeat(500));
+    deaf.try_say(&b"stats\n_\n_\n".repeat(500 * FEWER));
     // Others are served meanwhile.
     assert_eq!(talker.ask("ping", "_", "_"), "ok");
     daemon.logged("write timeout");
@@ -97,18 +97,21 @@ fn a_flood_of_connects_leaves_nothing_behind() {
 
 #[test]
 fn ten_thousand_wait_for_one_key_in_order() {
+    // etcd puts those who ask at the same moment into an order of its own.
+    const STEP: usize = if FEWER == 1 { 1000 } else { 1 };
+    const MANY: usize = if FEWER == 1 { 10_000 } else { 100 };
     need_files(11_000);
     let daemon = Daemon::start(&["--read-timeout", "600"]);
     let mut holder = daemon.talk();
     let token = holder.take("k", "0 600");
     let mut waiters: Vec<TcpStream> = Vec::new();
-    for place in 0..10_000 {
+    for place in 0..MANY {
         // From several addresses: one has not enough ports on every system.
         let mut stream = TcpStream::connect(daemon.address).unwrap();
         stream.write_all(b"l\nk\n600\n").unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         waiters.push(stream);
-        if place % 1000 == 999 {
+        if place % STEP == STEP - 1 {
             daemon.until_stats(&format!("\"waiters\":{}", place + 1));
         }
     }
