@@ -31,11 +31,11 @@ fn uses(house: &House) -> BTreeMap<String, BTreeSet<String>> {
         let used = uses.entry(module.file.clone()).or_default();
         for path in module.mentions.iter().chain(module.imports.iter().map(|import| &import.of)) {
             for target in names.targets(crate_, module, path) {
-                if let Target::Item(file) = target
-                    && file != module.file
+                let Target::Item(file) = target else { continue };
+                let counts = file != module.file
                     && !file.ends_with("src/lib.rs")
-                    && own_crate(&file) == own_crate(&module.file)
-                {
+                    && own_crate(&file) == own_crate(&module.file);
+                if counts {
                     used.insert(file);
                 }
             }
