@@ -465,13 +465,13 @@ fn a_client_never_sees_the_command_line(#[case] options: &[&str]) {
 }
 
 #[rstest]
-#[case::unknown_option(&["--no-such-option"], 2, "", "--no-such-option")]
-#[case::no_system(&["--os", "plan10"], 2, "", "plan10")]
-#[case::idle_below(&["--idle-timeout", "0"], 2, "", "0")]
-#[case::idle_above(&["--idle-timeout", "86401"], 2, "", "86401")]
-#[case::facility(&["--log-facility", "lfpd"], 2, "", "no such syslog facility")]
-#[case::level(&["--log-level", "loud"], 2, "", "loud")]
-#[case::banner(&["--banner-version", "1\r\n200"], 2, "", "printable")]
+#[case::unknown_option(&["--no-such-option"], 64, "", "--no-such-option")]
+#[case::no_system(&["--os", "plan10"], 64, "", "plan10")]
+#[case::idle_below(&["--idle-timeout", "0"], 64, "", "0")]
+#[case::idle_above(&["--idle-timeout", "86401"], 64, "", "86401")]
+#[case::facility(&["--log-facility", "lfpd"], 64, "", "no such syslog facility")]
+#[case::level(&["--log-level", "loud"], 64, "", "loud")]
+#[case::banner(&["--banner-version", "1\r\n200"], 64, "", "printable")]
 #[case::version(&["--version"], 0, "lfpd 0.1.0\n", "")]
 #[case::help(&["--help"], 0, "--lock-dir", "")]
 fn a_person_sees_what_is_wrong(
@@ -496,8 +496,8 @@ fn a_person_sees_what_is_wrong(
 
 /// On a terminal, and behind `2>&1`, descriptor 2 is the same as 1.
 #[rstest]
-#[case::usage(&["--no-such-option"], 2, "--no-such-option")]
-#[case::elsewhere(&["--listen", "0.0.0.0:50001"], 2, "0.0.0.0:50001")]
+#[case::usage(&["--no-such-option"], 64, "--no-such-option")]
+#[case::elsewhere(&["--listen", "0.0.0.0:50001"], 64, "0.0.0.0:50001")]
 #[case::no_place(&["--listen", "unix:/nonexistent/socket"], 1, "lfpd: cannot listen on")]
 fn a_person_sees_it_too_where_both_outputs_are_one(
     #[case] options: &[&str],
