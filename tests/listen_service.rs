@@ -368,6 +368,7 @@ fn without_memory_it_waits_for_better_times() {
 }
 
 /// How the service ends that gets so many kilobytes of address space, and is told to end when it is ready.
+#[expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic is how a test fails")]
 fn end_with_memory(ground: &Ground, kilobytes: u64, options: &[&str]) -> ExitStatus {
     let bell = ground.path("bell");
     let _ = std::fs::remove_file(&bell);

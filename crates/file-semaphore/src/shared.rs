@@ -130,17 +130,14 @@ impl Semaphore {
         let mut last = None;
         for _ in 0..TRIES {
             if let Err(error) = alike::make(&directory, &self.inner.directory) {
-                match error.kind() {
-                    io::ErrorKind::NotFound => continue,
-                    io::ErrorKind::NotADirectory => {
-                        return Err(Error::Obstacle { path: directory });
-                    }
-                    _ => {
-                        return Err(Error::Process {
-                            message: "the directory of readers cannot be made",
-                        });
-                    }
+                if error.kind() == io::ErrorKind::NotFound {
+                    continue;
                 }
+                if error.kind() == io::ErrorKind::NotADirectory {
+                    return Err(Error::Obstacle { path: directory });
+                }
+                let message = "the directory of readers cannot be made";
+                return Err(Error::Process { message });
             }
             let reader = Self::with_config(&path, self.inner.config)
                 .and_then(|reader| reader.attempt_alone(tag, claimant));

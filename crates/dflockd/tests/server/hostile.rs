@@ -111,7 +111,8 @@ fn ten_thousand_wait_for_one_key_in_order() {
         stream.write_all(b"l\nk\n600\n").unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         waiters.push(stream);
-        if place % STEP == STEP - 1 {
+        let told = place + 1;
+        if told / STEP * STEP == told {
             daemon.until_stats(&format!("\"waiters\":{}", place + 1));
         }
     }

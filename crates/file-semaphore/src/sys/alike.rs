@@ -48,9 +48,13 @@ pub(crate) fn make(path: &Path, around: &Directory) -> io::Result<()> {
     Ok(())
 }
 
+fn narrowed<N: TryFrom<u32> + Default>(mode: u32) -> N {
+    N::try_from(mode).unwrap_or_default()
+}
+
 /// As wide as the system has it, at least 16 bits.
 fn bits(mode: u32) -> Mode {
-    Mode::from_bits_truncate((mode & BITS).try_into().unwrap_or_default())
+    Mode::from_bits_truncate(narrowed(mode & BITS))
 }
 
 /// The maker's own group is as everybody else.

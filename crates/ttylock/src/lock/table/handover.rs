@@ -140,7 +140,9 @@ impl Table {
     pub(super) fn settle(&mut self, own: &Place, name: &Name) -> bool {
         let first = self.records().first_name(name).filter(|first| first != name);
         let notes: Vec<Name> = std::iter::once(name).chain(&first).filter_map(note_of).collect();
-        notes.iter().fold(true, |whole, note| self.settle_note(own, note) && whole)
+        // Every one of them, also behind one that cannot be settled.
+        let unsettled = notes.iter().filter(|note| !self.settle_note(own, note)).count();
+        unsettled == 0
     }
 
     /// The same for all names of a lock.
