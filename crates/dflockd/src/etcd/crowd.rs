@@ -1,6 +1,5 @@
 //! How many keys there are at most. etcd goes through all of them to count them, so it is not asked for
 //! each new one: it makes only so many in a call, and every call that writes has a revision of its own.
-//! Pure.
 
 use super::batch::MOST;
 
