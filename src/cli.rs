@@ -103,7 +103,7 @@ struct Options {
     #[arg(long, value_name = "GROUP", value_parser = group)]
     force_group: Option<u32>,
 
-    /// Log this and worse: error, warning, notice, info, debug
+    /// Log level: error, warning, notice, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info", hide_possible_values = true)]
     log_level: Severity,
 

@@ -8,7 +8,7 @@ complete -c lfpd -l max-connections -d 'When listening: so many connections in a
 complete -c lfpd -l max-per-user -d 'When listening: so many connections of one user' -r
 complete -c lfpd -l banner-version -d 'What the greeting calls the version' -r
 complete -c lfpd -l force-group -d 'Let this group (name or number) release any lock by FORCE, as root may' -r
-complete -c lfpd -l log-level -d 'Log this and worse: error, warning, notice, info, debug' -r -f -a "error\t''
+complete -c lfpd -l log-level -d 'Log level: error, warning, notice, info or debug' -r -f -a "error\t''
 warning\t''
 notice\t''
 info\t''

@@ -25,7 +25,7 @@ _lfpd() {
 '--max-per-user=[When listening\: so many connections of one user]:N:_default' \
 '--banner-version=[What the greeting calls the version]:TEXT:_default' \
 '--force-group=[Let this group (name or number) release any lock by FORCE, as root may]:GROUP:_default' \
-'--log-level=[Log this and worse\: error, warning, notice, info, debug]:LEVEL:(error warning notice info debug)' \
+'--log-level=[Log level\: error, warning, notice, info or debug]:LEVEL:(error warning notice info debug)' \
 '--log-facility=[Log under this syslog facility\: daemon, uucp, local0]:NAME:_default' \
 '--trust-pid[Let any client name any process, as the original server did]' \
 '--anyone[Let processes that may not open a device lock it all the same]' \
