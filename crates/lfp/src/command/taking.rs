@@ -47,6 +47,10 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
             remarks.extend(still_open(&request));
             Ok(done(&request, remarks, output))
         }
+        // The signal has ended the holder, and its lock went with it before we came.
+        Ok(Outcome::Busy) if asked.signal.is_some() && lets_go(&request, Duration::ZERO) => {
+            Ok(done(&request, remarks, output))
+        }
         Ok(Outcome::Busy) => Err(busy(&mut broker, &request, Kind::NotHeld)),
         Ok(Outcome::Denied) => Err(denied(&broker, &request)),
         Err(trouble) => Err(unreachable(&request, trouble)),
