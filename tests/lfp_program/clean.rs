@@ -11,7 +11,6 @@ fn plant(bench: &Bench, user: User, name: &str) {
     assert_eq!(planted.code(), 0, "{planted}");
 }
 
-/// A sticky directory: everybody removes their own, and is told whose the others are.
 /// The locks that are not by number: the port is a pseudo-terminal, and has one of those besides.
 fn names(bench: &Bench) -> Vec<String> {
     let mut names = bench.sandbox.locks();
@@ -19,6 +18,7 @@ fn names(bench: &Bench) -> Vec<String> {
     names
 }
 
+/// A sticky directory: everybody removes their own, and is told who owns the others.
 #[test]
 fn in_a_sticky_directory() {
     let bench = Bench::open();

@@ -22,7 +22,7 @@ const BITS: u32 = 0o3777;
 /// As the system has it; `NotADirectory` for anything else in its place, a link to one too.
 pub(crate) fn make(path: &Path, around: &Directory) -> io::Result<()> {
     let around = File::from(around.as_fd().try_clone_to_owned()?).metadata()?;
-    match mkdir(path, bits(around.mode())) {
+    match mkdir(path, bits(around.mode() & BITS)) {
         Ok(()) => {}
         Err(Errno::EEXIST) if std::fs::symlink_metadata(path)?.is_dir() => return Ok(()),
         Err(Errno::EEXIST) => return Err(Errno::ENOTDIR.into()),
@@ -43,7 +43,7 @@ pub(crate) fn make(path: &Path, around: &Directory) -> io::Result<()> {
     let same_group = seen.gid() == around.gid() || fchown(&made, None, group).is_ok();
     let mode = if same_group { around.mode() } else { without_group(around.mode()) };
     if seen.mode() & BITS != mode & BITS {
-        fchmod(&made, bits(mode))?;
+        fchmod(&made, bits(mode & BITS))?;
     }
     Ok(())
 }
@@ -53,8 +53,8 @@ fn narrowed<N: TryFrom<u32> + Default>(mode: u32) -> N {
 }
 
 /// As wide as the system has it, at least 16 bits.
-fn bits(mode: u32) -> Mode {
-    Mode::from_bits_truncate(narrowed(mode & BITS))
+pub(super) fn bits(mode: u32) -> Mode {
+    Mode::from_bits_truncate(narrowed(mode))
 }
 
 /// The maker's own group is as everybody else.

@@ -25,8 +25,8 @@ use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use pidlockfile::{Directory, Identity, Name, Pid, Status};
 
-use super::flock;
 use super::rename::{How, rename};
+use super::{alike, flock};
 
 /// How many tickets of the dead are passed over at once: more than can be there by accident.
 const MOST_DEAD: usize = 4096;
@@ -88,7 +88,7 @@ impl<'d> Line<'d> {
         let last = last_name(self.lock)?;
         let own = self.fresh()?;
         let flags = OPENING | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
-        let mode = Mode::from_bits_truncate(permissions(self.mode));
+        let mode = alike::bits(self.mode & 0o666);
         let mut file = File::from(openat(self.directory, own.as_str(), flags, mode).ok()?);
         let named = fchmod(&file, mode).is_ok()
             && flock::exclude(&file)
@@ -184,11 +184,6 @@ impl<'d> Line<'d> {
         }
         true
     }
-}
-
-/// As wide as the system has it, at least 16 bits.
-fn permissions<N: TryFrom<u32> + Default>(mode: u32) -> N {
-    N::try_from(mode & 0o666).unwrap_or_default()
 }
 
 /// Where a newcomer stands.
