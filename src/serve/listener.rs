@@ -9,9 +9,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg};
 use nix::sys::socket::{self, AddressFamily, Backlog, SockType, SockaddrIn, SockaddrIn6, sockopt};
-use nix::sys::stat::{Mode, umask};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 
 use crate::limits::LISTEN_BACKLOG;
 use crate::sys;
@@ -97,11 +97,10 @@ fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     }
     let socket = sys::stream_socket(AddressFamily::Unix)?;
     let address = socket::UnixAddr::new(path)?;
-    // The mode at creation: there is no moment with another one.
-    let usual = umask(Mode::S_IXUSR | Mode::S_IXGRP | Mode::S_IXOTH);
-    let bound = socket::bind(socket.as_raw_fd(), &address);
-    umask(usual);
-    bound?;
+    socket::bind(socket.as_raw_fd(), &address)?;
+    // All may connect, and nobody can before `listen`. The process's umask is not touched: other
+    // threads make files and directories with it.
+    fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(0o666), FchmodatFlags::NoFollowSymlink)?;
     let file = std::fs::symlink_metadata(path)?;
     socket::listen(&socket, backlog())?;
     let file = SocketFile { path: path.to_owned(), device: file.dev(), inode: file.ino() };
