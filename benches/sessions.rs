@@ -1,6 +1,10 @@
-//! Sessions per second under a real super-server (openbsd-inetd): greet, lock, unlock, quit, one
-//! connection each, as RXTX does it. Measured under the same inetd, in turns, against `greeter.c`,
-//! the smallest static C program that only greets and answers (the goal is a ratio of 0.8).
+//! Two rates under a real super-server (openbsd-inetd), as RXTX uses the service. A *session* is
+//! one connection: greet, lock, unlock, quit. *Pairs* are locks with their unlocks in one session.
+//!
+//! The contenders run under the same inetd and are measured in turns: `greeter.c`, the smallest static
+//! C program that only greets and answers; lfpd; and, where `LFPD_ORIGINAL` names its program, the
+//! server that comes with RXTX (`lockdaemon.c`, compiled with `cc -O2`). The goals are ratios: sessions
+//! 0.8 of the greeter's and 1.0 of the original's, pairs 0.8 of the original's.
 //!
 //! `cargo bench --bench sessions`. Needs root (a machine of its own), gcc, and `.ci/install`.
 
@@ -12,7 +16,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -20,6 +24,7 @@ use testbed::{LIMIT, Sandbox, peer, until};
 
 const ROUNDS: usize = 20;
 const SESSIONS: usize = 100;
+const PAIRS: usize = 500;
 /// Sessions at the start of a round that do not count, so that both contenders are met at work.
 /// (After a pause the kernel takes up to some milliseconds to tell who holds a flock: reading
 /// `/proc/locks` waits for every processor once, and not again while reads go on.)
@@ -30,7 +35,8 @@ const PID: u32 = 1;
 struct Contender {
     name: &'static str,
     port: u16,
-    spent: Vec<Duration>,
+    sessions: Vec<Duration>,
+    pairs: Vec<Duration>,
 }
 
 fn main() {
@@ -40,77 +46,109 @@ fn main() {
     let mut compiler = Command::new("cc");
     compiler.args(["-Os", "-static", "-D_GNU_SOURCE", "-o"]).arg(&greeter).arg(source);
     assert!(compiler.status().expect("cc (package gcc)").success(), "greeter.c");
+    let original = std::env::var_os("LFPD_ORIGINAL").map(PathBuf::from);
 
-    let sandbox = Sandbox::layout()
+    let mut layout = Sandbox::layout()
         .port("ttyW0")
         .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
         .bring("greeter", greeter)
-        .bring("inetd", peer("openbsd-inetd", "usr/sbin/inetd"))
-        .enter();
+        .bring("inetd", peer("openbsd-inetd", "usr/sbin/inetd"));
+    if let Some(program) = &original {
+        layout = layout.bring("original", program);
+    }
+    let sandbox = layout.enter();
     // As tmpfiles.d makes it where lfpd is installed.
     let made = sandbox.command("install").args(["-d", "-o", "uucp", "/run/lfpd"]).run();
     assert_eq!(made.code(), 0, "{made}");
-    let service = |port: u16, program: &str| {
-        format!("127.0.0.1:{port} stream tcp nowait.1000000 uucp /run/test/{program} {program}\n")
+    let mut contenders = Vec::new();
+    let mut lines = String::new();
+    let mut enters = |name, user| {
+        let port = 50001 + u16::try_from(contenders.len()).expect("a few");
+        contenders.push(Contender { name, port, sessions: Vec::new(), pairs: Vec::new() });
+        let service = format!("stream tcp nowait.1000000 {user} /run/test/{name} {name}");
+        lines += &format!("127.0.0.1:{port} {service}\n");
     };
-    let lines = service(50001, "greeter") + &service(50002, "lfpd");
+    enters("greeter", "uucp");
+    enters("lfpd", "uucp");
+    if original.is_some() {
+        // Any other user must have the lock directory's group.
+        enters("original", "root");
+    }
     sandbox.write("/tmp/inetd.conf", lines, 0o644);
     let mut inetd =
         sandbox.command("/run/test/inetd").args(["-i", "-R", "1000000", "/tmp/inetd.conf"]).spawn();
 
-    let mut contenders = [
-        Contender { name: "greeter", port: 50001, spent: Vec::new() },
-        Contender { name: "lfpd", port: 50002, spent: Vec::new() },
-    ];
     let network = sandbox.path("/proc/1/ns/net");
     let measured = std::thread::spawn(move || {
         let network = std::fs::File::open(network).expect("the sandbox's network");
         nix::sched::setns(network, nix::sched::CloneFlags::CLONE_NEWNET).expect("entering it");
-        for contender in &contenders {
-            let up = until(LIMIT, || TcpStream::connect(("127.0.0.1", contender.port)).ok());
-            up.expect("inetd listens");
-        }
-        for _ in 0..ROUNDS {
-            for contender in &mut contenders {
-                for _ in 0..WARMING {
-                    session(contender.port);
-                }
-                let begin = Instant::now();
-                for _ in 0..SESSIONS {
-                    session(contender.port);
-                }
-                contender.spent.push(begin.elapsed());
-            }
-        }
+        measure(&mut contenders);
         contenders
     });
-    let [greeter, lfpd] = measured.join().expect("the client");
+    let contenders = measured.join().expect("the client");
     assert!(inetd.runs(), "inetd ended: {}", inetd.output());
-    let (floor, own) = (rate(&greeter), rate(&lfpd));
-    println!("{:<8} {floor:>8.0} sessions/s", greeter.name);
-    let ratio = own / floor;
-    println!("{:<8} {own:>8.0} sessions/s   ratio {ratio:.2} (goal 0.80)", lfpd.name);
+    report(&contenders);
+}
+
+fn measure(contenders: &mut [Contender]) {
+    for contender in &*contenders {
+        let up = until(LIMIT, || TcpStream::connect(("127.0.0.1", contender.port)).ok());
+        up.expect("inetd listens");
+    }
+    for _ in 0..ROUNDS {
+        for contender in &mut *contenders {
+            for _ in 0..WARMING {
+                session(contender.port, 1);
+            }
+            let begin = Instant::now();
+            for _ in 0..SESSIONS {
+                session(contender.port, 1);
+            }
+            contender.sessions.push(begin.elapsed());
+            contender.pairs.push(session(contender.port, PAIRS));
+        }
+    }
+}
+
+/// A row for each contender, with its ratio to each of the others.
+fn report(contenders: &[Contender]) {
+    for contender in contenders {
+        let sessions = rate(&contender.sessions, SESSIONS);
+        let pairs = rate(&contender.pairs, PAIRS);
+        print!("{:<8} {sessions:>8.0} sessions/s {pairs:>8.0} pairs/s", contender.name);
+        for other in contenders.iter().filter(|other| other.port != contender.port) {
+            let of_sessions = sessions / rate(&other.sessions, SESSIONS);
+            let of_pairs = pairs / rate(&other.pairs, PAIRS);
+            print!("   of {}: {of_sessions:.2}, {of_pairs:.2}", other.name);
+        }
+        println!();
+    }
 }
 
 /// The median round, so that a disturbed one does not count.
-fn rate(contender: &Contender) -> f64 {
-    let mut spent = contender.spent.clone();
+fn rate(spent: &[Duration], times: usize) -> f64 {
+    let mut spent = spent.to_vec();
     spent.sort();
-    SESSIONS as f64 / spent[ROUNDS / 2].as_secs_f64()
+    times as f64 / spent[ROUNDS / 2].as_secs_f64()
 }
 
-fn session(port: u16) {
+/// One session with so many pairs; how long the pairs took.
+fn session(port: u16, pairs: usize) -> Duration {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
     stream.set_nodelay(true).expect("no delay");
     expect(&mut stream, b"220 ");
-    for (line, code) in [
-        (format!("lock /dev/ttyW0 {PID}\n"), b"200 "),
-        (format!("unlock /dev/ttyW0 {PID}\n"), b"200 "),
-        ("quit\n".to_owned(), b"221 "),
-    ] {
-        stream.write_all(line.as_bytes()).expect("a server that reads");
-        expect(&mut stream, code);
+    let begin = Instant::now();
+    for _ in 0..pairs {
+        for command in ["lock", "unlock"] {
+            let line = format!("{command} /dev/ttyW0 {PID}\n");
+            stream.write_all(line.as_bytes()).expect("a server that reads");
+            expect(&mut stream, b"200 ");
+        }
     }
+    let spent = begin.elapsed();
+    stream.write_all(b"quit\n").expect("a server that reads");
+    expect(&mut stream, b"221 ");
+    spent
 }
 
 fn expect(stream: &mut TcpStream, code: &[u8; 4]) {
