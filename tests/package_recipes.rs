@@ -40,8 +40,7 @@ impl Place {
         fs::create_dir(place.path("built")).unwrap();
         for name in PROGRAMS {
             let file = place.path("built").join(name);
-            fs::write(&file, format!("#!/bin/sh\necho {name}\n")).unwrap();
-            fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+            testbed::script(&file, &format!("#!/bin/sh\necho {name}\n"));
         }
         place
     }

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, killpg};
 use rstest::rstest;
-use scratch::{NOBODY, Ran, SEMA, Scratch, finish, gather, pid_of, until};
+use scratch::{NOBODY, Ran, Scratch, finish, gather, pid_of, until};
 
 /// Numbers; nobody needs to have an account.
 const ROOT: u32 = 0;
@@ -24,7 +24,7 @@ const GROUP: u32 = 64_010;
 fn place(owner: u32, group: u32, mode: u32) -> Scratch {
     let scratch = Scratch::new();
     fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    fs::copy(SEMA, scratch.at("sema")).unwrap();
+    scratch.bring_sema();
     fs::create_dir(scratch.at("locks")).unwrap();
     chown(scratch.at("locks"), Some(owner), Some(group)).unwrap();
     fs::set_permissions(scratch.at("locks"), PermissionsExt::from_mode(mode)).unwrap();

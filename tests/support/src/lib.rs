@@ -27,6 +27,6 @@ pub use lfp::{Lfp, Service};
 pub use package::Package;
 pub use peers::peer;
 pub use process::{Command, End, Process, User};
-pub use programs::{example, library, program};
+pub use programs::{example, library, program, script};
 pub use sandbox::{Layout, Sandbox};
 pub use until::{LIMIT, receive, until};

@@ -4,8 +4,9 @@
 //! where those of other packages are. They lie in the same directory; and so that a test of one
 //! package never runs an old program of another, they are built first.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use crate::peers::workspace;
@@ -35,6 +36,25 @@ pub fn example(package: &str, name: &str) -> PathBuf {
 #[must_use]
 pub fn library(package: &str, name: &str) -> PathBuf {
     built(package, &["--lib"], &[&format!("{name}.so")], &[])
+}
+
+/// Makes a script that can be run at once. Another process writes it: while this one has a file open for
+/// writing, what another thread starts has it open, too, until it has become its program, and the kernel runs no
+/// file that anybody may still write (ETXTBSY).
+///
+/// # Panics
+/// When it cannot be written.
+pub fn script(path: &Path, text: &str) {
+    let mut writer = Command::new("sh")
+        .args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut input = writer.stdin.take().expect("its input");
+    input.write_all(text.as_bytes()).expect("a shell that reads");
+    drop(input);
+    assert!(writer.wait().expect("its end").success(), "{}", path.display());
 }
 
 /// Cargo as somebody starts it from a shell: without what the cargo that runs this test tells it about its

@@ -6,7 +6,6 @@ use crate::program::{PATH, assert_free, bare, run, shell};
 use rstest::rstest;
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -147,8 +146,7 @@ fn the_example_of_a_fence_turns_the_late_away() {
     let place = dir.path().to_str().unwrap();
     let script = format!("#!/bin/sh\n{}\n", unindented.join("\n").replace("/srv/report", place));
     let publish = dir.path().join("publish");
-    fs::write(&publish, script).unwrap();
-    fs::set_permissions(&publish, fs::Permissions::from_mode(0o755)).unwrap();
+    testbed::script(&publish, &script);
     let daemon = Daemon::start(&[]);
     let hold = |script: &str| {
         let line = format!("cd {place}; PATH={place}:$PATH; dflock run report -- sh -c '{script}'");

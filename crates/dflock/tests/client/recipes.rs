@@ -4,7 +4,6 @@
 use crate::program::{End, PATH, run};
 use rstest::rstest;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,8 +23,7 @@ impl Kitchen {
         let dir = tempfile::tempdir().unwrap();
         for (name, script) in programs {
             let file = dir.path().join(name);
-            fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            testbed::script(&file, &format!("#!/bin/sh\n{script}\n"));
         }
         Self(dir)
     }

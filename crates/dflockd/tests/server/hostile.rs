@@ -301,7 +301,7 @@ fn the_end_of_a_great_holder_does_not_stop_the_server() {
     drop(talker);
     let start = Instant::now();
     assert_eq!(other.ask("ping", "_", "_"), "ok");
-    assert!(start.elapsed() < Duration::from_secs(4));
+    assert!(start.elapsed() < Duration::from_secs(10));
     assert!(other.ask("l", "k0-999", "20").starts_with("ok "));
 }
 

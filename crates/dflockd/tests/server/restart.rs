@@ -115,7 +115,7 @@ fn killed_under_load(more: &[&str]) {
             greatest = greatest.max(token[..16].to_owned());
         }
         assert!(held > 20, "{held}");
-        let token = talker.take("fence", "0 1");
+        let token = talker.take("fence", "0 60");
         assert!(token[..16] > *greatest, "fences grow");
         assert_eq!(talker.ask("r", "fence", &token), "ok");
         greatest = token[..16].to_owned();
@@ -137,7 +137,7 @@ fn kill_under_load_forgets_nothing_with_sync() {
 fn a_lease_ends_when_it_would_have() {
     let state = TempDir::new().unwrap();
     let mut daemon = start(state.path(), &[]);
-    let token = daemon.talk().take("k", "0 3");
+    let token = daemon.talk().take("k", "0 9");
     let pool = daemon.talk().ask("sl", "pool", "0 2 600");
     daemon.signal(Signal::SIGKILL);
     daemon.ended();
@@ -151,7 +151,7 @@ fn a_lease_ends_when_it_would_have() {
     let pool = pool.split(' ').nth(1).unwrap();
     assert_eq!(rival.ask("sr", "pool", pool), "ok");
     // In its turn, after the lease and not before.
-    assert!(rival.ask("l", "k", "20").starts_with("ok "));
+    assert!(rival.ask("l", "k", "40").starts_with("ok "));
     assert_eq!(rival.ask("n", "k", &token), "error");
 }
 

@@ -100,6 +100,13 @@ impl Scratch {
         finish(self.command("sh").args(["-eu", "-c", script]))
     }
 
+    /// A copy of `sema` in here, for users who may not reach the other one. Made by another process: one that
+    /// a test of another thread starts would have it open for writing for a moment, and then nobody can run it.
+    pub(crate) fn bring_sema(&self) {
+        let copied = finish(self.command("cp").args([SEMA, "sema"]));
+        assert_eq!(copied.code(), 0, "{copied:?}");
+    }
+
     /// Waits until there is a file of that name with something in it, and gives its text.
     pub(crate) fn wait_for(&self, name: &str) -> String {
         until(&format!("file {name}"), || {
