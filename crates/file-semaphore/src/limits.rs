@@ -20,6 +20,10 @@ pub const STALE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// nothing, and a holder that dies reports nothing either.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Where the kernel reports nothing (inotify(7) has few instances for each user), the first in line
+/// looks so often, and nobody else does.
+pub const UNTOLD_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Who stands in line looks after so long whether the lock is free and nobody takes it.
 pub const LINE_INTERVAL: Duration = Duration::from_millis(250);
 

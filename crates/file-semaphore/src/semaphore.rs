@@ -26,7 +26,6 @@ use crate::path::{self, Place};
 use crate::record::{Holder, LockInfo, Tag};
 use crate::sys::line::Line;
 use crate::sys::now_seconds;
-use crate::sys::watch::Instance;
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
 /// same path, in whatever language they are written.
@@ -67,8 +66,6 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) judge: Judge,
     own: Mutex<Option<Holder>>,
-    /// Of the waits that are over; one that is under way has taken it out.
-    pub(crate) instance: Mutex<Option<Instance>>,
 }
 
 /// One slot as it was seen.
@@ -119,8 +116,7 @@ impl Semaphore {
         })?;
         let directory = Directory::open(&place.directory)?;
         let judge = Judge::new(config);
-        let (own, instance) = (Mutex::new(None), Mutex::new(None));
-        let inner = Inner { directory, place, names, config, judge, own, instance };
+        let inner = Inner { directory, place, names, config, judge, own: Mutex::new(None) };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -138,6 +134,10 @@ impl Semaphore {
     ///
     /// A release wakes the next waiter at once (inotify(7)). Waiters take turns, first come, first
     /// served; who is killed, or stopped, keeps nobody waiting.
+    ///
+    /// Behind a waiter of another process this starts a thread that blocks in flock(2), as nothing else tells
+    /// of its end. A wait that is over leaves it to the next, until that waiter ends: one thread and
+    /// four descriptors for each such waiter at most.
     ///
     /// # Errors
     /// [`Error::Timeout`]; otherwise as [`try_acquire`](Self::try_acquire).
@@ -252,7 +252,7 @@ impl Semaphore {
 }
 
 /// What a mutex of ours guards is whole at any time, also after a panic elsewhere.
-pub(crate) fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

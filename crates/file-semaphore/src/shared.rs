@@ -17,7 +17,7 @@ use crate::cleaning::{self, Listed};
 use crate::error::{Error, InTheWay};
 use crate::judge::HeldStatus;
 use crate::semaphore::{Claimant, Guard, Patience, Semaphore};
-use crate::sys::watch::{Instance, Watch};
+use crate::sys::watch::Watch;
 use crate::sys::{Woken, alike};
 
 /// How often the directory is looked at or entered again, when others remove it in that moment.
@@ -102,7 +102,7 @@ impl Semaphore {
             // What happened before the watch began is found by one more look.
             let Some(watch) = &watch else {
                 let directory = Directory::open(&self.readers_directory()).ok();
-                watch = directory.map(|directory| Watch::on(&directory, Instance::new()));
+                watch = directory.map(|directory| Watch::on(&directory));
                 continue;
             };
             let interval = self.inner.config.retry_interval;

@@ -291,6 +291,18 @@ fn wait_until_blocked(pid: u32) {
     wait_for_descriptor(pid, "anon_inode:[signalfd]");
 }
 
+/// Until the program waits for the ticket before its own.
+fn wait_for_thread(pid: u32) {
+    until("a thread", || (!waited_for(pid).is_empty()).then_some(()));
+}
+
+/// The inodes of the tickets that threads of a process wait for.
+fn waited_for(pid: u32) -> Vec<u64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter_map(|name| name.trim().strip_prefix("ticket ")?.parse().ok()).collect()
+}
+
 fn wait_for_descriptor(pid: u32, kind: &str) {
     until("a program that waits", || {
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
@@ -367,6 +379,50 @@ fn touch_keeps_a_lock_from_counting_as_old() {
     assert!(scratch.sema(&["status", "c", "--stale-when", "age"]).out.contains("stale: true\n"));
 }
 
+/// The kernel gives each user few inotify instances.
+#[test]
+fn only_the_first_in_line_has_an_inotify_instance() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let wait = || scratch.command(scratch::SEMA).args(["acquire", "a"]).spawn().unwrap();
+    let mut waiters = vec![wait()];
+    wait_for_descriptor(waiters[0].id(), "anon_inode:inotify");
+    for _ in 0..3 {
+        waiters.push(wait());
+        wait_for_thread(waiters.last().unwrap().id());
+    }
+    for waiter in &waiters[1..] {
+        let fds = fs::read_dir(format!("/proc/{}/fd", waiter.id())).unwrap();
+        let links: Vec<_> = fds.map(|fd| fs::read_link(fd.unwrap().path()).unwrap()).collect();
+        assert!(!links.iter().any(|link| link.ends_with("anon_inode:inotify")), "{links:?}");
+    }
+    for mut waiter in waiters {
+        waiter.kill().unwrap();
+        waiter.wait().unwrap();
+    }
+}
+
+/// Nothing ends a thread that waits for another process's ticket but the end of that.
+#[test]
+fn waits_that_time_out_share_one_thread_for_each_ticket() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let mut first = scratch.command(scratch::SEMA).args(["acquire", "a"]).spawn().unwrap();
+    wait_for_descriptor(first.id(), "anon_inode:inotify");
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(scratch.at("a.queue")).unwrap());
+    let semaphore = file_semaphore::Semaphore::open(scratch.at("a")).unwrap();
+    let waiting =
+        || waited_for(std::process::id()).into_iter().filter(|ticket| *ticket == inode).count();
+    for _ in 0..20 {
+        let request = semaphore.request().timeout(std::time::Duration::from_millis(5));
+        assert!(matches!(request.acquire(), Err(file_semaphore::Error::Timeout { .. })));
+        assert_eq!(waiting(), 1);
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    until("the thread's end", || (waiting() == 0).then_some(()));
+}
+
 /// Ctrl-Z in one terminal must not keep all others waiting.
 #[test]
 fn a_stopped_waiter_loses_its_turn() {
@@ -403,7 +459,10 @@ fn waiters_notice_that_their_directory_was_moved() {
             let mut command = scratch.command(scratch::SEMA);
             command.args(words).stdout(std::process::Stdio::piped());
             let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
-            wait_for_descriptor(child.id(), "anon_inode:inotify");
+            match waiters.len() {
+                0 => wait_for_descriptor(child.id(), "anon_inode:inotify"),
+                _ => wait_for_thread(child.id()),
+            }
             waiters.push(child);
         }
         fs::rename(scratch.at("d"), scratch.at("e")).unwrap();

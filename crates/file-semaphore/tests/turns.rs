@@ -1,5 +1,6 @@
 //! Forty-eight loops at one lock take turns: how long does the one wait that waits longest? By the
-//! library, by `sema acquire` and by `sema run`, left alone and with SIGKILL at random points.
+//! library, by `sema acquire` and by `sema run`, left alone and with SIGKILL at random points. And two
+//! hundred, to whom the kernel gives not one inotify instance.
 //!
 //! Starts itself again in every part. That two are never inside at once is seen by flock(2) on a
 //! file of its own, which whoever is inside takes without waiting. `turns SECONDS` takes longer.
@@ -8,6 +9,7 @@
 
 mod scratch;
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -21,6 +23,8 @@ use nix::sys::signal::{Signal, killpg};
 use scratch::{SEMA, Scratch, until};
 
 const LOOPS: usize = 48;
+/// More than one user has inotify instances (128).
+const CROWD: usize = 200;
 const HOLD: Duration = Duration::from_millis(2);
 /// So many turns are enough, and so much time is all there is for them.
 const ENOUGH: u64 = 400;
@@ -43,10 +47,57 @@ fn main() {
     let enough = seconds.map_or(ENOUGH, |_: u64| u64::MAX);
     let until = (enough, Duration::from_secs(seconds.unwrap_or(SECONDS)));
     nix::sys::prctl::set_child_subreaper(true).unwrap();
-    contend("library", &["library"], Kills::None, until);
-    contend("sema acquire and run", &["acquire", "run"], Kills::None, until);
-    contend("all, with kills", &["library", "acquire", "run"], Kills::Some, until);
+    let few = |ways, kills| Contest { ways, loops: LOOPS, kills, told: Told::Inotify };
+    contend("library", &few(&["library"], Kills::None), until);
+    contend("sema acquire and run", &few(&["acquire", "run"], Kills::None), until);
+    contend("all, with kills", &few(&["library", "acquire", "run"], Kills::Some), until);
+    if untold(Path::new("true"), &[]).status().is_ok_and(|status| status.success()) {
+        let (ways, kills) = (&["run"], Kills::None);
+        let crowd = Contest { ways, loops: CROWD, kills, told: Told::Nothing };
+        contend("without inotify", &crowd, (until.0.max(3 * CROWD as u64), until.1 * 4));
+    } else {
+        println!("without inotify: left out, as there are no user namespaces");
+    }
     println!("test result: ok");
+}
+
+/// Who takes turns, and what becomes of them.
+struct Contest {
+    ways: &'static [&'static str],
+    loops: usize,
+    kills: Kills,
+    told: Told,
+}
+
+impl Contest {
+    fn start(&self, scratch: &Scratch, index: usize) -> Child {
+        let words: [&OsStr; 3] =
+            ["part".as_ref(), self.ways[index % self.ways.len()].as_ref(), scratch.path().as_ref()];
+        let us = std::env::current_exe().unwrap();
+        let mut command = match self.told {
+            Told::Nothing => untold(&us, &words),
+            Told::Inotify => Command::new(us),
+        };
+        if self.told == Told::Inotify {
+            command.args(words);
+        }
+        command.stdin(Stdio::null()).process_group(0).spawn().unwrap()
+    }
+}
+
+/// Whether the kernel tells of files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Inotify,
+    Nothing,
+}
+
+/// A program in a user namespace that has no inotify instances.
+fn untold(program: &Path, words: &[&OsStr]) -> Command {
+    let script = "echo 0 >/proc/sys/user/max_inotify_instances && exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c", script]).arg(program).args(words);
+    command
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,15 +106,15 @@ enum Kills {
     Some,
 }
 
-fn contend(title: &str, ways: &[&'static str], kills: Kills, (enough, time): (u64, Duration)) {
+fn contend(title: &str, contest: &Contest, (enough, time): (u64, Duration)) {
+    let all = contest.loops;
     let scratch = Scratch::new();
     fs::create_dir(scratch.at("locks")).unwrap();
-    let way = |index: usize| ways[index % ways.len()];
-    let mut loops: Vec<Child> = (0..LOOPS).map(|index| start(&scratch, way(index))).collect();
+    let mut loops: Vec<Child> = (0..all).map(|index| contest.start(&scratch, index)).collect();
     // Everybody is at it before the clock is read.
     until("all loops", || {
         let begun = fs::read_dir(scratch.path()).unwrap().count();
-        (begun >= 2 * LOOPS).then_some(())
+        (begun >= 2 * all).then_some(())
     });
     scratch.write("count", "");
     let (begin, before) = (Instant::now(), turns(scratch.path()));
@@ -71,12 +122,12 @@ fn contend(title: &str, ways: &[&'static str], kills: Kills, (enough, time): (u6
     let mut chance: usize = 12_345;
     while begin.elapsed() < time && turns(scratch.path()) < before.saturating_add(enough) {
         std::thread::sleep(Duration::from_millis(60));
-        if kills == Kills::Some {
+        if contest.kills == Kills::Some {
             chance = chance.wrapping_mul(1_103_515_245).wrapping_add(12_345) % 2_147_483_648;
-            let index = chance / 65_536 % LOOPS;
+            let index = chance / 65_536 % all;
             killpg(scratch::pid_of(&loops[index]), Signal::SIGKILL).unwrap();
             loops[index].wait().unwrap();
-            loops[index] = start(&scratch, way(index));
+            loops[index] = contest.start(&scratch, index);
             killed += 1;
         }
     }
@@ -85,10 +136,11 @@ fn contend(title: &str, ways: &[&'static str], kills: Kills, (enough, time): (u6
     for mut part in loops {
         assert!(until("a part's end", || part.try_wait().unwrap()).success());
     }
-    judge(title, &scratch, elapsed, killed);
+    judge(title, &scratch, contest, (elapsed, killed));
 }
 
-fn judge(title: &str, scratch: &Scratch, elapsed: Duration, killed: usize) {
+fn judge(title: &str, scratch: &Scratch, contest: &Contest, (elapsed, killed): (Duration, usize)) {
+    let all = contest.loops;
     assert!(!scratch.at("violation").exists(), "two were inside at once");
     let waits = numbers(scratch, "waits");
     let (count, longest) = (waits.len(), waits.last().copied().unwrap_or_default());
@@ -97,16 +149,19 @@ fn judge(title: &str, scratch: &Scratch, elapsed: Duration, killed: usize) {
     let turn = elapsed / u32::try_from(count).unwrap();
     println!(
         "{title}: {count} turns of {turn:.1?} in {elapsed:.1?}, {killed} killed; waited: median \
-         {:.0?}, p99 {:.0?}, longest {longest:.0?}, which is {:.2} times {LOOPS} turns",
+         {:.0?}, p99 {:.0?}, longest {longest:.0?}, which is {:.2} times {all} turns",
         at(50),
         at(99),
-        longest.as_secs_f64() / (turn.as_secs_f64() * 48.0)
+        longest.as_secs_f64() / (turn.as_secs_f64() * all as f64)
     );
     // Counted in turns that others had meanwhile: a busy machine makes waits longer, not unfair.
     let most = numbers(scratch, "passed").last().copied().unwrap_or_default();
     println!("  meanwhile others had at most {most} turns");
-    assert!(most <= 2 * LOOPS as u128, "somebody waited for {most} turns of others");
-    assert!(count > LOOPS * 2, "everybody has a turn or two, or this is no test");
+    assert!(most <= 2 * all as u128, "somebody waited for {most} turns of others");
+    if contest.told == Told::Nothing {
+        assert!(longest < at(50) * 3, "somebody waited long: {longest:?}, others {:?}", at(50));
+    }
+    assert!(count > all * 2, "everybody has a turn or two, or this is no test");
 }
 
 /// What all parts wrote down, sorted.
@@ -118,12 +173,6 @@ fn numbers(scratch: &Scratch, kind: &str) -> Vec<u128> {
         texts.iter().flat_map(|text| text.lines().filter_map(|line| line.parse().ok())).collect();
     numbers.sort_unstable();
     numbers
-}
-
-fn start(scratch: &Scratch, way: &str) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["part", way]).arg(scratch.path()).stdin(Stdio::null());
-    command.process_group(0).spawn().unwrap()
 }
 
 // The parts.

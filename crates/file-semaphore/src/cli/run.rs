@@ -42,15 +42,20 @@ pub(crate) fn run(words: &Run) -> Result<End, Failure> {
     };
     let all: Vec<&Semaphore> = semaphores.iter().collect();
     let taken = taken(words, Semaphore::acquire_many_as(&all, &wish, &mut claimant));
-    let ring = if taken.is_ok() { signals.ring() } else { None };
+    // What ends the process that stands by is news, too.
+    let ring = match &taken {
+        Ok(_) | Err(Error::NoHolder { .. }) => signals.ring(),
+        Err(_) => None,
+    };
     let (guards, standby) = match (taken, standby, ring) {
         (Ok(guards), Some(standby), None) => (guards, standby),
         // Somebody killed the process that was to become the command. The locks of the dead may be
         // others' by now.
         (Err(Error::Interrupted { signal: CHILD }), Some(standby), _)
-        | (Ok(_), Some(standby), Some(Error::Interrupted { signal: CHILD })) => {
+        | (Ok(_) | Err(_), Some(standby), Some(Error::Interrupted { signal: CHILD })) => {
             return Ok(ended(standby.dismissed())?);
         }
+        (Err(_), _, Some(interrupted)) => return Err(interrupted.into()),
         (Ok(guards), _, Some(interrupted)) => {
             guards.into_iter().try_for_each(Guard::release)?;
             return Err(interrupted.into());

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use pidlockfile::Status;
 
 use crate::error::{Error, InTheWay, PathProblem};
-use crate::limits::{LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED};
-use crate::semaphore::{Attempt, Claimant, Guard, Inner, Semaphore, SlotStatus, guarded};
+use crate::limits::{LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNTOLD_INTERVAL};
+use crate::semaphore::{Attempt, Claimant, Guard, Inner, Semaphore, SlotStatus};
 use crate::sys::Woken;
 use crate::sys::line::Ticket;
-use crate::sys::watch::{Alarm, Instance, Watch};
+use crate::sys::watch::{Alarm, Watch};
 
 /// How to wait for a semaphore.
 pub(crate) struct Patience<'a> {
@@ -52,9 +52,14 @@ impl Semaphore {
         let mut ticket = line.join();
         if let Some(ticket) = &mut ticket {
             self.wait_in_line(ticket, begin, patience)?;
+            // Whoever is next gets ready what will be recorded: not only when the lock is free.
+            claimant()?;
         }
+        // Only one in each line looks.
+        let interval = self.inner.config.retry_interval;
+        let untold = if ticket.is_some() { interval.min(UNTOLD_INTERVAL) } else { interval };
         // The place in the line is kept until the lock is taken.
-        self.until(begin, patience, || {
+        self.until(begin, patience, untold, || {
             Ok(match self.attempt(tag, claimant)? {
                 Attempt::Taken(guard) => Ok(guard),
                 Attempt::Held(in_the_way) => Err(in_the_way),
@@ -69,52 +74,35 @@ impl Semaphore {
         begin: Instant,
         patience: &Patience<'_>,
     ) -> Result<(), Error> {
-        let inner = &self.inner;
-        let interval = inner.config.retry_interval.max(LINE_INTERVAL);
-        let mut instance = guarded(&inner.instance).take().or_else(Instance::new);
+        let interval = self.inner.config.retry_interval.max(LINE_INTERVAL);
         let mut missed = 0;
-        let result = loop {
-            if ticket.is_first() {
-                break Ok(());
-            }
-            let Some((name, before)) = ticket.before() else { break Ok(()) };
-            let watch = Watch::on_ticket(&inner.directory, name, instance.take());
-            // It may have gone before the watch began.
-            let turn = ticket.is_first() || ticket.before().map(|(_, now)| now) != Some(before);
+        while !ticket.is_first() {
+            let Some(turn) = ticket.turn() else { return Ok(()) };
             let left = patience.left(begin.elapsed());
-            let mut woken = Ok(Woken::Change);
-            if !turn {
-                let time = left.map_or(interval, |left| left.min(interval));
-                woken = self.sleep(&watch, time, patience.alarm);
+            let time = left.map_or(interval, |left| left.min(interval));
+            match self.woken(turn.wait(time, patience.alarm), patience.alarm)? {
+                Woken::Change | Woken::Alarm => continue,
+                Woken::Time => {}
             }
-            instance = watch.stop();
-            match woken {
-                Err(error) => break Err(error),
-                Ok(Woken::Change | Woken::Alarm) => continue,
-                Ok(Woken::Time) => {}
-            }
-            let seen = match self.look() {
-                Ok(seen) => seen,
-                Err(error) => break Err(error),
-            };
+            let seen = self.look()?;
             missed = if seen.is_ok() { missed + 1 } else { 0 };
             let waited = begin.elapsed();
             match seen {
-                Ok(()) if missed >= MOST_TURNS_MISSED => break Ok(()),
+                Ok(()) if missed >= MOST_TURNS_MISSED => return Ok(()),
                 Err(in_the_way) if patience.left(waited) == Some(Duration::ZERO) => {
-                    break Err(in_the_way.timeout(self.path(), waited));
+                    return Err(in_the_way.timeout(self.path(), waited));
                 }
                 // Free, and no time left to find out whether the first takes it.
-                Ok(()) if patience.left(waited) == Some(Duration::ZERO) => break Ok(()),
+                Ok(()) if patience.left(waited) == Some(Duration::ZERO) => return Ok(()),
                 Ok(()) | Err(_) => {}
             }
-        };
-        *guarded(&inner.instance) = instance;
-        result
+        }
+        Ok(())
     }
 
     pub(crate) fn wait_with(&self, patience: &Patience<'_>) -> Result<(), Error> {
-        self.until(Instant::now(), patience, || self.look_for_readers())
+        let interval = self.inner.config.retry_interval;
+        self.until(Instant::now(), patience, interval, || self.look_for_readers())
     }
 
     /// Whether it could be taken, or else by whom it is held.
@@ -143,54 +131,47 @@ impl Semaphore {
         }
     }
 
-    /// Looks, and while somebody holds on, waits and looks again.
+    /// Looks, and while somebody holds on, waits and looks again: as often as `untold` says where nobody
+    /// reports what happens.
     fn until<T>(
         &self,
         begin: Instant,
         patience: &Patience<'_>,
+        untold: Duration,
         mut look: impl FnMut() -> Result<Look<T>, Error>,
     ) -> Result<T, Error> {
         let mut watch = None;
-        let result = loop {
+        loop {
             let in_the_way = match look() {
-                Ok(Ok(result)) => break Ok(result),
+                Ok(Ok(result)) => return Ok(result),
                 Ok(Err(in_the_way)) => in_the_way,
-                Err(error) => break Err(error),
+                Err(error) => return Err(error),
             };
             let waited = begin.elapsed();
             let left = patience.left(waited);
             if left == Some(Duration::ZERO) {
-                break Err(in_the_way.timeout(self.path(), waited));
+                return Err(in_the_way.timeout(self.path(), waited));
             }
             // What happened before the watch began is found by one more look.
             let Some(watch) = &watch else {
-                watch = Some(self.inner.start_watching());
+                watch = Some(Watch::on(&self.inner.directory));
                 continue;
             };
-            let mut interval = self.inner.config.retry_interval;
+            let usual = self.inner.config.retry_interval;
+            let mut interval = if watch.is_told() { usual } else { untold };
             if in_the_way.left_by.is_some() {
                 // Each try writes a file, and who removes the lock is heard of.
                 interval = interval.max(LEFT_INTERVAL);
             }
             let time = left.map_or(interval, |left| left.min(interval));
-            if let Err(error) = self.sleep(watch, time, patience.alarm) {
-                break Err(error);
-            }
-        };
-        if let Some(watch) = watch {
-            *guarded(&self.inner.instance) = watch.stop();
+            let woken = watch.wait(&self.inner.names, time, patience.alarm);
+            self.woken(woken, patience.alarm)?;
         }
-        result
     }
 
-    /// Until the next look, at most so long.
-    fn sleep(
-        &self,
-        watch: &Watch,
-        time: Duration,
-        alarm: Option<&dyn Alarm>,
-    ) -> Result<Woken, Error> {
-        let woken = watch.wait(&self.inner.names, time, alarm);
+    /// What follows from why a wait ended: an alarm may end the whole, and so may a directory that is
+    /// another one by now.
+    fn woken(&self, woken: Woken, alarm: Option<&dyn Alarm>) -> Result<Woken, Error> {
         let rung = match woken {
             Woken::Alarm => alarm.and_then(|alarm| alarm.ring()),
             Woken::Change => None,
@@ -204,11 +185,6 @@ impl Semaphore {
 }
 
 impl Inner {
-    fn start_watching(&self) -> Watch {
-        let kept = guarded(&self.instance).take();
-        Watch::on(&self.directory, kept.or_else(Instance::new))
-    }
-
     /// Whether the path still leads to the open directory: who waits in one that was moved away
     /// would wait for a lock that nobody else means.
     fn check_place(&self) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! flock(2) on open files, without waiting. The kernel lets go of it when the last descriptor of
+//! flock(2) on open files. The kernel lets go of it when the last descriptor of
 //! the opening is closed, however its process ends.
 
 use std::os::fd::AsRawFd;
@@ -19,6 +19,14 @@ pub(crate) fn is_free(file: &impl AsRawFd) -> bool {
         let _ = lock(file, FlockArg::Unlock);
     }
     free != Err(Errno::EWOULDBLOCK)
+}
+
+/// Waits until nobody excludes others from this file. Whether that could be found out: nothing but the
+/// end of who excludes others, and of this process, ends the wait.
+pub(crate) fn wait_until_free(file: &impl AsRawFd) -> bool {
+    let free = lock(file, FlockArg::LockShared) == Ok(());
+    release(file);
+    free
 }
 
 /// Lets go early.

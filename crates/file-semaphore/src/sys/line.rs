@@ -18,6 +18,7 @@
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
@@ -26,6 +27,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use pidlockfile::{Directory, Identity, Name, Pid, Status};
 
 use super::rename::{How, rename};
+use super::turn::{self, Turn};
 use super::{alike, flock};
 
 /// How many tickets of the dead are passed over at once: more than can be there by accident.
@@ -49,6 +51,7 @@ pub(crate) struct Ticket<'d>(Standing<'d>);
 struct Standing<'d> {
     line: Line<'d>,
     file: File,
+    identity: Identity,
     before: Option<Before>,
 }
 
@@ -56,7 +59,7 @@ struct Standing<'d> {
 #[derive(Debug)]
 struct Before {
     name: Name,
-    file: File,
+    file: Arc<File>,
 }
 
 /// The line of one lock.
@@ -90,11 +93,11 @@ impl<'d> Line<'d> {
         let flags = OPENING | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
         let mode = alike::bits(self.mode & 0o666);
         let mut file = File::from(openat(self.directory, own.as_str(), flags, mode).ok()?);
-        let named = fchmod(&file, mode).is_ok()
-            && flock::exclude(&file)
-            && file.write_all(own.as_str().as_bytes()).is_ok();
-        let joined = if named { self.put(&own, &last) } else { None };
-        let Some(joined) = joined else {
+        let identity = self.ready(&mut file, &own, mode);
+        identity.into_iter().for_each(turn::joined);
+        let joined = identity.and_then(|identity| Some((identity, self.put(&own, &last)?)));
+        let Some((identity, joined)) = joined else {
+            identity.into_iter().for_each(turn::left);
             self.remove(&own);
             return None;
         };
@@ -102,7 +105,15 @@ impl<'d> Line<'d> {
             Joined::First => None,
             Joined::Behind => self.open(own),
         };
-        Some(Standing { line: self, file, before })
+        Some(Standing { line: self, file, identity, before })
+    }
+
+    /// Makes a new file a ticket.
+    fn ready(self, file: &mut File, own: &Name, mode: Mode) -> Option<Identity> {
+        let named = fchmod(&*file, mode).is_ok()
+            && flock::exclude(file)
+            && file.write_all(own.as_str().as_bytes()).is_ok();
+        Some(Status::of_open(file).ok().filter(|_| named)?.identity)
     }
 
     fn put(self, own: &Name, last: &Name) -> Option<Joined> {
@@ -142,7 +153,7 @@ impl<'d> Line<'d> {
     fn open(self, name: Name) -> Option<Before> {
         let flags = OPENING | OFlag::O_RDONLY;
         let file = File::from(openat(self.directory, name.as_str(), flags, Mode::empty()).ok()?);
-        file.metadata().ok()?.is_file().then_some(Before { name, file })
+        file.metadata().ok()?.is_file().then(|| Before { name, file: Arc::new(file) })
     }
 
     /// Under which name the owner of a ticket has the one before it.
@@ -176,7 +187,7 @@ impl<'d> Line<'d> {
     pub(crate) fn sweep(self) -> bool {
         for tried in 0..TRIES {
             let last = last_name(self.lock).and_then(|last| self.open(last));
-            if last.is_none_or(|last| !flock::is_free(&last.file)) {
+            if last.is_none_or(|last| !flock::is_free(&*last.file)) {
                 return tried > 0;
             }
             let Some(mut place) = self.stand() else { return false };
@@ -198,10 +209,10 @@ impl Ticket<'_> {
         self.0.is_first()
     }
 
-    /// Which ticket is waited for: the one under the name that it has here.
-    pub(crate) fn before(&self) -> Option<(&Name, Identity)> {
+    /// A wait for the end of the one before. `None`: there is none.
+    pub(crate) fn turn(&self) -> Option<Turn> {
         let before = self.0.before.as_ref()?;
-        Some((&before.name, Status::of_open(&before.file).ok()?.identity))
+        Some(Turn::after(Status::of_open(&before.file).ok()?.identity, &before.file))
     }
 }
 
@@ -209,7 +220,7 @@ impl Standing<'_> {
     fn is_first(&mut self) -> bool {
         for _ in 0..MOST_DEAD {
             let Some(before) = self.before.take() else { return true };
-            if !flock::is_free(&before.file) {
+            if !flock::is_free(&*before.file) {
                 self.before = Some(before);
                 return false;
             }
@@ -223,12 +234,13 @@ impl Standing<'_> {
         self.is_first();
         let _ = self.tidy();
         flock::release(&self.file);
+        turn::left(self.identity);
     }
 
     /// Leaves no name behind that nobody needs. Who is behind finds out by itself.
     fn tidy(&self) -> Option<()> {
         let last = last_name(self.line.lock)?;
-        let identity = Status::of_open(&self.file).ok()?.identity;
+        let identity = self.identity;
         if self.line.identity(&last)? != identity {
             return Some(());
         }

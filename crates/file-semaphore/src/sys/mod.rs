@@ -19,6 +19,8 @@ mod rename;
 #[cfg(unix)]
 mod system;
 #[cfg(unix)]
+mod turn;
+#[cfg(unix)]
 pub(crate) mod watch;
 #[cfg(windows)]
 mod windows;

@@ -1,6 +1,6 @@
 //! Waiting until a lock may have become free. Never decides that it is: whoever wakes looks.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -8,7 +8,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pidlockfile::{Directory, Name};
 
 use super::Woken;
-pub(crate) use super::news::Instance;
 use super::news::Watching;
 use crate::error::Error;
 
@@ -20,8 +19,8 @@ pub(crate) trait Alarm {
     fn ring(&self) -> Option<Error>;
 }
 
-/// A watch on a lock directory. Without an instance, or where the system or the file system reports
-/// nothing, every wait simply lasts its time.
+/// A watch on a lock directory. Where the system or the file system reports nothing, every wait simply
+/// lasts its time.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watching: Option<Watching>,
@@ -29,25 +28,16 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Starts watching a lock directory. What happens from now on is not missed.
-    pub(crate) fn on(directory: &Directory, instance: Option<Instance>) -> Self {
-        Self { watching: instance.and_then(|instance| instance.directory(directory)) }
+    pub(crate) fn on(directory: &Directory) -> Self {
+        Self { watching: Watching::directory(directory) }
     }
 
-    /// Starts watching one ticket.
-    pub(crate) fn on_ticket(
-        directory: &Directory,
-        ticket: &Name,
-        instance: Option<Instance>,
-    ) -> Self {
-        Self { watching: instance.and_then(|instance| instance.ticket(directory, ticket)) }
+    /// Whether anything is reported at all.
+    pub(crate) fn is_told(&self) -> bool {
+        self.watching.is_some()
     }
 
-    /// Stops watching, so that nothing piles up in the instance until it is used again.
-    pub(crate) fn stop(self) -> Option<Instance> {
-        self.watching?.stop()
-    }
-
-    /// Waits until one of the names (or the ticket) goes, the time is over, or the alarm rings.
+    /// Waits until one of the names goes, the time is over, or the alarm rings.
     pub(crate) fn wait(&self, names: &[Name], time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
         let begin = Instant::now();
         while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
@@ -69,24 +59,9 @@ impl Watch {
         woken
     }
 
-    /// One poll(2). `Change` means only that something happened in the directory.
+    /// `Change` means only that something happened in the directory.
     fn sleep(&self, left: Duration, alarm: Option<&dyn Alarm>) -> Option<Woken> {
-        let mut places = Vec::with_capacity(2);
-        if let Some(alarm) = alarm {
-            places.push(PollFd::new(alarm.as_fd(), PollFlags::POLLIN));
-        }
-        if let Some(watching) = &self.watching {
-            places.push(PollFd::new(watching.as_fd(), PollFlags::POLLIN));
-        }
-        // Rounded up: a wait must not end early and then spin.
-        let milliseconds = left.as_micros().div_ceil(1000);
-        let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
-        if poll(&mut places, timeout).ok()? == 0 {
-            return Some(Woken::Time);
-        }
-        let readable = |place: &PollFd<'_>| place.revents().is_some_and(|r| !r.is_empty());
-        let rings = alarm.is_some() && places.first().is_some_and(readable);
-        Some(if rings { Woken::Alarm } else { Woken::Change })
+        sleep(self.watching.as_ref().and_then(Watching::as_fd), left, alarm)
     }
 
     /// Whether what happened in the directory concerns one of the names. Reads all of it.
@@ -95,8 +70,30 @@ impl Watch {
     }
 }
 
+/// One poll(2): until the place is readable (`Change`), the alarm rings, or the time is over. `None` when
+/// it was interrupted.
+pub(crate) fn sleep(
+    place: Option<BorrowedFd<'_>>,
+    left: Duration,
+    alarm: Option<&dyn Alarm>,
+) -> Option<Woken> {
+    let alarms = alarm.map(|alarm| PollFd::new(alarm.as_fd(), PollFlags::POLLIN));
+    let places = place.map(|place| PollFd::new(place, PollFlags::POLLIN));
+    let mut places: Vec<PollFd<'_>> = alarms.into_iter().chain(places).collect();
+    // Rounded up: a wait must not end early and then spin.
+    let milliseconds = left.as_micros().div_ceil(1000);
+    let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
+    if poll(&mut places, timeout).ok()? == 0 {
+        return Some(Woken::Time);
+    }
+    let readable = |place: &PollFd<'_>| place.revents().is_some_and(|r| !r.is_empty());
+    let rings = alarm.is_some() && places.first().is_some_and(readable);
+    Some(if rings { Woken::Alarm } else { Woken::Change })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     use rstest::rstest;
@@ -134,7 +131,7 @@ mod tests {
     #[case::renamed(|dir: &std::path::Path| std::fs::rename(dir.join("b"), dir.join("c")).unwrap())]
     fn wakes_when_one_of_the_names_goes(#[case] happen: fn(&std::path::Path)) {
         let (scratch, directory) = scratch(&["a", "b"]);
-        let watch = Watch::on(&directory, Instance::new());
+        let watch = Watch::on(&directory);
         happen(scratch.path());
         let begin = Instant::now();
         assert_eq!(watch.wait(&names(&["a", "b"]), LONG, None), Woken::Change);
@@ -144,7 +141,7 @@ mod tests {
     #[test]
     fn other_names_in_a_busy_directory_do_not_wake() {
         let (scratch, directory) = scratch(&["a", "b"]);
-        let watch = Watch::on(&directory, Instance::new());
+        let watch = Watch::on(&directory);
         std::fs::remove_file(scratch.path().join("b")).unwrap();
         let time = Duration::from_millis(30);
         assert_eq!(watch.wait(&names(&["a"]), time, None), Woken::Time);
@@ -153,7 +150,7 @@ mod tests {
     #[test]
     fn an_alarm_wakes_before_a_change() {
         let (scratch, directory) = scratch(&["a"]);
-        let watch = Watch::on(&directory, Instance::new());
+        let watch = Watch::on(&directory);
         let (near, far) = UnixStream::pair().unwrap();
         drop(far);
         std::fs::remove_file(scratch.path().join("a")).unwrap();
@@ -172,9 +169,9 @@ mod tests {
     #[test]
     fn an_instance_serves_again_and_forgets_what_it_did_not_watch() {
         let (scratch, directory) = scratch(&["a", "b"]);
-        let instance = Watch::on(&directory, Instance::new()).stop();
+        drop(Watch::on(&directory));
         std::fs::remove_file(scratch.path().join("a")).unwrap();
-        let watch = Watch::on(&directory, instance);
+        let watch = Watch::on(&directory);
         let names = names(&["a", "b"]);
         assert_eq!(watch.wait(&names, Duration::from_millis(30), None), Woken::Time);
         std::fs::remove_file(scratch.path().join("b")).unwrap();
@@ -184,7 +181,7 @@ mod tests {
     #[test]
     fn no_time_at_all_does_not_wait() {
         let (_scratch, directory) = scratch(&[]);
-        let watch = Watch::on(&directory, Instance::new());
+        let watch = Watch::on(&directory);
         assert_eq!(watch.wait(&names(&["a"]), Duration::ZERO, None), Woken::Time);
     }
 }

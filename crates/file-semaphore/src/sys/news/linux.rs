@@ -2,77 +2,55 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
-use pidlockfile::{Directory, Name};
+use pidlockfile::{Directory, Name, Pid};
 
-/// An inotify(7) instance, kept between waits: closing one waits for the kernel to sweep up behind
-/// it, which takes longer than everything else between a release and the next holder.
+/// Of the waits that are over, for those that come: closing an instance waits for the kernel to sweep up
+/// behind it, which takes longer than everything else between a release and the next holder. The
+/// number of instances for each user is small, so few are kept; a forked child does not use its
+/// parent's.
+static KEPT: Mutex<Vec<(Pid, Inotify)>> = Mutex::new(Vec::new());
+
+/// So many are kept at most.
+const MOST_KEPT: usize = 2;
+
+/// A watch on a directory, by an inotify instance.
 #[derive(Debug)]
-pub(crate) struct Instance(Inotify);
+pub(crate) struct Watching(Option<(Inotify, WatchDescriptor)>);
 
-/// An instance that watches something.
-#[derive(Debug)]
-pub(crate) struct Watching {
-    inotify: Inotify,
-    watch: WatchDescriptor,
-}
-
-/// What happens to a ticket whose owner leaves the line or ends, or takes its turn.
-const TICKET_EVENTS: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
-    .union(AddWatchFlags::IN_ATTRIB)
-    .union(AddWatchFlags::IN_DELETE_SELF)
-    .union(AddWatchFlags::IN_MOVE_SELF);
-
-impl Instance {
-    /// `None` where the kernel gives none: its number per user is limited.
-    pub(crate) fn new() -> Option<Self> {
-        Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok().map(Self)
-    }
-
-    /// Watches a lock directory.
-    pub(crate) fn directory(self, directory: &Directory) -> Option<Watching> {
+impl Watching {
+    /// Watches a lock directory. `None` where the kernel gives no instance: their number for each user
+    /// is limited.
+    pub(crate) fn directory(directory: &Directory) -> Option<Self> {
+        let inotify = kept()
+            .or_else(|| Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok())?;
         // A killed holder may have had its lock file open: that it is closed is news.
         let gone = AddWatchFlags::IN_DELETE
             | AddWatchFlags::IN_MOVED_FROM
             | AddWatchFlags::IN_CLOSE_WRITE
             | AddWatchFlags::IN_ONLYDIR;
-        self.add(directory, "", gone)
-    }
-
-    /// Watches one ticket.
-    pub(crate) fn ticket(self, directory: &Directory, ticket: &Name) -> Option<Watching> {
-        self.add(directory, ticket.as_str(), TICKET_EVENTS | AddWatchFlags::IN_DONT_FOLLOW)
-    }
-
-    fn add(self, directory: &Directory, name: &str, events: AddWatchFlags) -> Option<Watching> {
         // By descriptor: whatever happens to the path, the open directory is the one watched.
-        let path = format!("/proc/self/fd/{}/{name}", directory.as_fd().as_raw_fd());
-        let Self(inotify) = self;
-        let watch = inotify.add_watch(path.as_str(), events).ok()?;
-        Some(Watching { inotify, watch })
-    }
-}
-
-impl Watching {
-    /// Stops watching.
-    pub(crate) fn stop(self) -> Option<Instance> {
-        self.inotify.rm_watch(self.watch).ok()?;
-        Some(Instance(self.inotify))
+        let path = format!("/proc/self/fd/{}/", directory.as_fd().as_raw_fd());
+        let watch = inotify.add_watch(path.as_str(), gone).ok()?;
+        Some(Self(Some((inotify, watch))))
     }
 
-    /// Whether what happened concerns one of the names, or the ticket. Reads all of it.
+    /// Whether what happened concerns one of the names. Reads all of it.
     pub(crate) fn concerns(&self, names: &[Name]) -> bool {
+        let Some((inotify, watch)) = &self.0 else { return false };
         let mut concerned = false;
         loop {
-            match self.inotify.read_events() {
+            match inotify.read_events() {
                 Ok(events) => {
                     concerned |= events.iter().any(|event| {
                         let lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
-                        let ticket = event.name.is_none() && event.mask.intersects(TICKET_EVENTS);
-                        lost || ticket
-                            || event.name.as_deref().is_some_and(|name| is_among(name, names))
+                        // What an earlier watch of this instance has left unread is no news.
+                        let ours = event.wd == *watch;
+                        let name = event.name.as_deref().filter(|_| ours);
+                        lost || name.is_some_and(|name| is_among(name, names))
                     });
                     if events.is_empty() || concerned {
                         return concerned;
@@ -84,12 +62,27 @@ impl Watching {
             }
         }
     }
+
+    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(|(inotify, _)| inotify.as_fd())
+    }
 }
 
-impl AsFd for Watching {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
+/// Stops watching, so that nothing piles up in the instance until it is used again.
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let Some((inotify, watch)) = self.0.take() else { return };
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MOST_KEPT && inotify.rm_watch(watch).is_ok() {
+            kept.push((Pid::this(), inotify));
+        }
     }
+}
+
+fn kept() -> Option<Inotify> {
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.retain(|(owner, _)| *owner == Pid::this());
+    kept.pop().map(|(_, inotify)| inotify)
 }
 
 fn is_among(name: &OsStr, names: &[Name]) -> bool {

@@ -6,6 +6,6 @@ mod linux;
 mod unix;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{Instance, Watching};
+pub(super) use linux::Watching;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use unix::{Instance, Watching};
+pub(super) use unix::Watching;

@@ -2,14 +2,28 @@
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
+use std::time::Duration;
 
-use pidlockfile::{Directory, Identity, Name};
+use pidlockfile::{Directory, Name};
+
+use crate::sys::Woken;
+use crate::sys::watch::Alarm;
 
 /// There is none.
 #[derive(Debug)]
 pub(crate) struct Ticket<'d> {
     never: Infallible,
     _line: PhantomData<Line<'d>>,
+}
+
+/// A wait for the ticket before: there is none.
+#[derive(Debug)]
+pub(crate) enum Turn {}
+
+impl Turn {
+    pub(crate) fn wait(&self, _time: Duration, _alarm: Option<&dyn Alarm>) -> Woken {
+        match *self {}
+    }
 }
 
 /// The line of one lock.
@@ -50,7 +64,7 @@ impl Ticket<'_> {
         match self.never {}
     }
 
-    pub(crate) fn before(&self) -> Option<(&Name, Identity)> {
+    pub(crate) fn turn(&self) -> Option<Turn> {
         match self.never {}
     }
 }

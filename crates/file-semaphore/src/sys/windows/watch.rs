@@ -16,35 +16,17 @@ pub(crate) trait Alarm {
     fn ring(&self) -> Option<Error>;
 }
 
-/// There is none.
-#[derive(Debug)]
-pub(crate) enum Instance {}
-
-impl Instance {
-    pub(crate) fn new() -> Option<Self> {
-        None
-    }
-}
-
 /// Sees nothing: every wait lasts its time.
 #[derive(Debug)]
 pub(crate) struct Watch;
 
 impl Watch {
-    pub(crate) fn on(_directory: &Directory, _instance: Option<Instance>) -> Self {
+    pub(crate) fn on(_directory: &Directory) -> Self {
         Self
     }
 
-    pub(crate) fn on_ticket(
-        _directory: &Directory,
-        _ticket: &Name,
-        _instance: Option<Instance>,
-    ) -> Self {
-        Self
-    }
-
-    pub(crate) fn stop(self) -> Option<Instance> {
-        None
+    pub(crate) fn is_told(&self) -> bool {
+        false
     }
 
     /// Waits until the time is over, or the alarm rings.
