@@ -25,7 +25,7 @@ use crate::serve::listener::{self, Listener};
 use crate::serve::settings::{Settings, Stay};
 use crate::serve::{Opens, Service, stdio};
 use crate::sys::STATE_DIR;
-use ttylock::device::os::{self, System};
+use ttylock::Dialect;
 use ttylock::lock::table::{Places, Table};
 
 /// Where device nodes are.
@@ -58,7 +58,7 @@ struct Options {
 
     /// Follow this system's conventions for lock files [default: this one]
     #[arg(long, value_name = "NAME", value_parser = system)]
-    os: Option<&'static System>,
+    os: Option<&'static Dialect>,
 
     /// Keep the start times of lock holders here
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
@@ -232,15 +232,15 @@ impl Options {
     }
 
     fn places(self) -> Places {
-        let system = self.os.unwrap_or_else(os::native);
+        let system = self.os.unwrap_or_else(Dialect::native);
         let search_dirs = match self.search_dir {
-            none if none.is_empty() => system.default_search_dirs(),
+            none if none.is_empty() => Dialect::known_directories(),
             some => some,
         };
         Places {
             system,
             dev_dir: PathBuf::from(DEV_DIR),
-            lock_dir: self.lock_dir.unwrap_or_else(|| PathBuf::from(system.lock_dir)),
+            lock_dir: self.lock_dir.unwrap_or_else(|| system.lock_dir().to_owned()),
             search_dirs,
             state_dir: self.state_dir,
             udev_dir: PathBuf::from("/run/udev/data"),
@@ -275,9 +275,9 @@ fn open(addresses: &[Address], listeners: &mut Vec<Listener>) -> Result<(), Stri
     Ok(())
 }
 
-fn system(name: &str) -> Result<&'static System, String> {
-    os::by_name(name).ok_or_else(|| {
-        let names: Vec<_> = os::SYSTEMS.iter().map(|system| system.name).collect();
+fn system(name: &str) -> Result<&'static Dialect, String> {
+    Dialect::by_name(name).ok_or_else(|| {
+        let names: Vec<_> = Dialect::systems().map(Dialect::name).collect();
         format!("no such system; there are {}", names.join(", "))
     })
 }

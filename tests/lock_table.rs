@@ -14,13 +14,13 @@ use pidlockfile::Pid;
 use rstest::rstest;
 use testbed::{LIMIT, until};
 use ttylock::device::name::DeviceName;
-use ttylock::device::os::{SYSTEMS, by_name};
 use ttylock::limits::{
     KEPT_FILES, KEPT_WITHOUT_DEVICE, LOCK_FILES_OF_A_USER, LOCKS_FOR_INVENTED, NAMES_OF_A_LOCK,
 };
 use ttylock::lock::backoff::Contention;
 use ttylock::lock::table::{Places, Table};
 use ttylock::lock::{Answer, Event, Outcome, Pass, Request, Weight};
+use ttylock::{Content, Dialect};
 
 /// A private machine: `/dev` with a node and links to it, a lock directory and another one.
 struct Machine {
@@ -74,7 +74,7 @@ impl Machine {
 
 fn places_of(machine: &Machine) -> Places {
     Places {
-        system: by_name(machine.os).unwrap(),
+        system: Dialect::by_name(machine.os).unwrap(),
         dev_dir: machine.path("dev"),
         lock_dir: machine.path("lock"),
         search_dirs: vec![machine.path("other")],
@@ -439,7 +439,7 @@ fn links_known_to_udev_are_taken_with_the_device() {
     fs::write(machine.path("udev/c1:3"), "S:serial/by-id/usb-Y\nL:0\n").unwrap();
     let table = || {
         Table::new(Places {
-            system: by_name("linux").unwrap(),
+            system: Dialect::by_name("linux").unwrap(),
             dev_dir: PathBuf::from("/dev"),
             lock_dir: machine.path("lock"),
             search_dirs: vec![],
@@ -845,56 +845,37 @@ fn the_gate_is_its_owners() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-#[rstest]
-fn every_system_locks_and_unlocks_in_its_own_form(
-    #[values(
-        "linux",
-        "freebsd",
-        "dragonfly",
-        "netbsd",
-        "openbsd",
-        "macos",
-        "solaris",
-        "illumos",
-        "aix",
-        "hp-ux",
-        "irix",
-        "sco",
-        "unixware",
-        "tru64",
-        "qnx",
-        "generic"
-    )]
-    os: &'static str,
-) {
-    let machine = Machine::of(os);
-    let holder = Holder::new();
-    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
-    let names = machine.names();
-    assert!(!names.is_empty());
-    let binary = matches!(os, "hp-ux" | "tru64");
-    for name in &names {
-        let length = fs::read(machine.lock_file(name)).unwrap().len();
-        assert_eq!(
-            length,
-            if binary {
-                4
-            } else if os == "qnx" {
-                22
-            } else {
-                11
-            },
-            "{name}"
-        );
+#[test]
+fn every_system_locks_and_unlocks_in_its_own_form() {
+    for system in Dialect::systems() {
+        let machine = Machine::of(system.name());
+        let holder = Holder::new();
+        assert_eq!(machine.lock("ttyS0", own()), Outcome::Done, "{}", machine.os);
+        let names = machine.names();
+        assert!(!names.is_empty(), "{}", machine.os);
+        for name in &names {
+            let said = fs::read(machine.lock_file(name)).unwrap();
+            let pid = Content::parse(&said).map(|content| content.pid.as_raw());
+            assert_eq!(pid, Ok(own()), "{}: {name}", machine.os);
+        }
+        assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Busy, "{}", machine.os);
+        assert_eq!(machine.unlock("ttyS0", own()), Outcome::Done, "{}", machine.os);
+        assert_eq!(machine.names(), [""; 0], "{}", machine.os);
     }
-    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Busy);
-    assert_eq!(machine.unlock("ttyS0", own()), Outcome::Done);
-    assert_eq!(machine.names(), [""; 0]);
 }
 
-#[test]
-fn the_table_of_systems_is_the_one_tested() {
-    assert_eq!(SYSTEMS.len(), 16);
+/// What programs of each system put into the file.
+#[rstest]
+#[case::fhs("linux", 11)]
+#[case::integer("hp-ux", 4)]
+#[case::osf_integer("tru64", 4)]
+#[case::with_node("qnx", 22)]
+fn a_lock_has_the_form_of_its_system(#[case] os: &'static str, #[case] length: usize) {
+    let machine = Machine::of(os);
+    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+    for name in machine.names() {
+        assert_eq!(fs::read(machine.lock_file(&name)).unwrap().len(), length, "{name}");
+    }
 }
 
 /// A stale lock of another user in a sticky directory: stepped over where it is only searched,
@@ -928,7 +909,7 @@ fn as_nobody_in_a_sticky_directory() {
     nix::unistd::setgid(65534.into()).unwrap();
     nix::unistd::setuid(65534.into()).unwrap();
     let mut table = Table::new(Places {
-        system: by_name("linux").unwrap(),
+        system: Dialect::by_name("linux").unwrap(),
         dev_dir: root.join("dev"),
         lock_dir: root.join("lock"),
         search_dirs: vec![],
@@ -1007,7 +988,7 @@ fn a_lock_has_its_record_from_the_first_moment_to_the_last() {
 fn machine_with_devices() -> (Machine, Table) {
     let machine = Machine::new();
     let table = Table::new(Places {
-        system: by_name("linux").unwrap(),
+        system: Dialect::by_name("linux").unwrap(),
         dev_dir: PathBuf::from("/dev"),
         lock_dir: machine.path("lock"),
         search_dirs: Vec::new(),
@@ -1272,7 +1253,7 @@ fn one_deed() {
     let words: Vec<&str> = words.split(' ').collect();
     let pids: Vec<i32> = words.iter().skip(1).map(|word| word.parse().unwrap()).collect();
     let mut table = Table::new(Places {
-        system: by_name("linux").unwrap(),
+        system: Dialect::by_name("linux").unwrap(),
         dev_dir: root.join("dev"),
         lock_dir: root.join("lock"),
         search_dirs: Vec::new(),

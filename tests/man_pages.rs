@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rstest::rstest;
-use ttylock::device::os;
+use ttylock::Dialect;
 
 fn page(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(name)
@@ -164,12 +164,13 @@ fn every_member_of_a_holder_is_described() {
 #[test]
 fn every_directory_and_system_is_described() {
     let text = rendered("lfpd.8");
-    for directory in os::KNOWN_DIRECTORIES {
+    for directory in Dialect::known_directories() {
+        let directory = directory.display();
         let found = [" ", ","].iter().any(|end| text.contains(&format!(" {directory}{end}")));
         assert!(found, "{directory}");
     }
-    for system in os::SYSTEMS {
-        assert!(text.contains(system.name), "{}", system.name);
+    for system in Dialect::systems() {
+        assert!(text.contains(system.name()), "{}", system.name());
     }
 }
 

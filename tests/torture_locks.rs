@@ -38,8 +38,8 @@ use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
 use rustix::fs::FlockOperation;
 use testbed::until;
+use ttylock::Dialect;
 use ttylock::device::name::DeviceName;
-use ttylock::device::os::by_name;
 use ttylock::lock::table::{Places, Table};
 use ttylock::lock::{Outcome, Pass, Request};
 
@@ -122,7 +122,7 @@ fn enter_own_machine() {
 /// Those of a test that needs no machine.
 fn places(root: &Path) -> Places {
     Places {
-        system: by_name("linux").unwrap(),
+        system: Dialect::by_name("linux").unwrap(),
         dev_dir: root.join("dev"),
         lock_dir: root.join("lock"),
         search_dirs: vec![root.join("other")],

@@ -269,7 +269,7 @@ mod tests {
     use crate::protocol::queue::WaiterId;
     use crate::protocol::reply::Version;
     use crate::serve::authority::Authority;
-    use ttylock::device::os::native;
+    use ttylock::Dialect;
     use ttylock::lock::table::{Places, Table};
 
     const IDLE: Duration = Duration::from_secs(300);
@@ -288,7 +288,7 @@ mod tests {
             let root = tempfile::tempdir().unwrap();
             let path = |name: &str| -> PathBuf { root.path().join(name) };
             let places = Places {
-                system: native(),
+                system: Dialect::native(),
                 dev_dir: path("dev"),
                 udev_dir: path("udev"),
                 lock_dir: path("lock"),

@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use ttylock::device::name::DeviceName;
 use ttylock::lock::Outcome;
-use ttylock::lock::record::{self, READ_LIMIT};
+use ttylock::{Content, READ_LIMIT};
 
 use crate::family;
 use crate::held::{Held, Key};
@@ -385,7 +385,7 @@ fn pid_in(file: &OwnedFd) -> Option<Pid> {
     }
     let mut content = [0; READ_LIMIT];
     let length = pread(file, &mut content, 0).ok()?;
-    record::parse(content.get(..length)?).ok().map(|record| record.pid)
+    Content::parse(content.get(..length)?).ok().map(|content| content.pid)
 }
 
 /// Whether it is the process that `lfp run` has locked for: this one, or one that this one descends

@@ -20,12 +20,16 @@
 //! ```
 
 pub mod device;
+mod dialects;
 pub mod directory_stamp;
 pub mod limits;
 pub mod lock;
 mod sys;
 
 pub use device::name::DeviceName;
+pub use dialects::Dialect;
+pub use dialects::content::{Content, READ_LIMIT, Unreadable};
+pub use lock::names::is_lock_file;
 pub use lock::table::{Places, Table};
 pub use lock::who::Holder;
 pub use lock::{Answer, Outcome, Request};

@@ -289,7 +289,7 @@ mod tests {
 
     use rstest::rstest;
     use syslog::Facility;
-    use ttylock::device::os::native;
+    use ttylock::Dialect;
     use ttylock::lock::table::{Places, Table};
 
     use super::*;
@@ -302,7 +302,7 @@ mod tests {
     fn service(root: &Path) -> Service {
         let dev_dir = root.join("dev");
         let places = Places {
-            system: native(),
+            system: Dialect::native(),
             dev_dir: dev_dir.clone(),
             udev_dir: root.join("udev"),
             lock_dir: root.join("lock"),

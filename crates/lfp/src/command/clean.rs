@@ -20,9 +20,9 @@ use super::row::{self, Row};
 use ttylock::device::name::DeviceName;
 use ttylock::limits::LOCKS_FOR_INVENTED as LOCKS_LISTED;
 use ttylock::lock::Request;
-use ttylock::lock::record::{self, READ_LIMIT};
 use ttylock::lock::table::{Places, Table};
 use ttylock::lock::who::{Holder, Standing};
+use ttylock::{Content, READ_LIMIT, is_lock_file};
 
 /// A stale lock that is still there.
 struct Left {
@@ -121,7 +121,7 @@ fn split(path: &Path) -> Option<(&Path, Name)> {
 
 /// Whether the file still says what made it stale.
 fn is_the_same(holder: &Holder, judged: &Judged) -> bool {
-    let pid = record::parse(judged.content()).ok().map(|record| record.pid);
+    let pid = Content::parse(judged.content()).ok().map(|content| content.pid);
     pid == holder.pid && Some(judged.modified()) == holder.since
 }
 
@@ -152,7 +152,7 @@ fn forget_records() -> usize {
             let gone = lock.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
             let written = record.metadata().and_then(|link| link.modified()).ok();
             let age = written.and_then(|written| written.elapsed().ok());
-            let is_record = record.file_name().as_encoded_bytes().starts_with(b"LCK..");
+            let is_record = record.file_name().to_str().is_some_and(is_lock_file);
             is_record && gone && age.is_some_and(|age| age > YOUNG)
         })
         .filter(|record| std::fs::remove_file(record.path()).is_ok())

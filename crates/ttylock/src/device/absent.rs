@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::name::DeviceName;
 use super::node::{Access, Look, ResolvedDevice, follow};
-use super::os::System;
-use crate::lock::names;
+use crate::dialects::Dialect;
+use crate::dialects::forms::Told;
+use crate::lock::names::{lock_names, told_by};
 
 /// As many directories below `/dev` are looked into.
 const DIRECTORIES: usize = 128;
@@ -42,23 +43,35 @@ fn is_roots(dev_dir: &Path, directory: &Path) -> bool {
 
 /// The ports that are there of which a lock for this device, which is not, would have a lock file.
 pub(crate) fn namesakes(
-    system: &System,
+    dialect: &Dialect,
     dev_dir: &Path,
     absent: &ResolvedDevice,
 ) -> Vec<ResolvedDevice> {
     let mut found: Vec<ResolvedDevice> = Vec::new();
-    for directory in directories(dev_dir) {
-        let Some(directory) = directory.to_str() else { continue };
-        for name in absent.every_name().flat_map(|it| names::namesakes(system, it, directory)) {
-            let Ok(name) = DeviceName::parse(name.as_bytes()) else { continue };
-            let Ok(port) = follow(dev_dir, &name) else { continue };
-            let is_port = port.access.as_ref().is_some_and(Access::is_character_device);
-            if is_port && !found.iter().any(|known| known.node == port.node) {
-                found.push(port);
-            }
+    let Ok(lock_names) = lock_names(dialect, absent) else { return found };
+    for name in candidates(dev_dir, &told_by(dialect, &lock_names)) {
+        let Ok(name) = DeviceName::parse(name.as_bytes()) else { continue };
+        let Ok(port) = follow(dev_dir, &name) else { continue };
+        let is_port = port.access.as_ref().is_some_and(Access::is_character_device);
+        if is_port && !found.iter().any(|known| known.node == port.node) {
+            found.push(port);
         }
     }
     found
+}
+
+/// What devices of these lock files would be called, in every directory.
+fn candidates(dev_dir: &Path, told: &[Told<'_>]) -> Vec<String> {
+    let mut names = Vec::new();
+    for directory in directories(dev_dir) {
+        let Some(directory) = directory.to_str() else { continue };
+        for name in told.iter().filter_map(|told| told.device_in(directory)) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
 }
 
 /// `/dev` itself and what is below it, but for what others may make and the many terminals.
@@ -90,7 +103,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::device::os::by_name;
 
     /// A `/dev` with the null device in the place of each port.
     fn dev() -> tempfile::TempDir {
@@ -132,15 +144,12 @@ mod tests {
             |name: &str| follow(dev.path(), &DeviceName::parse(name.as_bytes()).unwrap()).unwrap();
         // A node cannot be made by everybody, and a link that leads out is none: mount(2) is not needed
         // where the names alone are asked for.
-        let system = by_name("linux").unwrap();
+        let linux = Dialect::by_name("linux").unwrap();
         let absent = resolve(absent);
-        let asked: Vec<String> = directories(dev.path())
-            .iter()
-            .filter_map(|directory| directory.to_str())
-            .flat_map(|directory| names::namesakes(system, absent.real(), directory))
-            .collect();
+        let lock_names = lock_names(linux, &absent).unwrap();
+        let asked = candidates(dev.path(), &told_by(linux, &lock_names));
         assert!(asked.iter().any(|name| name == port), "{asked:?}");
         symlink("ttyS2", dev.path().join("unrelated")).unwrap();
-        assert!(namesakes(system, dev.path(), &absent).is_empty());
+        assert!(namesakes(linux, dev.path(), &absent).is_empty());
     }
 }

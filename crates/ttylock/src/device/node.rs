@@ -9,127 +9,14 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::FileType;
 
+pub use super::model::{Access, Node, Numbers, ResolveError, ResolvedDevice};
+
 use super::name::DeviceName;
 use crate::limits::{LINK_BYTES, LINK_PARTS};
 use crate::sys::{self, Seen};
 
 /// As many symbolic links as the kernel follows (path_resolution(7)).
 const LINKS_FOLLOWED: usize = 40;
-
-/// A device name followed to its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResolvedDevice {
-    /// Every name the device has on this way, relative to `/dev`: first the one asked for, last
-    /// the real node. One entry when the name is no link. Links in directories that others may
-    /// write, and what leads to them, are left out: anybody could make any number of names there.
-    pub names: Vec<String>,
-    /// The other names that are known for the real node, relative to `/dev`: links that were not
-    /// on this way.
-    pub links: Vec<String>,
-    /// The node, unless there is none.
-    pub node: Option<Node>,
-    /// What it is, and who may do what to it, unless there is none.
-    pub access: Option<Access>,
-    /// Whether the kernel does not tell its own name of the device: other nodes of the same number
-    /// are met by that number only.
-    pub is_known_by_number_only: bool,
-    /// Where there is no node: the ports that are there whose lock files its lock would have.
-    pub namesakes: Vec<ResolvedDevice>,
-}
-
-/// A device node as `stat(2)` shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// The file system it lies on, as major and minor number.
-    pub file_system: Numbers,
-    /// Its inode number there.
-    pub inode: u64,
-    /// The device it stands for; absent when it is no device.
-    pub device: Option<Numbers>,
-}
-
-/// The kind of a node, whose it is and who may do what to it, as `stat(2)` shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// Kind and permission bits (`st_mode`).
-    pub mode: u32,
-    /// The user who owns it.
-    pub user: u32,
-    /// Its group.
-    pub group: u32,
-}
-
-impl Access {
-    /// Whether it is a character device, as every port is.
-    #[must_use]
-    pub fn is_character_device(&self) -> bool {
-        sys::kind(self.mode) == FileType::CharacterDevice
-    }
-}
-
-/// The major and minor number of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Numbers {
-    /// Which driver.
-    pub major: u64,
-    /// Which of the driver's devices.
-    pub minor: u64,
-}
-
-/// Why a name leads to no device below `/dev`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResolveError {
-    /// A link on the way leads out of `/dev`.
-    Outside,
-    /// More links than the kernel would follow.
-    Loop,
-    /// Links that say more than any device name needs.
-    TooLong,
-    /// The name goes through something that is no directory, or cannot be looked at.
-    Unreachable,
-}
-
-impl ResolvedDevice {
-    /// Adds names that lead to the same node; those already on the way are left out.
-    pub fn add_links(&mut self, links: impl IntoIterator<Item = String>) {
-        for link in links {
-            if !self.names.contains(&link) && !self.links.contains(&link) {
-                self.links.push(link);
-            }
-        }
-    }
-
-    /// Every name of the device, the real node first and the one asked for next.
-    pub fn every_name(&self) -> impl Iterator<Item = &str> {
-        let (real, way) = self.names.split_last().map_or((None, &[][..]), |(r, w)| (Some(r), w));
-        real.into_iter().chain(way).chain(&self.links).map(String::as_str)
-    }
-
-    /// Whether there is a device at its end. Anybody can make a plain file below `/dev/shm`.
-    #[must_use]
-    pub fn is_device(&self) -> bool {
-        self.node.is_some_and(|node| node.device.is_some())
-    }
-
-    /// The name of the real node, relative to `/dev`.
-    #[must_use]
-    pub fn real(&self) -> &str {
-        self.names.last().map_or("", String::as_str)
-    }
-}
-
-impl Numbers {
-    /// Splits a `dev_t` as the system does.
-    pub(crate) fn of(device: u64) -> Self {
-        sys::numbers(device).into()
-    }
-}
-
-impl From<(u64, u64)> for Numbers {
-    fn from((major, minor): (u64, u64)) -> Self {
-        Self { major, minor }
-    }
-}
 
 /// Follows a name below `dev_dir` one component at a time.
 ///
@@ -335,6 +222,13 @@ fn components(path: &Path) -> Result<VecDeque<PathBuf>, ResolveError> {
             }
         })
         .collect()
+}
+
+impl Numbers {
+    /// Splits a `dev_t` as the system does.
+    pub(crate) fn of(device: u64) -> Self {
+        sys::numbers(device).into()
+    }
 }
 
 impl Node {

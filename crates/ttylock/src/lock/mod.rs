@@ -1,7 +1,7 @@
 //! The locks of one device: which files they are, what they say, and taking and releasing them.
 //!
-//! `names` turns a device into the file names of every convention, `record` reads what lock
-//! files of every dialect say, `table` is the only place that joins both with the disk.
+//! `names` turns a device into the file names of every dialect, and `table` is the only place that joins
+//! them with the disk.
 
 pub mod backoff;
 pub mod flock;
@@ -18,7 +18,6 @@ pub mod names;
 mod open;
 mod passes;
 pub mod places;
-pub mod record;
 pub mod table;
 mod watched;
 pub mod who;

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -14,12 +15,10 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use pidlockfile::{Directory, Gate, Identity, Name, Status};
 
+use super::names::is_lock_file;
 use crate::directory_stamp::DirectoryStamp;
 use crate::limits::LOCKS_FOR_INVENTED;
 use crate::sys;
-
-/// The beginnings of every lock file name that is ever looked for.
-const LOCK_BEGINNINGS: [&str; 3] = ["LCK.", "LK.", "lk.."];
 
 /// Names that are remembered to be missing.
 const LACKING: usize = 256;
@@ -231,7 +230,7 @@ impl Place {
         let (mut files, mut locks) = (0_usize, 0_usize);
         for entry in listing.iter().flatten() {
             files = files.saturating_add(1);
-            let is_lock = looks_like_a_lock(entry.file_name().to_bytes());
+            let is_lock = is_lock(entry.file_name());
             locks = locks.saturating_add(usize::from(is_lock));
             if files > FILES_COUNTED || locks >= LOCKS_FOR_INVENTED {
                 return LOCKS_FOR_INVENTED;
@@ -248,7 +247,7 @@ impl Place {
             .iter()
             .take(LISTED)
             .map_while(Result::ok)
-            .filter(|entry| looks_like_a_lock(entry.file_name().to_bytes()))
+            .filter(|entry| is_lock(entry.file_name()))
             .filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new));
         let mut names: Vec<Name> = names.collect();
         if names.len() > LOCKS_LISTED {
@@ -275,8 +274,8 @@ impl Place {
     }
 }
 
-fn looks_like_a_lock(name: &[u8]) -> bool {
-    LOCK_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning.as_bytes()))
+fn is_lock(name: &CStr) -> bool {
+    name.to_str().is_ok_and(is_lock_file)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use super::places::Open;
 use super::watched::Watched;
 use super::{Event, Request, Weight};
 use crate::device::links::Links;
+use crate::dialects::Dialect;
 use crate::limits::DEFERRED_MOST;
 
 /// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
@@ -55,7 +56,7 @@ pub use survey::Survey;
 #[derive(Clone, Debug)]
 pub struct Places {
     /// The system whose conventions apply.
-    pub system: &'static crate::device::os::System,
+    pub system: &'static Dialect,
     /// Where device nodes are: `/dev`, but for tests.
     pub dev_dir: PathBuf,
     /// Where locks are written; the system's own directory unless an option says otherwise.
@@ -68,16 +69,24 @@ pub struct Places {
     pub udev_dir: PathBuf,
 }
 
+impl Dialect {
+    /// That of the system this program was built for.
+    #[must_use]
+    pub fn native() -> &'static Self {
+        Self::by_name(std::env::consts::OS).unwrap_or_else(Self::generic)
+    }
+}
+
 impl Places {
     /// Those of this machine, as its programs and the packaged service use them.
     #[must_use]
     pub fn native() -> Self {
-        let system = crate::device::os::native();
+        let system = Dialect::native();
         Self {
             system,
             dev_dir: PathBuf::from("/dev"),
-            lock_dir: PathBuf::from(system.lock_dir),
-            search_dirs: system.default_search_dirs(),
+            lock_dir: system.lock_dir().to_owned(),
+            search_dirs: Dialect::known_directories(),
             state_dir: PathBuf::from("/run/lfpd"),
             udev_dir: PathBuf::from("/run/udev/data"),
         }

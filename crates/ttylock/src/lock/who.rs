@@ -25,7 +25,7 @@ impl Scheme {
     /// The scheme of a lock file, by its name.
     pub(super) fn of_file(path: PathBuf) -> Self {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        if names::numbers_in(name).is_some() { Self::Svr4(path) } else { Self::Uucp(path) }
+        if names::is_by_number(name) { Self::Svr4(path) } else { Self::Uucp(path) }
     }
 }
 

@@ -10,10 +10,10 @@ use pidlockfile::{Found, Judged, Name, Pid, Removal, Status};
 
 use super::Table;
 use super::judge::{Busy, Verdict};
+use crate::dialects::content::{Content, READ_LIMIT};
 use crate::limits::WATCHED_LOCKS;
 use crate::lock::backoff::{Backoff, Contention};
 use crate::lock::places::Place;
-use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::watched::Watched;
 use crate::lock::who::Holder;
 use crate::lock::{Cause, Event};
@@ -181,6 +181,6 @@ fn split(path: &Path) -> Option<(&Path, Name)> {
 
 /// Whether the file still says what made it stale.
 fn is_the_same(seen: &Holder, judged: &Judged) -> bool {
-    let pid = record::parse(judged.content()).ok().map(|record| record.pid);
+    let pid = Content::parse(judged.content()).ok().map(|content| content.pid);
     pid == seen.pid && Some(judged.modified()) == seen.since
 }

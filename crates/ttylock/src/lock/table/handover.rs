@@ -13,12 +13,12 @@ use pidlockfile::{
 };
 
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
+use crate::dialects::content::{Content, READ_LIMIT};
 use crate::limits::KEPT_WITHOUT_DEVICE;
 use crate::lock::backoff::Contention;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::memory::Memory;
 use crate::lock::places::Place;
-use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Pass, Weight};
 
 /// The beginning of a note's name.
@@ -240,7 +240,7 @@ impl Table {
         to: Pid,
     ) -> Result<Option<Written>, String> {
         let from = giver.who.pid;
-        let content = record::write(self.places.system.content, from);
+        let content = self.places.system.content.write(from);
         let claim = Claim {
             content: &content,
             mode: LOCK_MODE,
@@ -253,7 +253,7 @@ impl Table {
                 Ok(Found::Nothing | Found::Obstacle(_)) => return Ok(None),
                 Err(error) => return Err(error.to_string()),
             };
-            let pid = record::parse(judged.content()).ok().map(|record| record.pid);
+            let pid = Content::parse(judged.content()).ok().map(|content| content.pid);
             if pid == Some(from) {
                 let (file, at) = (judged.identity(), judged.modified());
                 return Ok(Some(Written { name: name.clone(), file, at }));

@@ -7,13 +7,13 @@ use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
 use pidlockfile::{Found, Hold, Identity, Judged, Name, Obstacle, Pid, Removal, Status};
 
 use super::{Stop, TEMPORARY, Table};
+use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::Weight;
 use crate::lock::backoff::Contention;
 use crate::lock::flock;
 use crate::lock::flock_rights::{self, Entitled, Flocker};
 use crate::lock::memory::Memory;
 use crate::lock::places::{Place, Role};
-use crate::lock::record::{self, READ_LIMIT};
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
 /// it (FreeBSD's `uu_lock`, efax, and everybody who creates the file first and fills it then).
@@ -138,7 +138,7 @@ impl Table {
     }
 
     pub(super) fn sentence(&mut self, judged: Judged, now: SystemTime, name: &Name) -> Verdict {
-        let Ok(record) = record::parse(judged.content()) else {
+        let Ok(content) = Content::parse(judged.content()) else {
             let young = match now.duration_since(judged.modified()) {
                 Ok(age) => age < WRITER_GRACE,
                 Err(_) => true,
@@ -149,7 +149,7 @@ impl Table {
                 Verdict::Stale(judged, Stale::Unreadable)
             };
         };
-        let pid = record.pid;
+        let pid = content.pid;
         let who = self.holder_of(name, pid, &judged);
         match self.records().fate(&who) {
             Fate::Same | Fate::Elsewhere => Verdict::Busy(Busy::Held(who)),
@@ -184,7 +184,7 @@ impl Table {
         let owner = match place.directory.read(name, READ_LIMIT) {
             Ok(Found::Nothing) => return false,
             Ok(Found::File(judged)) => {
-                let pid = record::parse(judged.content()).ok().map(|record| record.pid);
+                let pid = Content::parse(judged.content()).ok().map(|content| content.pid);
                 let gone =
                     pid.is_some_and(|pid| self.records().machine().fate_of_number(pid).is_over());
                 if gone

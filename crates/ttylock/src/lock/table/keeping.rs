@@ -9,11 +9,12 @@ use pidlockfile::{Found, Name};
 use super::{LOCK_MODE, TEMPORARY, Table};
 use crate::device::name::DeviceName;
 use crate::device::node::{ResolvedDevice, follow};
+use crate::dialects::Dialect;
+use crate::dialects::content::READ_LIMIT;
 use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE};
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
 use crate::lock::places::Place;
-use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Weight, names};
 
 /// As many records are looked at when a daemon begins.
@@ -47,9 +48,9 @@ impl Table {
     /// Keeps a lock of a living holder open that an earlier daemon has written.
     pub(super) fn keep_of_earlier(&mut self, own: &Place, name: &Name, who: &ProcessIdentity) {
         let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { return };
-        let form = record::write(self.places.system.content, who.pid);
-        let dev_dir = &self.places.dev_dir;
-        let room = |name: &Name| room(trail_of(dev_dir, name).as_ref());
+        let form = self.places.system.content.write(who.pid);
+        let (dialect, dev_dir) = (self.places.system, &self.places.dev_dir);
+        let room = |name: &Name| room(trail_of(dialect, dev_dir, name).as_ref());
         self.guards.adopt(own, name, &judged, who, (LOCK_MODE, &form), room);
     }
 
@@ -74,7 +75,8 @@ pub(super) fn room(resolved: Option<&ResolvedDevice>) -> usize {
 }
 
 /// Where the device leads that a lock file is named after.
-fn trail_of(dev_dir: &Path, name: &Name) -> Option<ResolvedDevice> {
-    let device = DeviceName::parse(names::device_of(name.as_str(), &[])?.as_bytes()).ok()?;
+fn trail_of(dialect: &Dialect, dev_dir: &Path, name: &Name) -> Option<ResolvedDevice> {
+    let device =
+        DeviceName::parse(names::device_of(dialect, name.as_str(), &[])?.as_bytes()).ok()?;
     follow(dev_dir, &device).ok()
 }

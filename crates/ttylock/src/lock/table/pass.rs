@@ -7,11 +7,11 @@ use super::judge::Busy;
 use super::keeping::room;
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
 use crate::device::node::ResolvedDevice;
+use crate::dialects::content::{Content, READ_LIMIT};
 use crate::limits::KEPT_FILES;
 use crate::lock::backoff::Contention;
 use crate::lock::holder_records::Written;
 use crate::lock::places::Place;
-use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Answer, Contended, Outcome, Pass, Request, Weight};
 
 impl Table {
@@ -144,7 +144,7 @@ impl Table {
             Ok(Found::File(judged)) => judged,
             Ok(Found::Obstacle(_)) | Err(_) => return Err(self.busy(own, name, Busy::Unknown)),
         };
-        let pid = record::parse(judged.content()).ok().map(|record| record.pid);
+        let pid = Content::parse(judged.content()).ok().map(|content| content.pid);
         let Some(pid) = pid.filter(|pid| [pass.from, pass.to].contains(pid)) else {
             let busy =
                 pid.map_or(Busy::Unknown, |pid| Busy::Held(self.holder_of(name, pid, &judged)));
@@ -163,7 +163,7 @@ impl Table {
         pass: &Pass,
         contention: Contention,
     ) -> Result<Option<Published>, Stop> {
-        let content = record::write(self.places.system.content, pass.to);
+        let content = self.places.system.content.write(pass.to);
         let claim = Claim {
             content: &content,
             mode: LOCK_MODE,

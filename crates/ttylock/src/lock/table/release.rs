@@ -8,10 +8,10 @@ use pidlockfile::{Found, Identity, Judged, Name, Pid, Removal, Status};
 
 use super::judge::{Busy, Stale, Verdict, let_go};
 use super::{ATTEMPTS, Stop, TEMPORARY, Table};
+use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::backoff::Contention;
 use crate::lock::names::LockNames;
 use crate::lock::places::{Open, Place};
-use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Outcome, Request, Weight};
 
 /// What became of the files of a device when it was unlocked.
@@ -281,7 +281,7 @@ impl Table {
         pid: Pid,
         contention: Contention,
     ) -> (bool, bool, Verdict) {
-        let held_by = record::parse(judged.content()).ok().map(|record| record.pid);
+        let held_by = Content::parse(judged.content()).ok().map(|content| content.pid);
         // The same number of another pid namespace is another's.
         let own = held_by == Some(pid) && !self.is_elsewhere(name, pid, &judged);
         // A living owner lets go whoever holds the file by flock: nobody breaks his lock, so

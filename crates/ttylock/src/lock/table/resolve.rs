@@ -8,8 +8,8 @@ use super::{Stop, Table};
 use crate::device::name::DeviceName;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
 use crate::device::{absent, links, sysfs, udev};
+use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::names::{LockNames, lock_names};
-use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Answer, Outcome, Request, Weight};
 
 /// What can be told of a device before a lock directory is looked at.
@@ -53,7 +53,7 @@ impl Table {
         let Ok(Found::File(judged)) = open.own.directory.read(name, READ_LIMIT) else {
             return false;
         };
-        record::parse(judged.content()).is_ok_and(|record| record.pid == pid)
+        Content::parse(judged.content()).is_ok_and(|content| content.pid == pid)
     }
 
     fn look(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Stop> {

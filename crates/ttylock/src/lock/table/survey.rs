@@ -9,10 +9,10 @@ use super::Table;
 use super::judge::{Busy, Verdict};
 use crate::device::name::DeviceName;
 use crate::device::node::follow;
+use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::flock;
 use crate::lock::names::{self, lock_names};
 use crate::lock::places::{Place, Role};
-use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::who::{self, Holder, Scheme, Standing};
 
 /// What was seen of one device.
@@ -63,7 +63,7 @@ impl Table {
             let Ok(Found::File(judged)) = open.own.directory.read(name, READ_LIMIT) else {
                 return None;
             };
-            let pid = record::parse(judged.content()).ok()?.pid;
+            let pid = Content::parse(judged.content()).ok()?.pid;
             let records = self.records();
             let who = records.recorded(name, pid, judged.identity(), judged.modified())?;
             let is_ours = !records.is_elsewhere(&who) && records.fate(&who) == Fate::Same;
@@ -80,7 +80,11 @@ impl Table {
             let now = SystemTime::now();
             for (place, role) in open.each() {
                 for name in place.lock_names() {
-                    let Some(device) = names::device_of(name.as_str(), &devices) else { continue };
+                    let Some(device) =
+                        names::device_of(self.places.system, name.as_str(), &devices)
+                    else {
+                        continue;
+                    };
                     holders.extend(self.holders_by_file((place, role), &name, &device, now));
                 }
             }
@@ -123,9 +127,9 @@ impl Table {
             Found::Obstacle(_) => return Some(Holder { standing: Standing::Claim, ..holder }),
             Found::File(judged) => judged,
         };
-        let record = record::parse(judged.content()).ok();
+        let content = Content::parse(judged.content()).ok();
         let (file, written) = (judged.identity(), judged.modified());
-        holder.pid = record.as_ref().map(|record| record.pid);
+        holder.pid = content.as_ref().map(|content| content.pid);
         holder.since = Some(written);
         holder.owner = Some(judged.owner());
         let counts = self.counts(place, role, name);
@@ -139,7 +143,7 @@ impl Table {
         let living = holder.pid.filter(|_| holder.standing == Standing::Alive);
         let noted = holder.pid.and_then(|pid| self.records().user(name, pid, file, written));
         holder.user = noted.or_else(|| living.and_then(process::owner));
-        let note = record.map(|record| record.note).filter(|note| !note.is_empty());
+        let note = content.map(|content| content.note).filter(|note| !note.is_empty());
         holder.command = living.and_then(who::command).or(note);
         Some(holder)
     }

@@ -13,11 +13,11 @@ use super::judge::{Busy, Verdict};
 use super::keeping::room;
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table, Taken};
 use crate::device::node::ResolvedDevice;
+use crate::dialects::content::READ_LIMIT;
 use crate::lock::backoff::Contention;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::names::LockNames;
 use crate::lock::places::{Open, Place, Role};
-use crate::lock::record::{self, READ_LIMIT};
 use crate::lock::{Request, Weight};
 
 /// What became of the record of a lock that was taken.
@@ -149,7 +149,7 @@ impl Table {
         request: &Request,
         contention: Contention,
     ) -> Result<Vec<Published>, Stop> {
-        let content = record::write(self.places.system.content, request.pid);
+        let content = self.places.system.content.write(request.pid);
         let claim = Claim {
             content: &content,
             mode: LOCK_MODE,

@@ -1,15 +1,28 @@
-//! What lock files say: pids in every dialect found in the field. Bytes in, values out.
+//! What lock files say: pids in every dialect found in the field, read and written. Pure.
 
-use pidlockfile::Pid;
-
-use crate::device::os::Content;
+use pidlockfile::process::Pid;
 
 /// As much of a lock file as is ever read, in bytes. The longest form, Qt's, has its pid first.
 pub const READ_LIMIT: usize = 64;
 
+/// How the programs of one dialect write a pid into a lock file. All are read by [`Content::parse`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContentForm {
+    /// The pid in ten decimal digits, blanks in front, and a newline (HDB UUCP, FHS).
+    Decimal,
+    /// The pid as a four-byte integer in the machine's byte order (V2 UUCP).
+    Binary,
+    /// Pid and node number, both as in `Decimal`, with a blank between (QNX).
+    DecimalAndNode,
+    /// The pid in ten decimal digits, zeros in front, and NUL (apcupsd).
+    ZeroPadded,
+    /// The pid and a newline. Other lines may follow, which say more of the process (Qt).
+    Line,
+}
+
 /// What a lock file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct Content {
     /// Whose lock it is.
     pub pid: Pid,
     /// What follows the pid: program and user by old minicom, the program by Qt, gammu and gnokii.
@@ -21,20 +34,24 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// Reads a lock file.
-///
-/// # Errors
-/// [`Unreadable`] when there is no pid of 1 or more in it.
-pub fn parse(content: &[u8]) -> Result<Record, Unreadable> {
-    let number = match *content {
-        [a, b] if !is_text(content, is_plain) => i64::from(i16::from_ne_bytes([a, b])),
-        [a, b, c, d] if !is_text(content, is_number) => i64::from(i32::from_ne_bytes([a, b, c, d])),
-        [a, b, c, d, e, f, g, h] if !is_text(content, is_plain) => {
-            i64::from_ne_bytes([a, b, c, d, e, f, g, h])
-        }
-        _ => return parse_text(content),
-    };
-    Pid::new(number).map(|pid| Record { pid, note: String::new() }).ok_or(Unreadable)
+impl Content {
+    /// Reads a lock file.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when there is no pid of 1 or more in it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let number = match *bytes {
+            [a, b] if !is_text(bytes, is_plain) => i64::from(i16::from_ne_bytes([a, b])),
+            [a, b, c, d] if !is_text(bytes, is_number) => {
+                i64::from(i32::from_ne_bytes([a, b, c, d]))
+            }
+            [a, b, c, d, e, f, g, h] if !is_text(bytes, is_plain) => {
+                i64::from_ne_bytes([a, b, c, d, e, f, g, h])
+            }
+            _ => return parse_text(bytes),
+        };
+        Pid::new(number).map(|pid| Self { pid, note: String::new() }).ok_or(Unreadable)
+    }
 }
 
 /// Four bytes are a number in text only when they are nothing else: kermit, minicom and gensio
@@ -56,14 +73,14 @@ fn is_text(content: &[u8], allowed: fn(u8) -> bool) -> bool {
 }
 
 /// Leading blanks, decimal digits, then a blank, a newline, NUL or the end.
-fn parse_text(content: &[u8]) -> Result<Record, Unreadable> {
+fn parse_text(content: &[u8]) -> Result<Content, Unreadable> {
     let start = content.iter().position(|byte| !is_blank(*byte)).ok_or(Unreadable)?;
     let text = content.get(start..).unwrap_or_default();
     let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(digits);
     let ends = rest.first().is_none_or(|byte| is_blank(*byte) || matches!(byte, b'\n' | 0));
     let pid = Pid::parse(digits).map_err(|_| Unreadable)?;
-    if ends { Ok(Record { pid, note: note(rest) }) } else { Err(Unreadable) }
+    if ends { Ok(Content { pid, note: note(rest) }) } else { Err(Unreadable) }
 }
 
 fn note(rest: &[u8]) -> String {
@@ -76,13 +93,16 @@ fn note(rest: &[u8]) -> String {
     words.collect::<String>().trim().to_owned()
 }
 
-/// The content that programs of a system expect.
-#[must_use]
-pub fn write(content: Content, pid: Pid) -> Vec<u8> {
-    match content {
-        Content::Decimal => format!("{pid:>10}\n").into_bytes(),
-        Content::Binary => pid.as_raw().to_ne_bytes().to_vec(),
-        Content::DecimalAndNode => format!("{pid:>10} {node:>10}\n", node = 0).into_bytes(),
+impl ContentForm {
+    /// What a lock file of this pid says.
+    pub(crate) fn write(self, pid: Pid) -> Vec<u8> {
+        match self {
+            Self::Decimal => format!("{pid:>10}\n").into_bytes(),
+            Self::Binary => pid.as_raw().to_ne_bytes().to_vec(),
+            Self::DecimalAndNode => format!("{pid:>10} {node:>10}\n", node = 0).into_bytes(),
+            Self::ZeroPadded => format!("{:010}\0", pid.as_raw()).into_bytes(),
+            Self::Line => format!("{pid}\n").into_bytes(),
+        }
     }
 }
 
@@ -111,8 +131,8 @@ mod tests {
     #[case::tab(b"\t1230\tx", 1230, "x")]
     #[case::hostile_note(b"1230 \x1b[2J\xff\n", 1230, "?[2J?")]
     fn reads_text(#[case] content: &[u8], #[case] pid: i32, #[case] note: &str) {
-        let record = parse(content).unwrap();
-        assert_eq!((record.pid.as_raw(), record.note.as_str()), (pid, note));
+        let read = Content::parse(content).unwrap();
+        assert_eq!((read.pid.as_raw(), read.note.as_str()), (pid, note));
     }
 
     #[rstest]
@@ -124,8 +144,8 @@ mod tests {
     #[case::short(&1230_i16.to_ne_bytes(), 1230)]
     fn reads_binary(#[case] content: &[u8], #[case] pid: i32) {
         assert_eq!(
-            parse(content),
-            Ok(Record { pid: Pid::new(pid.into()).unwrap(), note: String::new() })
+            Content::parse(content),
+            Ok(Content { pid: Pid::new(pid.into()).unwrap(), note: String::new() })
         );
     }
 
@@ -144,21 +164,21 @@ mod tests {
     #[case::long_too_large(&i64::MAX.to_ne_bytes())]
     #[case::newline_first(b"\n1230\n")]
     fn refuses(#[case] content: &[u8]) {
-        assert_eq!(parse(content), Err(Unreadable));
+        assert_eq!(Content::parse(content), Err(Unreadable));
     }
 
     #[test]
     fn the_fhs_form_is_eleven_bytes() {
-        assert_eq!(write(Content::Decimal, Pid::new(1230).unwrap()), b"      1230\n");
-        assert_eq!(write(Content::Decimal, Pid::new(i32::MAX.into()).unwrap()), b"2147483647\n");
+        assert_eq!(ContentForm::Decimal.write(Pid::new(1230).unwrap()), b"      1230\n");
+        assert_eq!(ContentForm::Decimal.write(Pid::new(i32::MAX.into()).unwrap()), b"2147483647\n");
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read(number in 1..=i32::MAX) {
             let pid = Pid::new(number.into()).unwrap();
-            for content in [Content::Decimal, Content::DecimalAndNode] {
-                prop_assert_eq!(parse(&write(content, pid)).unwrap().pid, pid);
+            for form in [ContentForm::Decimal, ContentForm::DecimalAndNode, ContentForm::ZeroPadded] {
+                prop_assert_eq!(Content::parse(&form.write(pid)).unwrap().pid, pid);
             }
         }
 
@@ -167,13 +187,13 @@ mod tests {
         #[test]
         fn binary_pids_are_read(number in 1..=4_194_304_i32) {
             let pid = Pid::new(number.into()).unwrap();
-            prop_assert_eq!(parse(&write(Content::Binary, pid)).unwrap().pid, pid);
+            prop_assert_eq!(Content::parse(&ContentForm::Binary.write(pid)).unwrap().pid, pid);
         }
 
         #[test]
         fn nothing_in_a_file_can_hurt(content in proptest::collection::vec(any::<u8>(), 0..=READ_LIMIT)) {
-            if let Ok(record) = parse(&content) {
-                prop_assert!(record.note.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '));
+            if let Ok(read) = Content::parse(&content) {
+                prop_assert!(read.note.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '));
             }
         }
     }

@@ -1,0 +1,379 @@
+//! The one table of lock-file dialects: where the programs of each system, and those with ways of their own,
+//! keep locks, what the files are called and what they say. Everything that writes, looks for, lists or
+//! clears away locks goes over it. Every row works on every machine. Pure.
+
+pub(crate) mod content;
+pub(crate) mod forms;
+
+use std::path::{Path, PathBuf};
+
+use content::ContentForm;
+use forms::NameForm;
+
+/// The conventions of one system, or of a program with ways of its own.
+#[derive(Debug)]
+pub struct Dialect {
+    /// What `--os` calls the system; or the program.
+    name: &'static str,
+    of: Of,
+    /// Where these facts are from.
+    source: &'static str,
+    /// Where its programs keep locks. What is written for a system is written into the first.
+    directories: &'static [&'static str],
+    /// The file names its programs look at, in the order in which they are written. Where none of them has
+    /// a name for the device (numbers, and the node is gone), [`forms::BASE`] is written.
+    pub(crate) forms: &'static [&'static NameForm],
+    /// What is written besides where the kernel does not tell its own name of the device, by which all
+    /// nodes of it would meet.
+    pub(crate) by_number: &'static [&'static NameForm],
+    /// What its programs put into the file.
+    pub(crate) content: ContentForm,
+    /// How its programs spell device names in lock file names.
+    pub(crate) case: Case,
+    /// Groups of name beginnings that mean one line: `tty` and `cu` on macOS. What follows them is
+    /// the unit.
+    pub(crate) families: &'static [&'static [&'static str]],
+    /// Whether a dial-out name is locked under the dial-in name too, as HP-UX programs do:
+    /// the first member of the family is the dial-in name.
+    pub(crate) dial_in_too: DialIn,
+    met: Met,
+}
+
+/// What has the dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// A system, whose locks can be written.
+    System,
+    /// A program. Its locks are looked for, whatever the system.
+    Program,
+}
+
+/// Where a dialect's lock files may be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    /// On any machine: programs are ported, and directories shared.
+    Anywhere,
+    /// On its own system alone. It must have a reason: each form costs calls with every lock.
+    AtHome,
+}
+
+/// How a system spells names in lock files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// As the device is called.
+    AsNamed,
+    /// All lower case (SCO OpenServer 5).
+    Lower,
+}
+
+/// Whether dial-out devices are locked under their dial-in names as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DialIn {
+    /// Each name stands for itself.
+    Apart,
+    /// Both are written.
+    Both,
+}
+
+/// What a row does not say. A row of its own would lack everything.
+const BLANK: Dialect = Dialect {
+    name: "",
+    of: Of::System,
+    source: "",
+    directories: &[],
+    forms: &[],
+    by_number: &[],
+    content: ContentForm::Decimal,
+    case: Case::AsNamed,
+    families: &[],
+    dial_in_too: DialIn::Apart,
+    met: Met::Anywhere,
+};
+
+const FHS_FORMS: &[&NameForm] = &[&forms::BASE, &forms::UNDERSCORES, &forms::COLONS];
+
+const GENERIC: Dialect = Dialect {
+    name: "generic",
+    source: "FHS 3.0, section 5.9, with the directory of the BSDs",
+    directories: &["/var/spool/lock"],
+    forms: FHS_FORMS,
+    by_number: &[&forms::NUMBERS],
+    ..BLANK
+};
+
+/// Every dialect known: the systems in the order in which `--help` names them, then the programs.
+static DIALECTS: &[Dialect] = &[
+    Dialect {
+        name: "linux",
+        source: "FHS 3.0, section 5.9; call-out names: Linux before 2.4",
+        directories: &["/var/lock", "/run/lock"],
+        forms: FHS_FORMS,
+        by_number: &[&forms::NUMBERS],
+        families: &[&["ttyS", "cua"]],
+        ..BLANK
+    },
+    Dialect {
+        name: "freebsd",
+        source: "uucplock(3), sio(4), uart(4)",
+        directories: &["/var/spool/lock"],
+        forms: &[&forms::BASE],
+        families: &[&["ttyu", "cuau"], &["ttyU", "cuaU"], &["ttyd", "cuad"]],
+        ..BLANK
+    },
+    Dialect {
+        name: "dragonfly",
+        source: "uu_lock(3), which is FreeBSD's; sio(4), ucom(4)",
+        directories: &["/var/spool/lock"],
+        forms: &[&forms::BASE],
+        families: &[&["ttyd", "cuaa"], &["ttyU", "cuaU"]],
+        ..BLANK
+    },
+    Dialect {
+        name: "netbsd",
+        source: "uucplock.c and pathnames.h of its tip(1)",
+        directories: &["/var/spool/lock"],
+        forms: &[&forms::BASE],
+        families: &[&["tty", "dty"]],
+        ..BLANK
+    },
+    Dialect {
+        name: "openbsd",
+        source: "uucplock.c of its cu(1)",
+        directories: &["/var/spool/lock"],
+        forms: &[&forms::BASE],
+        families: &[&["tty", "cua"]],
+        ..BLANK
+    },
+    Dialect {
+        name: "macos",
+        source: "C-Kermit's ckutio.c, RXTX",
+        directories: &["/var/spool/lock", "/var/spool/uucp", "/var/lock"],
+        forms: &[&forms::BASE],
+        families: &[&["tty.", "cu."]],
+        ..BLANK
+    },
+    Dialect {
+        name: "solaris",
+        source: "ulockf.c of its uucp; C-Kermit's ckutio.c",
+        directories: &["/var/spool/locks"],
+        forms: &[&forms::SVR4],
+        ..BLANK
+    },
+    Dialect {
+        name: "illumos",
+        source: "usr/src/cmd/bnu/ulockf.c",
+        directories: &["/var/spool/locks"],
+        forms: &[&forms::SVR4],
+        ..BLANK
+    },
+    Dialect {
+        name: "aix",
+        source: "ttylock(3)",
+        directories: &["/etc/locks"],
+        forms: &[&forms::BASE],
+        ..BLANK
+    },
+    Dialect {
+        name: "hp-ux",
+        source: "C-Kermit's ckutio.c; HylaFAX",
+        directories: &["/var/spool/locks", "/var/spool/uucp", "/usr/spool/uucp"],
+        forms: &[&forms::BASE],
+        content: ContentForm::Binary,
+        families: &[&["ttyd", "tty", "cul", "cuad", "cua", "culd"]],
+        dial_in_too: DialIn::Both,
+        ..BLANK
+    },
+    Dialect {
+        name: "irix",
+        source: "C-Kermit's ckutio.c; mgetty's policy.h",
+        directories: &["/var/spool/locks", "/usr/spool/locks"],
+        forms: &[&forms::BASE],
+        families: &[&["ttyd", "ttym", "ttyf"]],
+        ..BLANK
+    },
+    Dialect {
+        name: "sco",
+        source: "C-Kermit's ckutio.c; Taylor UUCP; HylaFAX",
+        directories: &["/usr/spool/uucp", "/var/spool/uucp"],
+        forms: &[&forms::BASE],
+        case: Case::Lower,
+        ..BLANK
+    },
+    Dialect {
+        name: "unixware",
+        source: "C-Kermit's ckutio.c; Taylor UUCP",
+        directories: &["/var/spool/locks"],
+        forms: &[&forms::SVR4],
+        ..BLANK
+    },
+    Dialect {
+        name: "tru64",
+        source: "locks(4)",
+        directories: &["/var/spool/locks"],
+        forms: &[&forms::BASE],
+        content: ContentForm::Binary,
+        ..BLANK
+    },
+    Dialect {
+        name: "qnx",
+        source: "Taylor UUCP's lock.c",
+        directories: &["/usr/spool/uucp"],
+        forms: &[&forms::QNX_NODE],
+        content: ContentForm::DecimalAndNode,
+        // Nodes are those of QNX's own network, and its programs run nowhere else.
+        met: Met::AtHome,
+        ..BLANK
+    },
+    GENERIC,
+    Dialect {
+        name: "rxtx",
+        of: Of::Program,
+        source: "its SerialImp.h: where and under which names it looks before it takes a port",
+        directories: &[
+            "/var/lock",
+            "/var/lock/modem",
+            "/var/spool/lock",
+            "/var/spool/locks",
+            "/var/spool/uucp",
+            "/usr/spool/locks",
+            "/usr/spool/uucp",
+            "/usr/spool/uucp/LCK",
+            "/usr/spool/kermit",
+            "/etc/locks",
+        ],
+        forms: &[&forms::BASE, &forms::SMALL, &forms::SHORT],
+        ..BLANK
+    },
+    Dialect {
+        name: "lockdev",
+        of: Of::Program,
+        source: "lockdev.c since 2010; the directory is Fedora's",
+        directories: &["/var/lock", "/var/lock/lockdev"],
+        forms: &[&forms::BASE, &forms::COLONS, &forms::SVR4],
+        ..BLANK
+    },
+    Dialect {
+        name: "lockdev 1.0.3",
+        of: Of::Program,
+        source: "its lockdev.c",
+        directories: &["/var/lock"],
+        forms: &[&forms::BASE, &forms::COLONS, &forms::CHARACTER_NUMBERS],
+        ..BLANK
+    },
+    Dialect {
+        name: "gensio",
+        of: Of::Program,
+        source: "uucplock.c of 2.7",
+        directories: &["/var/lock", "/var/spool/locks"],
+        forms: &[&forms::UNDERSCORES, &forms::NUMBERS],
+        ..BLANK
+    },
+    Dialect {
+        name: "minicom",
+        of: Of::Program,
+        source: "its configure script: the first of these that is there",
+        directories: &["/var/lock", "/var/run"],
+        forms: &[&forms::UNDERSCORES],
+        ..BLANK
+    },
+    Dialect {
+        name: "hylafax",
+        of: Of::Program,
+        source: "its configure script",
+        directories: &["/var/lock/uucp", "/usr/spool/lock"],
+        forms: &[&forms::BASE],
+        ..BLANK
+    },
+    Dialect {
+        name: "apcupsd",
+        of: Of::Program,
+        source: "its configure script, apcserial.c",
+        directories: &["/var/lock", "/etc/apcupsd", "/var/tmp"],
+        forms: &[&forms::BASE],
+        content: ContentForm::ZeroPadded,
+        ..BLANK
+    },
+    Dialect {
+        name: "qt",
+        of: Of::Program,
+        source: "qserialport_unix.cpp and qlockfile.cpp",
+        directories: &["/var/lock", "/tmp"],
+        forms: &[&forms::UNDERSCORES],
+        content: ContentForm::Line,
+        ..BLANK
+    },
+];
+
+impl Dialect {
+    /// The systems, in the order in which `--help` names them.
+    pub fn systems() -> impl Iterator<Item = &'static Self> {
+        DIALECTS.iter().filter(|dialect| dialect.of == Of::System)
+    }
+
+    /// That of a system of which nothing is known.
+    pub(crate) fn generic() -> &'static Self {
+        static UNKNOWN: Dialect = GENERIC;
+        &UNKNOWN
+    }
+
+    /// Finds a system by the name that `--os` takes.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        Self::systems().find(|system| system.name == name)
+    }
+
+    /// Every directory in which some program on some system has left lock files. Many are the same
+    /// directory under several names; they are told apart when they are opened.
+    #[must_use]
+    pub fn known_directories() -> Vec<PathBuf> {
+        let mut known: Vec<PathBuf> = Vec::new();
+        for directory in DIALECTS.iter().flat_map(|dialect| dialect.directories).map(Path::new) {
+            if !known.iter().any(|other| other == directory) {
+                known.push(directory.to_owned());
+            }
+        }
+        known
+    }
+
+    /// What `--os` calls it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Where its facts are from.
+    #[must_use]
+    pub fn source(&self) -> &'static str {
+        self.source
+    }
+
+    /// Where its programs write locks.
+    #[must_use]
+    pub fn lock_dir(&self) -> &'static Path {
+        Path::new(self.directories.first().copied().unwrap_or_default())
+    }
+
+    /// The forms of the names under which a lock may be met on this system, its own first.
+    pub(crate) fn forms_met(&self) -> Vec<&'static NameForm> {
+        let mut met: Vec<&NameForm> = Vec::new();
+        let abroad = DIALECTS.iter().filter(|dialect| dialect.met == Met::Anywhere);
+        for form in std::iter::once(self).chain(abroad).flat_map(Self::all_forms) {
+            if !met.iter().any(|known| std::ptr::eq(*known, form)) {
+                met.push(form);
+            }
+        }
+        met
+    }
+
+    /// The forms of all dialects; some come more than once.
+    pub(crate) fn forms_anywhere() -> impl Iterator<Item = &'static NameForm> {
+        DIALECTS.iter().flat_map(Self::all_forms)
+    }
+
+    fn all_forms(&self) -> impl Iterator<Item = &'static NameForm> {
+        self.forms.iter().chain(self.by_number).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! How the name of a lock file tells its device: every form there is, each with the way there and the
+//! way back. Pure.
+
+use crate::device::model::Numbers;
+
+/// One form of lock file names.
+#[derive(Debug)]
+pub(crate) struct NameForm {
+    /// What every name of this form begins with.
+    pub(crate) beginning: &'static str,
+    /// What follows, for one of the names of a device; none where this form has no name for it.
+    pub(crate) write: fn(&Spelling<'_>) -> Option<String>,
+    /// What that tells of the device; none where it is no name of this form.
+    pub(crate) read: fn(&str) -> Option<Told<'_>>,
+}
+
+/// One of the names of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spelling<'d> {
+    /// Below `/dev`.
+    pub(crate) path: &'d str,
+    /// The numbers of the file system that the node lies on, and of the device, where they are known.
+    pub(crate) numbers: Option<(Numbers, Numbers)>,
+}
+
+/// What the name of a lock file tells of its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told<'n> {
+    /// The last part of the device's name.
+    Base(&'n str),
+    /// The device's name, in which this sign stands for each slash. Which of the signs are slashes,
+    /// it does not tell.
+    Path(&'n str, char),
+    /// The device's numbers.
+    Numbers(Numbers),
+}
+
+/// `LCK..ttyS0`. Source: FHS 3.0, section 5.9.
+pub(crate) static BASE: NameForm = NameForm { beginning: "LCK..", write: base_of, read: base_in };
+
+/// `LCK..pts_3`: minicom, pppd, gensio, Qt, Debian's mgetty.
+pub(crate) static UNDERSCORES: NameForm = NameForm {
+    beginning: "LCK..",
+    write: |device| Some(device.path.replace('/', "_")),
+    read: |rest| path_in(rest, '_'),
+};
+
+/// `LCK..pts:3`: lockdev.
+pub(crate) static COLONS: NameForm = NameForm {
+    beginning: "LCK..",
+    write: |device| Some(device.path.replace('/', ":")),
+    read: |rest| path_in(rest, ':'),
+};
+
+/// `LCK..0.ser1`: the number of the network's node before the name, 0 for one's own. Source: Taylor
+/// UUCP on QNX.
+pub(crate) static QNX_NODE: NameForm =
+    NameForm { beginning: "LCK..0.", write: base_of, read: base_in };
+
+/// `lk..ttyS0`. Source: RXTX, which refuses a port that has one.
+pub(crate) static SMALL: NameForm = NameForm { beginning: "lk..", write: base_of, read: base_in };
+
+/// `LK.ttyS0`. Source: RXTX, as before.
+pub(crate) static SHORT: NameForm = NameForm { beginning: "LK.", write: base_of, read: base_in };
+
+/// `LK.005.136.003`: major number of the file system, major and minor number of the device (SVR4).
+pub(crate) static SVR4: NameForm = NameForm {
+    beginning: "LK.",
+    write: |device| {
+        let (file_system, device) = device.numbers?;
+        Some(format!("{:03}.{:03}.{:03}", file_system.major, device.major, device.minor))
+    },
+    read: |rest| {
+        let (file_system, numbers) = rest.split_once('.')?;
+        number(file_system)?;
+        numbers_in(numbers)
+    },
+};
+
+/// `LCK.136.003`: gensio since 2.7.
+pub(crate) static NUMBERS: NameForm =
+    NameForm { beginning: "LCK.", write: numbers_of, read: numbers_in };
+
+/// `LCK.C.136.003`: lockdev 1.0.3, for character devices.
+pub(crate) static CHARACTER_NUMBERS: NameForm =
+    NameForm { beginning: "LCK.C.", write: numbers_of, read: numbers_in };
+
+fn base_of(device: &Spelling<'_>) -> Option<String> {
+    Some(base(device.path).to_owned())
+}
+
+fn base_in(rest: &str) -> Option<Told<'_>> {
+    (!rest.is_empty()).then_some(Told::Base(rest))
+}
+
+fn path_in(rest: &str, sign: char) -> Option<Told<'_>> {
+    (!rest.is_empty()).then_some(Told::Path(rest, sign))
+}
+
+fn numbers_of(device: &Spelling<'_>) -> Option<String> {
+    let (_, device) = device.numbers?;
+    Some(format!("{:03}.{:03}", device.major, device.minor))
+}
+
+fn numbers_in(rest: &str) -> Option<Told<'static>> {
+    let (major, minor) = rest.split_once('.')?;
+    Some(Told::Numbers(Numbers { major: number(major)?, minor: number(minor)? }))
+}
+
+/// A number of at least three digits, as all forms have them.
+fn number(text: &str) -> Option<u64> {
+    let is_one = text.len() >= 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_one.then(|| text.parse().ok())?
+}
+
+/// The last part of a path.
+pub(crate) fn base(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, base)| base)
+}
+
+impl NameForm {
+    /// What a file's name tells, if it is one of this form.
+    pub(crate) fn told<'n>(&self, file: &'n str) -> Option<Told<'n>> {
+        file.strip_prefix(self.beginning).and_then(self.read)
+    }
+}
+
+impl Told<'_> {
+    /// The device in this directory below `/dev` (`""`: `/dev` itself) that may be meant.
+    pub(crate) fn device_in(self, directory: &str) -> Option<String> {
+        let rest = match self {
+            Self::Base(base) => base,
+            Self::Path(path, _) if directory.is_empty() => path,
+            Self::Path(path, sign) => {
+                let signed = directory.replace('/', sign.encode_utf8(&mut [0; 4]));
+                path.strip_prefix(&signed)?.strip_prefix(sign)?
+            }
+            Self::Numbers(_) => return None,
+        };
+        Some(if directory.is_empty() { rest.to_owned() } else { format!("{directory}/{rest}") })
+    }
+
+    /// The name that is most likely meant where no directory is known.
+    pub(crate) fn likely_device(self) -> String {
+        match self {
+            Self::Path(name, sign) if self.has_slashes() => name.replace(sign, "/"),
+            Self::Base(name) | Self::Path(name, _) => name.to_owned(),
+            Self::Numbers(Numbers { major, minor }) => format!("{major}:{minor}"),
+        }
+    }
+
+    /// Whether it has signs that are most likely slashes: devices are called with underscores all the
+    /// time, and seldom with other signs.
+    pub(crate) fn has_slashes(self) -> bool {
+        matches!(self, Self::Path(name, sign) if sign != '_' && name.contains(sign))
+    }
+}

@@ -1,0 +1,262 @@
+//! Every row of the table of dialects, gone over by whatever goes over the table.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use pidlockfile::Pid;
+
+use super::*;
+use crate::device::model::{Numbers, ResolvedDevice};
+use crate::device::name::DeviceName;
+use crate::device::node::{Node, follow};
+use crate::lock::names::{device_of, is_lock_file, lock_names};
+use crate::lock::{Outcome, Request};
+use crate::{Places, Table};
+use content::Content;
+use forms::{Spelling, base};
+
+const DEVICES: [&str; 3] = ["ttyS0", "pts/3", "serial/by-id/usb-X"];
+
+const NODE: Node = Node {
+    file_system: Numbers { major: 5, minor: 0 },
+    inode: 1,
+    device: Some(Numbers { major: 188, minor: 7 }),
+};
+
+fn resolved(device: &str) -> ResolvedDevice {
+    ResolvedDevice {
+        names: vec![device.to_owned()],
+        links: Vec::new(),
+        node: Some(NODE),
+        access: None,
+        is_known_by_number_only: true,
+        namesakes: Vec::new(),
+    }
+}
+
+/// A row's name for a lock of the device, in one of its forms.
+fn name_in(form: &NameForm, device: &str) -> Option<String> {
+    let numbers = NODE.device.map(|device| (NODE.file_system, device));
+    let spelling = Spelling { path: device, numbers };
+    (form.write)(&spelling).map(|rest| format!("{}{rest}", form.beginning))
+}
+
+/// Where a lock of this dialect is met: on every system, or on its own.
+fn systems_of(row: &Dialect) -> impl Iterator<Item = &'static Dialect> {
+    let (at_home, name) = (row.met == Met::AtHome, row.name);
+    Dialect::systems().filter(move |system| !at_home || system.name == name)
+}
+
+/// What a row lacks, in words.
+fn lacks(row: &Dialect) -> Vec<String> {
+    let mut lacks = Vec::new();
+    let mut want = |is_there: bool, what: String| {
+        if !is_there {
+            lacks.push(format!("{:?}: {what}", row.name));
+        }
+    };
+    want(!row.name.is_empty(), "a name".to_owned());
+    want(!row.source.is_empty(), "the source of its facts".to_owned());
+    want(!row.directories.is_empty(), "the directories of its locks".to_owned());
+    for directory in row.directories {
+        let is_known = Dialect::known_directories().contains(&PathBuf::from(directory));
+        want(directory.starts_with('/'), format!("the whole path of {directory}"));
+        want(is_known, format!("a place in the table, so that {directory} is searched"));
+    }
+    want(!row.forms.is_empty(), "the forms of its names".to_owned());
+    for number in [1, 30, 4711, 4_194_304] {
+        let pid = Pid::new(number).unwrap();
+        let read = Content::parse(&row.content.write(pid)).map(|content| content.pid);
+        want(read == Ok(pid), format!("a way to read pid {pid} in {:?}", row.content));
+    }
+    for device in DEVICES {
+        for form in row.all_forms() {
+            let Some(file) = name_in(form, device) else {
+                want(false, format!("a name in {form:?} for {device}"));
+                continue;
+            };
+            let file = file.as_str();
+            let told = form.told(file);
+            let back = match told {
+                Some(forms::Told::Base(name)) => name == base(device),
+                Some(told @ forms::Told::Path(..)) => {
+                    let directory = device.rsplit_once('/').map_or("", |(directory, _)| directory);
+                    told.device_in(directory).as_deref() == Some(device)
+                }
+                Some(forms::Told::Numbers(numbers)) => Some(numbers) == NODE.device,
+                None => false,
+            };
+            want(back, format!("the way back from {file} to {device}: it tells {told:?}"));
+            want(is_lock_file(file), format!("{file} in the listing of a directory"));
+            let devices = [(device.to_owned(), NODE)];
+            for system in systems_of(row) {
+                let all = lock_names(system, &resolved(device)).unwrap();
+                let looked_for = all.all().any(|name| name.as_str() == file);
+                let on = system.name;
+                want(looked_for, format!("a look for {file} on {on} before a lock is taken"));
+                let known = device_of(system, file, &devices);
+                want(known.is_some(), format!("the device of {file} where {on} lists its locks"));
+            }
+        }
+    }
+    if row.of == Of::System {
+        let written = lock_names(row, &resolved("ttyS0")).unwrap().written;
+        for name in written {
+            let is_its_own = row.all_forms().any(|form| form.told(name.as_str()).is_some());
+            want(is_its_own, format!("a form that {name} has, which it writes"));
+        }
+        let found = Dialect::by_name(row.name).map(|found| found.name);
+        want(found == Some(row.name), "a place in the table for --os".to_owned());
+    }
+    lacks
+}
+
+#[test]
+fn every_row_can_be_written_searched_for_listed_and_read_back() {
+    let lacking: Vec<String> = DIALECTS.iter().flat_map(lacks).collect();
+    assert!(lacking.is_empty(), "the table of dialects lacks\n  {}", lacking.join("\n  "));
+}
+
+#[test]
+fn every_row_has_its_own_name() {
+    let mut names: Vec<_> = DIALECTS.iter().map(|dialect| dialect.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), DIALECTS.len());
+}
+
+/// A form whose names lead nowhere.
+static ONE_WAY: NameForm = NameForm {
+    beginning: "ONE-WAY.",
+    write: |device| Some(device.path.to_owned()),
+    read: |_| None,
+};
+
+static ONE_WAY_ALONE: &[&NameForm] = &[&ONE_WAY];
+
+/// The test above fails for a row that is not complete, and says what is missing.
+#[test]
+fn what_a_row_lacks_is_said_in_words() {
+    let blank = lacks(&BLANK).join("\n");
+    for what in ["a name", "the source", "the directories", "the forms", "--os"] {
+        assert!(blank.contains(what), "{what}: {blank}");
+    }
+    let row = Dialect {
+        name: "made-up",
+        of: Of::Program,
+        source: "nowhere",
+        directories: &["/var/nowhere"],
+        forms: ONE_WAY_ALONE,
+        ..BLANK
+    };
+    let told = lacks(&row).join("\n");
+    for what in [
+        "\"made-up\": a place in the table, so that /var/nowhere is searched",
+        "the way back from ONE-WAY.ttyS0 to ttyS0",
+        "ONE-WAY.ttyS0 in the listing of a directory",
+        "a look for ONE-WAY.ttyS0 on linux before a lock is taken",
+        "the device of ONE-WAY.ttyS0 where solaris lists its locks",
+    ] {
+        assert!(told.contains(what), "{what}: {told}");
+    }
+}
+
+/// Beginnings and names of other programs' files that are never locks.
+#[test]
+fn no_form_takes_a_temporary_file_for_a_lock() {
+    let files =
+        ["LTMP.00012", "TMP0000012", "LCKTMP..12", "LCK..TM.a1b2c3", "TM.fax12", "LCK...12"];
+    for file in files.iter().chain(&["LCK..ttyS0.rmlock", "LOCKDEV", "lfpd.12.0123.tmp", "LCK.."]) {
+        assert!(!is_lock_file(file), "{file}");
+    }
+}
+
+/// A machine whose one device is the null device, which every machine has with its numbers.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["lock", "other", "state"] {
+            fs::create_dir(root.path().join(dir)).unwrap();
+        }
+        Self(root)
+    }
+
+    fn table(&self, system: &'static Dialect) -> Table {
+        let path = |below| self.0.path().join(below);
+        Table::new(Places {
+            system,
+            dev_dir: PathBuf::from("/dev"),
+            lock_dir: path("lock"),
+            search_dirs: vec![path("other")],
+            state_dir: path("state"),
+            udev_dir: path("udev"),
+        })
+    }
+
+    /// The name of a lock of the null device in this form.
+    fn name(form: &NameForm) -> String {
+        let device = DeviceName::parse(b"null").unwrap();
+        let node = follow(Path::new("/dev"), &device).unwrap().node.unwrap();
+        let numbers = node.device.map(|device| (node.file_system, device));
+        let rest = (form.write)(&Spelling { path: "null", numbers }).unwrap();
+        format!("{}{rest}", form.beginning)
+    }
+}
+
+fn ended() -> Pid {
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    pid_of(&child)
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::new(child.id().into()).unwrap()
+}
+
+/// The same on disk: a lock of each dialect, in each form, keeps others out, is shown and listed while its
+/// holder lives, and is cleared away afterwards.
+#[test]
+fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
+    let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
+    let device = DeviceName::parse(b"null").unwrap();
+    let request = Request { device: device.clone(), pid: Pid::this() };
+    let mut seen = Vec::new();
+    for row in DIALECTS {
+        for form in row.all_forms() {
+            // Many rows have the same.
+            if seen.iter().any(|(known, said)| std::ptr::eq(*known, form) && *said == row.content) {
+                continue;
+            }
+            seen.push((form, row.content));
+            // In its own directory, and where others look.
+            for directory in ["lock", "other"] {
+                let system = systems_of(row).next().unwrap();
+                let machine = Machine::new();
+                let file = machine.0.path().join(directory).join(Machine::name(form));
+                let said = format!("{}: {}", row.name, file.display());
+                fs::write(&file, row.content.write(pid_of(&holder))).unwrap();
+                let mut table = machine.table(system);
+                assert_eq!(table.lock(&request).outcome, Outcome::Busy, "{said}");
+                let is_shown = |it: &crate::Holder| it.scheme.file() == Some(&file);
+                assert!(table.holders(&device).iter().any(is_shown), "{said}");
+                assert!(table.all_holders().iter().any(is_shown), "{said}");
+
+                fs::write(&file, row.content.write(ended())).unwrap();
+                let listed = table.all_holders();
+                let stale = listed.iter().find(|holder| is_shown(holder)).unwrap();
+                assert_eq!(table.clear_away(stale), Ok(()), "{said}");
+                assert!(!file.exists(), "{said}");
+
+                fs::write(&file, row.content.write(ended())).unwrap();
+                assert_eq!(table.lock(&request).outcome, Outcome::Done, "{said}");
+                assert_eq!(table.unlock(&request).outcome, Outcome::Done, "{said}");
+                assert!(!file.exists(), "{said}");
+            }
+        }
+    }
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+}
