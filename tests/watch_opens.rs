@@ -1,6 +1,9 @@
 //! `lfpd --watch-opens`: whoever holds a port open for a second without a lock is given one, and
 //! the second comer is told that the port is busy. Real ports, real programs that lock nothing.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
 use rstest::rstest;
 use testbed::{Command, LIMIT, Process, Sandbox, User, until};
 
@@ -299,4 +302,73 @@ fn what_cannot_be_watched_is_said(#[case] words: &[&str], #[case] why: &str) {
     let sandbox = sandbox();
     let end = sandbox.command(words[0]).args(&words[1..]).on_terminal().run();
     assert!(end.code() == 1 && end.said(why), "{end}");
+}
+
+/// As many descriptors as the process has that is looked at, and as a daemon looks at in one turn; a look
+/// goes on to the end of its piece.
+const DESCRIPTORS: usize = 4000;
+const LOOKED_AT: usize = 1024 + 256;
+
+/// What the daemon's main thread did, as strace tells it: its looks at other processes' descriptors in each turn,
+/// and in which turns it answered.
+fn turns(trace: &str) -> (Vec<usize>, Vec<usize>) {
+    let (mut looks, mut answers) = (vec![0], Vec::new());
+    let main = trace.split_ascii_whitespace().next().unwrap_or_default();
+    for line in trace.lines().filter(|line| line.starts_with(main)) {
+        if line.contains("epoll_wait(") {
+            looks.push(0);
+        } else if line.contains("200 Command okay") {
+            answers.push(looks.len() - 1);
+        } else if let Some(looks) = looks.last_mut().filter(|_| line.contains("statx(")) {
+            *looks += 1;
+        }
+    }
+    (looks, answers)
+}
+
+/// However many descriptors a process has, and whenever it closes a port, the others are served.
+#[test]
+fn looking_at_very_many_descriptors_keeps_nobody_waiting() {
+    let sandbox = sandbox();
+    let (listen, trace) = (format!("unix:{SOCKET}"), "/run/test/trace");
+    let words = ["-f", "-qq", "-e", "trace=statx,epoll_wait,write,sendto", "-o", trace];
+    let daemon = sandbox.command("strace").args(words).arg("/run/test/lfpd").args(WATCH);
+    let _daemon = daemon.args(["--listen", &listen]).spawn();
+    let connect = || UnixStream::connect(sandbox.path(SOCKET)).ok();
+    let mut client = BufReader::new(until(LIMIT, connect).expect("a daemon"));
+    let mut ask = |line: &str| {
+        client.get_mut().write_all(line.as_bytes()).expect("a daemon that reads");
+        let mut reply = String::new();
+        client.read_line(&mut reply).expect("a reply");
+        reply
+    };
+    assert!(ask("").starts_with("220 "));
+    let many = format!(
+        "ulimit -n {} && exec setpriv --reuid=alice --regid=alice --groups=dialout bash -c \
+         'for ((i = 0; i < {DESCRIPTORS}; i++)); do exec {{fd}}</dev/null; done; \
+         exec {{fd}}<>/dev/ttyW0; exec {{other}}<>/dev/ttyW0; exec {{fd}}>&-; echo many.; read line; \
+         exec {{other}}>&-; echo closed.; read line'",
+        DESCRIPTORS + 96
+    );
+    let mut opener = sandbox.command("bash").args(["-c", &many]).spawn();
+    opener.expect("many.");
+    let mut noop_until = |is_so: &dyn Fn() -> bool| {
+        let so = until(LIMIT, || {
+            assert!(ask("noop\n").starts_with("200 "));
+            is_so().then_some(())
+        });
+        assert!(so.is_some());
+    };
+    noop_until(&|| locked_by(&sandbox, "ttyW0").is_some());
+    opener.type_in("\n");
+    opener.expect("closed.");
+    noop_until(&|| locked_by(&sandbox, "ttyW0").is_none());
+
+    let trace = sandbox.read(trace).expect("a trace");
+    let (looks, answers) = turns(&String::from_utf8_lossy(&trace));
+    // For the lock, and for the second closing; resolving names takes some as well.
+    assert!(looks.iter().sum::<usize>() >= 2 * DESCRIPTORS, "{looks:?}");
+    assert!(looks.iter().all(|looks| *looks < LOOKED_AT + 100), "{looks:?}");
+    let busy = |turn: &&usize| looks.get(**turn).is_some_and(|looks| *looks > LOOKED_AT / 2);
+    assert!(answers.iter().filter(busy).count() >= 2, "{answers:?} of {looks:?}");
 }

@@ -10,7 +10,7 @@ use pidlockfile::process::lives;
 use pidlockfile::{Pid, process};
 use ttylock::device::name::DeviceName;
 use ttylock::device::node::ResolvedDevice;
-use ttylock::lock::{Answer, Pass, Request, who};
+use ttylock::lock::{Answer, Pass, Request};
 
 use crate::peer::{self, Access, Peer, Processes, Purpose, Refusal, Rule, Status};
 use crate::protocol::session::Demand;
@@ -185,9 +185,4 @@ impl Authority {
             }
         }
     }
-}
-
-/// Whether a process has a device open; None where its descriptors are hidden from us.
-pub(super) fn has_open(pid: Pid, device: &ResolvedDevice) -> Option<bool> {
-    who::has_open(pid, &device.node?)
 }

@@ -29,12 +29,13 @@ impl Shares {
 }
 
 /// How many descriptors a daemon needs for itself, which has opened so many lock directories: those that are
-/// open now, the directories once more, for the thread that answers STAT, and what comes and goes.
-pub(super) fn own(directories: usize) -> usize {
+/// open now, the directories once more, for the thread that answers STAT, so many for looks at other
+/// processes, and what comes and goes.
+pub(super) fn own(directories: usize, looks: usize) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").map_or(BEGUN_WITH, Iterator::count);
     // The records and their gate.
     let of_thread = directories.saturating_add(2);
-    open.saturating_add(of_thread).saturating_add(IN_PASSING)
+    open.saturating_add(of_thread).saturating_add(looks).saturating_add(IN_PASSING)
 }
 
 /// How many descriptors this process may have, after asking for enough.

@@ -6,6 +6,8 @@ mod foreseen;
 mod opener;
 mod rights;
 
+pub(super) use opener::Asked;
+
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};

@@ -12,6 +12,9 @@ use ttylock::device::name::DeviceName;
 use super::admission::Token;
 use crate::limits::STATUS_SHARE;
 
+/// Where it is the daemon that asks: no connection has this token.
+pub(super) const OURSELVES: Token = 0;
+
 #[derive(Debug)]
 pub(super) struct StatusQueries {
     queries: VecDeque<(Token, Option<DeviceName>)>,

@@ -21,18 +21,19 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
+use ttylock::lock::who::OpenLook;
 
 use super::clients::Clients;
 use super::descriptors::{Shares, descriptors, own, spare_memory};
 use super::listener::Listener;
 use super::notify::Notify;
-use super::opens::{OpenWatch, Opens};
-use super::service::Service;
+use super::opens::{OpenWatch, Opens, Rounds};
+use super::service::{Asked, Service};
 use super::settings::{Settings, Stay};
 use super::status_queries::StatusQueries;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
-use crate::limits::{BUDGET, CROWDED};
+use crate::limits::{BUDGET, CROWDED, LOOKS_AT_ONCE};
 use crate::log::Severity;
 
 /// Events that are not about a connection have the highest bit; the rest tells which.
@@ -60,6 +61,7 @@ struct Daemon<'s> {
     status_worker: StatusWorker,
     watches: Watches,
     opens: Option<OpenWatch>,
+    looks: Rounds<Asked, OpenLook>,
     accept_after: Option<Instant>,
     next_sweep: Option<Instant>,
     flush_by: Option<Instant>,
@@ -119,7 +121,8 @@ impl<'s> Daemon<'s> {
             Opens::Ignored => None,
             Opens::Watched => Some(watch_opens(service.dev_dir(), &epoll)?),
         };
-        let own = own(service.directories().len());
+        let looks = if opens.is_some() { LOOKS_AT_ONCE } else { 0 };
+        let own = own(service.directories().len(), looks);
         let shares = Shares::of(descriptors(own, settings.limit), own, settings.limit);
         if shares.connections < settings.limit {
             service.note(
@@ -144,6 +147,7 @@ impl<'s> Daemon<'s> {
             status_worker,
             watches: Watches::of_up_to(shares.watched),
             opens,
+            looks: Rounds::default(),
             accept_after: None,
             next_sweep: None,
             flush_by: None,
@@ -155,7 +159,7 @@ impl<'s> Daemon<'s> {
             ending: false,
         };
         daemon.watch_holders();
-        daemon.begin_with_opens(now);
+        daemon.begin_with_opens();
         daemon.notify.ready();
         Ok(daemon)
     }
@@ -237,7 +241,7 @@ impl<'s> Daemon<'s> {
             self.flush_by,
             self.notify.next_moment(),
             self.service.next_look(),
-            self.service.next_look_at_openers(),
+            self.next_look_at_openers(),
             self.opens.as_ref().and_then(OpenWatch::next_moment),
         ];
         let Some(moment) = moments.into_iter().flatten().min() else { return EpollTimeout::NONE };

@@ -6,6 +6,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use super::super::admission::Token;
 use super::super::connection::{Connection, Phase, Turn, close};
+use super::super::status_queries::OURSELVES;
 use super::super::status_worker::Ended;
 use super::Daemon;
 use crate::limits::{ATTEMPTED, BUDGET, SKIPPING_PAUSE, TURN_BYTES};
@@ -164,7 +165,7 @@ impl Daemon<'_> {
     pub(super) fn ask_query(&mut self, now: Instant) {
         while !self.status_worker.is_looking() {
             let Some((token, device)) = self.queries.due(now) else { return };
-            if self.clients.find(token).is_some() {
+            if token == OURSELVES || self.clients.find(token).is_some() {
                 self.status_worker.ask(token, device);
             }
         }
@@ -182,6 +183,9 @@ impl Daemon<'_> {
             }
         };
         self.queries.answered(survey.began, survey.ended);
+        if survey.token == OURSELVES {
+            return self.found_openers(survey.seen, Instant::now());
+        }
         if let Some(connection) = self.clients.find(survey.token) {
             self.service.report_seen(&mut connection.client, survey.seen);
             connection.phase = Phase::Open;

@@ -2,13 +2,15 @@
 
 mod events;
 mod openers;
+mod rounds;
 #[cfg(target_os = "linux")]
 mod watch;
 
 use pidlockfile::Pid;
 
 pub(super) use events::Deed;
-pub(super) use openers::{Openers, Verdict};
+pub(super) use openers::{Openers, Question, Verdict, Why};
+pub(super) use rounds::{Begun, Looker, Rounds};
 #[cfg(target_os = "linux")]
 pub(super) use watch::OpenWatch;
 

@@ -1,27 +1,47 @@
-//! Which processes have which ports open without a lock of their own, and when each is to be looked
-//! at. Names and numbers only; the clock is an argument.
+//! Which processes have which ports open without a lock of their own, and which of them is to be looked
+//! at next. Names and numbers only; the clock is an argument.
 //!
-//! Tell it what was seen; ask whom to look at now, look, and tell it the verdict. Both the ports and
-//! the processes of each are bounded: whoever opens a port a thousand times is listed sixteen times.
+//! Tell it what was seen; ask what to look at now, look, and tell it what was found. A look may take
+//! long, and what happens meanwhile makes it void. Both the ports and the processes of each are
+//! bounded: whoever opens a port a thousand times is listed sixteen times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 
-use crate::limits::{LOOK_GAP, OPEN_FOR, OPEN_LOOK_MOST, OPENERS_OF_PORT, WATCHED_PORTS};
+use super::Deed;
+use crate::limits::{
+    CLOSED_DURING_SURVEY, LOOK_GAP, LOOKS_OF_A_USER, OPEN_FOR, OPEN_LOOK_MOST, OPENERS_OF_PORT,
+    WATCHED_PORTS,
+};
+use crate::serve::admission::User;
 
 /// Those who have ports open.
 #[derive(Debug, Default)]
 pub(in crate::serve) struct Openers {
     ports: BTreeMap<String, Vec<Opener>>,
+    survey: Option<Survey>,
+}
+
+/// All who have ports open were asked for.
+#[derive(Debug, Default)]
+struct Survey {
+    /// What was closed since then.
+    closed: BTreeSet<(String, Pid)>,
+    /// They are to be asked for once more.
+    again: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Opener {
     who: ProcessIdentity,
+    user: User,
     standing: Standing,
+    /// It has closed the port, and may have it open still: since then it is to be looked at.
+    told: Option<(Instant, Deed)>,
+    look: Look,
     /// Since when its lock waits for the kernel's list of locks.
     asked: Option<Instant>,
 }
@@ -34,6 +54,34 @@ enum Standing {
     Locked,
     /// It needs none, or may have none.
     Left,
+    /// Whether it has the port open at all, the first look tells.
+    Unknown,
+}
+
+/// Whether it is looked at just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    None,
+    Underway,
+    /// Something has happened since that look began.
+    Void,
+}
+
+/// A process that is to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::serve) struct Question {
+    pub(in crate::serve) port: String,
+    pub(in crate::serve) who: ProcessIdentity,
+    pub(in crate::serve) why: Why,
+}
+
+/// Why a process is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::serve) enum Why {
+    /// It is to have the lock if it still has the port open.
+    Due,
+    /// It did that.
+    Told(Deed),
 }
 
 /// What was found when a process was looked at.
@@ -51,34 +99,104 @@ pub(in crate::serve) enum Verdict {
     Left,
 }
 
+impl Opener {
+    /// When it is to be looked at, unless it is looked at just now.
+    fn moment(&self) -> Option<Instant> {
+        if self.look != Look::None {
+            return None;
+        }
+        self.told.map(|(since, _)| since).or(match self.standing {
+            Standing::Due(moment, _) => Some(moment),
+            Standing::Locked | Standing::Left | Standing::Unknown => None,
+        })
+    }
+
+    fn happened(&mut self) {
+        if self.look == Look::Underway {
+            self.look = Look::Void;
+        }
+    }
+}
+
+/// To be looked at after it has had the port open for a while.
+fn due_after(now: Instant) -> Standing {
+    Standing::Due(now.checked_add(OPEN_FOR).unwrap_or(now), OPEN_FOR)
+}
+
 impl Openers {
     /// A process has opened a port.
-    pub(in crate::serve) fn opened(&mut self, port: &str, who: &ProcessIdentity, now: Instant) {
-        if !self.ports.contains_key(port) {
-            if self.ports.len() >= WATCHED_PORTS {
-                return;
-            }
-            self.ports.insert(port.to_owned(), Vec::new());
-        }
-        let Some(openers) = self.ports.get_mut(port) else { return };
-        let due = Standing::Due(now.checked_add(OPEN_FOR).unwrap_or(now), OPEN_FOR);
-        // Whoever had the number before has ended.
-        openers.retain(|opener| opener.who.pid != who.pid || opener.who == *who);
-        let is_full = openers.len() >= OPENERS_OF_PORT;
-        match openers.iter_mut().find(|opener| opener.who == *who) {
+    pub(in crate::serve) fn opened(
+        &mut self,
+        port: &str,
+        who: &ProcessIdentity,
+        user: User,
+        now: Instant,
+    ) {
+        let Some(opener) = self.enter(port, who, user) else { return };
+        opener.happened();
+        // Whether it was opened after that, nobody knows.
+        opener.told = opener.told.map(|(since, _)| (since, Deed::Both));
+        match opener.standing {
             // It may be another program by now.
-            Some(opener) if opener.standing == Standing::Left => opener.standing = due,
-            Some(_) => {}
-            None if is_full => {}
-            None => openers.push(Opener { who: who.clone(), standing: due, asked: None }),
+            Standing::Left | Standing::Unknown => opener.standing = due_after(now),
+            Standing::Due(..) | Standing::Locked => {}
         }
     }
 
+    /// A process has closed a port, and may have it open still.
+    pub(in crate::serve) fn may_have_closed(
+        &mut self,
+        port: &str,
+        who: &ProcessIdentity,
+        user: User,
+        deed: Deed,
+        now: Instant,
+    ) {
+        if let Some(Survey { closed, again }) = &mut self.survey {
+            *again |= closed.len() >= CLOSED_DURING_SURVEY;
+            if !*again {
+                closed.insert((port.to_owned(), who.pid));
+            }
+        }
+        let Some(opener) = self.enter(port, who, user) else { return };
+        opener.happened();
+        let since = opener.told.map_or(now, |(since, _)| since);
+        opener.told = Some((since, deed));
+    }
+
+    /// The process among those of the port, if there is room.
+    fn enter(&mut self, port: &str, who: &ProcessIdentity, user: User) -> Option<&mut Opener> {
+        if !self.ports.contains_key(port) {
+            if self.ports.len() >= WATCHED_PORTS {
+                return None;
+            }
+            self.ports.insert(port.to_owned(), Vec::new());
+        }
+        let openers = self.ports.get_mut(port)?;
+        // Whoever had the number before has ended.
+        openers.retain(|opener| opener.who.pid != who.pid || opener.who == *who);
+        if !openers.iter().any(|opener| opener.who == *who) {
+            if openers.len() >= OPENERS_OF_PORT {
+                return None;
+            }
+            let (standing, look) = (Standing::Unknown, Look::None);
+            openers.push(Opener {
+                who: who.clone(),
+                user,
+                standing,
+                told: None,
+                look,
+                asked: None,
+            });
+        }
+        openers.iter_mut().find(|opener| opener.who == *who)
+    }
+
     /// A process has the port open no longer. True when a lock was taken in its name.
-    pub(in crate::serve) fn closed(&mut self, port: &str, pid: Pid) -> bool {
+    pub(in crate::serve) fn closed(&mut self, port: &str, who: &ProcessIdentity) -> bool {
         let Some(openers) = self.ports.get_mut(port) else { return false };
-        let had = openers.iter().any(|it| it.who.pid == pid && it.standing == Standing::Locked);
-        openers.retain(|opener| opener.who.pid != pid);
+        let had = openers.iter().any(|it| it.who == *who && it.standing == Standing::Locked);
+        openers.retain(|opener| opener.who != *who);
         if openers.is_empty() {
             self.ports.remove(port);
         }
@@ -98,9 +216,42 @@ impl Openers {
         }
     }
 
-    /// Nobody knows what was opened and closed: only what is locked stays.
-    pub(in crate::serve) fn forget_unlocked(&mut self) {
+    /// Nobody knows what was opened and closed: only what is locked stays, and is looked at. Everybody
+    /// is asked for anew.
+    pub(in crate::serve) fn forget_unlocked(&mut self, now: Instant) {
         self.retain(|opener| opener.standing == Standing::Locked);
+        for opener in self.ports.values_mut().flatten() {
+            opener.happened();
+            opener.told.get_or_insert((now, Deed::Both));
+        }
+    }
+
+    /// All who have ports open are to be asked for. False when they are already: then that is done once
+    /// more.
+    pub(in crate::serve) fn survey_begins(&mut self) -> bool {
+        if let Some(survey) = &mut self.survey {
+            survey.again = true;
+            return false;
+        }
+        self.survey = Some(Survey::default());
+        true
+    }
+
+    /// Who was found. True when all are to be asked for again: nobody knows what has happened meanwhile.
+    pub(in crate::serve) fn survey_ended(
+        &mut self,
+        found: impl IntoIterator<Item = (String, ProcessIdentity, User)>,
+        now: Instant,
+    ) -> bool {
+        let Survey { closed, again } = self.survey.take().unwrap_or_default();
+        if !again {
+            for (port, who, user) in found {
+                if !closed.contains(&(port.clone(), who.pid)) {
+                    self.opened(&port, &who, user, now);
+                }
+            }
+        }
+        again
     }
 
     fn retain(&mut self, mut keeps: impl FnMut(&Opener) -> bool) {
@@ -120,11 +271,62 @@ impl Openers {
         }
     }
 
-    /// Whom to look at now.
-    pub(in crate::serve) fn due(&self, now: Instant) -> Option<(String, ProcessIdentity)> {
-        let all = self.moments().filter(|(_, _, moment)| *moment <= now);
-        all.min_by_key(|(_, _, moment)| *moment)
-            .map(|(port, who, _)| (port.to_owned(), who.clone()))
+    /// What to look at now: of those whose users have least looked at, whoever has waited longest. It is
+    /// looked at until it is [answered](Self::answered) or [left](Self::put_back).
+    pub(in crate::serve) fn next(&mut self, now: Instant) -> Option<Question> {
+        let all = || self.ports.values().flatten();
+        let mut underway: BTreeMap<User, usize> = BTreeMap::new();
+        for opener in all().filter(|opener| opener.look != Look::None) {
+            let looks = underway.entry(opener.user).or_default();
+            *looks = looks.saturating_add(1);
+        }
+        let of_user = |opener: &Opener| underway.get(&opener.user).copied().unwrap_or_default();
+        let due = self.ports.iter_mut().flat_map(|(port, openers)| {
+            openers.iter_mut().filter_map(move |it| Some((it.moment()?, port, it)))
+        });
+        let due = due.filter(|(moment, _, it)| *moment <= now && of_user(it) < LOOKS_OF_A_USER);
+        let (_, port, opener) = due.min_by_key(|(moment, _, it)| (of_user(it), *moment))?;
+        opener.look = Look::Underway;
+        let why = opener.told.map_or(Why::Due, |(_, deed)| Why::Told(deed));
+        Some(Question { port: port.clone(), who: opener.who.clone(), why })
+    }
+
+    fn find(&mut self, port: &str, who: &ProcessIdentity) -> Option<&mut Opener> {
+        self.ports.get_mut(port)?.iter_mut().find(|opener| opener.who == *who)
+    }
+
+    /// It was not looked at, and is to be looked at as before.
+    pub(in crate::serve) fn put_back(&mut self, Question { port, who, .. }: &Question) {
+        if let Some(opener) = self.find(port, who) {
+            opener.look = Look::None;
+        }
+    }
+
+    /// The look has come to its end. False when it tells nothing: something has happened meanwhile, and it
+    /// is to be looked at again; or it is of no interest any more.
+    pub(in crate::serve) fn answered(&mut self, Question { port, who, why }: &Question) -> bool {
+        let Some(opener) = self.find(port, who) else { return false };
+        let is_good = std::mem::replace(&mut opener.look, Look::None) == Look::Underway;
+        if is_good && matches!(why, Why::Told(_)) {
+            opener.told = None;
+        }
+        is_good
+    }
+
+    /// It has the port open, as a look has told.
+    pub(in crate::serve) fn is_open(&mut self, port: &str, who: &ProcessIdentity, now: Instant) {
+        if let Some(opener) = self.find(port, who) {
+            if matches!(opener.standing, Standing::Unknown | Standing::Left) {
+                opener.standing = due_after(now);
+            }
+        }
+    }
+
+    /// Whether it has the port open, a look could not tell.
+    pub(in crate::serve) fn is_untold(&mut self, port: &str, who: &ProcessIdentity) {
+        if self.find(port, who).is_some_and(|opener| opener.standing == Standing::Unknown) {
+            self.closed(port, who);
+        }
     }
 
     /// When it was looked at first, if the kernel's list of locks has been read ever since.
@@ -134,16 +336,7 @@ impl Openers {
 
     /// When there is somebody to look at.
     pub(in crate::serve) fn next_moment(&self) -> Option<Instant> {
-        self.moments().map(|(_, _, moment)| moment).min()
-    }
-
-    fn moments(&self) -> impl Iterator<Item = (&str, &ProcessIdentity, Instant)> {
-        self.ports.iter().flat_map(|(port, openers)| {
-            openers.iter().filter_map(|opener| match opener.standing {
-                Standing::Due(moment, _) => Some((port.as_str(), &opener.who, moment)),
-                Standing::Locked | Standing::Left => None,
-            })
-        })
+        self.ports.values().flatten().filter_map(Opener::moment).min()
     }
 
     /// What was found when it was looked at.
@@ -154,12 +347,11 @@ impl Openers {
         verdict: Verdict,
         now: Instant,
     ) {
-        let openers = self.ports.get_mut(port).into_iter().flatten();
-        let Some(opener) = openers.into_iter().find(|opener| opener.who == *who) else { return };
+        let Some(opener) = self.find(port, who) else { return };
         opener.asked = opener.asked.or(Some(now)).filter(|_| verdict == Verdict::Pending);
         opener.standing = match verdict {
             Verdict::Closed => {
-                self.closed(port, who.pid);
+                self.closed(port, who);
                 return;
             }
             Verdict::Locked => Standing::Locked,
@@ -171,7 +363,7 @@ impl Openers {
             Verdict::Later => {
                 let pause = match opener.standing {
                     Standing::Due(_, pause) => pause.saturating_mul(2).min(OPEN_LOOK_MOST),
-                    Standing::Locked | Standing::Left => OPEN_FOR,
+                    Standing::Locked | Standing::Left | Standing::Unknown => OPEN_FOR,
                 };
                 Standing::Due(now.checked_add(pause).unwrap_or(now), pause)
             }
@@ -189,7 +381,10 @@ impl Openers {
         port: Option<&'s str>,
     ) -> impl Iterator<Item = (&'s str, &'s ProcessIdentity)> {
         let wanted = self.ports.iter().filter(move |(name, _)| port.is_none_or(|it| it == *name));
-        wanted.flat_map(|(name, openers)| openers.iter().map(move |it| (name.as_str(), &it.who)))
+        let known = |opener: &&Opener| opener.standing != Standing::Unknown;
+        wanted.flat_map(move |(name, openers)| {
+            openers.iter().filter(known).map(move |it| (name.as_str(), &it.who))
+        })
     }
 }
 
@@ -207,48 +402,61 @@ mod tests {
         ProcessIdentity::bare(pid(number))
     }
 
+    const USER: User = Some(1000);
+
+    /// Whom to look at, who is not looked at.
+    fn due(openers: &mut Openers, now: Instant) -> Option<(String, ProcessIdentity)> {
+        let question = openers.next(now)?;
+        openers.put_back(&question);
+        Some((question.port, question.who))
+    }
+
+    fn told(port: &str, number: i64, deed: Deed) -> Question {
+        Question { port: port.to_owned(), who: who(number), why: Why::Told(deed) }
+    }
+
     /// A fork-and-exit opener leaves its number to anybody.
     #[test]
     fn who_has_the_number_now_is_not_who_opened_it() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         let later = ProcessIdentity { start: Start::At(9), ..who(5) };
-        openers.opened("ttyS0", &who(5), now);
+        openers.opened("ttyS0", &who(5), USER, now);
         openers.settle("ttyS0", &later, Verdict::Locked, now);
-        assert_eq!(openers.due(now + OPEN_FOR), Some(("ttyS0".to_owned(), who(5))));
+        assert_eq!(due(&mut openers, now + OPEN_FOR), Some(("ttyS0".to_owned(), who(5))));
         openers.gone(|opener| *opener == later);
-        openers.opened("ttyS0", &later, now);
+        openers.opened("ttyS0", &later, USER, now);
         assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", &later)]);
     }
 
     #[test]
     fn who_holds_a_port_open_is_looked_at_after_a_second() {
         let (mut openers, now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", &who(5), now);
-        openers.opened("ttyS0", &who(5), now + OPEN_FOR / 2);
-        assert_eq!(openers.due(now + OPEN_FOR / 2), None);
+        openers.opened("ttyS0", &who(5), USER, now);
+        openers.opened("ttyS0", &who(5), USER, now + OPEN_FOR / 2);
+        assert_eq!(due(&mut openers, now + OPEN_FOR / 2), None);
         assert_eq!(openers.next_moment(), Some(now + OPEN_FOR));
-        assert_eq!(openers.due(now + OPEN_FOR), Some(("ttyS0".to_owned(), who(5))));
+        assert_eq!(due(&mut openers, now + OPEN_FOR), Some(("ttyS0".to_owned(), who(5))));
         openers.settle("ttyS0", &who(5), Verdict::Locked, now);
         assert_eq!(openers.next_moment(), None);
-        assert!(openers.closed("ttyS0", pid(5)));
-        assert!(!openers.closed("ttyS0", pid(5)));
+        assert!(openers.closed("ttyS0", &who(5)));
+        assert!(!openers.closed("ttyS0", &who(5)));
         assert_eq!(openers.of(None).count(), 0);
     }
 
     #[test]
     fn who_closes_it_before_is_not_looked_at() {
         let (mut openers, now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", &who(5), now);
-        assert!(!openers.closed("ttyS0", pid(5)));
-        openers.opened("ttyS0", &who(6), now);
+        openers.opened("ttyS0", &who(5), USER, now);
+        assert!(!openers.closed("ttyS0", &who(5)));
+        openers.opened("ttyS0", &who(6), USER, now);
         openers.gone(|opener| *opener == who(6));
-        assert_eq!(openers.due(now + OPEN_FOR), None);
+        assert_eq!(due(&mut openers, now + OPEN_FOR), None);
     }
 
     #[test]
     fn who_cannot_have_the_lock_is_looked_at_ever_more_rarely_and_when_a_lock_goes() {
         let (mut openers, mut now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", &who(5), now);
+        openers.opened("ttyS0", &who(5), USER, now);
         let mut looks = 0;
         let end = now + Duration::from_secs(600);
         while let Some(moment) = openers.next_moment().filter(|moment| *moment < end) {
@@ -257,18 +465,18 @@ mod tests {
             openers.settle("ttyS0", &who(5), Verdict::Later, now);
         }
         assert!((20..=30).contains(&looks), "{looks}");
-        openers.opened("ttyS1", &who(6), now);
+        openers.opened("ttyS1", &who(6), USER, now);
         openers.retry(now);
-        assert_eq!(openers.due(now), Some(("ttyS0".to_owned(), who(5))));
+        assert_eq!(due(&mut openers, now), Some(("ttyS0".to_owned(), who(5))));
         openers.settle("ttyS0", &who(5), Verdict::Left, now);
-        assert_eq!(openers.due(now), None, "it has been open for no time");
+        assert_eq!(due(&mut openers, now), None, "it has been open for no time");
     }
 
     /// What it waits for is soon there, and then it counts what was held since it was first asked.
     #[test]
     fn while_the_kernels_locks_are_read_it_is_looked_at_soon() {
         let (mut openers, now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", &who(5), now);
+        openers.opened("ttyS0", &who(5), USER, now);
         let first = now + OPEN_FOR;
         for look in 0..3 {
             let moment = first + LOOK_GAP * look;
@@ -284,10 +492,10 @@ mod tests {
     #[test]
     fn a_lock_that_was_given_up_is_not_given_up_twice() {
         let (mut openers, now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", &who(5), now);
+        openers.opened("ttyS0", &who(5), USER, now);
         openers.settle("ttyS0", &who(5), Verdict::Locked, now);
         openers.released("ttyS0", pid(5));
-        assert!(!openers.closed("ttyS0", pid(5)));
+        assert!(!openers.closed("ttyS0", &who(5)));
     }
 
     /// Two processes have one port open, and one of them another port as well.
@@ -296,28 +504,28 @@ mod tests {
         let (mut openers, now) = (Openers::default(), Instant::now());
         assert!(openers.is_empty());
         for (port, process) in [("ttyS0", 5), ("ttyS0", 6), ("ttyS1", 5)] {
-            openers.opened(port, &who(process), now);
+            openers.opened(port, &who(process), USER, now);
         }
         openers.settle("ttyS0", &who(5), Verdict::Locked, now);
         // A program that opens its port a second time has its lock already.
-        openers.opened("ttyS0", &who(5), now);
+        openers.opened("ttyS0", &who(5), USER, now);
         let later = now + OPEN_FOR;
         openers.settle("ttyS1", &who(5), Verdict::Closed, later);
-        assert_eq!(openers.due(later), Some(("ttyS0".to_owned(), who(6))));
+        assert_eq!(due(&mut openers, later), Some(("ttyS0".to_owned(), who(6))));
         openers.released("ttyS0", pid(6));
-        assert!(!openers.closed("ttyS0", pid(6)), "the lock is the other's");
+        assert!(!openers.closed("ttyS0", &who(6)), "the lock is the other's");
         openers.released("ttyS0", pid(6));
         assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", &who(5))]);
-        assert!(!openers.is_empty() && openers.closed("ttyS0", pid(5)) && openers.is_empty());
+        assert!(!openers.is_empty() && openers.closed("ttyS0", &who(5)) && openers.is_empty());
     }
 
     #[test]
     fn who_needed_no_lock_may_be_another_program_when_it_opens_the_port_again() {
         let (mut openers, now) = (Openers::default(), Instant::now());
-        openers.opened("ttyS0", &who(5), now);
+        openers.opened("ttyS0", &who(5), USER, now);
         openers.settle("ttyS0", &who(5), Verdict::Left, now);
         assert_eq!(openers.next_moment(), None);
-        openers.opened("ttyS0", &who(5), now);
+        openers.opened("ttyS0", &who(5), USER, now);
         assert_eq!(openers.next_moment(), Some(now + OPEN_FOR));
     }
 
@@ -325,29 +533,140 @@ mod tests {
     fn when_nobody_knows_what_was_opened_only_what_is_locked_stays() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         for process in [5, 6, 7] {
-            openers.opened("ttyS0", &who(process), now);
+            openers.opened("ttyS0", &who(process), USER, now);
         }
-        openers.opened("ttyS1", &who(6), now);
+        openers.opened("ttyS1", &who(6), USER, now);
         openers.settle("ttyS0", &who(5), Verdict::Locked, now);
         openers.settle("ttyS0", &who(6), Verdict::Left, now);
-        openers.forget_unlocked();
+        openers.forget_unlocked(now);
         assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", &who(5))]);
         openers.gone(|opener| *opener == who(6));
-        assert!(openers.closed("ttyS0", pid(5)));
+        assert!(openers.closed("ttyS0", &who(5)));
     }
 
     #[test]
     fn ports_and_openers_are_bounded() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         for number in 1..=100 {
-            openers.opened("ttyS0", &who(number), now);
+            openers.opened("ttyS0", &who(number), USER, now);
         }
         assert_eq!(openers.of(Some("ttyS0")).count(), OPENERS_OF_PORT);
         for number in 1..2 * WATCHED_PORTS {
-            openers.opened(&format!("ttyS{number}"), &who(5), now);
+            openers.opened(&format!("ttyS{number}"), &who(5), USER, now);
         }
         assert_eq!(openers.ports.len(), WATCHED_PORTS);
-        openers.forget_unlocked();
+        openers.forget_unlocked(now);
         assert_eq!(openers.of(None).count(), 0);
+    }
+
+    /// Who closes a port may have it open by another descriptor, so he is looked at, and at once.
+    #[test]
+    fn who_closes_a_port_is_looked_at() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        openers.opened("ttyS0", &who(5), USER, now);
+        openers.settle("ttyS0", &who(5), Verdict::Locked, now);
+        openers.may_have_closed("ttyS0", &who(5), USER, Deed::Closed, now);
+        let question = openers.next(now).unwrap();
+        assert_eq!(question, told("ttyS0", 5, Deed::Closed));
+        assert_eq!(openers.next(now), None, "one look at a time");
+        assert!(openers.answered(&question));
+        openers.is_open("ttyS0", &who(5), now);
+        assert_eq!((openers.next_moment(), openers.of(None).count()), (None, 1));
+        assert!(openers.closed("ttyS0", &who(5)), "its lock is still there");
+    }
+
+    /// One that was handed the port open is known by its first closing; one that has nothing open is
+    /// not listed meanwhile.
+    #[test]
+    fn who_was_not_known_is_listed_when_the_look_has_told() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        for number in [5, 6] {
+            openers.may_have_closed("ttyS0", &who(number), USER, Deed::Both, now);
+            assert_eq!(openers.of(None).count(), 0);
+            assert!(openers.next(now).is_some_and(|question| openers.answered(&question)));
+        }
+        openers.is_open("ttyS0", &who(5), now);
+        openers.is_untold("ttyS0", &who(6));
+        assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", &who(5))]);
+        openers.is_untold("ttyS0", &who(5));
+        assert_eq!(openers.next_moment(), Some(now + OPEN_FOR));
+    }
+
+    /// A look that began before the port was opened or closed once more tells nothing.
+    #[test]
+    fn what_happens_during_a_look_makes_it_void() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        openers.may_have_closed("ttyS0", &who(5), USER, Deed::Closed, now);
+        let question = openers.next(now).unwrap();
+        openers.opened("ttyS0", &who(5), USER, now);
+        assert!(!openers.answered(&question));
+        let question = openers.next(now).unwrap();
+        assert_eq!(question, told("ttyS0", 5, Deed::Both), "in an order that nobody knows");
+        openers.may_have_closed("ttyS0", &who(5), USER, Deed::Closed, now);
+        assert!(!openers.answered(&question));
+        let question = openers.next(now).unwrap();
+        assert_eq!(question, told("ttyS0", 5, Deed::Closed));
+        assert!(openers.answered(&question));
+        assert!(!openers.closed("ttyS0", &who(5)));
+        assert!(!openers.answered(&question), "nobody asks any more");
+    }
+
+    #[test]
+    fn who_was_not_looked_at_is_looked_at_later() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        openers.opened("ttyS0", &who(5), USER, now);
+        let later = now + OPEN_FOR;
+        let question = openers.next(later).unwrap();
+        assert_eq!((openers.next(later), openers.next_moment()), (None, None));
+        openers.put_back(&question);
+        assert_eq!(openers.next(later), Some(question));
+    }
+
+    /// However many processes of one user are to be looked at, and however long that takes, there is
+    /// room for those of another.
+    #[test]
+    fn users_share_the_looks() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        for number in 1..=12 {
+            openers.may_have_closed("ttyS0", &who(number), USER, Deed::Closed, now);
+        }
+        let later = now + Duration::from_secs(1);
+        openers.may_have_closed("ttyS1", &who(13), Some(1001), Deed::Closed, later);
+        assert_eq!(openers.next(later), Some(told("ttyS0", 1, Deed::Closed)));
+        assert_eq!(openers.next(later), Some(told("ttyS1", 13, Deed::Closed)));
+        let others = std::iter::from_fn(|| openers.next(later)).count();
+        assert_eq!(others, LOOKS_OF_A_USER - 1);
+    }
+
+    /// What was lost may have been the closing of a port that is locked.
+    #[test]
+    fn when_nobody_knows_what_was_opened_what_is_locked_is_looked_at() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        openers.opened("ttyS0", &who(5), USER, now);
+        openers.settle("ttyS0", &who(5), Verdict::Locked, now);
+        openers.forget_unlocked(now);
+        assert_eq!(openers.next(now), Some(told("ttyS0", 5, Deed::Both)));
+    }
+
+    /// Finding out who has ports open takes a while; what was closed meanwhile is not open.
+    #[test]
+    fn who_is_found_has_not_closed_the_port_meanwhile() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        let found = || [5, 6].map(|number| ("ttyS0".to_owned(), who(number), USER));
+        assert!(openers.survey_begins());
+        openers.may_have_closed("ttyS0", &who(5), USER, Deed::Closed, now);
+        assert!(openers.next(now).is_some_and(|question| openers.answered(&question)));
+        openers.closed("ttyS0", &who(5));
+        assert!(!openers.survey_ended(found(), now));
+        assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", &who(6))]);
+        // Asked for once more meanwhile, or too much was closed: nobody knows.
+        assert!(openers.survey_begins() && !openers.survey_begins());
+        assert!(openers.survey_ended(found(), now));
+        assert!(openers.survey_begins());
+        for number in 0..=CLOSED_DURING_SURVEY {
+            let number = i64::try_from(number).unwrap() + 1;
+            openers.may_have_closed("ttyS9", &who(number), USER, Deed::Closed, now);
+        }
+        assert!(openers.survey_ended(found(), now));
     }
 }

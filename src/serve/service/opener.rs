@@ -5,14 +5,13 @@ use std::time::Instant;
 use pidlockfile::Pid;
 use pidlockfile::process::{Fate, ProcessIdentity, lives, owner};
 use ttylock::device::name::DeviceName;
-use ttylock::device::node::ResolvedDevice;
+use ttylock::device::node::{Node, ResolvedDevice};
 use ttylock::lock::backoff::Contention;
-use ttylock::lock::who::{self, Holder, Scheme};
+use ttylock::lock::who::{self, Holder, NoLook, OpenLook, Progress, Scheme};
 use ttylock::lock::{Answer, Cause, Contended, Outcome, Request};
 
 use super::Service;
-use crate::serve::authority::has_open;
-use crate::serve::opens::{Deed, Sight, Verdict};
+use crate::serve::opens::{Begun, Deed, Looker, Question, Sight, Verdict, Why};
 
 /// Programs that hold a port open and wait, without keeping others from it: they take a lock
 /// themselves when a call comes in, or give way to who dials out. Logins follow them on the line.
@@ -21,40 +20,40 @@ const WAITING: [&str; 12] = [
     "hfaxd", "login", "sulogin",
 ];
 
+/// A question, and which node the answer is about.
+pub(in crate::serve) type Asked = (Question, Option<Node>);
+
 impl Service {
-    /// Whoever had a port open before the watch began, as far as that can be seen.
-    pub(in crate::serve) fn find_openers(&mut self, now: Instant) {
-        for holder in self.table.all_holders() {
-            if let (Scheme::Open | Scheme::Flock, Some(pid)) = (holder.scheme, holder.pid) {
-                let who = self.table.identify(pid);
-                self.openers.opened(&holder.device, &who, now);
-            }
-        }
+    /// Everybody who has a port open is to be looked for. True when that is to be asked for.
+    pub(in crate::serve) fn is_to_find_openers(&mut self) -> bool {
+        self.openers.survey_begins()
     }
 
+    /// What was found. True when it is to be asked for again.
+    pub(in crate::serve) fn found_openers(&mut self, holders: &[Holder], now: Instant) -> bool {
+        let Self { openers, table, .. } = self;
+        let found = holders.iter().filter_map(|holder| {
+            let is_opener = matches!(holder.scheme, Scheme::Open | Scheme::Flock);
+            let pid = holder.pid.filter(|_| is_opener)?;
+            Some((holder.device.clone(), table.identify(pid), owner(pid)))
+        });
+        openers.survey_ended(found, now) && openers.survey_begins()
+    }
+
+    /// More was opened and closed than was told.
     pub(in crate::serve) fn lost_sight_of_openers(&mut self, now: Instant) {
-        self.openers.forget_unlocked();
-        self.find_openers(now);
+        self.openers.forget_unlocked(now);
     }
 
     pub(in crate::serve) fn saw_opener(&mut self, sight: &Sight, now: Instant) {
         let Sight { port, pid, deed } = sight;
-        let mut is_open = || has_open(*pid, &self.resolve_port(port)?);
-        let is_closed = match deed {
-            Deed::Opened => false,
+        let (who, user) = (self.table.identify(*pid), owner(*pid));
+        match deed {
+            Deed::Opened => self.openers.opened(port, &who, user, now),
             // Another descriptor of the port may still be open.
-            Deed::Closed => is_open() != Some(true),
-            Deed::Both => match is_open() {
-                Some(open) => !open,
-                // It has opened and closed the port once more, or for once.
-                None => return,
-            },
-        };
-        if !is_closed {
-            let who = self.table.identify(*pid);
-            self.openers.opened(port, &who, now);
-        } else if self.openers.closed(port, *pid) {
-            self.release_for_opener(port, *pid, now);
+            Deed::Closed | Deed::Both => {
+                self.openers.may_have_closed(port, &who, user, *deed, now);
+            }
         }
     }
 
@@ -69,26 +68,49 @@ impl Service {
         self.openers.retry(now);
     }
 
-    /// Looks at one process that holds a port open. False when there is nobody to look at now.
-    pub(in crate::serve) fn look_at_opener(&mut self, now: Instant) -> bool {
-        let Some((port, who)) = self.openers.due(now) else { return false };
-        let verdict = self.judge_opener(&port, &who);
-        self.openers.settle(&port, &who, verdict, now);
-        true
-    }
-
     /// What is there by the name of a port: that is what is asked for, judged and locked.
     fn resolve_port(&mut self, port: &str) -> Option<ResolvedDevice> {
         let name = DeviceName::parse(port.as_bytes()).ok()?;
         self.table.resolve(&name).ok()
     }
 
-    fn judge_opener(&mut self, port: &str, who: &ProcessIdentity) -> Verdict {
+    /// What a look at a process has told: whether it has the port open.
+    fn looked_at_opener(&mut self, (question, node): Asked, is_open: Option<bool>, now: Instant) {
+        if !self.openers.answered(&question) {
+            return;
+        }
+        let Question { port, who, why } = question;
+        // Whoever has the number of one that has ended has opened nothing.
+        let is_open = if self.table.fate(&who) == Fate::Same { is_open } else { Some(false) };
+        match (why, is_open) {
+            (Why::Due, _) => {
+                let verdict = self.judge_opener(&port, &who, node, is_open);
+                self.openers.settle(&port, &who, verdict, now);
+            }
+            (Why::Told(_), Some(true)) => self.openers.is_open(&port, &who, now),
+            // It has opened and closed the port once more, or for once.
+            (Why::Told(Deed::Both), None) => self.openers.is_untold(&port, &who),
+            (Why::Told(_), Some(false) | None) => {
+                if self.openers.closed(&port, &who) {
+                    self.release_for_opener(&port, who.pid, now);
+                }
+            }
+        }
+    }
+
+    fn judge_opener(
+        &mut self,
+        port: &str,
+        who: &ProcessIdentity,
+        node: Option<Node>,
+        is_open: Option<bool>,
+    ) -> Verdict {
         let pid = who.pid;
         let Ok(device) = DeviceName::parse(port.as_bytes()) else { return Verdict::Left };
-        let Some(resolved) = self.resolve_port(port) else { return Verdict::Later };
-        // Whoever has the number of one that has ended has opened nothing.
-        if has_open(pid, &resolved) == Some(false) || self.table.fate(who) != Fate::Same {
+        // What was looked at is what is locked.
+        let resolved = self.resolve_port(port).filter(|resolved| resolved.node == node);
+        let Some(resolved) = resolved else { return Verdict::Later };
+        if is_open == Some(false) {
             return Verdict::Closed;
         }
         let request = Request { device, pid };
@@ -147,6 +169,35 @@ impl Service {
     /// When a process that holds a port open is to be looked at.
     pub(in crate::serve) fn next_look_at_openers(&self) -> Option<Instant> {
         self.openers.next_moment()
+    }
+}
+
+impl Looker<Asked, OpenLook> for Service {
+    fn begin(&mut self) -> Begun<Asked, OpenLook> {
+        let Some(question) = self.openers.next(Instant::now()) else { return Begun::Nothing };
+        let node = self.resolve_port(&question.port).and_then(|resolved| resolved.node);
+        let Some(node) = node else { return Begun::Told((question, None), None) };
+        match OpenLook::begin(question.who.pid, &node) {
+            Ok(look) => Begun::Look((question, Some(node)), look),
+            Err(NoLook::Ended) => Begun::Told((question, Some(node)), Some(false)),
+            Err(NoLook::Hidden) => Begun::Told((question, Some(node)), None),
+            Err(NoLook::NoRoom) => {
+                self.openers.put_back(&question);
+                Begun::NoRoom
+            }
+        }
+    }
+
+    fn step(&mut self, look: &mut OpenLook) -> (usize, Option<Option<bool>>) {
+        let (looks, progress) = look.step();
+        match progress {
+            Progress::More => (looks, None),
+            Progress::Told(is_open) => (looks, Some(is_open)),
+        }
+    }
+
+    fn told(&mut self, asked: Asked, is_open: Option<bool>) {
+        self.looked_at_opener(asked, is_open, Instant::now());
     }
 }
 

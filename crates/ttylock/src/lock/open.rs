@@ -1,22 +1,29 @@
 //! Which processes have a device open, as far as `/proc` shows their descriptors to us. Opens no
 //! device: the links below `/proc/PID/fd` are looked at, not followed into an opening.
 
+use std::ffi::CStr;
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::time::{Duration, Instant};
+use std::io;
+use std::path::Path;
 
+use nix::errno::Errno;
 use pidlockfile::Pid;
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 
 use crate::device::node::{Node, Numbers};
-use crate::sys::SHOWS_DESCRIPTORS;
+use crate::sys::{self, SHOWS_DESCRIPTORS, Seen};
 
 /// As many processes and descriptors as are looked at for people.
-const DESCRIPTORS: usize = 1 << 17;
+const LOOKS: usize = 1 << 17;
 
 /// The same for a lock: whoever waits for it is not to wait long.
-const DESCRIPTORS_AT_ONCE: usize = 4096;
-const TIME_MOST: Duration = Duration::from_millis(20);
+const LOOKS_FOR_A_LOCK: usize = 1 << 14;
+
+/// As many descriptors of one process as are looked at in one step of an [`OpenLook`].
+pub const LOOKS_IN_A_STEP: usize = 256;
+
+/// As many descriptors of one process as are looked at before it is given up.
+const LOOKS_AT_A_PROCESS: usize = 1 << 16;
 
 /// Whether anybody has a device open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +36,10 @@ pub(super) enum Openness {
     Untold,
 }
 
-/// Whether anybody but this process has the device open. Takes a bounded time.
+/// Whether anybody but this process has the device open. Looks at so many descriptors at most.
 pub(super) fn openness(node: &Node, besides: Pid) -> Openness {
-    let start = Instant::now();
-    let may_look = |looks: usize| looks <= DESCRIPTORS_AT_ONCE || start.elapsed() < TIME_MOST;
     let mut opener = None;
-    let complete = look(may_look, |pid, found| {
+    let complete = look(LOOKS_FOR_A_LOCK, |pid, found| {
         if pid != besides && found.is_of(node) {
             opener = Some(pid);
         }
@@ -47,32 +52,122 @@ pub(super) fn openness(node: &Node, besides: Pid) -> Openness {
     }
 }
 
-/// Whether one process has the device open; None where that cannot be seen, or not in time.
-pub(super) fn has(pid: Pid, node: &Node) -> Option<bool> {
-    let start = Instant::now();
-    let mut complete = true;
-    if !SHOWS_DESCRIPTORS {
-        return None;
+/// A look at what one process has open, in steps: it may have a hundred thousand descriptors, and
+/// others are to be served between them. It has one descriptor of ours while it goes on.
+#[derive(Debug)]
+pub struct OpenLook {
+    descriptors: Descriptors,
+    node: Node,
+    is_complete: bool,
+    left: usize,
+}
+
+/// What a step of an [`OpenLook`] has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing yet.
+    More,
+    /// Whether the process has the device open; `None` where that cannot be seen.
+    Told(Option<bool>),
+}
+
+/// Why there is no look at a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoLook {
+    /// It has ended.
+    Ended,
+    /// Its descriptors are hidden from us.
+    Hidden,
+    /// We have no descriptor or memory for it now: nothing is told of the process.
+    NoRoom,
+}
+
+impl OpenLook {
+    /// Begins to look whether a process has the device open. The device is not opened.
+    ///
+    /// # Errors
+    /// [`NoLook`].
+    pub fn begin(pid: Pid, node: &Node) -> Result<Self, NoLook> {
+        let begun = Descriptors::of(pid).map_err(|error| NoLook::because(&error))?;
+        Ok(Self { descriptors: begun, node: *node, is_complete: true, left: LOOKS_AT_A_PROCESS })
     }
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-    for (looks, descriptor) in descriptors.enumerate() {
-        if looks > DESCRIPTORS_AT_ONCE && start.elapsed() > TIME_MOST {
-            return None;
+
+    /// Looks at [`LOOKS_IN_A_STEP`] descriptors at most. Tells how many it has looked at, and what it
+    /// has seen.
+    pub fn step(&mut self) -> (usize, Progress) {
+        for looks in 0..LOOKS_IN_A_STEP {
+            match self.descriptors.next() {
+                None => return (looks, Progress::Told(self.is_complete.then_some(false))),
+                Some(Ok(seen)) if is_of(&seen, &self.node) => {
+                    return (looks, Progress::Told(Some(true)));
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => self.is_complete &= has_gone(&error),
+            }
         }
-        let opened = descriptor.and_then(|descriptor| fs::metadata(descriptor.path()));
-        match opened.map(|opened| Opened::File(opened).is_of(node)) {
-            Ok(true) => return Some(true),
-            Ok(false) => {}
-            Err(error) => complete &= error.kind() == ErrorKind::NotFound,
+        self.left = self.left.saturating_sub(LOOKS_IN_A_STEP);
+        let progress = if self.left == 0 { Progress::Told(None) } else { Progress::More };
+        (LOOKS_IN_A_STEP, progress)
+    }
+}
+
+impl NoLook {
+    fn because(error: &io::Error) -> Self {
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT | Errno::ESRCH) => Self::Ended,
+            Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => Self::NoRoom,
+            _ => Self::Hidden,
         }
     }
-    complete.then_some(false)
+}
+
+/// It, or the whole process, has gone meanwhile.
+fn has_gone(error: &io::Error) -> bool {
+    NoLook::because(error) == NoLook::Ended
+}
+
+/// The descriptors of one process, of that very one: whoever has its number later has other ones.
+#[derive(Debug)]
+struct Descriptors {
+    links: Dir,
+}
+
+impl Descriptors {
+    fn of(pid: Pid) -> io::Result<Self> {
+        if !SHOWS_DESCRIPTORS {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let path = format!("/proc/{pid}/fd");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, Path::new(&path), flags, Mode::empty())?;
+        Ok(Self { links: Dir::new(directory)? })
+    }
+
+    fn look_through(&self, link: &CStr) -> io::Result<Seen> {
+        sys::look_through(self.links.fd()?, link)
+    }
+}
+
+impl Iterator for Descriptors {
+    type Item = io::Result<Seen>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let link = match self.links.read()? {
+                Ok(link) => link,
+                Err(errno) => return Some(Err(errno.into())),
+            };
+            if !link.file_name().to_bytes().starts_with(b".") {
+                return Some(self.look_through(link.file_name()));
+            }
+        }
+    }
 }
 
 /// What a process has open.
 pub(super) enum Opened {
     /// By one of its descriptors.
-    File(fs::Metadata),
+    File(Seen),
     /// The terminal of the session that it leads. Source: proc_pid_stat(5), `tty_nr`: everybody
     /// may read that of everybody, so gettys and logins are seen by all.
     Terminal(Numbers),
@@ -80,51 +175,61 @@ pub(super) enum Opened {
 
 impl Opened {
     pub(super) fn is_of(&self, node: &Node) -> bool {
-        match (self, node.device) {
-            (Self::Terminal(terminal), device) => device == Some(*terminal),
-            (Self::File(found), Some(device)) => {
-                found.file_type().is_char_device() && Numbers::of(found.rdev()) == device
-            }
-            (Self::File(found), None) => {
-                found.ino() == node.inode && Numbers::of(found.dev()) == node.file_system
-            }
+        match self {
+            Self::Terminal(terminal) => node.device == Some(*terminal),
+            Self::File(found) => is_of(found, node),
         }
+    }
+}
+
+fn is_of(found: &Seen, node: &Node) -> bool {
+    match node.device {
+        Some(device) => {
+            sys::kind(found.mode) == FileType::CharacterDevice
+                && Numbers::from(found.device) == device
+        }
+        None => found.inode == node.inode && Numbers::from(found.file_system) == node.file_system,
     }
 }
 
 /// Every process that has a matching file open, as far as its descriptors may be seen, once.
 pub(super) fn openers(matches: &dyn Fn(&Opened) -> bool) -> Vec<(Pid, Opened)> {
     let mut found: Vec<(Pid, Opened)> = Vec::new();
-    look(
-        |looks| looks <= DESCRIPTORS,
-        |pid, opened| {
-            let known = found.last().is_some_and(|(last, _)| *last == pid);
-            if !known && matches(&opened) {
-                found.push((pid, opened));
-            }
-            true
-        },
-    );
+    look(LOOKS, |pid, opened| {
+        let known = found.last().is_some_and(|(last, _)| *last == pid);
+        if !known && matches(&opened) {
+            found.push((pid, opened));
+        }
+        true
+    });
     found
 }
 
-/// Shows what every process has open to `visit` until that says stop. Tells whether there
-/// was nothing that could not be seen.
-fn look(may_look: impl Fn(usize) -> bool, mut visit: impl FnMut(Pid, Opened) -> bool) -> bool {
-    let (mut looks, mut complete) = (0_usize, true);
+/// Shows what every process has open to `visit` until that says stop; so many processes and
+/// descriptors at most. Tells whether there was nothing that could not be seen.
+fn look(most: usize, mut visit: impl FnMut(Pid, Opened) -> bool) -> bool {
+    let (mut left, mut complete) = (most, true);
     if !SHOWS_DESCRIPTORS {
         return false;
     }
+    let mut may_look = || {
+        let rest = left.checked_sub(1);
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    };
     let Ok(processes) = fs::read_dir("/proc") else { return false };
     for process in processes.flatten() {
         let name = process.file_name();
         let Some(pid) = name.to_str().and_then(|name| Pid::parse(name.as_bytes()).ok()) else {
             continue;
         };
-        let descriptors = match fs::read_dir(process.path().join("fd")) {
+        if !may_look() {
+            return false;
+        }
+        let descriptors = match Descriptors::of(pid) {
             Ok(descriptors) => descriptors,
             Err(error) => {
-                complete &= error.kind() == ErrorKind::NotFound;
+                complete &= has_gone(&error);
                 let terminal = terminal_led_by(pid).map(Opened::Terminal);
                 if terminal.is_some_and(|terminal| !visit(pid, terminal)) {
                     return complete;
@@ -133,22 +238,16 @@ fn look(may_look: impl Fn(usize) -> bool, mut visit: impl FnMut(Pid, Opened) -> 
             }
         };
         for descriptor in descriptors {
-            looks = looks.saturating_add(1);
-            if !may_look(looks) {
+            if !may_look() {
                 return false;
             }
-            let seen = descriptor.and_then(|descriptor| fs::metadata(descriptor.path()));
-            match seen {
-                Ok(metadata) => {
-                    if !visit(pid, Opened::File(metadata)) {
+            match descriptor {
+                Ok(seen) => {
+                    if !visit(pid, Opened::File(seen)) {
                         return complete;
                     }
                 }
-                // It, or the whole process, has gone meanwhile.
-                Err(error) => {
-                    let gone = error.raw_os_error() == Some(nix::libc::ESRCH);
-                    complete &= gone || error.kind() == ErrorKind::NotFound;
-                }
+                Err(error) => complete &= has_gone(&error),
             }
         }
     }
@@ -175,9 +274,76 @@ fn terminal_in(stat: &str, pid: Pid) -> Option<Numbers> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use rstest::rstest;
 
     use super::*;
+    use crate::lock::who::Progress::{More, Told};
+
+    /// All that a look says, step after step.
+    fn steps(mut look: OpenLook) -> Vec<(usize, Progress)> {
+        let mut steps = Vec::new();
+        while steps.last().is_none_or(|(_, progress)| *progress == More) {
+            steps.push(look.step());
+        }
+        steps
+    }
+
+    fn node_of(file: &impl std::os::fd::AsFd) -> Node {
+        let file = fs::File::from(file.as_fd().try_clone_to_owned().unwrap());
+        Node::of(&file.metadata().unwrap())
+    }
+
+    #[test]
+    fn a_process_with_many_descriptors_is_looked_at_in_steps() {
+        let (many, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let (open, closed) = (node_of(&other), node_of(&tempfile::tempfile().unwrap()));
+        let copies = |_| OwnedFd::from(many.try_clone().unwrap());
+        let _copies: Vec<OwnedFd> = (0..2 * LOOKS_IN_A_STEP).map(copies).collect();
+        let told = steps(OpenLook::begin(Pid::this(), &closed).unwrap());
+        let (last, before) = told.split_last().unwrap();
+        assert!(before.len() >= 2 && before.iter().all(|step| *step == (LOOKS_IN_A_STEP, More)));
+        assert!(last.0 < LOOKS_IN_A_STEP && last.1 == Told(Some(false)), "{last:?}");
+        let told = steps(OpenLook::begin(Pid::this(), &open).unwrap());
+        assert_eq!(told.last().unwrap().1, Told(Some(true)));
+    }
+
+    /// What is told of a process that has ended is told of no other, and a lack of ours is no word of it.
+    #[rstest]
+    #[case::ended(Errno::ENOENT, NoLook::Ended)]
+    #[case::ends(Errno::ESRCH, NoLook::Ended)]
+    #[case::anothers(Errno::EACCES, NoLook::Hidden)]
+    #[case::no_descriptor(Errno::EMFILE, NoLook::NoRoom)]
+    #[case::no_descriptor_of_the_machine(Errno::ENFILE, NoLook::NoRoom)]
+    fn why_there_is_no_look(#[case] errno: Errno, #[case] why: NoLook) {
+        assert_eq!(NoLook::because(&errno.into()), why);
+    }
+
+    #[test]
+    fn who_has_ended_meanwhile_has_nothing_open() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::new(child.id().into()).unwrap();
+        let look = OpenLook::begin(pid, &node_of(&tempfile::tempfile().unwrap())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(steps(look), [(0, Told(Some(false)))]);
+        assert_eq!(
+            OpenLook::begin(pid, &node_of(&tempfile::tempfile().unwrap())).unwrap_err(),
+            NoLook::Ended
+        );
+    }
+
+    /// On a machine with more than can be looked at in time, nobody is said to have it closed.
+    #[test]
+    fn what_is_looked_at_is_bounded() {
+        let mut seen = 0;
+        assert!(!look(3, |_, _| {
+            seen += 1;
+            true
+        }));
+        assert!(seen <= 3);
+    }
 
     #[rstest]
     #[case::getty("12 (agetty) S 1 12 12 1088 12 4194560", Some((4, 64)))]

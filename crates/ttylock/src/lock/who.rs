@@ -10,6 +10,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::{lives, owner};
 
 pub use super::holder::{Holder, Scheme, Standing};
+pub use super::open::{LOOKS_IN_A_STEP, NoLook, OpenLook, Progress};
 
 use super::flock::{self, Completeness, Flocks};
 use super::kernel_list::Listing;
@@ -99,13 +100,6 @@ pub fn openers_of(dev_dir: &Path, device: &DeviceName) -> Vec<Holder> {
 #[must_use]
 pub fn opener(device: &str, pid: Pid) -> Holder {
     Holder::process(device, Scheme::Open, pid)
-}
-
-/// Whether a process has a device open. None where its descriptors are hidden from us, or are very
-/// many. The device is not opened.
-#[must_use]
-pub fn has_open(pid: Pid, node: &Node) -> Option<bool> {
-    super::open::has(pid, node)
 }
 
 fn openers_of_node(device: &str, node: &Node) -> Vec<Holder> {

@@ -1,14 +1,15 @@
 //! Linux.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
 
 use super::{Seen, look_plainly};
 
@@ -22,17 +23,37 @@ pub(crate) const SHOWS_DESCRIPTORS: bool = true;
 pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
-        Ok(seen) => Ok(Seen {
+        Ok(seen) => Ok(seen.into()),
+        // Kernels before 4.11.
+        Err(rustix::io::Errno::NOSYS) => look_plainly(path),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// What a link in an open directory leads to, as [`look_at`] looks.
+pub(crate) fn look_through(directory: impl AsFd, link: &CStr) -> io::Result<Seen> {
+    match rustix::fs::statx(&directory, link, AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS) {
+        Ok(seen) => Ok(seen.into()),
+        Err(rustix::io::Errno::NOSYS) => {
+            let directory = directory.as_fd().as_raw_fd();
+            let link = OsStr::from_bytes(link.to_bytes());
+            let path = Path::new("/proc/self/fd").join(directory.to_string()).join(link);
+            std::fs::metadata(path).map(|seen| Seen::from(&seen))
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+impl From<Statx> for Seen {
+    fn from(seen: Statx) -> Self {
+        Self {
             mode: u32::from(seen.stx_mode),
             owner: seen.stx_uid,
             group: seen.stx_gid,
             file_system: (u64::from(seen.stx_dev_major), u64::from(seen.stx_dev_minor)),
             inode: seen.stx_ino,
             device: (u64::from(seen.stx_rdev_major), u64::from(seen.stx_rdev_minor)),
-        }),
-        // Kernels before 4.11.
-        Err(rustix::io::Errno::NOSYS) => look_plainly(path),
-        Err(errno) => Err(errno.into()),
+        }
     }
 }
 

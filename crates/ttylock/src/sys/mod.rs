@@ -1,5 +1,7 @@
 //! What the locks ask of the system and get in another way on each: one file for each kind of system.
 
+use std::fs::Metadata;
+
 use rustix::fs::FileType;
 
 #[cfg(target_os = "linux")]
@@ -8,11 +10,12 @@ mod linux;
 mod unix;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{HANDLE, SHOWS_DESCRIPTORS, look_at, numbers, open_below};
+pub(crate) use linux::{HANDLE, SHOWS_DESCRIPTORS, look_at, look_through, numbers, open_below};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use unix::{HANDLE, SHOWS_DESCRIPTORS, look_at, numbers, open_below};
+pub(crate) use unix::{HANDLE, SHOWS_DESCRIPTORS, look_at, look_through, numbers, open_below};
 
-/// What a name leads to, itself not followed.
+/// What a name leads to.
+#[derive(Debug)]
 pub(crate) struct Seen {
     /// Kind and permission bits (`st_mode`).
     pub(crate) mode: u32,
@@ -27,17 +30,22 @@ pub(crate) struct Seen {
 
 /// `lstat(2)`, as every Unix has it.
 fn look_plainly(path: &std::path::Path) -> std::io::Result<Seen> {
-    use std::os::unix::fs::MetadataExt as _;
+    std::fs::symlink_metadata(path).map(|seen| Seen::from(&seen))
+}
 
-    let seen = std::fs::symlink_metadata(path)?;
-    Ok(Seen {
-        mode: seen.mode(),
-        owner: seen.uid(),
-        group: seen.gid(),
-        file_system: numbers(seen.dev()),
-        inode: seen.ino(),
-        device: numbers(seen.rdev()),
-    })
+impl From<&Metadata> for Seen {
+    fn from(seen: &Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+
+        Self {
+            mode: seen.mode(),
+            owner: seen.uid(),
+            group: seen.gid(),
+            file_system: numbers(seen.dev()),
+            inode: seen.ino(),
+            device: numbers(seen.rdev()),
+        }
+    }
 }
 
 /// What kind of file `st_mode` tells of.

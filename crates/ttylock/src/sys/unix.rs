@@ -1,6 +1,6 @@
 //! Other systems than Linux, by what all of them have. Type-checked, never run so far.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -21,6 +21,11 @@ pub(crate) const SHOWS_DESCRIPTORS: bool = false;
 /// `lstat(2)`.
 pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
     look_plainly(path)
+}
+
+/// Where descriptors are not shown, there is nothing to look through.
+pub(crate) fn look_through(_: impl AsFd, _: &CStr) -> io::Result<Seen> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Opens a directory in one that others may write: they may have made it, put a link in its place,
