@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 use rstest::rstest;
 use testbed::{LIMIT, until};
@@ -1224,8 +1225,17 @@ fn deed(
     pids: [i32; 2],
     fault: Option<&str>,
 ) -> (Option<String>, Vec<usize>) {
-    let (trace, said) = (machine.path("trace"), machine.path("said"));
-    let _ = fs::remove_file(&said);
+    traced(machine, deed, pids, fault).status().unwrap();
+    let trace = trace(machine);
+    let count = |call: &&str| trace.matches(&format!(" {call}(")).count();
+    (said(machine), CHANGES.iter().map(count).collect())
+}
+
+fn traced(machine: &Machine, deed: &str, pids: [i32; 2], fault: Option<&str>) -> Command {
+    let trace = machine.path("trace");
+    for left in [&trace, &machine.path("said")] {
+        let _ = fs::remove_file(left);
+    }
     let mut strace = Command::new("strace");
     strace
         .args(["-f", "-qq", "-o"])
@@ -1238,10 +1248,17 @@ fn deed(
     strace.arg(std::env::current_exe().unwrap());
     strace.args(["--ignored", "--exact", "one_deed"]).env("LFPD_TEST_ROOT", machine.root.path());
     strace.env("LFPD_TEST_DEED", format!("{deed} {} {}", pids[0], pids[1]));
-    strace.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-    let trace = fs::read_to_string(&trace).unwrap();
-    let count = |call: &&str| trace.matches(&format!(" {call}(")).count();
-    (fs::read_to_string(&said).ok(), CHANGES.iter().map(count).collect())
+    strace.stdout(Stdio::null()).stderr(Stdio::null());
+    strace
+}
+
+fn trace(machine: &Machine) -> String {
+    fs::read_to_string(machine.path("trace")).unwrap_or_default()
+}
+
+/// What the last deed said.
+fn said(machine: &Machine) -> Option<String> {
+    fs::read_to_string(machine.path("said")).ok()
 }
 
 /// The other half, run by [`deed`].
@@ -1363,6 +1380,176 @@ fn needs_root_what_is_half_passed_is_released_whole_or_not_at_all() {
     assert_eq!(until(LIMIT, unlocked), Some(()));
     assert!(locks.iter().all(|name| !machine.lock_file(name).exists()), "{:?}", machine.names());
     assert_eq!(records(&machine), [""; 0]);
+}
+
+/// A PASS of five files in a process of its own that stands still after the first two.
+struct StoppedPass<'m> {
+    machine: &'m Machine,
+    strace: Child,
+}
+
+impl<'m> StoppedPass<'m> {
+    fn of(machine: &'m Machine, pids: [i32; 2]) -> Self {
+        let fault = Some("renameat2:signal=STOP:when=1+");
+        let strace = traced(machine, "pass", pids, fault).spawn().unwrap();
+        let pass = Self { machine, strace };
+        for stop in 1.. {
+            let is_stopped = || trace(machine).matches("--- SIGSTOP {").count() == stop;
+            assert_eq!(until(LIMIT, || is_stopped().then_some(())), Some(()));
+            if owners(machine).iter().filter(|(_, owner)| *owner == pids[1]).count() == 2 {
+                break;
+            }
+            pass.signal(Signal::SIGCONT);
+        }
+        pass
+    }
+
+    fn signal(&self, signal: Signal) {
+        // In the trace, its number is before each call.
+        let pid = trace(self.machine).split(' ').next().unwrap().parse().unwrap();
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
+    }
+
+    /// Goes on to the end, or is killed. What it said.
+    fn end(mut self, signal: Signal) -> Option<String> {
+        let ended = until(LIMIT, || {
+            self.signal(signal);
+            self.strace.try_wait().unwrap()
+        });
+        assert!(ended.is_some());
+        said(self.machine)
+    }
+}
+
+impl Drop for StoppedPass<'_> {
+    fn drop(&mut self) {
+        if matches!(self.strace.try_wait(), Ok(None)) {
+            self.signal(Signal::SIGKILL);
+            let _ = self.strace.wait();
+        }
+    }
+}
+
+/// Each lock file with whose it is.
+fn owners(machine: &Machine) -> Vec<(String, i32)> {
+    let mut names = machine.names();
+    names.retain(|name| !name.ends_with(".tmp"));
+    let pid = |name: &String| fs::read_to_string(machine.lock_file(name)).unwrap().trim().parse();
+    names.iter().map(|name| (name.clone(), pid(name).unwrap())).collect()
+}
+
+/// Who comes while a PASS is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comer {
+    Receiver,
+    Giver,
+    /// The giver's session, which remembers what it took.
+    GiversSession,
+    Third,
+    /// A daemon that was there before.
+    Daemon,
+    /// A daemon that begins.
+    NewDaemon,
+    /// `lfp clean`.
+    Cleaner,
+    Passer,
+}
+
+/// A PASS stands between two of its five files: whoever comes meanwhile changes none of them, also when one
+/// of the two has ended. It goes on, or is killed: then all are one's.
+#[rstest]
+fn what_is_half_passed_is_nobodys_while_the_passer_is_at_it(
+    #[values(
+        Comer::Receiver,
+        Comer::Giver,
+        Comer::GiversSession,
+        Comer::Third,
+        Comer::Daemon,
+        Comer::NewDaemon,
+        Comer::Cleaner,
+        Comer::Passer
+    )]
+    comer: Comer,
+    #[values(None, Some(0), Some(1))] ends: Option<usize>,
+    #[values(Signal::SIGCONT, Signal::SIGKILL)] then: Signal,
+) {
+    let (machine, giver, receiver) = five_files();
+    let mut processes = [Some(giver), Some(receiver)];
+    let pids = [0, 1].map(|which: usize| processes[which].as_ref().unwrap().pid());
+    let third = Holder::new();
+    let mut session = machine.table();
+    assert_eq!(session.lock(&request("ttyS0", pids[0])).outcome, Outcome::Done);
+    let mut daemon = machine.table();
+    // Its flock(2) would keep others from passing.
+    daemon.keep_open(0);
+    let pass = StoppedPass::of(&machine, pids);
+    let half = owners(&machine);
+    let whose = |pid: i32| half.iter().filter(|(_, owner)| *owner == pid).count();
+    assert_eq!((whose(pids[1]), whose(pids[0])), (2, 3), "{half:?}");
+    if let Some(which) = ends {
+        drop(processes[which].take());
+    }
+    let outcome = match comer {
+        Comer::Receiver => machine.unlock("ttyS0", pids[1]),
+        Comer::Giver => machine.unlock("ttyS0", pids[0]),
+        Comer::GiversSession => session.unlock(&request("ttyS0", pids[0])).outcome,
+        Comer::Third => machine.lock("ttyS0", third.pid()),
+        Comer::Passer => {
+            let [from, to] = [pids[0], third.pid()].map(|pid| Pid::new(pid.into()).unwrap());
+            let device = DeviceName::parse(b"ttyS0").unwrap();
+            machine.table().pass(&Pass { device, from, to }).outcome
+        }
+        Comer::Daemon => {
+            for pid in pids {
+                daemon.gone(Pid::new(pid.into()).unwrap());
+            }
+            Outcome::Busy
+        }
+        Comer::NewDaemon => {
+            machine.table().keep_open(16);
+            Outcome::Busy
+        }
+        Comer::Cleaner => {
+            let mut table = machine.table();
+            for holder in table.all_holders() {
+                let _ = table.clear_away(&holder);
+            }
+            Outcome::Busy
+        }
+    };
+    assert_eq!((outcome, owners(&machine)), (Outcome::Busy, half.clone()));
+    let said = pass.end(then);
+    let receivers = said.as_deref() == Some("Done");
+    assert_eq!(receivers, then == Signal::SIGCONT && ends != Some(0));
+    let whose = pids[usize::from(receivers)];
+    let mut all: Vec<_> = half.into_iter().map(|(name, _)| (name, whose)).collect();
+    if ends == Some(usize::from(receivers)) {
+        all.clear();
+    }
+    // A killed one's is given back by whoever comes next; what other tests start may have our files open.
+    let settled = || {
+        machine.table().keep_open(0);
+        (owners(&machine) == all).then_some(())
+    };
+    assert_eq!(until(LIMIT, settled), Some(()), "{:?}", owners(&machine));
+    if !all.is_empty() {
+        assert_eq!(machine.unlock("ttyS0", whose), Outcome::Done);
+    }
+    assert_eq!((owners(&machine), records(&machine)), (Vec::new(), Vec::new()));
+}
+
+/// A file of the lock is removed while it is passed: then none is passed, and what is left is the giver's.
+#[test]
+fn a_lock_that_loses_a_file_while_it_is_passed_stays_the_givers() {
+    let (machine, giver, receiver) = five_files();
+    assert_eq!(machine.lock("ttyS0", giver.pid()), Outcome::Done);
+    let pass = StoppedPass::of(&machine, [giver.pid(), receiver.pid()]);
+    fs::remove_file(machine.lock_file("LCK..scale")).unwrap();
+    let left: Vec<String> = owners(&machine).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(pass.end(Signal::SIGCONT).as_deref(), Some("Busy"));
+    let givers: Vec<_> = left.into_iter().map(|name| (name, giver.pid())).collect();
+    assert_eq!(owners(&machine), givers);
+    assert_eq!(machine.unlock("ttyS0", giver.pid()), Outcome::Done);
 }
 
 /// One who keeps a file from being passed by `flock(2)`, and has a say in it: then nothing is passed, and

@@ -25,9 +25,13 @@ impl Table {
         self.watched = Watched::up_to(WATCHED_LOCKS);
         let now = SystemTime::now();
         for name in own.lock_names() {
+            // Our flock(2) would keep who passes it from coming to an end.
+            let whole = self.settle(own, &name);
             match self.judge(own, &name, now, Contention::ComesBack) {
                 Verdict::Busy(Busy::Held(who)) => {
-                    self.keep_of_earlier(own, &name, &who);
+                    if whole {
+                        self.keep_of_earlier(own, &name, &who);
+                    }
                     let user = self.user_of(own, &name, who.pid);
                     self.watched.add(&name, &who, user);
                 }
@@ -104,9 +108,6 @@ impl Table {
     }
 
     fn remove_dead(&mut self, own: &Place, name: &Name) {
-        if !self.settle(own, name) {
-            return;
-        }
         if let Verdict::Stale(judged, stale) =
             self.judge(own, name, SystemTime::now(), Contention::ComesBack)
         {

@@ -145,7 +145,13 @@ impl Table {
         unsettled == 0
     }
 
-    /// The same for all names of a lock.
+    /// The same for a lock that is on record with these names.
+    pub(super) fn settle_written(&mut self, own: &Place, written: &[Name]) -> bool {
+        let note = written.first().and_then(note_of);
+        note.is_none_or(|note| self.settle_note(own, &note))
+    }
+
+    /// The same for all names of a device.
     ///
     /// # Errors
     /// Somebody else is at it.
@@ -261,6 +267,8 @@ impl Table {
             if pid != Some(to) {
                 return Ok(None);
             }
+            // We are not somebody else to ourselves.
+            self.guards.let_go(name, judged.identity());
             if let Ok(false) = self.hold(own, name, &mut judged, Contention::Decides) {
                 return Err("somebody else keeps it locked".to_owned());
             }

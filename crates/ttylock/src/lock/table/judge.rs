@@ -85,6 +85,7 @@ impl Table {
         contention: Contention,
     ) -> Verdict {
         match self.sentence(judged, now, name) {
+            Verdict::Stale(..) if !self.is_whole(place, name) => Verdict::Contended,
             Verdict::Stale(mut judged, stale) => {
                 // We are not another process to ourselves.
                 self.guards.let_go(name, judged.identity());
@@ -97,6 +98,12 @@ impl Table {
             }
             verdict @ (Verdict::Free | Verdict::Busy(_) | Verdict::Contended) => verdict,
         }
+    }
+
+    /// Whether nobody is passing that lock: until it is one's again, none of its files goes.
+    fn is_whole(&mut self, place: &Place, name: &Name) -> bool {
+        let own = self.open.as_ref().map(|open| open.own.directory.identity());
+        own != Some(place.directory.identity()) || self.settle(place, name)
     }
 
     /// Whether it is ours to break or remove. Who has `flock(2)` on it may be about to break it, without

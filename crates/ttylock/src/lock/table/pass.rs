@@ -129,7 +129,8 @@ impl Table {
         for Written { name, .. } in held {
             match self.pass_one(own, name, pass, contention) {
                 Ok(Some(published)) => passed.push((name.clone(), published)),
-                Ok(None) => {}
+                // Somebody has removed it since we looked: then none is passed.
+                Ok(None) => return Err((self.busy(own, name, Busy::Unknown), passed)),
                 Err(stop) => return Err((stop, passed)),
             }
         }

@@ -122,6 +122,10 @@ impl Table {
         contention: Contention,
     ) -> Tally {
         let mut tally = Tally::default();
+        if !self.settle_written(own, written) {
+            // That is said when all names of the device are settled.
+            return tally;
+        }
         // That of one who is gone may be just being broken, past a `flock(2)` that we get a moment later.
         if !self.guards.is_a_daemons() && !lives(pid) {
             for name in written {
