@@ -27,6 +27,10 @@ pub const UNTOLD_INTERVAL: Duration = Duration::from_millis(10);
 /// Who stands in line looks after so long whether the lock is free and nobody takes it.
 pub const LINE_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Who does not stand in line looks so often whether one of those who do takes what is free; for
+/// [`LINE_INTERVAL`] at most.
+pub const BESIDE_INTERVAL: Duration = Duration::from_millis(2);
+
 /// A stale lock that only another user may remove is looked at so often, at most.
 pub const LEFT_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -122,6 +122,9 @@ impl Semaphore {
 
     /// Takes the semaphore for this process if it is free or stale.
     ///
+    /// Not past those who wait: where some do and it is free, one of them is about to take it. For a quarter
+    /// of a second that is waited for; if nobody does, they are stopped, and it is taken.
+    ///
     /// # Errors
     /// [`Error::AlreadyLocked`] with the holder, also when a stale lock is somebody else's file in a
     /// directory where only its owner may remove it; [`Error::Obstacle`]; [`Error::System`].
@@ -169,7 +172,10 @@ impl Semaphore {
         claimant: Claimant<'_>,
         sharing: Sharing,
     ) -> Result<Guard, Error> {
-        let guard = self.attempt_alone(tag, claimant)?;
+        let guard = match self.attempt_beside(tag, claimant)? {
+            Attempt::Taken(guard) => guard,
+            Attempt::Held(in_the_way) => return Err(in_the_way.refused(self.path())),
+        };
         if sharing == Sharing::Shared {
             return self.share(guard, tag, claimant);
         }

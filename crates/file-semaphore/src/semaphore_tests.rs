@@ -469,6 +469,26 @@ fn threads_of_one_process_wait_for_each_other_without_more_threads() {
     });
 }
 
+/// Those who wait have time to take what is free; if they are stopped, they have had it.
+#[cfg(unix)]
+#[rstest]
+#[case::at_once(|it: &Semaphore| it.try_acquire(None))]
+#[case::no_time(|it: &Semaphore| it.request().timeout(Duration::ZERO).acquire())]
+#[case::shared(|it: &Semaphore| it.request().shared().try_acquire())]
+fn who_does_not_wait_lets_those_who_wait_go_first(
+    #[case] take: fn(&Semaphore) -> Result<Guard, Error>,
+) {
+    let (_scratch, path) = scratch();
+    let semaphore = open(&path);
+    let ticket = semaphore.inner.line().join().unwrap();
+    let begin = Instant::now();
+    let held = take(&semaphore).unwrap();
+    assert!(begin.elapsed() >= crate::limits::LINE_INTERVAL, "{:?}", begin.elapsed());
+    held.release().unwrap();
+    drop(ticket);
+    assert!(!semaphore.inner.line().stands());
+}
+
 #[test]
 fn waits_that_time_out_leave_nothing() {
     let scratch = tempfile::tempdir().unwrap();

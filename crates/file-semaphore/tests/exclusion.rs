@@ -3,7 +3,11 @@
 //!
 //! Starts itself again in every part. What proves that nobody met another inside: everyone leaves
 //! a mark and counts the marks of the living, and a counter in a plain file, read and written
-//! without any lock of its own, loses no step.
+//! without any lock of its own, loses no step. More takes, the time for them, and fewer processes, which
+//! take more often:
+//!
+//!     SEMA_TORTURE_TAKES=50000 SEMA_TORTURE_SECS=3600 SEMA_TORTURE_PROCESSES=30 \
+//!         cargo test -p file-semaphore --features cli --test exclusion -- --nocapture
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test program")]
 #![expect(clippy::indexing_slicing, reason = "a test program")]
@@ -24,10 +28,11 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use scratch::{NOBODY, SEMA, SEMATS, Scratch};
 
-/// The test ends when so many were inside and so many were killed, or when the time is over.
+/// The test ends when so many were inside, of whom one in five or so was killed, or when the time is over.
 const ENOUGH_INSIDE: usize = 300;
-const ENOUGH_KILLED: usize = 60;
-const TIME: Duration = Duration::from_secs(40);
+const TAKES_A_KILL: usize = 5;
+const SECONDS: usize = 40;
+const ALL: usize = 200;
 /// Fewer would be no test.
 const AT_LEAST_INSIDE: usize = 100;
 
@@ -72,25 +77,27 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
     for name in lock_names(slots) {
         scratch.write(&format!("locks/{name}"), format!("pid={NOBODY}\ntimestamp=1\n"));
     }
+    let Measure { takes: enough_inside, time, processes } = measure();
+    let part = |count: usize| (count * processes).div_ceil(ALL);
     let mut members: Vec<Member> = crowd
         .iter()
-        .flat_map(|(way, count)| (0..*count).map(|_| *way))
+        .flat_map(|(way, count)| (0..part(*count)).map(|_| *way))
         .map(|way| start(&scratch, way, slots))
         .collect();
-    assert_eq!(members.len(), 200);
 
     let begin = Instant::now();
+    let enough_killed = enough_inside / TAKES_A_KILL;
     let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ u64::from(slots));
     let mut killed = 0;
     let mut rush: Option<usize> = None;
-    while begin.elapsed() < TIME {
+    while begin.elapsed() < time {
         assert!(!scratch.at("violation").exists(), "{}", scratch.read("violation"));
         let inside = lines(&scratch.at("done"));
-        if inside >= ENOUGH_INSIDE && killed >= ENOUGH_KILLED {
+        if inside >= enough_inside && killed >= enough_killed {
             break;
         }
         // One in a few times, after a little progress, whoever it is.
-        if rush.is_none_or(|before| inside > before) && killed < 3 * ENOUGH_KILLED {
+        if rush.is_none_or(|before| inside > before) && killed < 3 * enough_killed {
             rush = Some(inside);
             let index = chance.below(members.len());
             // The originals' locks name nobody who lives; killing their users would only leave
@@ -119,6 +126,25 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
         assert!(ended.success() || ended.signal() == Some(9), "{}: {ended}", member.way);
     }
     judge(title, &scratch, slots, killed, begin.elapsed());
+}
+
+/// How many takes are enough, how long it may last, and how many take part.
+struct Measure {
+    takes: usize,
+    time: Duration,
+    processes: usize,
+}
+
+fn measure() -> Measure {
+    let number = |variable: &str, usual: usize| {
+        std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+    };
+    let seconds = number("SEMA_TORTURE_SECS", SECONDS);
+    Measure {
+        takes: number("SEMA_TORTURE_TAKES", ENOUGH_INSIDE),
+        time: Duration::from_secs(u64::try_from(seconds).unwrap()),
+        processes: number("SEMA_TORTURE_PROCESSES", ALL),
+    }
 }
 
 /// Waits for adopted children that have ended, and leaves the members to those who hold them.
@@ -160,7 +186,7 @@ fn judge(title: &str, scratch: &Scratch, slots: u32, killed: usize, time: Durati
     let inside = done.lines().count();
     println!("{title}: {inside} times inside, {killed} killed, {:.1} s", time.as_secs_f64());
     assert!(inside >= AT_LEAST_INSIDE, "only {inside} got in");
-    assert!(killed >= ENOUGH_KILLED / 2, "only {killed} were killed");
+    assert!(killed >= AT_LEAST_INSIDE / TAKES_A_KILL, "only {killed} were killed");
     if slots == 1 {
         let mut steps: Vec<u64> = done.lines().map(|line| line.parse().unwrap()).collect();
         steps.sort_unstable();
@@ -240,7 +266,7 @@ fn part_of(way: &str, directory: &Path, slots: u32) {
         return inside(directory, slots, true);
     }
     let begin = Instant::now();
-    while !directory.join("stop").exists() && begin.elapsed() < TIME * 2 {
+    while !directory.join("stop").exists() && begin.elapsed() < measure().time * 2 {
         match way {
             "library" => library(directory, slots),
             "sema" => sema_script(directory, slots),

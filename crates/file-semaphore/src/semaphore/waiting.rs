@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use pidlockfile::Status;
 
 use crate::error::{Error, InTheWay, PathProblem};
-use crate::limits::{LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNTOLD_INTERVAL};
+use crate::limits::{
+    BESIDE_INTERVAL, LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNTOLD_INTERVAL,
+};
 use crate::semaphore::{Attempt, Claimant, Guard, Inner, Semaphore, SlotStatus};
 use crate::sys::Woken;
 use crate::sys::line::Ticket;
@@ -39,14 +41,15 @@ impl Semaphore {
     ) -> Result<Guard, Error> {
         let line = self.inner.line();
         let once = patience.timeout == Some(Duration::ZERO);
-        // Past those who wait already goes only who does not want to wait.
-        if once || !line.exists() {
-            match self.attempt(tag, claimant)? {
-                Attempt::Taken(guard) => return Ok(guard),
-                Attempt::Held(in_the_way) if once => {
-                    return Err(in_the_way.timeout(self.path(), begin.elapsed()));
-                }
-                Attempt::Held(_) => {}
+        if once {
+            return match self.attempt_beside(tag, claimant)? {
+                Attempt::Taken(guard) => Ok(guard),
+                Attempt::Held(in_the_way) => Err(in_the_way.timeout(self.path(), begin.elapsed())),
+            };
+        }
+        if !line.exists() {
+            if let Attempt::Taken(guard) = self.attempt(tag, claimant)? {
+                return Ok(guard);
             }
         }
         let mut ticket = line.join();
@@ -65,6 +68,23 @@ impl Semaphore {
                 Attempt::Held(in_the_way) => Err(in_the_way),
             })
         })
+    }
+
+    /// Takes it without standing in line, and not before those who do: while one of them may be about to
+    /// take what is free, they have time for it.
+    pub(crate) fn attempt_beside(
+        &self,
+        tag: Option<&str>,
+        claimant: Claimant<'_>,
+    ) -> Result<Attempt, Error> {
+        let begin = Instant::now();
+        while begin.elapsed() < LINE_INTERVAL && self.inner.line().stands() {
+            if let Err(in_the_way) = self.look()? {
+                return Ok(Attempt::Held(in_the_way));
+            }
+            std::thread::sleep(BESIDE_INTERVAL);
+        }
+        self.attempt(tag, claimant)
     }
 
     /// Waits until all who came before have had their turn, or whoever is first lets it pass.

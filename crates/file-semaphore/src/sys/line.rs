@@ -82,6 +82,12 @@ impl<'d> Line<'d> {
         last_name(self.lock).is_some_and(|last| self.identity(&last).is_some())
     }
 
+    /// Whether there is somebody in the line.
+    pub(crate) fn stands(self) -> bool {
+        let last = last_name(self.lock).and_then(|last| self.open(last));
+        last.is_some_and(|last| !flock::is_free(&*last.file))
+    }
+
     /// Takes the last place. `None` where there can be no line.
     pub(crate) fn join(self) -> Option<Ticket<'d>> {
         self.stand().map(Ticket)

@@ -42,6 +42,11 @@ impl<'d> Line<'d> {
     }
 
     #[expect(clippy::unused_self, reason = "as on other systems")]
+    pub(crate) fn stands(self) -> bool {
+        false
+    }
+
+    #[expect(clippy::unused_self, reason = "as on other systems")]
     pub(crate) fn join(self) -> Option<Ticket<'d>> {
         None
     }
