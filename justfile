@@ -57,6 +57,12 @@ etcd-long:
 etcd-mutants:
     crates/dflockd/tests/etcd/mutants
 
+# The client stubs of etcd made anew; fails when those checked in are not those of etcd.proto.
+etcd-stubs:
+    cargo run --locked --manifest-path crates/dflockd/etc/etcd-stubs/Cargo.toml
+    rustfmt --edition 2024 crates/dflockd/src/etcd/rpc.rs
+    git diff --exit-code -- crates/dflockd/src/etcd/rpc.rs
+
 # The Debian packages, in target/debian.
 packages:
     packaging/debian/build

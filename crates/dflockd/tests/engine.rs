@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod engine {
     use dflockd::engine::{
-        Answer, AutoRelease, Caps, ConnId, Effect, Engine, Grant, Key, Limit, Mint, Moment,
+        Answer, AutoRelease, Caps, ConnId, Cursor, Effect, Engine, Grant, Key, Limit, Mint, Moment,
         Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
     };
     use dflockd::wire::{StatsCursor, push_stats};
@@ -210,7 +210,7 @@ mod engine {
             let (mut cursor, mut out) = (StatsCursor::default(), String::new());
             loop {
                 let piece = push_stats(&mut out, room, &mut cursor, 1, |place, note| {
-                    engine.look_over(at(0), place, 7, |_, line| note(line))
+                    engine.look_over(at(0), place, 7, |line| note(line))
                 });
                 if piece == Progress::Done {
                     return out;
@@ -295,7 +295,7 @@ mod engine {
 
     fn names(engine: &Engine<Counting>) -> Vec<String> {
         let mut names = Vec::new();
-        let _ = engine.look_over(at(0), &mut 0, u32::MAX, |_, line| {
+        let _ = engine.look_over(at(0), &mut Cursor::Start, u32::MAX, |line| {
             names.push(String::from_utf8(line.name.to_vec()).unwrap());
             std::ops::ControlFlow::Continue(())
         });

@@ -25,6 +25,9 @@ mod admin;
 #[path = "server/clients.rs"]
 mod clients;
 #[cfg(test)]
+#[path = "http/curl.rs"]
+mod curl;
+#[cfg(test)]
 #[path = "server/expiry.rs"]
 mod expiry;
 #[cfg(test)]
@@ -43,6 +46,9 @@ mod history;
 #[path = "server/hostile.rs"]
 mod hostile;
 #[cfg(test)]
+#[path = "http/hostile.rs"]
+mod http_hostile;
+#[cfg(test)]
 #[path = "http/metrics.rs"]
 mod metrics;
 #[cfg(test)]
@@ -54,6 +60,9 @@ mod moves;
 #[cfg(test)]
 #[path = "server/owner.rs"]
 mod owner;
+#[cfg(test)]
+#[path = "http/paths.rs"]
+mod paths;
 #[cfg(test)]
 #[path = "server/port.rs"]
 mod port;
@@ -68,7 +77,6 @@ mod reach;
 mod security;
 #[cfg(test)]
 #[path = "http/site.rs"]
-#[expect(dead_code, reason = "the tests of the HTTP side use all of it")]
 mod site;
 #[cfg(test)]
 #[path = "http/strangers.rs"]
@@ -87,6 +95,10 @@ fn dflockd() -> &'static str {
 /// A great many keys are so many times fewer: one client makes some hundred a second here.
 #[cfg(test)]
 const FEWER: usize = 20;
+
+/// Keys of a great table.
+#[cfg(test)]
+const GREAT: usize = 5000;
 
 /// Locks are kept in a service of their own on three members that all tests share.
 #[cfg(test)]

@@ -24,6 +24,9 @@ mod owning;
 mod recorded;
 mod request;
 mod roster;
+#[cfg(test)]
+#[path = "sample_tests.rs"]
+pub(crate) mod sample;
 mod slab;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod state;
@@ -38,7 +41,7 @@ pub use recorded::{Change, Hold, Space};
 pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
 };
-pub use roster::{KeyLine, KeyView, Party};
+pub use roster::{Cursor, KeyLine, KeyView, Party};
 pub use state::{Caps, Engine};
 pub use terms::{
     Key, Limit, MAX_KEY_BYTES, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS, Token, Ttl,

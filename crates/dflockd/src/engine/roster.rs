@@ -8,7 +8,7 @@ use super::keys::KeyEntry;
 use super::request::{ConnId, Progress};
 use super::slab::Id;
 use super::state::Engine;
-use super::terms::{Mint, Moment};
+use super::terms::{Key, Mint, Moment};
 use std::ops::ControlFlow;
 
 /// One key in use.
@@ -59,6 +59,31 @@ impl KeyLine<'_> {
     }
 }
 
+/// How far somebody who looks over all keys, some at a time, has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Cursor {
+    /// None is looked at yet.
+    #[default]
+    Start,
+    /// The same, and a picture of them was asked for at this time: the next that comes will do.
+    Asked(Moment),
+    /// By place, where a key keeps its own for as long as it is there: the next one.
+    Place(u32),
+    /// By name: the last one; before the first one it is empty.
+    After(Box<[u8]>),
+}
+
+impl Cursor {
+    /// To the first key again, of what is there to be looked at already.
+    pub fn rewind(&mut self) {
+        match self {
+            Self::Start | Self::Asked(_) => {}
+            Self::Place(place) => *place = 0,
+            Self::After(last) => *last = Box::default(),
+        }
+    }
+}
+
 /// A holder or a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Party {
@@ -73,26 +98,27 @@ pub struct Party {
 }
 
 impl<M: Mint> Engine<M> {
-    /// Looks at the next `budget` places of the table of keys and tells `note` the place and the
-    /// line of every key, idle ones too. `note` may stop before the next one. Begin with a cursor
-    /// of 0; [`Progress::Done`] when all were looked at.
+    /// Looks at the next `budget` places of the table of keys and tells `note` the line of every
+    /// key, idle ones too. `note` may stop before the next one. Begin with [`Cursor::Start`];
+    /// [`Progress::Done`] when all were looked at. A key that is there all the time is told once.
     pub fn look_over(
         &self,
         now: Moment,
-        cursor: &mut u32,
+        cursor: &mut Cursor,
         budget: u32,
-        mut note: impl FnMut(u32, &KeyLine<'_>) -> ControlFlow<()>,
+        mut note: impl FnMut(&KeyLine<'_>) -> ControlFlow<()>,
     ) -> Progress {
-        let end = cursor.saturating_add(budget).min(self.keys.places());
-        while *cursor < end {
-            let place = *cursor;
-            *cursor += 1;
-            let Some(entry) = self.keys.get(Id::new(place)) else { continue };
-            if note(place, &self.line(now, entry)).is_break() {
+        let mut place = if let Cursor::Place(place) = *cursor { place } else { 0 };
+        let end = place.saturating_add(budget).min(self.keys.places());
+        while place < end {
+            let entry = self.keys.get(Id::new(place));
+            place += 1;
+            if entry.is_some_and(|entry| note(&self.line(now, entry)).is_break()) {
                 break;
             }
         }
-        if *cursor >= self.keys.places() { Progress::Done } else { Progress::More }
+        *cursor = Cursor::Place(place);
+        if place >= self.keys.places() { Progress::Done } else { Progress::More }
     }
 
     fn line<'a>(&self, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
@@ -110,11 +136,11 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// The key at a place, with at most `most` holders and waiters. Nothing when it is no longer
-    /// in use.
+    /// A key with at most `most` holders and waiters. Nothing when it is no longer in use.
     #[must_use]
-    pub fn view(&self, now: Moment, place: u32, most: usize) -> Option<KeyView> {
-        let entry = self.keys.get(Id::new(place)).filter(|entry| !entry.is_idle())?;
+    pub fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
+        let id = self.keys.find(key)?;
+        let entry = self.keys.get(id).filter(|entry| !entry.is_idle())?;
         Some(KeyView {
             name: entry.name.to_vec(),
             limit: entry.limit,
@@ -155,35 +181,14 @@ impl<M: Mint> Engine<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{
-        Caps, ConnId, Engine, Key, Limit, Mint, Request, Seconds, Token, Ttl, Verdict,
-    };
+    use crate::engine::sample::{CAPS, Counting};
+    use crate::engine::{Answer, ConnId, Engine, Key, Limit, Request, Seconds, Verdict};
     use std::hash::RandomState;
-
-    struct Counting(u64);
-
-    impl Mint for Counting {
-        fn token(&mut self) -> Token {
-            self.0 += 1;
-            Token::new(self.0, self.0)
-        }
-    }
 
     const SECOND: u64 = 1_000_000;
 
     fn engine() -> Engine<Counting> {
-        let seconds = |count| Seconds::new(count).unwrap();
-        let caps = Caps {
-            default_ttl: Ttl::new(33).unwrap(),
-            max_locks: 100,
-            max_waiters: 0,
-            gc_interval: seconds(5),
-            gc_max_idle: seconds(60),
-            disconnect_grace: Seconds::ZERO,
-            max_entries: usize::MAX,
-            max_entries_per_connection: usize::MAX,
-        };
-        Engine::new(caps, Counting(0), RandomState::new())
+        Engine::new(CAPS, Counting(0), RandomState::new())
     }
 
     fn acquire(
@@ -212,16 +217,17 @@ mod tests {
         acquire(&mut engine, 3 * SECOND, conns[3], "free", 5);
 
         let mut seen = Vec::new();
-        let mut cursor = 0;
-        let mut note = |place, line: &KeyLine<'_>| {
-            seen.push((place, line.waiters));
+        let mut cursor = Cursor::Start;
+        let mut note = |line: &KeyLine<'_>| {
+            seen.push((line.name.to_vec(), line.waiters));
             ControlFlow::Continue(())
         };
         let now = Moment::from_micros(4 * SECOND);
         while engine.look_over(now, &mut cursor, 1, &mut note) == Progress::More {}
-        assert_eq!(seen.iter().map(|(_, waiters)| *waiters).collect::<Vec<_>>(), [2, 0]);
+        assert_eq!(seen, [(b"busy".to_vec(), 2), (b"free".to_vec(), 0)]);
 
-        let view = engine.view(now, seen[0].0, 10).unwrap();
+        let busy = Key::new(b"busy").unwrap();
+        let view = engine.view(now, busy, 10).unwrap();
         assert_eq!((view.name.as_slice(), view.limit), (b"busy".as_slice(), 1));
         assert_eq!((view.held, view.waiters), (1, 2));
         let [holder] = view.holders[..] else { panic!("{view:?}") };
@@ -230,14 +236,21 @@ mod tests {
         let waiting: Vec<_> = view.waiting.iter().map(|p| (p.serial, p.since_micros)).collect();
         assert_eq!(waiting, [(20, 2 * SECOND), (30, SECOND)]);
 
-        let cut = engine.view(now, seen[0].0, 1).unwrap();
+        let cut = engine.view(now, busy, 1).unwrap();
         assert_eq!((cut.waiting.len(), cut.waiters), (1, 2));
     }
 
     #[test]
     fn an_idle_or_unknown_key_is_not_viewed() {
-        let engine = engine();
-        assert_eq!(engine.view(Moment::from_micros(0), 0, 10), None);
-        assert_eq!(engine.view(Moment::from_micros(0), u32::MAX, 10), None);
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        let (now, key) = (Moment::from_micros(0), Key::new(b"k").unwrap());
+        assert_eq!(engine.view(now, key, 10), None);
+        let Verdict::Now(Answer::Granted(grant)) = acquire(&mut engine, 0, conn, "k", 1) else {
+            panic!("it is free")
+        };
+        assert!(engine.view(now, key, 10).is_some());
+        engine.ask(now, conn, Request::Release { key, token: Some(grant.token) });
+        assert_eq!(engine.view(now, key, 10), None);
     }
 }

@@ -204,31 +204,30 @@ impl Inner {
             Err(Failure::NoSpace) => return Err(Refusal::NoSpace),
             Err(Failure::Unclear) => {}
         }
-        self.bury(Arc::clone(&want.key), nonce, session, until).await?;
+        Arc::clone(self).bury(Arc::clone(&want.key), nonce, until).await?;
         Ok(None)
     }
 
     /// A create's fate is unknown: sees to it that its ticket never is, even if that takes longer
     /// than the caller can wait.
-    async fn bury(
-        self: &Arc<Self>,
+    pub(super) async fn bury(
+        self: Arc<Self>,
         key: Arc<[u8]>,
         nonce: u64,
-        session: Session,
         until: Moment,
     ) -> Result<(), Refusal> {
         self.state().tombstones += 1;
-        let inner = Arc::clone(self);
+        let inner = Arc::clone(&self);
         let task = tokio::spawn(async move {
-            let request = txn::bury(&inner.names, session, &key, nonce);
-            loop {
-                let until = inner.now().after_micros(BUDGET_MICROS);
-                if inner.again(request.clone(), until).await.is_ok() {
-                    return;
-                }
-                // Without its session a create does nothing.
-                if inner.state().session != Some(session) || inner.is_closed() {
-                    return;
+            while !inner.is_closed() {
+                // Without its own session the create does nothing any more, but may have done it before.
+                let session = inner.state().session;
+                if let Some(session) = session {
+                    let request = txn::bury(&inner.names, session, &key, nonce);
+                    let until = inner.now().after_micros(BUDGET_MICROS);
+                    if inner.again(request, until).await.is_ok() {
+                        return;
+                    }
                 }
                 tokio::time::sleep(PAUSE).await;
             }

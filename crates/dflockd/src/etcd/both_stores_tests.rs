@@ -5,8 +5,9 @@ use super::keys::Front;
 use super::stand_in::Etcd;
 use super::txn::Session;
 use super::{Engine, Inner, Settings, turns};
+use crate::engine::sample::{Counting, take};
 use crate::engine::{
-    self, Answer, AutoRelease, Caps, ConnId, Effect, Key, Limit, Mint, Moment, Progress, Refusal,
+    self, Answer, AutoRelease, Caps, ConnId, Effect, Key, Limit, Moment, Progress, Refusal,
     Request, Seconds, Token, Ttl, Verdict,
 };
 use crate::remote::{Above, Inlet};
@@ -35,15 +36,6 @@ impl Above for Clock {
 
     fn now(&self) -> Moment {
         Moment::from_micros(self.0.load(Ordering::Relaxed) * 1000)
-    }
-}
-
-struct Counting(u64);
-
-impl Mint for Counting {
-    fn token(&mut self) -> Token {
-        self.0 += 1;
-        Token::new(self.0, self.0)
     }
 }
 
@@ -223,8 +215,7 @@ impl World {
                 None
             }
             Event::Take { seat, key: k, ttl } => {
-                let (timeout, limit) = (Seconds::ZERO, Limit::ONE);
-                let request = Request::Acquire { key: key(k), limit, timeout, ttl: Ttl::new(ttl) };
+                let request = take(NAMES[k], ttl);
                 Some(self.ask(seat, request, request).await)
             }
             Event::Renew { seat, key: k, ttl } => {
@@ -262,14 +253,14 @@ fn front(caps: Caps, clock: &Arc<Clock>, etcd: &Etcd) -> Engine {
     let clock: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(clock) as Arc<dyn Above>));
     assert!(engine.inner.inlet.set(Inlet::new(clock)).is_ok());
     assert!(engine.inner.client.stand_in.set(etcd.clone()).is_ok());
-    register(&engine.inner, etcd);
+    register(&engine.inner, etcd, 1);
     engine
 }
 
-fn register(inner: &Inner, etcd: &Etcd) {
-    let answer = etcd.txn(&super::txn::register(&inner.names.front(inner.front), 1));
+fn register(inner: &Inner, etcd: &Etcd, lease: i64) {
+    let answer = etcd.txn(&super::txn::register(&inner.names.front(inner.front), lease));
     let mut state = inner.state();
-    state.session = Some(Session { lease: 1, revision: answer.header.unwrap().revision });
+    state.session = Some(Session { lease, revision: answer.header.unwrap().revision });
     state.begun = true;
 }
 
@@ -365,6 +356,39 @@ proptest! {
     }
 }
 
+/// A create's answer was lost, and then the session: nobody has its ticket, which would keep the key
+/// for a whole lease.
+#[test]
+fn a_ticket_nobody_knows_of_goes_also_after_its_session() {
+    runtime().block_on(async {
+        let (clock, etcd) = (Arc::new(Clock::default()), Etcd::default());
+        let front = front(turns::CAPS, &clock, &etcd);
+        let inner = &front.inner;
+        let old = inner.state().session.unwrap();
+        let key: Arc<[u8]> = b"k"[..].into();
+        let create = super::txn::Create {
+            key: &key,
+            nonce: 7,
+            limit: Limit::ONE,
+            behind: super::txn::Behind::Stay(0),
+            counts: false,
+            held: b"held".to_vec(),
+            waiting: Vec::new(),
+        };
+        etcd.txn(&super::txn::create(&inner.names, &inner.names.front(inner.front), old, &create));
+        let ticket = inner.names.ticket(&key, 7);
+        assert!(etcd.has(&ticket));
+        etcd.end_lease(old.lease);
+        inner.state().session = None;
+        let until = clock.now().after_micros(60_000_000);
+        let bury = tokio::spawn(Arc::clone(inner).bury(Arc::clone(&key), 7, until));
+        tokio::task::yield_now().await;
+        register(inner, &etcd, 2);
+        assert_eq!(bury.await.unwrap(), Ok(()));
+        assert!(!etcd.has(&ticket));
+    });
+}
+
 /// A key more costs etcd no more than the one before: it is not asked to count all of them each time.
 #[test]
 fn many_new_keys_are_seldom_counted() {
@@ -381,10 +405,8 @@ fn many_new_keys_are_seldom_counted() {
         let id = front.connect(1);
         for number in 0..MANY {
             let name = number.to_string();
-            let key = Key::new(name.as_bytes()).unwrap();
-            let take =
-                Request::Acquire { key, limit: Limit::ONE, timeout: Seconds::ZERO, ttl: None };
-            assert_eq!(front.ask(clock.now(), id, take), Verdict::Later);
+            let request = take(name.as_bytes(), 33);
+            assert_eq!(front.ask(clock.now(), id, request), Verdict::Later);
             let mut answer = None;
             while answer.is_none() {
                 tokio::task::yield_now().await;

@@ -46,8 +46,8 @@ mod watch;
 pub use settings::Settings;
 
 use crate::engine::{
-    Answer, AutoRelease, Caps, Census, ConnId, Counters, Effect, Key, KeyLine, KeyView, Moment,
-    Progress, Refusal, Request, Seconds, Token, Verdict,
+    Answer, AutoRelease, Caps, Census, ConnId, Counters, Cursor, Effect, Key, KeyLine, KeyView,
+    Moment, Progress, Refusal, Request, Seconds, Token, Verdict,
 };
 use crate::remote::{EtcdNumbers, Inlet, Unreachable};
 use asking::{Patience, Want};
@@ -406,15 +406,15 @@ impl Engine {
     pub(crate) fn look_over(
         &self,
         now: Moment,
-        cursor: &mut u32,
+        cursor: &mut Cursor,
         budget: u32,
-        note: impl FnMut(u32, &KeyLine<'_>) -> ControlFlow<()>,
+        note: impl FnMut(&KeyLine<'_>) -> ControlFlow<()>,
     ) -> Progress {
         self.inner.look_over(now, cursor, budget, note)
     }
 
-    pub(crate) fn view(&self, now: Moment, place: u32, most: usize) -> Option<KeyView> {
-        self.inner.view(now, place, most)
+    pub(crate) fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
+        self.inner.view(now, key, most)
     }
 
     pub(crate) fn numbers(&self) -> EtcdNumbers {

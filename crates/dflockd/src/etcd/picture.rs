@@ -9,7 +9,9 @@ use super::orphans::Orphan;
 use super::rpc::{KeyValue, RangeRequest};
 use super::state::State;
 use super::txn;
-use crate::engine::{Census, ConnId, KeyLine, KeyView, Moment, Party, Progress, Refusal};
+use crate::engine::{
+    Census, ConnId, Cursor, Key, KeyLine, KeyView, Moment, Party, Progress, Refusal,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,8 +22,6 @@ use tokio::task::JoinSet;
 const PAGE: i64 = 1000;
 /// A picture is good this long if this front-end changed nothing.
 const GOOD_MICROS: u64 = 500_000;
-/// And this long after it came in any case, if it was taken for whoever asks now.
-const FRESH_MICROS: u64 = 5_000;
 /// A sweep may take this part of the time at most.
 const SWEEP_SHARE: u32 = 20;
 /// Idle keys that are forgotten in one call: one by one the keys of a busy hour stay for another.
@@ -48,10 +48,10 @@ struct Seen {
 
 #[derive(Debug, Default)]
 pub(super) struct Picture {
+    /// In the order of names.
     rows: Vec<Row>,
     begun: Moment,
     come: Moment,
-    fresh_until: Moment,
     changes: u64,
 }
 
@@ -109,6 +109,18 @@ impl Seen {
 }
 
 impl Picture {
+    /// What a look is still to see. By name: another picture may have come meanwhile, where the same
+    /// keys are in other places.
+    fn after(&self, cursor: &Cursor) -> &[Row] {
+        let Cursor::After(last) = cursor else { return &self.rows };
+        self.rows.get(self.rows.partition_point(|row| row.name <= *last)..).unwrap_or_default()
+    }
+
+    fn row(&self, key: Key<'_>) -> Option<&Row> {
+        let place = self.rows.binary_search_by(|row| (*row.name).cmp(key.bytes())).ok()?;
+        self.rows.get(place)
+    }
+
     fn census(&self) -> Census {
         let mut census = Census::default();
         for row in &self.rows {
@@ -184,42 +196,43 @@ impl Inner {
     pub(super) fn look_over(
         self: &Arc<Self>,
         now: Moment,
-        cursor: &mut u32,
+        cursor: &mut Cursor,
         budget: u32,
-        mut note: impl FnMut(u32, &KeyLine<'_>) -> ControlFlow<()>,
+        mut note: impl FnMut(&KeyLine<'_>) -> ControlFlow<()>,
     ) -> Progress {
         let state = self.state();
-        let is_good = |picture: &&Picture| {
-            *cursor > 0
-                || now < picture.fresh_until
-                || (picture.changes == state.changes
-                    && now.micros_since(picture.begun) < GOOD_MICROS)
+        let is_good = |picture: &&Picture| match *cursor {
+            Cursor::Start => {
+                picture.changes == state.changes && now.micros_since(picture.begun) < GOOD_MICROS
+            }
+            Cursor::Asked(then) => then <= picture.come,
+            Cursor::Place(_) | Cursor::After(_) => true,
         };
         let Some(picture) = state.picture.as_ref().filter(is_good) else {
+            if *cursor == Cursor::Start {
+                *cursor = Cursor::Asked(now);
+            }
             self.ask_for_picture();
             return Progress::Later;
         };
-        let end = cursor.saturating_add(budget);
-        while *cursor < end {
-            let place = *cursor;
-            let index = usize::try_from(place).unwrap_or(usize::MAX);
-            let Some(row) = picture.rows.get(index) else { return Progress::Done };
-            *cursor += 1;
-            if note(place, &row.line(&state, now)).is_break() {
+        let mut rest = picture.after(cursor).iter();
+        for row in rest.by_ref().take(usize::try_from(budget).unwrap_or(usize::MAX)) {
+            let is_enough = note(&row.line(&state, now)).is_break();
+            if is_enough {
                 break;
             }
         }
-        let index = usize::try_from(*cursor).unwrap_or(usize::MAX);
-        if index >= picture.rows.len() { Progress::Done } else { Progress::More }
+        let rest = rest.as_slice();
+        let looked_at = picture.rows.len() - rest.len();
+        if let Some(last) = looked_at.checked_sub(1).and_then(|place| picture.rows.get(place)) {
+            *cursor = Cursor::After(last.name.clone());
+        }
+        if rest.is_empty() { Progress::Done } else { Progress::More }
     }
 
-    pub(super) fn view(&self, now: Moment, place: u32, most: usize) -> Option<KeyView> {
+    pub(super) fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
         let state = self.state();
-        let picture = state.picture.as_ref()?;
-        let row = picture.rows.get(usize::try_from(place).ok()?)?;
-        if row.tickets.is_empty() {
-            return None;
-        }
+        let row = state.picture.as_ref()?.row(key).filter(|row| !row.tickets.is_empty())?;
         let line = row.line(&state, now);
         let (holders, waiting) = row.tickets.split_at_checked(row.held())?;
         let party = |seen: &Seen| seen.party(&state, now);
@@ -241,7 +254,7 @@ impl Inner {
         }
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            let taken = inner.take_picture(FRESH_MICROS).await;
+            let taken = inner.take_picture().await;
             inner.picturing.store(false, Ordering::Relaxed);
             {
                 let mut state = inner.state();
@@ -256,8 +269,7 @@ impl Inner {
         });
     }
 
-    /// It is shown for so long even if it is out of date.
-    async fn take_picture(self: &Arc<Self>, fresh_micros: u64) -> Result<(), Refusal> {
+    async fn take_picture(self: &Arc<Self>) -> Result<(), Refusal> {
         let (begun, changes) = (self.now(), self.state().changes);
         let mut rows: BTreeMap<Box<[u8]>, Row> = BTreeMap::new();
         // The tickets first: a key is there before its tickets and after them.
@@ -283,8 +295,7 @@ impl Inner {
         idle_as_before(&mut rows, before, &mut state.left);
         let rows = rows.into_values().collect();
         let come = self.now();
-        let fresh_until = come.after_micros(fresh_micros);
-        let picture = Picture { rows, begun, come, fresh_until, changes };
+        let picture = Picture { rows, begun, come, changes };
         state.census = picture.census();
         let orphans = picture.orphans(state, &self.names);
         state.orphans.note(picture.come, orphans);
@@ -329,7 +340,7 @@ impl Inner {
                 continue;
             }
             let begun = tokio::time::Instant::now();
-            if self.take_picture(0).await.is_ok() {
+            if self.take_picture().await.is_ok() {
                 self.forget_idle().await;
                 self.state().shrink();
                 self.stir();
@@ -369,7 +380,7 @@ impl Inner {
 
     /// Forgets the key that has been idle longest, for a new one. False when all are in use.
     pub(super) async fn make_room(self: &Arc<Self>, new: &[u8]) -> Result<bool, Refusal> {
-        self.take_picture(0).await?;
+        self.take_picture().await?;
         let mut idle: Vec<(Moment, Box<[u8]>, i64)> = {
             let state = self.state();
             let rows = state.picture.iter().flat_map(|picture| &picture.rows);
@@ -394,6 +405,7 @@ impl Inner {
 mod tests {
     use super::super::keys::{self, Front, Names};
     use super::super::mine::{Ends, Mine, Place};
+    use super::super::{Engine, Settings, turns};
     use super::*;
     use crate::engine::Ttl;
     use rstest::rstest;
@@ -415,6 +427,54 @@ mod tests {
             wake: None,
             unwanted: false,
         }
+    }
+
+    fn picture(names: &[&str]) -> Picture {
+        let row = |name: &&str| {
+            let name = name.as_bytes().into();
+            Row { name, limit: 1, revision: 2, tickets: Vec::new(), idle_since: Moment::default() }
+        };
+        Picture { rows: names.iter().map(row).collect(), ..Picture::default() }
+    }
+
+    /// Keys come and go between the steps of a look, and each time there is another picture.
+    #[rstest]
+    #[case::before_it(&["b", "d", "f", "h"], &["a", "b", "c", "d", "f", "h"], "bdfh")]
+    #[case::those_before_it_go(&["a", "b", "c", "d", "e", "f"], &["c", "d", "e", "f"], "abcdef")]
+    #[case::the_last_one_goes(&["a", "b", "c"], &["a", "c"], "abc")]
+    #[case::behind_it(&["a", "b", "d"], &["a", "b", "c", "d"], "abcd")]
+    #[case::all_go(&["a", "b", "c"], &[], "ab")]
+    fn a_key_that_stays_is_told_once(
+        #[case] first: &[&str],
+        #[case] then: &[&str],
+        #[case] want: &str,
+    ) {
+        let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
+        let store = Engine::new(settings, turns::CAPS);
+        store.inner.state().picture = Some(picture(first));
+        let (mut cursor, mut told) = (Cursor::Start, String::new());
+        let mut look = || {
+            store.look_over(Moment::default(), &mut cursor, 2, |line| {
+                told.push_str(std::str::from_utf8(line.name).unwrap());
+                ControlFlow::Continue(())
+            })
+        };
+        assert_eq!(look(), Progress::More);
+        store.inner.state().picture = Some(picture(then));
+        assert!((0..9).any(|_| look() == Progress::Done), "it ends");
+        assert_eq!(told, want);
+    }
+
+    #[test]
+    fn tables_of_a_rush_give_their_memory_back() {
+        let mut state = State::new(OURS);
+        for number in 0..50_000_u32 {
+            state.note_left(&number.to_be_bytes()[..].into(), Moment::default());
+        }
+        assert!(state.left.capacity() > 4096);
+        idle_as_before(&mut BTreeMap::new(), Picture::default(), &mut state.left);
+        state.shrink();
+        assert!(state.left.capacity() < 64, "{}", state.left.capacity());
     }
 
     /// Somebody alive must be going to end a hold; what a ticket says of that is not enough when it

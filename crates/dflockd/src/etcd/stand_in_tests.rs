@@ -7,7 +7,7 @@ use super::rpc::{
     Compare, DeleteRangeResponse, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse,
     RequestOp, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 #[derive(Clone, Default)]
@@ -16,6 +16,8 @@ struct Keys {
     all: BTreeMap<Vec<u8>, KeyValue>,
     /// Keys gone through to count them.
     counted: usize,
+    /// Leases that have ended.
+    ended: HashSet<i64>,
 }
 
 /// One cluster; clones are the same one.
@@ -31,6 +33,24 @@ impl Etcd {
         self.0.lock().unwrap().counted
     }
 
+    /// What was on this lease goes, and nothing is put on it any more.
+    pub(super) fn end_lease(&self, lease: i64) {
+        let mut keys = self.0.lock().unwrap();
+        keys.ended.insert(lease);
+        keys.all.retain(|_, kv| kv.lease != lease);
+    }
+
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        self.0.lock().unwrap().all.contains_key(key)
+    }
+
+    /// A transaction as a client's call: nothing when it would put something on a lease that has ended.
+    pub(super) fn carry(&self, request: &TxnRequest) -> Option<TxnResponse> {
+        let is_on_ended =
+            puts(request).any(|put| self.0.lock().unwrap().ended.contains(&put.lease));
+        (!is_on_ended).then(|| self.txn(request))
+    }
+
     /// All of it happens at one revision, and its conditions are judged before any of it.
     pub(super) fn txn(&self, request: &TxnRequest) -> TxnResponse {
         let mut keys = self.0.lock().unwrap();
@@ -43,6 +63,20 @@ impl Etcd {
         answer.header = Some(keys.header());
         answer
     }
+}
+
+/// What a transaction may put.
+fn puts(request: &TxnRequest) -> Box<dyn Iterator<Item = &PutRequest> + '_> {
+    let ops = request.success.iter().chain(&request.failure);
+    Box::new(ops.flat_map(|op| -> Box<dyn Iterator<Item = &PutRequest>> {
+        match op.request.as_ref() {
+            Some(Request::RequestPut(put)) => Box::new(std::iter::once(put)),
+            Some(Request::RequestTxn(txn)) => puts(txn),
+            Some(Request::RequestRange(_) | Request::RequestDeleteRange(_)) | None => {
+                Box::new(std::iter::empty())
+            }
+        }
+    }))
 }
 
 impl Keys {

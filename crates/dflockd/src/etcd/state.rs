@@ -270,6 +270,9 @@ impl State {
         if roomy(self.tickets.len(), self.tickets.capacity()) {
             self.tickets.shrink_to(self.tickets.len() * 2);
         }
+        if roomy(self.left.len(), self.left.capacity()) {
+            self.left.shrink_to(self.left.len() * 2);
+        }
         for conn in self.conns.iter_mut().flatten() {
             if roomy(conn.holds.len(), conn.holds.capacity()) {
                 conn.holds.shrink_to(conn.holds.len() * 2);

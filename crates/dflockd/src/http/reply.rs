@@ -217,7 +217,7 @@ impl Pieces {
             match &mut self.next {
                 Next::From(cursor) => {
                     let (handle, pace) = (self.handle.clone(), Arc::clone(&self.pace));
-                    let cursor = *cursor;
+                    let cursor = std::mem::take(cursor);
                     let coming = async move { next_piece(&handle, &pace, cursor).await };
                     self.next = Next::Coming(Box::pin(coming));
                 }

@@ -67,7 +67,7 @@ enum Phase {
     /// A request waits in the engine.
     Waiting,
     /// A `stats` body is being sent.
-    Reporting(StatsCursor),
+    Reporting(Box<StatsCursor>),
     /// A wrong secret was shown; the answer waits.
     CoolingDown,
     /// The connection's things are being removed.
@@ -198,11 +198,12 @@ impl Connection {
             return self.flush(cx);
         }
         scratch.room.lend(&mut self.output);
-        match self.phase {
+        match &mut self.phase {
             Phase::Serving if !self.scanned => Poll::Ready(self.serve_input()),
             Phase::Serving | Phase::Skipping => self.receive(cx, scratch),
             Phase::Waiting => self.wait(cx, scratch),
             Phase::Reporting(cursor) => {
+                let cursor = std::mem::take(cursor);
                 let progress = self.report(cursor);
                 if progress == Progress::Later && self.output.unsent().is_empty() {
                     return Poll::Pending;

@@ -384,7 +384,7 @@ impl Core {
     ) -> Progress {
         let names = cursor.has_names();
         push_stats(out, room, cursor, self.connections, |place, note| {
-            self.store.look_over(now, place, STATS_PLACES, |_, line| {
+            self.store.look_over(now, place, STATS_PLACES, |line| {
                 let name = line.conn.filter(|_| names).and_then(|conn| self.name(conn));
                 note(&KeyLine { owner_name: name.as_deref(), ..*line })
             })

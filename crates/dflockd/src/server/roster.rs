@@ -3,7 +3,7 @@
 //! somebody's curiosity.
 
 use super::Handle;
-use crate::engine::{KeyLine, KeyView, Party, Progress};
+use crate::engine::{Cursor, Key, KeyLine, KeyView, Party, Progress};
 use memchr::memmem::Finder;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -65,27 +65,31 @@ pub struct Search {
 
 #[derive(Debug)]
 enum Stage {
-    /// The places from this one on are still to be looked at.
-    Looking(u32, Picked),
-    /// These places are still to be shown.
-    Showing(std::vec::IntoIter<u32>),
+    /// The keys from this one on are still to be looked at.
+    Looking(Cursor, Picked),
+    /// These keys are still to be shown.
+    Showing(std::vec::IntoIter<Box<[u8]>>),
 }
 
 /// The keys with the longest queues so far; of equal ones the first.
 #[derive(Debug, Default)]
-struct Picked(BinaryHeap<Reverse<(u32, Reverse<u32>)>>);
+struct Picked(BinaryHeap<Reverse<(u32, Reverse<usize>, Box<[u8]>)>>);
 
 impl Picked {
-    fn note(&mut self, most: usize, place: u32, waiters: u32) {
-        self.0.push(Reverse((waiters, Reverse(place))));
+    /// `number` grows from key to key.
+    fn note(&mut self, most: usize, number: usize, line: &KeyLine<'_>) {
+        let is_full = self.0.len() >= most;
+        if is_full && self.0.peek().is_none_or(|Reverse((least, ..))| line.waiters <= *least) {
+            return;
+        }
+        self.0.push(Reverse((line.waiters, Reverse(number), line.name.into())));
         if self.0.len() > most {
             self.0.pop();
         }
     }
 
-    fn places(self) -> Vec<u32> {
-        let sorted = self.0.into_sorted_vec();
-        sorted.into_iter().map(|Reverse((_, Reverse(place)))| place).collect()
+    fn keys(self) -> Vec<Box<[u8]>> {
+        self.0.into_sorted_vec().into_iter().map(|Reverse((.., key))| key).collect()
     }
 }
 
@@ -97,7 +101,7 @@ impl Search {
             finder: Finder::new(&wanted.part.to_ascii_lowercase()).into_owned(),
             most_keys: wanted.keys,
             most_parties: wanted.parties,
-            stage: Stage::Looking(0, Picked::default()),
+            stage: Stage::Looking(Cursor::Start, Picked::default()),
             roster: Roster::default(),
         }
     }
@@ -128,10 +132,10 @@ impl Handle {
         let Search { finder, most_keys, most_parties, stage, roster } = search;
         match stage {
             Stage::Looking(cursor, picked) => {
-                let note = |place, line: &KeyLine<'_>| {
+                let note = |line: &KeyLine<'_>| {
                     if !line.is_idle() && has_in_it(finder, line.name) {
                         roster.matching += 1;
-                        picked.note(*most_keys, place, line.waiters);
+                        picked.note(*most_keys, roster.matching, line);
                     }
                     ControlFlow::Continue(())
                 };
@@ -140,26 +144,24 @@ impl Handle {
                 if progress != Progress::Done {
                     return progress;
                 }
-                let places = std::mem::take(picked).places();
-                *stage = Stage::Showing(places.into_iter());
+                let keys = std::mem::take(picked).keys();
+                *stage = Stage::Showing(keys.into_iter());
                 Progress::More
             }
-            Stage::Showing(places) => {
-                for place in places.by_ref().take(VIEWS_PER_STEP) {
-                    let view = self.view(place, *most_parties);
-                    // Another key may have come to this place meanwhile.
-                    let is_wanted = |name: &[u8]| has_in_it(finder, name);
-                    roster.keys.extend(view.filter(|(view, _)| is_wanted(&view.name)));
+            Stage::Showing(keys) => {
+                for name in keys.by_ref().take(VIEWS_PER_STEP) {
+                    let key = Key::new(&name);
+                    roster.keys.extend(key.and_then(|key| self.view(key, *most_parties)));
                 }
-                if places.as_slice().is_empty() { Progress::Done } else { Progress::More }
+                if keys.as_slice().is_empty() { Progress::Done } else { Progress::More }
             }
         }
     }
 
-    fn view(&self, place: u32, most_parties: usize) -> Option<(KeyView, Addresses)> {
+    fn view(&self, key: Key<'_>, most_parties: usize) -> Option<(KeyView, Addresses)> {
         let now = self.0.now();
         let core = self.0.core();
-        let view = core.store.view(now, place, most_parties)?;
+        let view = core.store.view(now, key, most_parties)?;
         let address = |party: &Party| party.conn.and_then(|conn| core.address(conn));
         let name = |party: &Party| party.conn.and_then(|conn| core.name(conn));
         let addresses = Addresses {
@@ -175,7 +177,7 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Caps, Key, Limit, Request, Seconds, Verdict};
+    use crate::engine::{Caps, Limit, Request, Seconds, Verdict};
     use crate::server::{Server, Settings};
 
     /// A server nobody runs, with these keys held by one connection and one waiter for the last.

@@ -19,8 +19,8 @@
 //!   [`Progress::More`] is asked again after others had their turn, [`Progress::Later`] after an
 //!   [`Effect::Wake`].
 //! - [`Store::advance`] when [`Store::next_deadline`] has come.
-//! - [`Store::look_over`] and [`Store::view`] show keys in steps. A store may show a picture taken
-//!   earlier, and say [`Progress::Later`] until it has one.
+//! - [`Store::look_over`] and [`Store::view`] show keys in steps; a key that is there all the time is
+//!   told once. A store may show a picture taken earlier, and say [`Progress::Later`] until it has one.
 //! - [`Refusal::Unavailable`](crate::engine::Refusal::Unavailable) may answer any request: the
 //!   client is told `error_draining`, the connection ends, and its holds stay
 //!   ([`AutoRelease::Off`]): a store that is away never says "not held". While
@@ -35,8 +35,8 @@
 use super::mint::ServerMint;
 use super::settings::{Settings, StoreChoice};
 use crate::engine::{
-    AutoRelease, Census, ConnId, Counters, Effect, Engine, Key, KeyLine, KeyView, Moment, Progress,
-    Request, Token, Verdict,
+    AutoRelease, Census, ConnId, Counters, Cursor, Effect, Engine, Key, KeyLine, KeyView, Moment,
+    Progress, Request, Token, Verdict,
 };
 #[cfg(feature = "etcd")]
 use crate::etcd;
@@ -191,14 +191,14 @@ impl Store {
     pub(super) fn look_over(
         &self,
         now: Moment,
-        cursor: &mut u32,
+        cursor: &mut Cursor,
         budget: u32,
-        note: impl FnMut(u32, &KeyLine<'_>) -> ControlFlow<()>,
+        note: impl FnMut(&KeyLine<'_>) -> ControlFlow<()>,
     ) -> Progress {
         store!(self, store => store.look_over(now, cursor, budget, note))
     }
 
-    pub(super) fn view(&self, now: Moment, place: u32, most: usize) -> Option<KeyView> {
-        store!(self, store => store.view(now, place, most))
+    pub(super) fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
+        store!(self, store => store.view(now, key, most))
     }
 }

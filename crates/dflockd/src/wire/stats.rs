@@ -1,23 +1,24 @@
 //! The body of `stats`: one line of JSON, written piece by piece so that a million keys neither
 //! stall the server nor fill its memory. Pure. What the table holds is told by the caller.
 //!
-//! A body that fits one piece is a picture of one moment. A longer one is not: keys that change
-//! between pieces may appear twice or not at all.
+//! A body that fits one piece is a picture of one moment. A longer one is not: keys that come, go, or
+//! are taken or given back between pieces may appear twice or not at all. Those that stay as they are
+//! appear once.
 //!
 //! Pure.
 
 use super::json::{Decimal, push_json_string};
-use crate::engine::{KeyLine, Progress};
+use crate::engine::{Cursor, KeyLine, Progress};
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 
 /// How far a `stats` body is written.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StatsCursor {
     /// What connections say of themselves is shown.
     names: bool,
     section: usize,
-    place: u32,
+    place: Cursor,
     /// The body's beginning is written.
     begun: bool,
     /// This section's beginning is written.
@@ -73,17 +74,17 @@ impl Section {
 }
 
 /// Appends the next piece of the body to `out`: what one look over the table finds, at most about
-/// `room` bytes; `connections` is the first member's value. `look_over` looks at some places of
-/// the table from the cursor on, tells of each key until it is told to stop, and says whether that
-/// was the end of the table. [`Progress::Done`] when the body is whole.
+/// `room` bytes; `connections` is the first member's value. `look_over` looks at some keys from the
+/// cursor on, tells of each until it is told to stop, and says whether that was the last. [`Progress::Done`] when the body is whole.
 pub fn push_stats(
     out: &mut String,
     room: usize,
     cursor: &mut StatsCursor,
     connections: usize,
-    mut look_over: impl FnMut(&mut u32, &mut dyn FnMut(&KeyLine<'_>) -> ControlFlow<()>) -> Progress,
+    mut look_over: impl FnMut(&mut Cursor, &mut dyn FnMut(&KeyLine<'_>) -> ControlFlow<()>) -> Progress,
 ) -> Progress {
-    let end = out.len().saturating_add(room);
+    let (start, is_first) = (out.len(), !cursor.begun);
+    let end = start.saturating_add(room);
     if !std::mem::replace(&mut cursor.begun, true) {
         // Writing to a String cannot fail.
         let _ = write!(out, "{{\"connections\":{connections}");
@@ -102,12 +103,16 @@ pub fn push_stats(
             }
             if out.len() < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
+        if progress == Progress::Later && is_first {
+            // The body begins when there is something to be told.
+            out.truncate(start);
+            (cursor.begun, cursor.opened) = (false, false);
+        }
         if progress != Progress::Done {
             return progress;
         }
-        let section = cursor.section + 1;
-        *cursor =
-            StatsCursor { section, begun: true, names: cursor.names, ..StatsCursor::default() };
+        cursor.place.rewind();
+        (cursor.section, cursor.opened, cursor.filled) = (cursor.section + 1, false, false);
     }
     out.push_str("]}");
     Progress::Done

@@ -1,6 +1,6 @@
 //! Every path and method, and what the answers say.
 
-use crate::FEWER;
+use crate::GREAT;
 use crate::daemon::{Daemon, program, until};
 use crate::site::{Site, free_port};
 use nix::sys::signal::Signal;
@@ -186,17 +186,17 @@ fn stats_are_those_of_the_command() {
 /// In pieces, without a length, and whole.
 #[test]
 fn a_great_stats_body_is_whole() {
-    let site = Site::start(&["--max-locks", "20000"]);
-    let _holder = site.hold((0..20_000 / FEWER).map(|key| format!("key-{key}")));
+    let site = Site::start(&["--max-locks", &GREAT.to_string()]);
+    let _holder = site.hold((0..GREAT).map(|key| format!("key-{key}")));
     let answer = site.get("/v1/stats");
     assert_eq!(answer.header("transfer-encoding"), Some("chunked"));
-    assert_eq!(answer.json()["locks"].as_array().unwrap().len(), 20_000 / FEWER);
+    assert_eq!(answer.json()["locks"].as_array().unwrap().len(), GREAT);
     let head = site.ask("HEAD", "/v1/stats", "");
     assert_eq!((head.status, head.body.len()), (200, 0));
     // One that does not know chunks gets it to the end of the connection.
     let old = site.say(b"GET /v1/stats HTTP/1.0\r\n\r\n").unwrap();
     assert_eq!(old.header("transfer-encoding"), None);
-    assert_eq!(old.json()["locks"].as_array().unwrap().len(), 20_000 / FEWER);
+    assert_eq!(old.json()["locks"].as_array().unwrap().len(), GREAT);
 }
 
 #[test]

@@ -107,15 +107,26 @@ impl Site {
         self.get("/v1/holders").json()
     }
 
-    /// Many keys by one connection, each with a long lease.
-    pub(crate) fn hold(&self, names: impl Iterator<Item = String>) -> Talker {
+    /// Many keys, each with a long lease: by some connections that ask side by side, as one alone would
+    /// wait for etcd at each key.
+    pub(crate) fn hold(&self, names: impl Iterator<Item = String>) -> Vec<Talker> {
         let names: Vec<String> = names.collect();
+        let each = names.len().div_ceil(16).max(500);
+        std::thread::scope(|scope| {
+            let holders: Vec<_> =
+                names.chunks(each).map(|names| scope.spawn(|| self.hold_these(names))).collect();
+            holders.into_iter().map(|holder| holder.join().unwrap()).collect()
+        })
+    }
+
+    fn hold_these(&self, names: &[String]) -> Talker {
         let mut talker = self.daemon.talk();
         for names in names.chunks(500) {
             let frames: String = names.iter().map(|name| format!("l\n{name}\n0 3600\n")).collect();
             talker.say(frames.as_bytes());
             for _ in names {
-                assert!(talker.line().starts_with("ok "));
+                let line = talker.line();
+                assert!(line.starts_with("ok "), "{line}: {:#?}", self.daemon.log());
             }
         }
         talker

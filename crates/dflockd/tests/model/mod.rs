@@ -5,8 +5,8 @@
 //! of different events meet and their order is never in doubt.
 
 use dflockd::engine::{
-    Answer, AutoRelease, Caps, Census, ConnId, Effect, Engine, Grant, Key, Limit, Mint, Moment,
-    Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
+    Answer, AutoRelease, Caps, Census, ConnId, Cursor, Effect, Engine, Grant, Key, Limit, Mint,
+    Moment, Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
 };
 use std::collections::BTreeMap;
 use std::hash::RandomState;
@@ -542,7 +542,7 @@ impl Pair {
         }
         let mut left = Vec::new();
         let now = Self::moment(self.now());
-        let _ = self.engine.look_over(now, &mut 0, u32::MAX, |_, line| {
+        let _ = self.engine.look_over(now, &mut Cursor::Start, u32::MAX, |line| {
             left.push(line.name[1] - b'0');
             std::ops::ControlFlow::Continue(())
         });

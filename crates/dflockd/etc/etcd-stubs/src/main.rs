@@ -1,9 +1,6 @@
 //! Makes the checked-in client stubs for etcd, `crates/dflockd/src/etcd/rpc.rs`, so that no build
-//! of dflockd needs protoc or a build script. To repeat:
-//!
-//! ```text
-//! cd crates/dflockd/etc/etcd-stubs && cargo run && rustfmt --edition 2024 ../../src/etcd/rpc.rs
-//! ```
+//! of dflockd needs protoc or a build script. `just etcd-stubs` repeats it, and says whether the two
+//! differ.
 
 use std::error::Error;
 use std::path::Path;

@@ -107,7 +107,7 @@ impl Connection {
                     Detail::Usual => StatsCursor::default(),
                     Detail::Long => StatsCursor::with_names(),
                 };
-                let _ = self.report(cursor);
+                let _ = self.report(Box::new(cursor));
             }
             Request::Name(name) => {
                 let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
@@ -197,16 +197,11 @@ impl Connection {
 
     /// Appends the next piece of a `stats` body, the first one in the same write as `ok`. A store that
     /// must ask for its keys first begins no body.
-    pub(super) fn report(&mut self, before: StatsCursor) -> Progress {
-        let (mut cursor, mut piece) = (before, String::new());
+    pub(super) fn report(&mut self, mut cursor: Box<StatsCursor>) -> Progress {
+        let (mut piece, is_first) = (String::new(), !cursor.has_begun());
         let now = self.shared.now();
         let progress = self.shared.core().stats(now, &mut cursor, &mut piece, STATS_PIECE_BYTES);
-        if !before.has_begun() && progress == Progress::Later {
-            self.phase = Phase::Reporting(before);
-            self.set_deadline();
-            return progress;
-        }
-        if !before.has_begun() {
+        if is_first && cursor.has_begun() {
             self.output.push(status::OK_BODY);
         }
         self.output.push(piece.as_bytes());

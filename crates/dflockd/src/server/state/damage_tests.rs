@@ -9,8 +9,9 @@ use super::keeper::resume;
 use super::ledger::Ledger;
 use super::load::{Clocks, Damage, Found, Loaded, load};
 use super::promises::Origin;
+use crate::engine::sample::{CAPS, Counting, take};
 use crate::engine::{
-    Answer, Caps, ConnId, Engine, Key, Limit, Mint, Moment, Request, Seconds, Token, Ttl, Verdict,
+    Answer, ConnId, Engine, Key, Limit, Moment, Request, Seconds, Token, Ttl, Verdict,
 };
 use rstest::rstest;
 use std::cell::{Cell, RefCell};
@@ -67,15 +68,6 @@ impl Disk for Memory {
         self.live()?;
         self.0.borrow_mut().0[INDEX] = bytes.to_vec();
         if synced == Synced::Yes { self.sync(INDEX) } else { Ok(()) }
-    }
-}
-
-struct Counting(u64);
-
-impl Mint for Counting {
-    fn token(&mut self) -> Token {
-        self.0 += 1;
-        Token::new(self.0, self.0)
     }
 }
 
@@ -141,17 +133,7 @@ impl Server {
     fn start_with(files: Files, machine: Machine, synced: Synced, writes: usize) -> Self {
         let found = machine.load(&files);
         let disk = Memory::new(files, writes);
-        let caps = Caps {
-            default_ttl: Ttl::new(USUAL).unwrap(),
-            max_locks: 1000,
-            max_waiters: 0,
-            gc_interval: seconds(5),
-            gc_max_idle: seconds(60),
-            disconnect_grace: Seconds::ZERO,
-            max_entries: usize::MAX,
-            max_entries_per_connection: usize::MAX,
-        };
-        let mut engine = Engine::new(caps, Counting(found.fence), RandomState::new());
+        let mut engine = Engine::new(CAPS, Counting(found.fence), RandomState::new());
         let times = Times { now: Moment::default(), clocks: machine.clocks() };
         let origin = Origin { boot: machine.boot(), dir: [3; 16], synced };
         let usual = seconds(USUAL);
@@ -181,9 +163,7 @@ impl Server {
     }
 
     fn acquire(&mut self, name: &str, lease: u64) -> Option<Token> {
-        let (key, limit, timeout) = (Key::new(name.as_bytes()).unwrap(), Limit::ONE, Seconds::ZERO);
-        let ttl = Ttl::new(lease);
-        let answer = self.ask(Request::Acquire { key, limit, timeout, ttl });
+        let answer = self.ask(take(name.as_bytes(), lease));
         if let Answer::Granted(grant) = answer { Some(grant.token) } else { None }
     }
 

@@ -1,9 +1,9 @@
 //! The record under every failure: at each write once an error, once half a write and the end.
 
 use super::*;
+use crate::engine::sample::{CAPS, Counting, take};
 use crate::engine::{
-    Answer, AutoRelease, Caps, ConnId, Effect, Engine, Key, Limit, Mint, Request, Seconds, Space,
-    Token, Ttl, Verdict,
+    Answer, AutoRelease, ConnId, Effect, Engine, Key, Request, Seconds, Space, Token, Ttl, Verdict,
 };
 use crate::server::state::codec::{BootId, DirId, Doubt};
 use crate::server::state::keeper::resume;
@@ -17,15 +17,6 @@ use std::rc::Rc;
 
 const BOOT: BootId = [7; 16];
 const DIR: DirId = [3; 16];
-
-struct Counting(u64);
-
-impl Mint for Counting {
-    fn token(&mut self) -> Token {
-        self.0 += 1;
-        Token::new(self.0, self.0)
-    }
-}
 
 /// What goes wrong at a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,17 +126,7 @@ fn seconds(count: u64) -> Seconds {
 
 impl World {
     fn new(image: &Image, fault: Fault, size: u64) -> Self {
-        let caps = Caps {
-            default_ttl: Ttl::new(33).unwrap(),
-            max_locks: 1000,
-            max_waiters: 0,
-            gc_interval: seconds(5),
-            gc_max_idle: seconds(60),
-            disconnect_grace: Seconds::ZERO,
-            max_entries: usize::MAX,
-            max_entries_per_connection: usize::MAX,
-        };
-        let mut engine = Engine::new(caps, Counting(0), RandomState::new());
+        let mut engine = Engine::new(CAPS, Counting(0), RandomState::new());
         let conn = engine.connect(1);
         let disk = Faulty { image: image.clone(), fault, writes: 0, size };
         let (now, boot) = (0, BOOT);
@@ -190,7 +171,7 @@ impl World {
         let request = match self.random(3) {
             0 => Request::Release { key, token },
             1 => Request::Renew { key, token, ttl },
-            _ => Request::Acquire { key, limit: Limit::ONE, timeout: Seconds::ZERO, ttl },
+            _ => take(&bytes, 1 + self.random(30)),
         };
         self.engine.set_space(if self.ledger.has_room(now) { Space::Free } else { Space::Full });
         let Verdict::Now(answer) = self.engine.ask(now, self.conn, request) else { panic!() };
@@ -319,12 +300,7 @@ fn a_full_disk_refuses_new_holds_only() {
     let mut tokens = Vec::new();
     for number in 0..1000_u32 {
         let name = format!("key-{number}");
-        let request = Request::Acquire {
-            key: Key::new(name.as_bytes()).unwrap(),
-            limit: Limit::ONE,
-            timeout: Seconds::ZERO,
-            ttl: Ttl::new(1_000_000),
-        };
+        let request = take(name.as_bytes(), 1_000_000);
         let now = world.moment();
         let has_room = world.ledger.has_room(now);
         world.engine.set_space(if has_room { Space::Free } else { Space::Full });
@@ -369,9 +345,7 @@ fn a_long_copy_and_changes_beside_it() {
     let mut world = World::new(&image, Fault::None, ROOMY);
     for number in 0..2000_u32 {
         let name = format!("key-{number}");
-        let key = Key::new(name.as_bytes()).unwrap();
-        let ttl = Ttl::new(1_000_000);
-        let acquire = Request::Acquire { key, limit: Limit::ONE, timeout: Seconds::ZERO, ttl };
+        let acquire = take(name.as_bytes(), 1_000_000);
         assert!(world.ledger.has_room(world.moment()));
         let Verdict::Now(Answer::Granted(grant)) =
             world.engine.ask(world.moment(), world.conn, acquire)
@@ -380,6 +354,7 @@ fn a_long_copy_and_changes_beside_it() {
             break;
         };
         if number % 3 == 0 {
+            let key = Key::new(name.as_bytes()).unwrap();
             let release = Request::Release { key, token: Some(grant.token) };
             let _ = world.engine.ask(world.moment(), world.conn, release);
         }
@@ -423,10 +398,7 @@ fn a_damaged_tail_is_said() {
 fn another_boot(#[case] wall_micros: u64, #[case] left: u64) {
     let image = Image::default();
     let mut world = World::new(&image, Fault::None, ROOMY);
-    let key = Key::new(b"k").unwrap();
-    let (limit, timeout, ttl) = (Limit::ONE, Seconds::ZERO, Ttl::new(20));
-    let _ =
-        world.engine.ask(world.moment(), world.conn, Request::Acquire { key, limit, timeout, ttl });
+    let _ = world.engine.ask(world.moment(), world.conn, take(b"k", 20));
     note_and_flush(&mut world);
     let load = || image.load([8; 16], Clocks { boot_micros: 1, wall_micros });
     let loaded = load();
