@@ -5,7 +5,7 @@ use lfpd::limits::{ECHO_CHARS, LINE_BYTES, REPLY_BYTES};
 use lfpd::protocol::command::{self, Command, Waiting};
 use lfpd::protocol::line::{Framer, Line};
 use lfpd::protocol::reply::{Echo, Identity, Reply, Version};
-use ttylock::device::name::DeviceName;
+use ttylock::DeviceName;
 
 fn lines<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Line> {
     let mut framer = Framer::new();

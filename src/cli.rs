@@ -25,8 +25,7 @@ use crate::serve::listener::{self, Listener};
 use crate::serve::settings::{Settings, Stay};
 use crate::serve::{Opens, Service, stdio};
 use crate::sys::STATE_DIR;
-use ttylock::Dialect;
-use ttylock::lock::table::{Places, Table};
+use ttylock::{Dialect, Places, Table};
 
 /// Where device nodes are.
 const DEV_DIR: &str = "/dev";

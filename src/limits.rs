@@ -1,6 +1,6 @@
 //! Every limit of the service in one place; each is tested at, below and above. Pure.
 //!
-//! The longest device name is [`ttylock::device::name::NAME_BYTES`].
+//! The longest device name is [`ttylock::NAME_BYTES`].
 
 use std::time::Duration;
 

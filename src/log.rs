@@ -15,7 +15,7 @@ use syslog::Facility;
 
 use crate::limits::{JOURNAL_CHARS, JOURNAL_REST, JOURNAL_WAIT};
 use crate::sys::SYSLOG;
-use ttylock::lock::Weight;
+use ttylock::Weight;
 
 /// How grave a line is, the gravest first. Source: syslog(3), without the three above error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

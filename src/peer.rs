@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockaddrLike, SockaddrStorage};
 use pidlockfile::Pid;
 use pidlockfile::process::lives;
-use ttylock::device::node::ResolvedDevice;
+use ttylock::ResolvedDevice;
 
 use crate::sys::{self, Connection, Numbers};
 pub use crate::sys::{Inquiry, Processes, Status};

@@ -14,14 +14,12 @@ use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 use rstest::rstest;
 use testbed::{LIMIT, until};
-use ttylock::device::name::DeviceName;
-use ttylock::limits::{
-    KEPT_FILES, KEPT_WITHOUT_DEVICE, LOCK_FILES_OF_A_USER, LOCKS_FOR_INVENTED, NAMES_OF_A_LOCK,
+use ttylock::{
+    Answer, Content, Contention, DeviceName, Dialect, Event, Outcome, Pass, Places, Request, Table,
+    Weight,
+    for_tests::{KEPT_WITHOUT_DEVICE, LOCK_FILES_OF_A_USER, NAMES_OF_A_LOCK},
+    limits::{KEPT_FILES, LOCKS_FOR_INVENTED},
 };
-use ttylock::lock::backoff::Contention;
-use ttylock::lock::table::{Places, Table};
-use ttylock::lock::{Answer, Event, Outcome, Pass, Request, Weight};
-use ttylock::{Content, Dialect};
 
 /// A private machine: `/dev` with a node and links to it, a lock directory and another one.
 struct Machine {

@@ -13,8 +13,7 @@ use lfpd::protocol::status::{Report, Scope};
 use pidlockfile::Pid;
 use proptest::prelude::*;
 use rstest::rstest;
-use ttylock::device::name::DeviceName;
-use ttylock::lock::{Outcome, Pass, Request};
+use ttylock::{DeviceName, Outcome, Pass, Request};
 
 fn identity() -> Identity {
     Identity::new(host().as_bytes(), Version::original())

@@ -33,7 +33,7 @@ fn let_directories_settle(sandbox: &Sandbox) {
         let (seconds, nanoseconds) = (changed.ctime(), changed.ctime_nsec());
         let changed = Duration::new(seconds.try_into().unwrap(), nanoseconds.try_into().unwrap());
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        now > changed + ttylock::directory_stamp::SETTLED
+        now > changed + ttylock::for_tests::SETTLED
     };
     let settled = until(LIMIT, || paths.iter().all(is_settled).then_some(()));
     settled.expect("directories at rest");

@@ -38,10 +38,7 @@ use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
 use rustix::fs::FlockOperation;
 use testbed::until;
-use ttylock::Dialect;
-use ttylock::device::name::DeviceName;
-use ttylock::lock::table::{Places, Table};
-use ttylock::lock::{Outcome, Pass, Request};
+use ttylock::{DeviceName, Dialect, Outcome, Pass, Places, Request, Table};
 
 const PORT: &str = "ttyS1";
 

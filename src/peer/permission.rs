@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use ttylock::device::node::{Access, ResolvedDevice};
+use ttylock::{Access, ResolvedDevice};
 
 use crate::sys::{self, Credentials, Status};
 
@@ -101,8 +101,7 @@ impl Node {
 mod tests {
     use pidlockfile::Pid;
     use rstest::rstest;
-    use ttylock::device::name::DeviceName;
-    use ttylock::device::node::follow;
+    use ttylock::{DeviceName, follow};
 
     use super::*;
     use crate::sys::Processes;
@@ -209,7 +208,7 @@ mod tests {
         }
         let metadata = std::fs::metadata(&path).unwrap();
         let mode = std::os::unix::fs::MetadataExt::mode(&metadata);
-        let (node, place) = (ttylock::device::node::Node::of(&metadata), path.clone());
+        let (node, place) = (ttylock::Node::of(&metadata), path.clone());
         let acl = move || Some(entries(&sys::acl(&place, &node)?));
         let judge = |(user, groups): (u32, &[u32])| {
             let process = Credentials { user, groups: groups.to_vec() };

@@ -13,8 +13,7 @@
 use pidlockfile::process::{Pid, PidError};
 
 use crate::limits::WAIT_MAX_SECS;
-use ttylock::device::name::{DeviceName, NotADevice};
-use ttylock::lock::{Pass, Request};
+use ttylock::{DeviceName, NotADevice, Pass, Request};
 
 /// A line that passed every check that needs nothing but the line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::limits::{HEADS, LOOK_EVERY, LOOK_GAP};
-use ttylock::lock::{Outcome, Request};
+use ttylock::{Outcome, Request};
 
 /// Names one waiter: unique in the life of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -301,7 +301,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use ttylock::device::name::DeviceName;
+    use ttylock::DeviceName;
 
     fn request(pid: u64) -> Request {
         let device = DeviceName::parse(b"ttyS0").unwrap();

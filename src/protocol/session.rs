@@ -6,8 +6,7 @@ use super::command::{self, Command, Refusal, Waiting};
 use super::line::{Framer, Line};
 use super::reply::{Echo, Identity, Reply};
 use super::status::Report;
-use ttylock::device::name::DeviceName;
-use ttylock::lock::{Outcome, Pass, Request};
+use ttylock::{DeviceName, Outcome, Pass, Request};
 
 /// One client's session.
 ///

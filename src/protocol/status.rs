@@ -34,7 +34,7 @@
 use std::time::UNIX_EPOCH;
 
 use pidlockfile::Pid;
-use ttylock::lock::who::Holder;
+use ttylock::Holder;
 
 use crate::limits::{COMMAND_CHARS, REPLY_BYTES, STATUS_HOLDERS, STATUS_WAITERS};
 
@@ -191,7 +191,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use ttylock::lock::who::{Scheme, Standing};
+    use ttylock::{Scheme, Standing};
 
     fn holder() -> Holder {
         Holder {

@@ -8,9 +8,7 @@ use std::path::PathBuf;
 
 use pidlockfile::process::lives;
 use pidlockfile::{Pid, process};
-use ttylock::device::name::DeviceName;
-use ttylock::device::node::ResolvedDevice;
-use ttylock::lock::{Answer, Pass, Request};
+use ttylock::{Answer, DeviceName, Pass, Request, ResolvedDevice};
 
 use crate::peer::{self, Access, Peer, Processes, Purpose, Refusal, Rule, Status};
 use crate::protocol::session::Demand;

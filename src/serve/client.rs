@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pidlockfile::process::ProcessIdentity;
-use ttylock::device::name::DeviceName;
-use ttylock::lock::backoff::Backoff;
-use ttylock::lock::{Contended, Outcome};
+use ttylock::{Backoff, Contended, DeviceName, Outcome};
 
 use super::admission::User;
 use crate::peer::{Peer, Stranger};

@@ -11,7 +11,7 @@ use nix::sys::socket::{self, MsgFlags, Shutdown, sockopt};
 use super::admission::Token;
 use super::{Client, Need, Service};
 use crate::limits::{LINE_TIME, TURN_COMMANDS, TURN_TIME};
-use ttylock::device::name::DeviceName;
+use ttylock::DeviceName;
 
 /// One connection.
 #[derive(Debug)]
@@ -269,8 +269,7 @@ mod tests {
     use crate::protocol::queue::WaiterId;
     use crate::protocol::reply::Version;
     use crate::serve::authority::Authority;
-    use ttylock::Dialect;
-    use ttylock::lock::table::{Places, Table};
+    use ttylock::{Dialect, Places, Table};
 
     const IDLE: Duration = Duration::from_secs(300);
 

@@ -1,8 +1,7 @@
 //! Locks for numbers that no process has yet, as the memo takes one over telnet: for whom each was
 //! taken, and of which device. Values only.
 
-use ttylock::device::node::ResolvedDevice;
-use ttylock::lock::Request;
+use ttylock::{Request, ResolvedDevice};
 
 use super::admission::User;
 
@@ -63,8 +62,7 @@ mod tests {
     use std::path::Path;
 
     use pidlockfile::Pid;
-    use ttylock::device::name::DeviceName;
-    use ttylock::device::node::follow;
+    use ttylock::{DeviceName, follow};
 
     use super::*;
 

@@ -12,11 +12,10 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ttylock::device::name::DeviceName;
-use ttylock::limits::DEFERRED_MOST;
-use ttylock::lock::backoff::{Backoff, Contention};
-use ttylock::lock::table::{Places, Table};
-use ttylock::lock::{Answer, Contended, Event, Outcome, Pass, Request};
+use ttylock::{
+    Answer, Backoff, Contended, Contention, DeviceName, Event, Outcome, Pass, Places, Request,
+    Table, limits::DEFERRED_MOST,
+};
 
 use super::admission::User;
 use super::authority::{Authority, Granted};

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use ttylock::device::name::DeviceName;
+use ttylock::DeviceName;
 
 use super::admission::Token;
 use crate::limits::STATUS_SHARE;

@@ -8,10 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Instant;
 
-use ttylock::device::name::DeviceName;
-use ttylock::limits::THREAD_STACK;
-use ttylock::lock::table::{self, Places, Table};
-use ttylock::lock::who::Holder;
+use ttylock::{DeviceName, Holder, Places, Table, limits::THREAD_STACK};
 
 use super::admission::Token;
 
@@ -127,6 +124,6 @@ pub(super) fn look(table: &mut Table, device: Option<&DeviceName>) -> Option<See
     let Some(device) = device else {
         return Some(Seen { port: None, holders: table.all_holders() });
     };
-    let table::Survey { real, holders } = table.survey(device)?;
+    let ttylock::Survey { real, holders } = table.survey(device)?;
     Some(Seen { port: Some(real), holders })
 }

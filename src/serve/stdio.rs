@@ -339,7 +339,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use rstest::rstest;
-    use ttylock::lock::table::{Places, Table};
+    use ttylock::{Places, Table};
 
     use super::*;
     use crate::log::{Destination, Log, Severity};

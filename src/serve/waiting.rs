@@ -10,8 +10,7 @@ use pidlockfile::process::ProcessIdentity;
 
 use super::admission::User;
 use crate::protocol::queue::{Attempt, Queue, WaiterId};
-use ttylock::lock::table::Names;
-use ttylock::lock::{Outcome, Request};
+use ttylock::{Names, Outcome, Request};
 
 /// The line, with what wakes it.
 #[derive(Debug, Default)]

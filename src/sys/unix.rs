@@ -11,7 +11,7 @@ use std::path::Path;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socket};
 use pidlockfile::Pid;
-use ttylock::device::node::{Node, Numbers as Device};
+use ttylock::{Node, Numbers as Device};
 
 use super::values::{Connection, Credentials, Numbers, UnixPeer};
 

@@ -14,9 +14,7 @@ use rustix::fs::{
     CWD, FileType, MemfdFlags, Mode, OFlags, fstat, memfd_create, openat, readlinkat_raw, stat,
 };
 use rustix::io::{Errno, pread};
-use ttylock::device::name::DeviceName;
-use ttylock::lock::Outcome;
-use ttylock::{Content, READ_LIMIT};
+use ttylock::{Content, DeviceName, Outcome, READ_LIMIT};
 
 use crate::family;
 use crate::held::{Held, Key};

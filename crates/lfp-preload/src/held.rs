@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-use ttylock::device::name::{DeviceName, NAME_BYTES};
+use ttylock::{DeviceName, NAME_BYTES};
 
 /// As many devices are noted at a time; what does not fit is asked for each time.
 const PLACES: usize = 32;

@@ -10,8 +10,7 @@ use pidlockfile::Pid;
 use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, Stat, openat, readlinkat, stat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use ttylock::device::name::DeviceName;
-use ttylock::lock::Outcome;
+use ttylock::{DeviceName, Outcome};
 
 use crate::contents;
 use crate::drivers;

@@ -13,8 +13,7 @@ use pidlockfile::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use ttylock::device::name::DeviceName;
-use ttylock::lock::Outcome;
+use ttylock::{DeviceName, Outcome};
 
 use crate::mode::{self, Whom, timeout};
 

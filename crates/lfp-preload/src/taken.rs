@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use pidlockfile::Pid;
 use rustix::process::{getpid, getppid};
-use ttylock::device::name::DeviceName;
+use ttylock::DeviceName;
 
 use crate::held::{Held, Key};
 use crate::service::{Service, may_answer};

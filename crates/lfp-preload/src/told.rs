@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use lfp::Holder;
 use rustix::stdio::stderr;
-use ttylock::device::name::DeviceName;
+use ttylock::DeviceName;
 
 use crate::contents;
 use crate::mode;

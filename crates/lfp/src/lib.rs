@@ -31,9 +31,9 @@ mod sys;
 
 pub use client::{Address, Client, Error, LockError, PortLock, lock, lock_at, lock_timeout};
 pub use pidlockfile::Pid;
-pub use ttylock::device::name::DeviceName;
-pub use ttylock::lock::Outcome;
-pub use ttylock::lock::who::Holder;
+pub use ttylock::DeviceName;
+pub use ttylock::Holder;
+pub use ttylock::Outcome;
 
 /// The README's example is compiled with the tests.
 #[cfg(doctest)]

@@ -13,7 +13,7 @@ pub const SETTLED: Duration = Duration::from_millis(2100);
 /// A directory as it was at one time: its device and inode number, and the time of its last
 /// change (`st_ctime`, which nobody can set).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirectoryStamp {
+pub(crate) struct DirectoryStamp {
     directory: Identity,
     changed: Duration,
 }
@@ -21,13 +21,13 @@ pub struct DirectoryStamp {
 impl DirectoryStamp {
     /// What `stat(2)` has just told of it; `None` for one that changed before 1970.
     #[must_use]
-    pub fn of(seen: &Status) -> Option<Self> {
+    pub(crate) fn of(seen: &Status) -> Option<Self> {
         Some(Self { directory: seen.identity, changed: seen.changed? })
     }
 
     /// Whether it would be another one by now, had the directory changed after it was looked at.
     #[must_use]
-    pub fn is_settled(&self, now: SystemTime) -> bool {
+    pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
         let changed = UNIX_EPOCH.checked_add(self.changed);
         let age = changed.and_then(|changed| now.duration_since(changed).ok());
         age.is_some_and(|age| age >= SETTLED)

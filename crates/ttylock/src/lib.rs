@@ -1,8 +1,8 @@
 //! The locks of serial devices, for any program.
 //!
-//! [`device`] says what a client may call a device, which node that is and which other names it
-//! has; [`lock`] takes and releases its lock files under every convention of the field, and tells
-//! who holds it. The port itself is never opened.
+//! [`DeviceName`] is what a client may call a device, [`follow`] tells which node that is. A [`Table`] takes
+//! and releases lock files under every convention of the field, as [`Places`] says where, and tells who
+//! holds a device. The port itself is never opened.
 //!
 //! ```no_run
 //! use ttylock::{DeviceName, Outcome, Pid, Places, Request, Table};
@@ -19,18 +19,32 @@
 //! # Ok(()) }
 //! ```
 
-pub mod device;
+mod device;
 mod dialects;
-pub mod directory_stamp;
+mod directory_stamp;
 pub mod limits;
-pub mod lock;
+mod lock;
 mod sys;
 
-pub use device::name::DeviceName;
+pub use device::links::Links;
+pub use device::model::{Access, Node, Numbers, ResolveError, ResolvedDevice};
+pub use device::name::{DeviceName, NAME_BYTES, NotADevice};
+pub use device::node::follow;
+pub use device::udev::links as udev_links;
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
+pub use lock::backoff::{Backoff, Contention};
 pub use lock::names::is_lock_file;
-pub use lock::table::{Places, Table};
-pub use lock::who::Holder;
-pub use lock::{Answer, Outcome, Request};
+pub use lock::table::{Names, Places, Survey, Table};
+pub use lock::who::{
+    Holder, NoLook, OpenLook, Progress, Scheme, Standing, opener, openers_of, serial_devices,
+};
+pub use lock::{Answer, Cause, Contended, Event, Outcome, Pass, Request, Weight};
 pub use pidlockfile::Pid;
+
+/// What tests of other crates need.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::directory_stamp::SETTLED;
+    pub use crate::limits::{KEPT_WITHOUT_DEVICE, LOCK_FILES_OF_A_USER, NAMES_OF_A_LOCK};
+}

@@ -1,6 +1,6 @@
 //! Every limit of the locks in one place; each is tested at, below and above. Pure.
 //!
-//! The longest device name is [`crate::device::name::NAME_BYTES`].
+//! The longest device name is [`crate::NAME_BYTES`].
 
 /// Pieces of work that are put off at one time; what is more, clients wait for. Each may be an
 /// open file, so this is far less than a daemon's own descriptors.
@@ -13,20 +13,20 @@ pub const KEPT_FILES: usize = 256;
 pub const KEPT_WITHOUT_DEVICE: usize = KEPT_FILES / 2;
 
 /// Lock files that a daemon removes when their holders end.
-pub const WATCHED_LOCKS: usize = 1024;
+pub(crate) const WATCHED_LOCKS: usize = 1024;
 
 /// Lock files of one lock.
 pub const NAMES_OF_A_LOCK: usize = 16;
 
 /// Bytes of their names: a record tells all of them, and fits into the 4,095 bytes of a symbolic
 /// link.
-pub const NAME_BYTES_OF_A_LOCK: usize = 3000;
+pub(crate) const NAME_BYTES_OF_A_LOCK: usize = 3000;
 
 /// Parts of all the links on the way to a device. The longest name that can be locked has 250 bytes.
-pub const LINK_PARTS: usize = 256;
+pub(crate) const LINK_PARTS: usize = 256;
 
 /// Bytes of all these links.
-pub const LINK_BYTES: usize = 2048;
+pub(crate) const LINK_BYTES: usize = 2048;
 
 /// Lock files of one user in the lock directory, root's apart; those for processes that are gone
 /// count as one user's.

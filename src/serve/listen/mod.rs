@@ -21,7 +21,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
-use ttylock::lock::who::OpenLook;
+use ttylock::OpenLook;
 
 use super::clients::Clients;
 use super::descriptors::{Shares, descriptors, own, spare_memory};
@@ -293,8 +293,7 @@ mod tests {
 
     use rstest::rstest;
     use syslog::Facility;
-    use ttylock::Dialect;
-    use ttylock::lock::table::{Places, Table};
+    use ttylock::{Dialect, Places, Table};
 
     use super::*;
     use crate::log::{Destination, Log};

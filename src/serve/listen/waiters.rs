@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use pidlockfile::process::ProcessIdentity;
-use ttylock::lock::Outcome;
+use ttylock::Outcome;
 
 use super::super::connection::Phase;
 use super::super::waiting::Change;

@@ -17,8 +17,7 @@ use nix::fcntl::AT_FDCWD;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use ttylock::device::node::{Node, Numbers};
-use ttylock::lock::who;
+use ttylock::{Node, Numbers, serial_devices};
 
 use super::events::{self, Handle, Happening};
 use super::{News, Sight};
@@ -109,7 +108,7 @@ impl OpenWatch {
     fn look_for_ports(&mut self) -> Vec<(String, Errno)> {
         let mask = MaskFlags::FAN_OPEN | MaskFlags::FAN_CLOSE;
         let mode = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_DONT_FOLLOW;
-        let mut ports = who::serial_devices(&self.dev_dir);
+        let mut ports = serial_devices(&self.dev_dir);
         ports.truncate(WATCHED_PORTS);
         let mut unwatched = Vec::new();
         for (name, _) in &ports {

@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use pidlockfile::process::ProcessIdentity;
 use pidlockfile::{Directory, Pid};
-use ttylock::lock::backoff::Contention;
-use ttylock::lock::{Answer, Cause, Outcome};
+use ttylock::{Answer, Cause, Contention, Outcome};
 
 use super::Service;
 use crate::log::Severity;

@@ -2,8 +2,7 @@
 //! the number is that of a process without the right to the port.
 
 use pidlockfile::process::lives;
-use ttylock::lock::backoff::Contention;
-use ttylock::lock::{Answer, Contended, Outcome};
+use ttylock::{Answer, Contended, Contention, Outcome};
 
 use super::Service;
 use crate::log::Severity;

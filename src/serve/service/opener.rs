@@ -4,11 +4,10 @@ use std::time::Instant;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{Fate, ProcessIdentity, lives, owner};
-use ttylock::device::name::DeviceName;
-use ttylock::device::node::{Node, ResolvedDevice};
-use ttylock::lock::backoff::Contention;
-use ttylock::lock::who::{self, Holder, NoLook, OpenLook, Progress, Scheme};
-use ttylock::lock::{Answer, Cause, Contended, Outcome, Request};
+use ttylock::{
+    Answer, Cause, Contended, Contention, DeviceName, Holder, NoLook, Node, OpenLook, Outcome,
+    Progress, Request, ResolvedDevice, Scheme, opener,
+};
 
 use super::Service;
 use crate::serve::opens::{Begun, Deed, Looker, Question, Sight, Verdict, Why};
@@ -152,7 +151,7 @@ impl Service {
             let pid = who.pid;
             let told = holders.iter().any(|it| it.device == port && it.pid == Some(pid));
             if !told && lives(pid) {
-                holders.push(who::opener(port, pid));
+                holders.push(opener(port, pid));
             }
         }
     }

@@ -2,8 +2,7 @@
 //! and whether its user has too much already.
 
 use pidlockfile::Pid;
-use ttylock::device::name::DeviceName;
-use ttylock::lock::{Contended, Outcome, Request};
+use ttylock::{Contended, DeviceName, Outcome, Request};
 
 use super::Service;
 use crate::limits::FILES_PER_USER;

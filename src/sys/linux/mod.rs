@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, getsockopt, socket, sockopt};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use ttylock::device::node::{Node, Numbers as Device};
+use ttylock::{Node, Numbers as Device};
 
 use super::values::{Numbers, UnixPeer};
 pub use inquiry::Inquiry;

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Address, Client, Error};
 use pidlockfile::Pid;
-use ttylock::device::name::DeviceName;
-use ttylock::lock::Outcome;
-use ttylock::lock::who::Holder;
+use ttylock::{DeviceName, Holder, Outcome};
 
 /// How long the service may take for each answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -32,9 +32,7 @@ pub(crate) use usual::{chosen_by_root, is_outside};
 
 use crate::sys;
 use reply::{Assembler, Reply};
-use ttylock::device::name::DeviceName;
-use ttylock::lock::Outcome;
-use ttylock::lock::who::Holder;
+use ttylock::{DeviceName, Holder, Outcome};
 
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 4096;

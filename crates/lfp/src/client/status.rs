@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use pidlockfile::Pid;
 
 use super::Reply;
-use ttylock::lock::who::{Holder, Scheme, Standing};
+use ttylock::{Holder, Scheme, Standing};
 
 /// The holders of a reply; `None` when a line cannot be understood. Keys that are not known are
 /// passed over, and so are holders of a scheme that is not known.

@@ -17,8 +17,7 @@ use super::output::Output;
 use super::report::{in_the_way, living, openers, openers_at_all};
 use super::row::Row;
 use super::waiting::{self, Waited};
-use ttylock::device::node::follow;
-use ttylock::lock::{Outcome, Pass, Request};
+use ttylock::{Outcome, Pass, Request, follow};
 
 pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(asked)?);

@@ -11,7 +11,7 @@ use super::spelling::device;
 use super::values::{pid, seconds, signal};
 use super::{examples, exit};
 use crate::client::Address;
-use ttylock::device::name::DeviceName;
+use ttylock::DeviceName;
 
 mod programs;
 

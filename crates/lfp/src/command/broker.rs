@@ -10,10 +10,7 @@ use super::arguments::Route;
 use super::denial::{Reason, nobodys, supposed_reason, wrong_device};
 use super::listener;
 use crate::client::{Address, Client, Error};
-use ttylock::device::name::DeviceName;
-use ttylock::lock::table::{Places, Table};
-use ttylock::lock::who::Holder;
-use ttylock::lock::{Outcome, Pass, Request, Weight};
+use ttylock::{DeviceName, Holder, Outcome, Pass, Places, Request, Table, Weight};
 
 /// How long a service may take for one answer, where the user sets no limit.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -229,7 +226,7 @@ impl Files {
         self.told(answer)
     }
 
-    fn told(&mut self, mut answer: ttylock::lock::Answer) -> Outcome {
+    fn told(&mut self, mut answer: ttylock::Answer) -> Outcome {
         // The command that runs under the lock may do so for days.
         answer.events.extend(self.table.flush());
         let weighty = |weight| matches!(weight, Weight::Notice | Weight::Warning);

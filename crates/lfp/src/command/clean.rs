@@ -17,12 +17,10 @@ use super::output::Output;
 use super::printable::printable;
 use super::remedy::remedy;
 use super::row::{self, Row};
-use ttylock::device::name::DeviceName;
-use ttylock::limits::LOCKS_FOR_INVENTED as LOCKS_LISTED;
-use ttylock::lock::Request;
-use ttylock::lock::table::{Places, Table};
-use ttylock::lock::who::{Holder, Standing};
-use ttylock::{Content, READ_LIMIT, is_lock_file};
+use ttylock::{
+    Content, DeviceName, Holder, Places, READ_LIMIT, Request, Standing, Table, is_lock_file,
+    limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,
+};
 
 /// A stale lock that is still there.
 struct Left {
@@ -210,7 +208,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use ttylock::lock::who::Scheme;
+    use ttylock::Scheme;
 
     /// What becomes of a lock file that has changed since it was judged stale.
     #[rstest]

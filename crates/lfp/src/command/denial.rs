@@ -11,9 +11,7 @@ use pidlockfile::Pid;
 use pidlockfile::process;
 
 use super::printable::printable;
-use ttylock::device::name::DeviceName;
-use ttylock::device::node::follow;
-use ttylock::lock::Request;
+use ttylock::{DeviceName, Request, follow};
 
 /// Why something is as it is, for people: one printable line.
 pub(super) type Reason = String;

@@ -6,11 +6,9 @@ use std::time::SystemTime;
 
 use super::printable::printable;
 use crate::client::Waiter;
-use ttylock::device::links::Links;
-use ttylock::device::name::DeviceName;
-use ttylock::device::node::{ResolvedDevice, follow};
-use ttylock::device::udev;
-use ttylock::lock::who::{Holder, Standing, serial_devices};
+use ttylock::{
+    DeviceName, Holder, Links, ResolvedDevice, Standing, follow, serial_devices, udev_links,
+};
 
 /// Where udev has links by the last part of whose name locks are made.
 const LINK_DIRECTORIES: [&str; 2] = ["serial/by-id", "serial/by-path"];
@@ -132,7 +130,7 @@ impl<'a> Names<'a> {
 
     fn every_name(&mut self, mut resolved: ResolvedDevice) -> Vec<String> {
         if let Some(numbers) = resolved.node.and_then(|node| node.device) {
-            let by_udev = udev::links(self.udev_dir, numbers).unwrap_or_default();
+            let by_udev = udev_links(self.udev_dir, numbers).unwrap_or_default();
             resolved.add_links(by_udev.unwrap_or_default());
         }
         let by_hand = self.links.to(self.dev_dir, &resolved, self.now);
@@ -230,7 +228,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use ttylock::lock::who::Scheme;
+    use ttylock::Scheme;
 
     /// Nodes `ttyUSB0` (plain files will do), `ttyS0`, `pts/3` and `usb/3`, with links.
     fn dev() -> tempfile::TempDir {

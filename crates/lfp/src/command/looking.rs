@@ -17,8 +17,7 @@ use super::output::Output;
 use super::printable::printable;
 use super::report::{self, Service, table};
 use super::table::Colour;
-use ttylock::device::name::DeviceName;
-use ttylock::lock::who::Holder;
+use ttylock::{DeviceName, Holder};
 
 /// How often is looked again for those who watch.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use super::printable::printable;
-use ttylock::lock::who::Holder;
+use ttylock::Holder;
 
 /// Who may remove the holder's lock file, and how. Empty for a holder without one.
 pub(super) fn remedy(holder: &Holder) -> String {

@@ -17,9 +17,7 @@ use super::remedy::remedy;
 use super::row::{Row, device_path, rows, user_name};
 use super::table::{Cell, Colour, Style, aligned};
 use crate::client::{Client, Error, Waiter};
-use ttylock::device::name::DeviceName;
-use ttylock::lock::table::Table;
-use ttylock::lock::who::{self, Holder, Standing};
+use ttylock::{DeviceName, Holder, Standing, Table, openers_of};
 
 /// As many lock files of one holder are named in one line for people.
 const FILES_SHOWN: usize = 2;
@@ -109,7 +107,7 @@ pub(super) fn openers(device: &DeviceName, locked_for: Pid) -> Vec<Row> {
 
 /// Programs that have the device open, but for ourselves.
 pub(super) fn openers_at_all(device: &DeviceName) -> Vec<Row> {
-    let mut holders = who::openers_of(&places().dev_dir, device);
+    let mut holders = openers_of(&places().dev_dir, device);
     holders.retain(|holder| holder.pid != Some(Pid::this()));
     rows(&holders)
 }
@@ -291,7 +289,7 @@ mod tests {
     use std::path::PathBuf;
 
     use rstest::rstest;
-    use ttylock::lock::who::Scheme;
+    use ttylock::Scheme;
 
     use super::*;
 

@@ -8,7 +8,7 @@ use wrapcmd::Value;
 
 use super::calendar::{age, local, utc};
 use super::printable::printable;
-use ttylock::lock::who::{Holder, Scheme, Standing};
+use ttylock::{Holder, Scheme, Standing};
 
 /// A holder as it is shown; every text is printable.
 #[derive(Clone, Debug, PartialEq, Eq)]

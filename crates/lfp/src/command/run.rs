@@ -18,11 +18,7 @@ use super::report::in_the_way;
 use super::shim;
 use super::taking::Yielding;
 use super::waiting;
-use ttylock::device::name::DeviceName;
-use ttylock::device::node::follow;
-use ttylock::lock::table::Table;
-use ttylock::lock::who::{Scheme, Standing};
-use ttylock::lock::{Outcome, Request};
+use ttylock::{DeviceName, Outcome, Request, Scheme, Standing, Table, follow};
 
 /// Takes the locks, runs the command, releases the locks, and tells the command's exit code.
 ///

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use pidlockfile::Pid;
-use ttylock::device::name::DeviceName;
+use ttylock::DeviceName;
 
 use super::arguments::{Route, Run, Shim, ShimOnly};
 use super::executable::{Executable, Obstacle, Starter};

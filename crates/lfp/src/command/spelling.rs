@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ttylock::device::name::{DeviceName, NAME_BYTES};
+use ttylock::{DeviceName, NAME_BYTES};
 
 /// As many symbolic links as the kernel follows (path_resolution(7)).
 const LINKS_FOLLOWED: usize = 40;

@@ -15,9 +15,7 @@ use super::output::Output;
 use super::report::in_the_way;
 use super::row::Row;
 use super::waiting::{Waited, wait};
-use ttylock::device::name::DeviceName;
-use ttylock::lock::table::Table;
-use ttylock::lock::{Outcome, Request};
+use ttylock::{DeviceName, Outcome, Request, Table};
 
 /// How often is looked whether a holder has let go.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -11,7 +11,7 @@ use super::broker::{Broker, PATIENCE, Queue, Service, Trouble, may_write_locks};
 use super::denial::Reason;
 use crate::client::Error;
 use crate::limits::WAIT_MAX_SECS;
-use ttylock::lock::{Outcome, Request};
+use ttylock::{Outcome, Request};
 
 /// How long and how often a service that went away is looked for while we wait for a lock.
 const ABSENCE_PAUSE: Duration = Duration::from_millis(200);

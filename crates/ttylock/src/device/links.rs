@@ -71,7 +71,7 @@ impl Links {
 
     /// Whether udev may have made links, as far as the directory is known.
     #[must_use]
-    pub fn may_be_made_by_udev(&self) -> bool {
+    pub(crate) fn may_be_made_by_udev(&self) -> bool {
         self.known.as_ref().is_none_or(|known| known.has_serial)
     }
 
@@ -120,7 +120,7 @@ const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
 ///
 /// # Errors
 /// The system's where one of its directories cannot be read.
-pub fn made_by_udev(dev_dir: &Path, resolved: &ResolvedDevice) -> io::Result<Vec<String>> {
+pub(crate) fn made_by_udev(dev_dir: &Path, resolved: &ResolvedDevice) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for below in BY_UDEV {
         let Some(entries) =

@@ -1,9 +1,9 @@
 //! Devices: what a client may name, which node it is, and what else that is called.
 
 pub(crate) mod absent;
-pub mod links;
-pub mod model;
-pub mod name;
-pub mod node;
-pub mod sysfs;
-pub mod udev;
+pub(crate) mod links;
+pub(crate) mod model;
+pub(crate) mod name;
+pub(crate) mod node;
+pub(crate) mod sysfs;
+pub(crate) mod udev;

@@ -92,7 +92,7 @@ impl ResolvedDevice {
 
     /// Whether there is a device at its end. Anybody can make a plain file below `/dev/shm`.
     #[must_use]
-    pub fn is_device(&self) -> bool {
+    pub(crate) fn is_device(&self) -> bool {
         self.node.is_some_and(|node| node.device.is_some())
     }
 

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::FileType;
 
-pub use super::model::{Access, Node, Numbers, ResolveError, ResolvedDevice};
+pub(crate) use super::model::{Access, Node, Numbers, ResolveError, ResolvedDevice};
 
 use super::name::DeviceName;
 use crate::limits::{LINK_BYTES, LINK_PARTS};

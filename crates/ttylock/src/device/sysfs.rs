@@ -17,7 +17,7 @@ const BY_NUMBER: &str = "/sys/dev/char";
 ///
 /// # Errors
 /// The system's where it cannot be told.
-pub fn kernel_name(device: Numbers) -> io::Result<Option<String>> {
+pub(crate) fn kernel_name(device: Numbers) -> io::Result<Option<String>> {
     let link = format!("{BY_NUMBER}/{}:{}", device.major, device.minor);
     match std::fs::read_link(link) {
         Ok(target) => Ok(name_in(&target)),

@@ -16,7 +16,7 @@ use crate::device::node::{Node, Numbers};
 
 /// Who took a `flock(2)` that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub(crate) enum Holder {
     /// The process that took it. It may be gone: whoever inherited the descriptor holds it now
     /// (`exec 3<>/dev/ttyS0; flock 3` in a shell).
     Process(Pid),
@@ -35,7 +35,7 @@ impl std::fmt::Display for Holder {
 
 /// Who holds `flock(2)` on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub(crate) struct Sight {
     /// Those who were seen.
     pub holders: Vec<Holder>,
     /// Whether there may be others.
@@ -44,7 +44,7 @@ pub struct Sight {
 
 /// Whether all was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completeness {
+pub(crate) enum Completeness {
     /// Every lock that was held all the while.
     Whole,
     /// The kernel's list was changing too fast: it may be told whole the next time. Most of it is this
@@ -59,13 +59,13 @@ pub enum Completeness {
 /// Whether flocks of other pid namespaces may be held unseen: the kernel lists only those of the
 /// asker's namespace and below, so only the first one sees all.
 #[must_use]
-pub fn sees_all() -> bool {
+pub(crate) fn sees_all() -> bool {
     process::is_in_first_namespace()
 }
 
 /// The kernel's list of locks, for one process.
 #[derive(Debug, Default)]
-pub struct Flocks {
+pub(crate) struct Flocks {
     reader: ListReader,
     /// Where somebody else reads it.
     lookout: Option<Lookout>,
@@ -79,7 +79,7 @@ impl Flocks {
     ///
     /// # Errors
     /// The system's, when it gives no thread.
-    pub fn of_one_who_lives_long() -> io::Result<Self> {
+    pub(crate) fn of_one_who_lives_long() -> io::Result<Self> {
         Ok(Self { lookout: Some(Lookout::begin()?), ..Self::default() })
     }
 
@@ -94,7 +94,7 @@ impl Flocks {
     ///
     /// # Errors
     /// When the list cannot be read; then nothing is known, and nothing is guessed.
-    pub fn holders(&mut self, node: &Node, asked: Instant) -> io::Result<Sight> {
+    pub(crate) fn holders(&mut self, node: &Node, asked: Instant) -> io::Result<Sight> {
         #[cfg(test)]
         if let Some(listing) = &self.told {
             return Ok(sight_in(listing, node));

@@ -31,7 +31,7 @@ mod state_directory;
 
 /// The state directory, or the lack of one: then no pid is ever thought to be reused.
 #[derive(Debug)]
-pub struct HolderRecords {
+pub(crate) struct HolderRecords {
     handle: Option<OwnedFd>,
     identity: Option<Identity>,
     everybodys: bool,
@@ -46,7 +46,7 @@ pub struct HolderRecords {
 /// The process that a lock is taken for, as it was before the lock was there: one that has its
 /// number later is not the holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimant {
+pub(crate) struct Claimant {
     /// Which process it is.
     pub who: ProcessIdentity,
     /// The user it ran as, as long as it is there; `None` when nobody tells.
@@ -56,14 +56,14 @@ pub struct Claimant {
 impl Claimant {
     /// Whether there was such a process.
     #[must_use]
-    pub fn was_there(&self) -> bool {
+    pub(crate) fn was_there(&self) -> bool {
         self.who.start != Start::Nobody
     }
 }
 
 /// One file of a new lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub(crate) struct Written {
     /// Its name.
     pub name: Name,
     /// Which file it is.
@@ -76,7 +76,7 @@ impl HolderRecords {
     /// Opens the state directory if there is one. One that everybody may write is left alone: what
     /// we would find there may be anybody's, and `/tmp` is searched for locks as well.
     #[must_use]
-    pub fn open(path: &Path) -> Self {
+    pub(crate) fn open(path: &Path) -> Self {
         let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let handle = nix::fcntl::open(path, flags, Mode::empty()).ok();
         let stat = handle.as_ref().and_then(|handle| Status::of_open(handle).ok());
@@ -88,7 +88,7 @@ impl HolderRecords {
 
     /// No state directory.
     #[must_use]
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self {
             handle: None,
             identity: None,
@@ -108,24 +108,24 @@ impl HolderRecords {
     }
 
     /// What tells whether a process is there still.
-    pub fn machine(&mut self) -> &mut Machine {
+    pub(crate) fn machine(&mut self) -> &mut Machine {
         &mut self.machine
     }
 
     /// Which directory it is.
     #[must_use]
-    pub fn identity(&self) -> Option<Identity> {
+    pub(crate) fn identity(&self) -> Option<Identity> {
         self.identity
     }
 
     /// Whether there is a state directory, but one that everybody may write.
     #[must_use]
-    pub fn is_everybodys(&self) -> bool {
+    pub(crate) fn is_everybodys(&self) -> bool {
         self.everybodys
     }
 
     /// Looks at a process before a lock is taken for it.
-    pub fn claimant(&mut self, pid: Pid) -> Claimant {
+    pub(crate) fn claimant(&mut self, pid: Pid) -> Claimant {
         let who = self.machine.identify(pid);
         let known = self.owner.take().filter(|(known, _)| *known == who);
         let owner = || process::owner(pid).filter(|_| matches!(who.start, Start::At(_)));
@@ -135,13 +135,13 @@ impl HolderRecords {
     }
 
     /// Whether it is there still, when the lock is. Nobody is never missed.
-    pub fn is_there(&mut self, claimant: &Claimant) -> bool {
+    pub(crate) fn is_there(&mut self, claimant: &Claimant) -> bool {
         !self.machine.has_ended(&claimant.who)
     }
 
     /// Of one that has ended meanwhile, it cannot be told whose it was: another may have had its
     /// number when that was asked.
-    pub fn as_it_is_now(&mut self, claimant: Claimant) -> Claimant {
+    pub(crate) fn as_it_is_now(&mut self, claimant: Claimant) -> Claimant {
         if self.is_there(&claimant) { claimant } else { Claimant { uid: None, ..claimant } }
     }
 
@@ -154,7 +154,7 @@ impl HolderRecords {
     ///
     /// # Errors
     /// When the record cannot be written; the lock is good all the same.
-    pub fn remember(
+    pub(crate) fn remember(
         &mut self,
         claimant: &Claimant,
         files: &[Written],
@@ -209,7 +209,7 @@ impl HolderRecords {
     /// Forgets a lock file that is gone, of which nobody holds `flock(2)`: the next lock may be put
     /// on record just now. So the record is moved aside first, looked at there, and put back if it
     /// is about another lock.
-    pub fn sweep(&self, name: &Name, file: Identity) {
+    pub(crate) fn sweep(&self, name: &Name, file: Identity) {
         let Some(handle) = self.handle.as_ref() else { return };
         if self.memory(name).is_none_or(|memory| memory.file != file) {
             return;
@@ -231,21 +231,21 @@ impl HolderRecords {
 
     /// Forgets a lock file that is about to go, unless the record is about another one. Only under
     /// `flock(2)` on that file. Gives back what the record said, for [`HolderRecords::put_back`].
-    pub fn forget_lock(&self, name: &Name, file: Identity) -> Option<Memory> {
+    pub(crate) fn forget_lock(&self, name: &Name, file: Identity) -> Option<Memory> {
         let memory = self.memory(name).filter(|memory| memory.file == file)?;
         self.forget(name);
         Some(memory)
     }
 
     /// The record of a lock that stands after all. One that was made meanwhile is the true one.
-    pub fn put_back(&self, name: &Name, memory: &Memory) {
+    pub(crate) fn put_back(&self, name: &Name, memory: &Memory) {
         if let Some((handle, text)) = self.handle.as_ref().zip(memory.to_text()) {
             let _ = nix::unistd::symlinkat(text.as_str(), handle, name.as_str());
         }
     }
 
     /// Forgets a lock file that is gone.
-    pub fn forget(&self, name: &Name) {
+    pub(crate) fn forget(&self, name: &Name) {
         if let Some(handle) = &self.handle {
             // A record without its lock file is never believed, so a failure does no harm.
             let _ = nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir);
@@ -254,14 +254,14 @@ impl HolderRecords {
 
     /// Under which names the lock of this pid was written, if one of them was this.
     #[must_use]
-    pub fn names(&self, name: &Name, pid: Pid) -> Vec<Name> {
+    pub(crate) fn names(&self, name: &Name, pid: Pid) -> Vec<Name> {
         let memory = self.memory(name).filter(|memory| memory.holder.pid == pid);
         memory.map(|memory| memory.names).unwrap_or_default()
     }
 
     /// Whether another lock fits below this many lock files on record, whoever's they are. Counted
     /// anew when as many locks may have been taken since as there was room for.
-    pub fn has_room_for_all(&mut self, limit: usize) -> bool {
+    pub(crate) fn has_room_for_all(&mut self, limit: usize) -> bool {
         if self.room < NAMES_OF_A_LOCK {
             self.room = limit.saturating_sub(self.entries(limit));
         }
@@ -288,20 +288,20 @@ impl HolderRecords {
     /// How many lock files of a user there are records of, or of nobody for those of processes that
     /// were gone. No more than `most` records are read.
     #[must_use]
-    pub fn count_of(&self, uid: Option<u32>, most: usize) -> usize {
+    pub(crate) fn count_of(&self, uid: Option<u32>, most: usize) -> usize {
         let records = self.names_of_records(most);
         records.iter().filter(|name| self.memory(name).is_some_and(|it| it.uid == uid)).count()
     }
 
     /// The lock file that a record is about.
     #[must_use]
-    pub fn file_of(&self, name: &Name) -> Option<Identity> {
+    pub(crate) fn file_of(&self, name: &Name) -> Option<Identity> {
         self.memory(name).map(|memory| memory.file)
     }
 
     /// The locks of which there are records, up to a bound.
     #[must_use]
-    pub fn names_of_records(&self, most: usize) -> Vec<Name> {
+    pub(crate) fn names_of_records(&self, most: usize) -> Vec<Name> {
         let Some(mut listing) = self.listing() else { return Vec::new() };
         // Records are links. Whatever else is here is somebody's: the service's socket, as a rule.
         let is_record =
@@ -316,7 +316,13 @@ impl HolderRecords {
 
     /// Who the holder of the lock in `file` was, as long as there is such a file.
     #[must_use]
-    pub fn user(&self, name: &Name, pid: Pid, file: Identity, written: SystemTime) -> Option<u32> {
+    pub(crate) fn user(
+        &self,
+        name: &Name,
+        pid: Pid,
+        file: Identity,
+        written: SystemTime,
+    ) -> Option<u32> {
         self.memory_of(name, pid, file, written)?.uid
     }
 
@@ -337,7 +343,7 @@ impl HolderRecords {
     /// Which process took the lock in `file`, which names `pid`: as it is on record, or else whoever
     /// has the number.
     #[must_use]
-    pub fn holder(
+    pub(crate) fn holder(
         &self,
         name: &Name,
         pid: Pid,
@@ -350,7 +356,7 @@ impl HolderRecords {
 
     /// The same, if it is on record.
     #[must_use]
-    pub fn recorded(
+    pub(crate) fn recorded(
         &self,
         name: &Name,
         pid: Pid,
@@ -361,12 +367,12 @@ impl HolderRecords {
     }
 
     /// What has become of a process.
-    pub fn fate(&mut self, who: &ProcessIdentity) -> Fate {
+    pub(crate) fn fate(&mut self, who: &ProcessIdentity) -> Fate {
         self.machine.fate(who)
     }
 
     /// Whether its number means something in another pid namespace.
-    pub fn is_elsewhere(&mut self, who: &ProcessIdentity) -> bool {
+    pub(crate) fn is_elsewhere(&mut self, who: &ProcessIdentity) -> bool {
         who.is_elsewhere(self.machine.here())
     }
 }
@@ -608,11 +614,11 @@ mod tests {
         state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
         let mut state = HolderRecords::open(dir.path());
-        assert!(state.is_everybodys() && !state.is_open());
+        assert!(state.is_everybodys() && state.directory().is_none());
         assert_eq!(fate(&mut state, &name, file, then), None);
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o775)).unwrap();
         let mut state = HolderRecords::open(dir.path());
-        assert!(!state.is_everybodys() && state.is_open());
+        assert!(!state.is_everybodys() && state.directory().is_some());
         assert_eq!(fate(&mut state, &name, file, then), Some(Fate::Same));
     }
 
@@ -625,6 +631,6 @@ mod tests {
         let files = [Written { name: name.clone(), file, at: then }];
         assert_eq!(state.remember(&claimant(Pid::this()), &files, |_| true), Ok(()));
         assert_eq!(fate(&mut state, &name, file, then), None);
-        assert!(!state.is_open());
+        assert!(state.directory().is_none());
     }
 }

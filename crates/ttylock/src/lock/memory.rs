@@ -12,7 +12,7 @@ pub(super) const LATEST: Duration = Duration::from_secs(60);
 
 /// What is remembered of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// Whose lock it is, with the boot and pid namespace in which that means something.
     pub holder: ProcessIdentity,
     /// The user it ran as then; `None` when nobody told, or in a record of an older version.

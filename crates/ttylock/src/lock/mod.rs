@@ -3,23 +3,23 @@
 //! `names` turns a device into the file names of every dialect, and `table` is the only place that joins
 //! them with the disk.
 
-pub mod backoff;
-pub mod flock;
+pub(crate) mod backoff;
+pub(crate) mod flock;
 mod flock_guards;
 mod flock_rights;
 mod holder;
-pub mod holder_records;
+pub(crate) mod holder_records;
 mod kernel_list;
 mod list_reader;
 mod lookout;
-pub mod memory;
+pub(crate) mod memory;
 mod model;
-pub mod names;
+pub(crate) mod names;
 mod open;
 mod passes;
-pub mod places;
-pub mod table;
+pub(crate) mod places;
+pub(crate) mod table;
 mod watched;
-pub mod who;
+pub(crate) mod who;
 
 pub use model::{Answer, Cause, Contended, Event, Outcome, Pass, Request, Weight};

@@ -10,7 +10,7 @@ use crate::limits::{NAME_BYTES_OF_A_LOCK, NAMES_OF_A_LOCK};
 
 /// The lock file names of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LockNames {
+pub(crate) struct LockNames {
     /// The names under which a lock is written, in the order in which they are taken: those of
     /// the real node first, so that two spellings of one device meet at the first file.
     pub written: Vec<Name>,
@@ -20,14 +20,17 @@ pub struct LockNames {
 
 /// The device name is too long for a lock file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoSuchForm;
+pub(crate) struct NoSuchForm;
 
 /// Works out the names of the lock files of a device. Names longer than file names can be are left
 /// out: nobody has a lock under such a name.
 ///
 /// # Errors
 /// [`NoSuchForm`] when the real node has no other.
-pub fn lock_names(dialect: &Dialect, resolved: &ResolvedDevice) -> Result<LockNames, NoSuchForm> {
+pub(crate) fn lock_names(
+    dialect: &Dialect,
+    resolved: &ResolvedDevice,
+) -> Result<LockNames, NoSuchForm> {
     let mut lock_names = LockNames::default();
     let numbers = resolved.node.and_then(|node| Some((node.file_system, node.device?)));
     for path in resolved.every_name() {
@@ -95,7 +98,7 @@ fn other_spellings(dialect: &Dialect, path: &str) -> Vec<String> {
 
 impl LockNames {
     /// Every name under which some program may hold the device.
-    pub fn all(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
         self.written.iter().chain(&self.searched)
     }
 

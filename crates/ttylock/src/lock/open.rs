@@ -20,7 +20,7 @@ const LOOKS: usize = 1 << 17;
 const LOOKS_FOR_A_LOCK: usize = 1 << 14;
 
 /// As many descriptors of one process as are looked at in one step of an [`OpenLook`].
-pub const LOOKS_IN_A_STEP: usize = 256;
+pub(crate) const LOOKS_IN_A_STEP: usize = 256;
 
 /// As many descriptors of one process as are looked at before it is given up.
 const LOOKS_AT_A_PROCESS: usize = 1 << 16;
@@ -92,7 +92,7 @@ impl OpenLook {
         Ok(Self { descriptors: begun, node: *node, is_complete: true, left: LOOKS_AT_A_PROCESS })
     }
 
-    /// Looks at [`LOOKS_IN_A_STEP`] descriptors at most. Tells how many it has looked at, and what it
+    /// Looks at so many descriptors at most. Tells how many it has looked at, and what it
     /// has seen.
     pub fn step(&mut self) -> (usize, Progress) {
         for looks in 0..LOOKS_IN_A_STEP {

@@ -38,7 +38,7 @@ const FILES_COUNTED: usize = 4096;
 
 /// The open lock directories.
 #[derive(Debug)]
-pub struct Open {
+pub(crate) struct Open {
     /// Where locks are written.
     pub own: Place,
     /// Where other programs may have left locks.
@@ -47,7 +47,7 @@ pub struct Open {
 
 /// What a directory is for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// Ours: whatever is there is a lock.
     Written,
     /// Other programs may have left locks there.
@@ -56,7 +56,7 @@ pub enum Role {
 
 /// One open lock directory.
 #[derive(Debug)]
-pub struct Place {
+pub(crate) struct Place {
     /// The handle everything is relative to.
     pub directory: Directory,
     /// The name it was opened by, for the log and for people.
@@ -79,7 +79,7 @@ impl Open {
     ///
     /// # Errors
     /// When the directory to write cannot be opened. The others are optional.
-    pub fn all(own: &Path, others: &[PathBuf]) -> Result<Self, pidlockfile::Error> {
+    pub(crate) fn all(own: &Path, others: &[PathBuf]) -> Result<Self, pidlockfile::Error> {
         let own = Place::open(own)?;
         let mut known: Vec<Identity> = vec![own.directory.identity()];
         let mut places = Vec::new();
@@ -114,7 +114,7 @@ impl Open {
 
 impl Open {
     /// All directories, with what each is for us.
-    pub fn each(&self) -> impl Iterator<Item = (&Place, Role)> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&Place, Role)> {
         let others = self.others.iter().map(|place| (place, Role::Searched));
         std::iter::once((&self.own, Role::Written)).chain(others)
     }
@@ -171,13 +171,13 @@ impl Place {
 
     /// Whether everybody may put files there, as into `/tmp`.
     #[must_use]
-    pub fn is_open_to_all(&self) -> bool {
+    pub(crate) fn is_open_to_all(&self) -> bool {
         self.directory.mode() & 0o002 != 0
     }
 
     /// The full name of a file in it, for the log.
     #[must_use]
-    pub fn name(&self, file: &Name) -> String {
+    pub(crate) fn name(&self, file: &Name) -> String {
         self.path.join(file.as_str()).display().to_string()
     }
 

@@ -1,6 +1,5 @@
 //! What the state directory is for besides records: the gate, and notes of what is on its way.
 
-use nix::fcntl::AtFlags;
 use pidlockfile::{Directory, Gate, Name};
 
 use super::{Claimant, HolderRecords, Written, memory_for};
@@ -9,19 +8,19 @@ use crate::lock::memory::Memory;
 impl HolderRecords {
     /// The gate for those who break or remove locks: outsiders can get no lock in the state directory.
     #[must_use]
-    pub fn gate(&self) -> Option<Gate> {
+    pub(crate) fn gate(&self) -> Option<Gate> {
         self.directory()?.into_gate()
     }
 
     /// The state directory, for what is more than records: whose makers hold it by `flock(2)`.
     #[must_use]
-    pub fn directory(&self) -> Option<Directory> {
+    pub(crate) fn directory(&self) -> Option<Directory> {
         let handle = self.handle.as_ref()?.try_clone().ok()?;
         Some(Directory::from_handle(handle).ok()?.guarding())
     }
 
     /// What would be remembered of a lock of these files.
-    pub fn memory_for(&mut self, claimant: &Claimant, files: &[Written]) -> Option<Memory> {
+    pub(crate) fn memory_for(&mut self, claimant: &Claimant, files: &[Written]) -> Option<Memory> {
         let names = files.iter().map(|file| file.name.clone()).collect();
         let memory = memory_for(claimant, files.first()?, names);
         memory.to_text().is_some().then_some(memory)
@@ -29,16 +28,7 @@ impl HolderRecords {
 
     /// The first name of the lock that is on record by this one.
     #[must_use]
-    pub fn first_name(&self, name: &Name) -> Option<Name> {
+    pub(crate) fn first_name(&self, name: &Name) -> Option<Name> {
         self.memory(name)?.names.into_iter().next()
-    }
-
-    /// Whether there is a state directory that may be written, for the log.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.handle.as_ref().is_some_and(|handle| {
-            let access = nix::unistd::AccessFlags::W_OK;
-            nix::unistd::faccessat(handle, ".", access, AtFlags::AT_EACCESS).is_ok()
-        })
     }
 }

@@ -10,7 +10,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::{lives, owner};
 
 pub use super::holder::{Holder, Scheme, Standing};
-pub use super::open::{LOOKS_IN_A_STEP, NoLook, OpenLook, Progress};
+pub use super::open::{NoLook, OpenLook, Progress};
 
 use super::flock::{self, Completeness, Flocks};
 use super::kernel_list::Listing;
@@ -156,7 +156,7 @@ pub(super) fn all_without_lock_files(devices: &[(String, Node)]) -> Vec<Holder> 
 
 /// The command line of a process as one line of printable ASCII.
 #[must_use]
-pub fn command(pid: Pid) -> Option<String> {
+pub(crate) fn command(pid: Pid) -> Option<String> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|line| !line.is_empty());
     let line = line.or_else(|| fs::read(format!("/proc/{pid}/comm")).ok())?;
     let text: String = line

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use nix::sys::signal::Signal;
-use ttylock::device::name::DeviceName;
+use ttylock::DeviceName;
 
 use super::BusyCode;
 use crate::command::spelling::device;

@@ -26,7 +26,7 @@ impl Table {
     ///
     /// # Errors
     /// [`Contended`], only with [`Contention::ComesBack`]: nothing was passed.
-    pub fn attempt_pass(
+    pub(crate) fn attempt_pass(
         &mut self,
         pass: &Pass,
         contention: Contention,
@@ -35,10 +35,10 @@ impl Table {
         self.answer(outcome)
     }
 
-    /// The same for a device that was looked at by [`Table::resolve`].
+    /// One attempt at [`Table::pass`] of a device that was looked at by [`Table::resolve`].
     ///
     /// # Errors
-    /// As [`Table::attempt_pass`].
+    /// [`Contended`], only with [`Contention::ComesBack`]: nothing was passed.
     pub fn attempt_pass_of(
         &mut self,
         pass: &Pass,
