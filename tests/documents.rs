@@ -164,6 +164,10 @@ const COMMANDS: &[(&str, Shown)] = &[
         Shown::By("terminal_programs"),
     ),
     ("lfp run /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0", Shown::By("terminal_programs")),
+    (
+        "lfp run --yield-on TERM /dev/ttyACM0 -- picocom -b 115200 /dev/ttyACM0",
+        Shown::By("a_command_yields"),
+    ),
     ("lfp run /dev/ttyUSB0 -- minicom -o -D /dev/ttyUSB0", Shown::By("terminal_programs")),
     ("lfp run /dev/ttyUSB0 -- minicom -D /dev/ttyUSB0", Shown::By("programs_lock")),
     ("lfp run --shim --ports /dev/ttyUSB0 -- make flash", Shown::By("programs_lock")),

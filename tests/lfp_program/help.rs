@@ -1,4 +1,5 @@
-//! `--help` of `lfp` and `lfpd` on a terminal of eighty columns, and what is said to a mistyped word.
+//! `--help` of every program and command on a terminal of eighty columns, and what is said to a mistyped
+//! word.
 
 use std::io;
 use std::process::{Command, Output};
@@ -8,35 +9,66 @@ use rstest::rstest;
 fn run(program: &str, words: &[&str]) -> io::Result<Output> {
     let path = match program {
         "lfpd" => env!("CARGO_BIN_EXE_lfpd").into(),
-        _ => testbed::program("lfp", "lfp", &["cli"]),
+        "lfp" => testbed::program("lfp", program, &["cli"]),
+        "dflock" => testbed::program("dflock", program, &["cli"]),
+        "dflockd" => testbed::program("dflockd", program, &[]),
+        _ => testbed::program("file-semaphore", program, &["cli"]),
     };
-    Command::new(path).args(words).env("COLUMNS", "80").output()
+    let mut command = Command::new(path);
+    command
+        .args(words)
+        .env("COLUMNS", "80")
+        .env("TERM", "dumb")
+        .env_remove("DFLOCK_SERVERS")
+        .output()
+}
+
+/// The commands that the help of a program lists.
+fn commands(help: &str) -> Vec<String> {
+    let (_, listed) = help.split_once("\nCommands:\n").unwrap_or_default();
+    let listed = listed.lines().take_while(|line| !line.is_empty());
+    // A line that begins further right goes on with the one above.
+    let names = listed.filter(|line| !line.starts_with("   "));
+    names.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
 }
 
 #[rstest]
-#[case::lfpd("lfpd", "")]
-#[case::lfp("lfp", "")]
-#[case::lock("lfp", "lock")]
-#[case::unlock("lfp", "unlock")]
-#[case::ask("lfp", "ask")]
-#[case::pass("lfp", "pass")]
-#[case::wait("lfp", "wait")]
-#[case::who("lfp", "who")]
-#[case::list("lfp", "list")]
-#[case::run("lfp", "run")]
-#[case::shim("lfp", "shim")]
-#[case::adopt("lfp", "adopt")]
-#[case::clean("lfp", "clean")]
-fn it_fits_and_shows_examples(#[case] program: &str, #[case] command: &str) {
-    let words: Vec<&str> =
-        [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
-    let shown = run(program, &words).unwrap();
-    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert_eq!(shown.status.code(), Some(0), "{shown:?}");
-    let long: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
-    assert!(long.is_empty(), "{long:#?}");
-    let (_, examples) = text.split_once("\nExamples:\n").expect("examples");
-    assert!(examples.lines().filter(|line| line.contains(program)).count() >= 2, "{examples}");
+#[case::lfpd("lfpd", 0)]
+#[case::lfp("lfp", 11)]
+#[case::dflock("dflock", 9)]
+#[case::dflockd("dflockd", 0)]
+#[case::sema("sema", 9)]
+#[case::semats("semats", 0)]
+fn it_fits_and_shows_examples(#[case] program: &str, #[case] least: usize) {
+    let help = |words: &[&str]| {
+        let shown = run(program, words).unwrap();
+        assert_eq!((shown.status.code(), &*shown.stderr), (Some(0), &b""[..]), "{shown:?}");
+        let text = String::from_utf8(shown.stdout).unwrap();
+        let long: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty(), "{words:?}: {long:#?}");
+        assert!(!text.contains('\u{1b}'), "{words:?} has colours: {text}");
+        let (_, examples) = text.split_once("\nExamples:\n").expect("examples");
+        let count = examples.lines().filter(|line| line.contains(program)).count();
+        assert!(count >= 2, "{words:?}: {examples}");
+        text
+    };
+    let commands = if least == 0 { Vec::new() } else { commands(&help(&["--help"])) };
+    assert!(commands.len() >= least, "{commands:?}");
+    help(&["--help"]);
+    for command in commands.iter().filter(|command| *command != "help") {
+        help(&[command, "--help"]);
+    }
+}
+
+/// sysexits.h, EX_USAGE; 1 where a program takes the place of another.
+#[rstest]
+fn wrong_usage_has_one_code(
+    #[values("lfpd", "lfp", "dflock", "dflockd", "sema", "semats")] program: &str,
+) {
+    let code = if matches!(program, "dflockd" | "semats") { 1 } else { 64 };
+    let told = run(program, &["--no-such-option"]).unwrap();
+    assert_eq!((told.status.code(), &*told.stdout), (Some(code), &b""[..]), "{told:?}");
+    assert!(!told.stderr.is_empty());
 }
 
 #[rstest]

@@ -145,10 +145,14 @@ fn free_ports_are_listed_with_their_names() {
     assert_eq!(bench.shell(User::Root, made).code(), 0);
     let told = bench.lfp(User::Bob, &["list", "--all"]).run();
     let lines: Vec<&str> = told.output().lines().collect();
-    let [_, port, names] = lines.as_slice() else { panic!("{told}") };
+    let [_, port, names, remark] = lines.as_slice() else { panic!("{told}") };
     let columns: Vec<&str> = port.split_whitespace().take(4).collect();
     assert_eq!(columns, [PORT, "-", "-", "free"], "{told}");
     assert!(names.contains("/dev/gps"), "{told}");
+    // Bob does not see which ports the programs of others have open.
+    assert!(remark.contains("as far as you may see") && remark.contains("sudo lfp list"), "{told}");
+    let told = bench.lfp(User::Root, &["list", "--all"]).run();
+    assert!(told.said("free") && !told.said("sudo"), "{told}");
     let _holder = bench.holder(User::Alice);
     let told = bench.lfp(User::Bob, &["list", "--all"]).run();
     assert!(!told.said("free") && told.said("alive"), "{told}");

@@ -1,7 +1,19 @@
 //! Client of `dflockd`, the lease lock server: leases that renew themselves, on one server or on several.
 //!
-//! [`Client`] names locks and semaphores, [`Claim`] takes them, [`Lease`] holds them. For whoever
-//! wants to speak the protocol word by word there is [`Connection`].
+//! ```no_run
+//! # async fn example() -> Result<(), dflock::ClientError> {
+//! let client = dflock::Client::new(dflock::Settings::default())?; // 127.0.0.1:6388
+//! if let Some(lease) = client.lock("nightly-report")?.acquire(10).await? {
+//!     // ... work; the lease is renewed in the background
+//!     lease.release().await?; // dropping it does the same, but reports no failure
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Client`] names locks and semaphores, [`Claim`] takes them, [`Lease`] holds them. [`Connection`]
+//! has the single words of the protocol. With a server of one's own choice, and work that stops
+//! if the lease is lost:
 //!
 //! ```no_run
 //! use dflock::{Client, Servers, Settings};
@@ -25,28 +37,27 @@
 //!
 //! # What happens when the connection breaks
 //!
-//! The keeper of a [`Lease`] reaches the server again at once, or the next of [`Servers::AnyOf`], and
-//! asks, by renewing, whether the token still holds. The answer decides: it goes on, or the holder is
-//! told [`Loss::NotHeld`]. It
-//! tries for [`Settings::reclaim`], and no longer than the lease lasts less [`Settings::margin`];
-//! then the lease counts as lost ([`Loss::Unreachable`]). A connection that stands but stays silent
-//! is waited for until the lease ends, or until the server would hang up on a client it has not
-//! heard of ([`Settings::read_timeout`]), and no longer; meanwhile another one is tried beside it.
+//! A task of the [`Lease`] connects to the server again at once, or to the next of [`Servers::AnyOf`],
+//! and renews the lease there. If the server renews it, nothing has happened. If the server refuses, the
+//! holder is told [`Loss::NotHeld`]. The task tries for [`Settings::reclaim`], and stops when the
+//! lease has only [`Settings::margin`] left; then the lease counts as lost ([`Loss::Unreachable`]). If a
+//! connection stands but stays silent, the task waits until the lease ends, or until the server would
+//! hang up on a silent client ([`Settings::read_timeout`]). Meanwhile it tries another connection.
 //!
-//! Whether anybody else can have the key in that time is for the server's settings to say. One with
+//! The server's settings decide whether another client can get the key in that time. A server with
 //! `--auto-release-on-disconnect=false`, or with a `--disconnect-grace` at least as long as the
-//! lease, keeps it: nobody else has it before the holder was told. (So must it over a restart, by
-//! `--state-dir`.) With the default settings a server gives everything away the moment it sees the
-//! connection break, and two may believe to hold the key until this one has reached it again.
+//! lease, keeps the key until the holder was told. To do so across a restart it also needs
+//! `--state-dir`. A server with the default settings releases everything when it sees the connection
+//! break; two clients can then believe that they hold the key, until this one has reached the server again.
 //!
-//! No lease protects against a holder that stops for longer than its lease (a paused machine, a
-//! blocked runtime): it may wake and write before it learns that the lease is over. Storage that
-//! checks [`Lease::fence`] turns such a write away.
+//! A holder can stop for longer than its lease (a paused machine, a blocked runtime), and write before
+//! it learns that the lease is over. No lease can prevent that. Storage that checks [`Lease::fence`]
+//! refuses such a write.
 //!
 //! # Features
 //!
 //! `cli` (default) is the program `dflock`, `load` the load generator under `dflock bench`, which is
-//! for Unix only. Whoever wants leases in a program of their own takes neither.
+//! for Unix only. A program that only wants leases needs neither.
 
 mod address;
 mod backoff;

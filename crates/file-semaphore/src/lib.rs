@@ -1,26 +1,34 @@
-//! File-based semaphores for programs and shell scripts, that never let two in.
+//! File-based semaphores for programs and shell scripts.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let scratch = tempfile::tempdir()?;
+//! # let path = scratch.path().join("backup");
+//! let backup = file_semaphore::Semaphore::open(&path)?;
+//! let held = backup.acquire(Some("nightly"))?; // waits for it; `try_acquire` does not
+//! // ... work; it is released when `held` is dropped
+//! # drop(held); Ok(()) }
+//! ```
 //!
 //! Needs Linux (`/proc`, inotify, `renameat2`), Rust 1.85 and a directory that all users of the lock
-//! may write to. Nothing else: no daemon, no rights, and one crate besides its own (`nix`).
+//! may write to. It needs no daemon and no further rights.
 //!
-//! A semaphore is a path. While it is held there is a small text file, which says who holds it,
-//! since when and what for; the format is that of the `file-based-semaphore` tools, so programs
-//! and scripts in other languages take part. Over a plain lock file this crate adds what those
-//! get wrong:
+//! A semaphore is a path. While it is held, a small text file at that path says which process holds it,
+//! since when and what for. The format is that of the `file-based-semaphore` tools, so programs
+//! and scripts in other languages can take part. This crate does right what plain lock files get wrong:
 //!
 //! * The file appears complete or not at all; an existing one is never replaced.
-//! * "Is the holder alive?" is exact: the process number together with the process's start time,
-//!   the boot and the pid namespace. A number used again, a reboot or another container neither
-//!   free a lock that is held nor keep one that is not.
-//! * A stale lock is broken by identity: however many try at once, only the very file that was
-//!   judged goes, never a fresh one.
+//! * "Is the holder alive?" has an exact answer: the file records the process number with the start
+//!   time, the boot and the pid namespace. If a number is used again, after a reboot, or in another
+//!   container, a held lock is not freed, and a free one is not kept.
+//! * A stale lock is broken by identity: however many processes try at once, only the very file that was
+//!   judged is removed, never a fresh one.
 //! * A waiter wakes within milliseconds of a release, and waiters take turns: first come, first
 //!   served.
 //!
-//! What to begin with: [`Semaphore::try_acquire`] and [`Semaphore::acquire`]; a timeout for one
-//! call, a wait that another thread ends, or sharing: [`Semaphore::request`]; several at once:
-//! [`Semaphore::try_acquire_many`]; as a future: the feature `async`. The programs `sema` and
-//! `semats` are behind the feature `cli`.
+//! Begin with [`Semaphore::try_acquire`] and [`Semaphore::acquire`]. [`Semaphore::request`] has a timeout for
+//! one call, a wait that another thread can end, and sharing. [`Semaphore::try_acquire_many`] takes
+//! several locks at once. The feature `async` has futures, and `cli` the programs `sema` and `semats`.
 //!
 //! ```
 //! use file_semaphore::{Config, Semaphore, Slots};
@@ -40,8 +48,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Locks are advisory and local: the directory must be one that the users of the lock trust, and
-//! on a network file system machines must have different host names. See `sema(5)`.
+//! Locks are advisory and local. The users of a lock must trust its directory. On a network file
+//! system the machines must have different host names. See `sema(5)`.
 
 /// The README's examples run as tests.
 #[doc = include_str!("../README.md")]

@@ -250,7 +250,7 @@ fn a_caller_outside_the_namespace_must_name_a_holder() {
     let mut command = scratch.command("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "sema", "try", "a"]);
     let ran = finish(&mut command);
-    assert_eq!(ran.code(), 2);
+    assert_eq!(ran.code(), 64);
     assert!(ran.err.contains("outside this pid namespace"), "{ran:?}");
     assert_eq!(scratch.files(), Vec::<String>::new());
 }

@@ -125,10 +125,10 @@ fn status_prints_what_the_documents_show() {
 #[case::run_with_both(&["run", "-n", "-w", "1", "a", "true"])]
 #[case::run_shared_slots(&["run", "-s", "--slots", "2", "a", "true"])]
 #[case::run_with_no_code(&["run", "-E", "256", "a", "true"])]
-fn bad_arguments_are_exit_2(#[case] words: &[&str]) {
+fn bad_arguments_are_exit_64(#[case] words: &[&str]) {
     let scratch = Scratch::new();
     let ran = scratch.sema(words);
-    assert_eq!(ran.code(), 2, "{ran:?}");
+    assert_eq!(ran.code(), 64, "{ran:?}");
     assert!(!ran.err.is_empty() && ran.out.is_empty());
     assert_eq!(scratch.files(), Vec::<String>::new());
 }
@@ -529,7 +529,7 @@ fn one_slot_is_released_by_its_number() {
     assert_eq!(scratch.sema(&[&slots[..], &["--slot", "2"]].concat()).code(), 0);
     assert_eq!(scratch.files(), ["a.1", "a.3"]);
     assert_eq!(scratch.sema(&[&slots[..], &["--slot", "2"]].concat()).code(), 1);
-    assert_eq!(scratch.sema(&[&slots[..], &["--slot", "4"]].concat()).code(), 2);
+    assert_eq!(scratch.sema(&[&slots[..], &["--slot", "4"]].concat()).code(), 64);
     assert_eq!(scratch.sema(&[&slots[..], &["--force", "--slot", "3"]].concat()).code(), 0);
     assert_eq!(scratch.files(), ["a.1"]);
 }
@@ -568,7 +568,7 @@ fn a_directory_is_listed_and_cleaned_whole() {
 fn bad_arguments_are_json_for_who_asked_for_it() {
     let scratch = Scratch::new();
     let ran = scratch.sema(&["try", "a", "--json", "--slots", "many"]);
-    assert_eq!((ran.code(), ran.err.as_str()), (2, ""));
+    assert_eq!((ran.code(), ran.err.as_str()), (64, ""));
     assert!(
         ran.out.starts_with("{\"status\":\"failed\",\"type\":\"USAGE\",\"message\":"),
         "{ran:?}"
@@ -579,10 +579,10 @@ fn bad_arguments_are_json_for_who_asked_for_it() {
 #[test]
 fn a_name_that_is_too_long_is_called_so() {
     let scratch = Scratch::new();
-    for (length, code) in [(223, 0), (224, 2), (300, 2)] {
+    for (length, code) in [(223, 0), (224, 64), (300, 64)] {
         let ran = scratch.sema(&["try", &"n".repeat(length)]);
         assert_eq!(ran.code(), code, "{ran:?}");
-        assert_eq!(ran.err.contains("longer than 223 bytes"), code == 2, "{ran:?}");
+        assert_eq!(ran.err.contains("longer than 223 bytes"), code == 64, "{ran:?}");
     }
 }
 

@@ -1,7 +1,4 @@
-//! The other end of the Lock File Protocol: a client for programs, and the command people type.
-//!
-//! A serial port has one user at a time. [`lock`] asks the service `lfpd` for a port; the service makes the lock
-//! files that other serial programs respect, so that its clients need no right to write them.
+//! Locks for serial ports from the service `lfpd`: a client library, and the command `lfp`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), lfp::LockError> {
@@ -10,18 +7,21 @@
 //! # drop(port); Ok(()) }
 //! ```
 //!
-//! The error says who has the port. [`Client`] does the same for any process, step by step, and tells
-//! who holds and who waits. A whole program (`examples/hold.rs`):
+//! The error says who has the port. The service makes the lock files that other serial programs respect, so its
+//! clients need no right to write them.
+//!
+//! [`Client`] does the same for any process, step by step, and shows holders and waiters. A whole program
+//! (`examples/hold.rs`):
 //!
 //! ```no_run
 #![doc = include_str!("../examples/hold.rs")]
 //! ```
 //!
-//! Blocking, one connection, the standard library's sockets: every wait has a deadline, every
-//! reply a largest size. Nothing is retried, and no extension is sent unasked.
+//! A client blocks and has one connection, a socket of the standard library. Every wait has a deadline, and every
+//! reply a largest size. Nothing is retried, and extensions are used only if the caller asks for them.
 //!
-//! With feature `cli` there is also `command`, the whole of the program `lfp`; without it (`default-features =
-//! false`) the library brings `nix` and `rustix` and nothing else of others.
+//! With the feature `cli` (default) there is also `command`, the whole program `lfp`. Without it (`default-features =
+//! false`) the library needs only `nix` and `rustix`.
 
 pub mod client;
 #[cfg(feature = "cli")]

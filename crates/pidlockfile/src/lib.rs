@@ -1,8 +1,18 @@
 //! Lock files that are published whole, judged by their holder and broken by identity.
 //!
-//! A lock file is a file whose *name* is the lock: who manages to create it holds the lock. Forty
-//! years of programs have got three things wrong about them, and this crate does those three
-//! things and nothing else:
+//! ```
+//! # let scratch = tempfile::tempdir().unwrap();
+//! # let path = scratch.path().join("LCK..job");
+//! match pidlockfile::try_lock(&path)? {
+//!     Some(lock) => drop(lock), // this process has it until `lock` is dropped
+//!     None => println!("another process has it"),
+//! }
+//! # Ok::<(), pidlockfile::Error>(())
+//! ```
+//!
+//! A lock file is a file whose *name* is the lock: the process that manages to create it holds the
+//! lock. Forty years of programs have got three things wrong about them. This crate does those three
+//! things, and [`try_lock`] is made of them:
 //!
 //! * **Publish** ([`Directory::publish`]): the file gets its name only when it is complete, so
 //!   nobody ever reads an empty or half-written lock; an existing lock is never replaced.
@@ -13,7 +23,8 @@
 //!   file that was judged is ever removed. Any number of breakers never remove a fresh lock, and
 //!   the name is never vacant between the dead holder and the next one.
 //!
-//! What a lock file says is not known here; callers bring the words and the rule for stale ones.
+//! The three steps do not know what a lock file says; their callers bring the words and the rule for
+//! stale locks:
 //!
 //! ```
 //! use pidlockfile::{Claim, Directory, Found, Name, Publication, Durability};
@@ -114,6 +125,7 @@ mod excluding;
 mod forced;
 mod found;
 mod gate;
+mod guard;
 mod name;
 pub mod process;
 mod publishing;
@@ -156,6 +168,7 @@ pub use error::{Error, Step};
 pub use excluding::Hold;
 pub use found::{Found, Judged, Obstacle};
 pub use gate::Gate;
+pub use guard::{PidLock, try_lock};
 pub use name::Name;
 pub use process::Pid;
 pub use publishing::Publication;

@@ -1,15 +1,23 @@
 //! The locks of serial devices, for any program.
 //!
-//! [`DeviceName`] is what a client may call a device, [`follow`] tells which node that is. A [`Table`] takes
-//! and releases lock files under every convention of the field, as [`Places`] says where, and tells who
-//! holds a device. The port itself is never opened.
+//! ```no_run
+//! # fn main() -> Result<(), ttylock::LockError> {
+//! let port = ttylock::lock("/dev/ttyUSB0")?;
+//! // ... open and use /dev/ttyUSB0; it is released when `port` is dropped
+//! # drop(port); Ok(()) }
+//! ```
+//!
+//! The error says who has the port. The port itself is never opened.
+//!
+//! [`DeviceName`] is what a client may call a device, and [`follow`] tells which node that is. A [`Table`] takes
+//! and releases lock files for any process, under every convention of the field. [`Places`] says where they
+//! are. It also tells who holds a device:
 //!
 //! ```no_run
-//! use ttylock::{DeviceName, Outcome, Pid, Places, Request, Table};
+//! use ttylock::{Outcome, Pid, Places, Request, Table};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut table = Table::new(Places::native());
-//! let device = DeviceName::parse(b"/dev/ttyUSB0").map_err(|_| "no device's name")?;
-//! let request = Request { device, pid: Pid::this() };
+//! let request = Request { device: "/dev/ttyUSB0".parse()?, pid: Pid::this() };
 //! match table.lock(&request).outcome {
 //!     Outcome::Done => { /* The port is this process's. */ }
 //!     Outcome::Busy => println!("{:?}", table.holders(&request.device)),
@@ -22,6 +30,7 @@
 mod device;
 mod dialects;
 mod directory_stamp;
+mod guard;
 pub mod limits;
 mod lock;
 mod sys;
@@ -33,6 +42,7 @@ pub use device::node::follow;
 pub use device::udev::links as udev_links;
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
+pub use guard::{LockError, PortLock, held_by, lock, lock_in};
 pub use lock::backoff::{Backoff, Contention};
 pub use lock::names::is_lock_file;
 pub use lock::table::{Names, Places, Survey, Table};
@@ -48,3 +58,7 @@ pub mod for_tests {
     pub use crate::directory_stamp::SETTLED;
     pub use crate::limits::{KEPT_WITHOUT_DEVICE, LOCK_FILES_OF_A_USER, NAMES_OF_A_LOCK};
 }
+/// The README's examples are tests, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,29 +1,14 @@
 //! The command line of `dflock`. Words only; nothing here connects or decides. Pure.
 
+use super::examples;
 use crate::ServerAddress;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What `--help` says below the options.
-const EXIT_CODES: &str = "\
-Exit codes:
-  0   done
-  1   busy (--timeout 0), or the token holds nothing
-  64  wrong usage, or the key is in use with another --limit
-  69  no server, or the server takes no more work
-  71  the system refused something
-  74  run: the lease was lost and the command was stopped
-  75  timed out
-  76  that is no dflockd server
-  77  the server refused the auth token
-  78  unusable TLS or token file; acquire: the server would not keep it
-run passes the exit code of the command, 128+n when signal n ended it, 126 when
-it cannot be executed and 127 when it is not found.";
-
 /// Leases on named locks and semaphores, from a dflockd server.
 #[derive(Parser, Debug)]
-#[command(name = "dflock", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "dflock", version, after_help = examples::ALL, max_term_width = 100)]
 pub(super) struct Arguments {
     #[command(flatten)]
     pub(super) reach: Reach,
@@ -92,6 +77,7 @@ pub(super) enum Command {
     /// started get TERM, and KILL after --grace. Signals to dflock go to the command. It finds
     /// DFLOCK_KEY, DFLOCK_TOKEN and DFLOCK_FENCE in its environment; the last is a number that
     /// grows with every grant of the key, for storage that turns late writers away.
+    #[command(after_help = examples::RUN)]
     Run(Run),
     /// Take a lock and print its token.
     ///
@@ -99,29 +85,38 @@ pub(super) enum Command {
     /// this command's connection closes when it ends; one with a --disconnect-grace does so after
     /// that. Where that is before the lease ends, it says so and exits with 78. Use `dflock run`, or
     /// --hold, or a server with --auto-release-on-disconnect=false.
+    #[command(after_help = examples::ACQUIRE)]
     Acquire(Acquire),
     /// Release by token.
+    #[command(after_help = examples::RELEASE)]
     Release(Held),
     /// Start the lease over by token.
+    #[command(after_help = examples::RENEW)]
     Renew(Renew),
     /// Show who holds what.
+    #[command(after_help = examples::STATS)]
     Stats(Stats),
     /// Take a lock away from whoever holds it, as its server's administrator.
     ///
     /// The next in line gets it at once. Who held it learns of it only when it renews, and may be at
     /// work until then: `dflock run` stops its command within a third of its lease.
+    #[command(after_help = examples::FORCE_RELEASE)]
     ForceRelease(ForceRelease),
     /// End a client's connection, as its server's administrator.
+    #[command(after_help = examples::KICK)]
     Kick(Kick),
     /// Ask every server whether it is there.
+    #[command(after_help = examples::PING)]
     Ping,
     /// Load a server and measure it.
     ///
     /// A pair is one acquire and the release of what it granted. Also counts grants beyond the
     /// limit of a key, which a right server never gives.
     #[cfg(unix)]
+    #[command(after_help = examples::BENCH)]
     Bench(Bench),
     /// Print a completion script.
+    #[command(after_help = examples::COMPLETIONS)]
     Completions {
         /// For which shell.
         shell: clap_complete::Shell,

@@ -3,7 +3,7 @@
 use super::args::{Acquire, Claimed, Held, Renew, Stats};
 use super::outcome::Failure;
 use super::sys::Endings;
-use super::{complain, mention, print, print_all, reach};
+use super::{complain, holder, mention, print, print_all, reach};
 use crate::{Claim, Client, ClientError, Grant, Key, Lease, Refusal, ServerAddress, Token};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -28,7 +28,8 @@ pub(super) async fn lease(
     json: bool,
 ) -> Result<Option<Lease>, Failure> {
     let claim = claim(claimed, client)?;
-    Ok(claim.acquire_persistently(claimed.timeout, left_the_line(json)).await?)
+    let wait = claim.acquire_persistently(claimed.timeout, left_the_line(json));
+    Ok(holder::waited_for(wait, claimed, client, json).await?)
 }
 
 fn left_the_line(json: bool) -> impl FnMut(&ClientError) {
@@ -36,15 +37,16 @@ fn left_the_line(json: bool) -> impl FnMut(&ClientError) {
 }
 
 /// Busy or timed out: not getting it without and after waiting.
-pub(super) fn not_granted(claimed: &Claimed) -> Failure {
-    if claimed.timeout == Some(0) { Failure::Busy } else { Failure::TimedOut }
+pub(super) async fn not_granted(claimed: &Claimed, client: &Client, json: bool) -> Failure {
+    let holder = holder::in_the_way(claimed, client, json).await;
+    if claimed.timeout == Some(0) { Failure::Busy(holder) } else { Failure::TimedOut(holder) }
 }
 
 pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> Result<(), Failure> {
     let claimed = &acquire.claimed;
     if acquire.hold {
         let lease = lease(claimed, client, json).await?;
-        let lease = lease.ok_or_else(|| not_granted(claimed))?;
+        let Some(lease) = lease else { return Err(not_granted(claimed, client, json).await) };
         let endings = Endings::catch().map_err(|error| Failure::System("signals", error))?;
         let grant = Grant { token: lease.token().clone(), ttl_s: lease.ttl_s() };
         if let Err(failure) = show_grant(claimed, &grant, json) {
@@ -54,8 +56,9 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> R
         return hold(lease, endings).await;
     }
     let claim = claim(claimed, client)?;
-    let grant = claim.acquire_detached(claimed.timeout, left_the_line(json)).await?;
-    let grant = grant.ok_or_else(|| not_granted(claimed))?;
+    let wait = claim.acquire_detached(claimed.timeout, left_the_line(json));
+    let grant = holder::waited_for(wait, claimed, client, json).await?;
+    let Some(grant) = grant else { return Err(not_granted(claimed, client, json).await) };
     let shown = show_grant(claimed, &grant, json);
     if shown.is_err() {
         // A token that nobody has read would keep the lock for a whole lease.
@@ -213,28 +216,15 @@ fn table(server: &str, body: &str) -> String {
         return format!("{server}: no JSON\n");
     };
     let rows = |name: &str| stats.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let text = |row: &Value, name: &str| match row.get(name) {
-        Some(Value::String(text)) => text.escape_debug().to_string(),
-        Some(value) => value.to_string(),
-        None => "?".to_owned(),
-    };
-    let connections = text(&stats, "connections");
+    let connections = holder::text(&stats, "connections");
     let mut lines = format!("{server}: {connections} connections\n");
     for row in rows("locks") {
-        let [key, owner, left, waiters] =
-            ["key", "owner_conn_id", "lease_expires_in_s", "waiters"].map(|name| text(&row, name));
-        let name = match row.get("owner").and_then(Value::as_str) {
-            Some(name) => format!(" ({})", name.escape_debug()),
-            None => String::new(),
-        };
-        lines += &format!(
-            "  lock       {key}  held by connection {owner}{name}, {left} s left, {waiters} waiting\n"
-        );
+        lines +=
+            &format!("  lock       {}  {}\n", holder::text(&row, "key"), holder::of_lock(&row));
     }
     for row in rows("semaphores") {
-        let [key, limit, holders, waiters] =
-            ["key", "limit", "holders", "waiters"].map(|name| text(&row, name));
-        lines += &format!("  semaphore  {key}  {holders} of {limit} held, {waiters} waiting\n");
+        let (key, words) = (holder::text(&row, "key"), holder::of_semaphore(&row));
+        lines += &format!("  semaphore  {key}  {words}\n");
     }
     let idle = rows("idle_locks").len() + rows("idle_semaphores").len();
     lines + &format!("  {idle} idle keys\n")

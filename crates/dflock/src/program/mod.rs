@@ -7,6 +7,8 @@ mod args;
 mod ask;
 #[cfg(unix)]
 mod bench;
+mod examples;
+mod holder;
 mod http;
 mod name;
 mod outcome;

@@ -7,10 +7,10 @@ use std::io;
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Somebody holds it, and we were not to wait.
-    Busy,
-    /// Somebody held it all the time we were to wait.
-    TimedOut,
+    /// Somebody holds it, and we were not to wait. With the words that say who, if somebody reads them.
+    Busy(Option<String>),
+    /// Somebody held it all the time we were to wait. The same.
+    TimedOut(Option<String>),
     /// There is nothing that could be taken away; this says what is missing.
     Nothing(&'static str),
     /// The lease was lost while the command ran.
@@ -31,11 +31,11 @@ impl Failure {
     /// See the table in `dflock --help` and dflock(1).
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Busy | Self::Nothing(_) => 1,
+            Self::Busy(_) | Self::Nothing(_) => 1,
             Self::Usage(_) => 64,
             Self::System(..) => 71,
             Self::Lost(_) => 74,
-            Self::TimedOut => 75,
+            Self::TimedOut(_) => 75,
             Self::Settings(_) => 78,
             Self::Client(error) | Self::Asked(_, error) => client_code(error),
         }
@@ -44,9 +44,9 @@ impl Failure {
     /// A word for programs.
     pub(super) fn word(&self) -> &'static str {
         match self {
-            Self::Busy => "busy",
+            Self::Busy(_) => "busy",
             Self::Nothing(_) => "not_held",
-            Self::TimedOut => "timeout",
+            Self::TimedOut(_) => "timeout",
             Self::Lost(_) => "lease_lost",
             Self::Usage(_) => "usage",
             Self::Settings(_) => "settings",
@@ -94,9 +94,11 @@ fn client_word(error: &ClientError) -> &'static str {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => f.write_str("held by somebody else"),
+            Self::Busy(None) => f.write_str("held by somebody else"),
+            Self::Busy(Some(holder)) => write!(f, "busy: {holder}"),
             Self::Nothing(what) => f.write_str(what),
-            Self::TimedOut => f.write_str("timed out waiting"),
+            Self::TimedOut(None) => f.write_str("timed out waiting"),
+            Self::TimedOut(Some(holder)) => write!(f, "timed out waiting: {holder}"),
             Self::Lost(loss) => write!(f, "lease lost: {loss}"),
             Self::Usage(what) | Self::Settings(what) => f.write_str(what),
             Self::System(step, error) => write!(f, "{step}: {error}"),
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Failure::Busy, 1, "busy")]
+    #[case(Failure::Busy(None), 1, "busy")]
     #[case(Failure::Nothing("x"), 1, "not_held")]
     #[case(refused(Refusal::Error), 1, "not_held")]
     #[case(Failure::Usage("x".into()), 64, "usage")]
@@ -153,7 +155,7 @@ mod tests {
     #[case(refused(Refusal::MaxWaiters), 69, "error_max_waiters")]
     #[case(Failure::System("spawn", io::ErrorKind::NotFound.into()), 71, "system")]
     #[case(Failure::Lost(Loss::NotHeld), 74, "lease_lost")]
-    #[case(Failure::TimedOut, 75, "timeout")]
+    #[case(Failure::TimedOut(None), 75, "timeout")]
     #[case(ClientError::Strange("?".into()).into(), 76, "protocol")]
     #[case(refused(Refusal::Auth), 77, "error_auth")]
     #[case(ClientError::GivenUp { after_s: 1 }.into(), 78, "released_on_disconnect")]

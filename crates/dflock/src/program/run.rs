@@ -31,7 +31,7 @@ pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Fai
         lease = ask::lease(&run.claimed, &client, json) => lease?,
         code = told_to_end_as_process_1() => return code,
     };
-    let Some(lease) = lease else { return not_granted(run, json) };
+    let Some(lease) = lease else { return not_granted(run, &client, json).await };
     let granted_at = Instant::now();
     match start(run, &lease) {
         Ok(command) => {
@@ -49,8 +49,8 @@ async fn give_up(lease: Lease, failure: Failure) -> Result<u8, Failure> {
     Err(failure)
 }
 
-fn not_granted(run: &Run, json: bool) -> Result<u8, Failure> {
-    let failure = ask::not_granted(&run.claimed);
+async fn not_granted(run: &Run, client: &Client, json: bool) -> Result<u8, Failure> {
+    let failure = ask::not_granted(&run.claimed, client, json).await;
     match run.busy_exit_code {
         None => Err(failure),
         Some(code) => {

@@ -105,6 +105,29 @@ fn the_command_may_read_and_hears_ctrl_c_once() {
     assert_free(&daemon);
 }
 
+/// Somebody who waits is told for whom, and so is somebody who does not get it.
+#[test]
+fn people_learn_who_holds_the_lock() {
+    let daemon = Daemon::start(&[]);
+    let mut typist = Typist::shell(&daemon);
+    typist.line("dflock run k --name 'alice at work' -- sh -c 'echo begun; read x' &");
+    typist.expect("begun");
+    typist.line("dflock run k --timeout 0 -- true; echo code $?");
+    typist.expect("dflock: busy: held by connection");
+    typist.expect("(alice at work)");
+    typist.expect("code 1");
+    typist.line("dflock run k -- true");
+    typist.expect("dflock: waiting for k: held by connection");
+    typist.expect("(alice at work)");
+    typist.expect("1 waiting");
+    typist.keys("\x03");
+    typist.line("echo code $?");
+    typist.expect("code 130");
+    typist.line("dflock run k --timeout 1 -- true; echo code $?");
+    typist.expect("dflock: timed out waiting: held by connection");
+    typist.expect("code 75");
+}
+
 #[test]
 fn ctrl_c_ends_a_command_that_does_not_mind() {
     let daemon = Daemon::start(&[]);

@@ -30,16 +30,16 @@ _sema() {
         case $line[1] in
             (try)
 _arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold it at once; with more than one, slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[What is older counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale\: its holder is dead; or belongs to a container of this host name that cannot be looked into; or the lock is old, whoever lives]:WHEN:(dead host age)' \
-'--pid=[The process that holds it, instead of the calling one]:PID:_default' \
-'--tag=[What it is for, shown by status]:TAG:_default' \
+'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
+'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
+'--tag=[What the lock is for; \`sema status\` shows it]:TAG:_default' \
 '--mode=[Permission bits of the lock file, octal]:MODE:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code tells]' \
-'--quiet[Print nothing but errors; the exit code tells]' \
-'(--pid)--persist[Without an owner\: held until anybody releases it by name, whoever lives]' \
+'-q[Print nothing but errors; the exit code is the answer]' \
+'--quiet[Print nothing but errors; the exit code is the answer]' \
+'(--pid)--persist[Take the lock without an owner\: it is held until somebody releases it by name]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -47,18 +47,18 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (acquire)
 _arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold it at once; with more than one, slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[What is older counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale\: its holder is dead; or belongs to a container of this host name that cannot be looked into; or the lock is old, whoever lives]:WHEN:(dead host age)' \
-'-w+[Give up after so long (fractions allowed); otherwise wait for ever]:SECS:_default' \
-'--timeout=[Give up after so long (fractions allowed); otherwise wait for ever]:SECS:_default' \
-'--pid=[The process that holds it, instead of the calling one]:PID:_default' \
-'--tag=[What it is for, shown by status]:TAG:_default' \
+'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
+'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'-w+[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--timeout=[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
+'--tag=[What the lock is for; \`sema status\` shows it]:TAG:_default' \
 '--mode=[Permission bits of the lock file, octal]:MODE:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code tells]' \
-'--quiet[Print nothing but errors; the exit code tells]' \
-'(--pid)--persist[Without an owner\: held until anybody releases it by name, whoever lives]' \
+'-q[Print nothing but errors; the exit code is the answer]' \
+'--quiet[Print nothing but errors; the exit code is the answer]' \
+'(--pid)--persist[Take the lock without an owner\: it is held until somebody releases it by name]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -66,16 +66,16 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (release)
 _arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold it at once; with more than one, slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[What is older counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale\: its holder is dead; or belongs to a container of this host name that cannot be looked into; or the lock is old, whoever lives]:WHEN:(dead host age)' \
-'--pid=[The process that holds it, instead of the calling one]:PID:_default' \
+'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
+'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
 '--slot=[Only this one of several slots]:NUMBER:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code tells]' \
-'--quiet[Print nothing but errors; the exit code tells]' \
-'-f[Release it whoever holds it]' \
-'--force[Release it whoever holds it]' \
+'-q[Print nothing but errors; the exit code is the answer]' \
+'--quiet[Print nothing but errors; the exit code is the answer]' \
+'-f[Release the lock, whoever holds it]' \
+'--force[Release the lock, whoever holds it]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -83,13 +83,13 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (touch)
 _arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold it at once; with more than one, slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[What is older counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale\: its holder is dead; or belongs to a container of this host name that cannot be looked into; or the lock is old, whoever lives]:WHEN:(dead host age)' \
-'--pid=[The process that holds it, instead of the calling one]:PID:_default' \
+'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
+'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code tells]' \
-'--quiet[Print nothing but errors; the exit code tells]' \
+'-q[Print nothing but errors; the exit code is the answer]' \
+'--quiet[Print nothing but errors; the exit code is the answer]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -97,12 +97,12 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (status)
 _arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold it at once; with more than one, slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[What is older counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale\: its holder is dead; or belongs to a container of this host name that cannot be looked into; or the lock is old, whoever lives]:WHEN:(dead host age)' \
+'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
+'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code tells]' \
-'--quiet[Print nothing but errors; the exit code tells]' \
+'-q[Print nothing but errors; the exit code is the answer]' \
+'--quiet[Print nothing but errors; the exit code is the answer]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -110,14 +110,14 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (wait)
 _arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold it at once; with more than one, slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[What is older counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale\: its holder is dead; or belongs to a container of this host name that cannot be looked into; or the lock is old, whoever lives]:WHEN:(dead host age)' \
-'-w+[Give up after so long (fractions allowed); otherwise wait for ever]:SECS:_default' \
-'--timeout=[Give up after so long (fractions allowed); otherwise wait for ever]:SECS:_default' \
+'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
+'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'-w+[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--timeout=[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code tells]' \
-'--quiet[Print nothing but errors; the exit code tells]' \
+'-q[Print nothing but errors; the exit code is the answer]' \
+'--quiet[Print nothing but errors; the exit code is the answer]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -125,12 +125,12 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (list)
 _arguments "${_arguments_options[@]}" : \
-'--stale=[What is older counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale\: its holder is dead; or belongs to a container of this host name that cannot be looked into; or the lock is old, whoever lives]:WHEN:(dead host age)' \
-'--only-stale[Only those that are stale]' \
+'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'--only-stale[Show stale locks only]' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code tells]' \
-'--quiet[Print nothing but errors; the exit code tells]' \
+'-q[Print nothing but errors; the exit code is the answer]' \
+'--quiet[Print nothing but errors; the exit code is the answer]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':directory -- The directory:_files' \
@@ -138,12 +138,12 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (clean)
 _arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold it at once; with more than one, slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[What is older counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale\: its holder is dead; or belongs to a container of this host name that cannot be looked into; or the lock is old, whoever lives]:WHEN:(dead host age)' \
+'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
+'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code tells]' \
-'--quiet[Print nothing but errors; the exit code tells]' \
+'-q[Print nothing but errors; the exit code is the answer]' \
+'--quiet[Print nothing but errors; the exit code is the answer]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -151,30 +151,30 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (run)
 _arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold it at once; with more than one, slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[What is older counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale\: its holder is dead; or belongs to a container of this host name that cannot be looked into; or the lock is old, whoever lives]:WHEN:(dead host age)' \
-'-w+[Give up after so long (fractions allowed); otherwise wait for ever]:SECS:_default' \
-'--timeout=[Give up after so long (fractions allowed); otherwise wait for ever]:SECS:_default' \
-'--tag=[What it is for, shown by status]:TAG:_default' \
+'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
+'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'-w+[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--timeout=[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--tag=[What the lock is for; \`sema status\` shows it]:TAG:_default' \
 '--mode=[Permission bits of the lock file, octal]:MODE:_default' \
-'-E+[The exit code when it is held or the time is over, instead of 1]:CODE:_default' \
-'--conflict-exit-code=[The exit code when it is held or the time is over, instead of 1]:CODE:_default' \
+'-E+[The exit code when the lock is held or the time is up, instead of 1]:CODE:_default' \
+'--conflict-exit-code=[The exit code when the lock is held or the time is up, instead of 1]:CODE:_default' \
 '*--with=[One more lock to hold; may be given several times]:PATH:_files' \
-'()-c+[Run this line by a shell]:LINE:_default' \
-'()--command=[Run this line by a shell]:LINE:_default' \
+'()-c+[Run this line in a shell]:LINE:_default' \
+'()--command=[Run this line in a shell]:LINE:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code tells]' \
-'--quiet[Print nothing but errors; the exit code tells]' \
-'(-w --timeout)-n[Give up at once when it is held]' \
-'(-w --timeout)--nonblock[Give up at once when it is held]' \
-'-s[Together with others who share it, kept out by who has it alone]' \
-'--shared[Together with others who share it, kept out by who has it alone]' \
-'--verbose[Say on standard error how long it took to get it, and what is run]' \
+'-q[Print nothing but errors; the exit code is the answer]' \
+'--quiet[Print nothing but errors; the exit code is the answer]' \
+'(-w --timeout)-n[Give up at once if the lock is held]' \
+'(-w --timeout)--nonblock[Give up at once if the lock is held]' \
+'-s[Share the lock with others that use --shared; without it, one holder alone]' \
+'--shared[Share the lock with others that use --shared; without it, one holder alone]' \
+'--verbose[Say on standard error how long the wait took, and what is run]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
-'*::command -- The command and its arguments, behind `--` or not:_default' \
+'*::command -- The command and its arguments; `--` before them is optional:_default' \
 && ret=0
 ;;
 (completions)
@@ -252,15 +252,15 @@ esac
 (( $+functions[_sema_commands] )) ||
 _sema_commands() {
     local commands; commands=(
-'try:Take it if it is free or stale' \
-'acquire:Wait until it can be taken, and take it' \
-'release:Let it go' \
-'touch:Renew it, so that it does not count as old' \
-'status:Show who holds it' \
-'wait:Wait until it is free or stale, without taking it' \
+'try:Take a lock if it is free or stale' \
+'acquire:Wait until a lock can be taken, and take it' \
+'release:Release a lock' \
+'touch:Renew a lock, so that it does not count as old' \
+'status:Show who holds a lock' \
+'wait:Wait until a lock is free or stale, without taking it' \
 'list:Show all locks in a directory' \
-'clean:Remove it if it is stale, and temporary files of dead processes; of a directory, all' \
-'run:Hold it while a command runs' \
+'clean:Remove a lock if it is stale, or everything stale in a directory' \
+'run:Run a command while holding a lock' \
 'completions:Print completions for a shell' \
 'help:Print this message or the help of the given subcommand(s)' \
     )
@@ -284,15 +284,15 @@ _sema__subcmd__completions_commands() {
 (( $+functions[_sema__subcmd__help_commands] )) ||
 _sema__subcmd__help_commands() {
     local commands; commands=(
-'try:Take it if it is free or stale' \
-'acquire:Wait until it can be taken, and take it' \
-'release:Let it go' \
-'touch:Renew it, so that it does not count as old' \
-'status:Show who holds it' \
-'wait:Wait until it is free or stale, without taking it' \
+'try:Take a lock if it is free or stale' \
+'acquire:Wait until a lock can be taken, and take it' \
+'release:Release a lock' \
+'touch:Renew a lock, so that it does not count as old' \
+'status:Show who holds a lock' \
+'wait:Wait until a lock is free or stale, without taking it' \
 'list:Show all locks in a directory' \
-'clean:Remove it if it is stale, and temporary files of dead processes; of a directory, all' \
-'run:Hold it while a command runs' \
+'clean:Remove a lock if it is stale, or everything stale in a directory' \
+'run:Run a command while holding a lock' \
 'completions:Print completions for a shell' \
 'help:Print this message or the help of the given subcommand(s)' \
     )

@@ -15,7 +15,7 @@ use crate::stale::StaleRule;
 
 /// File-based semaphores: at most one holder, or at most N, across programs and scripts.
 #[derive(Debug, Parser)]
-#[command(name = "sema", version, max_term_width = 100)]
+#[command(name = "sema", version, after_help = examples::ALL, max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -23,24 +23,32 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Take it if it is free or stale
-    #[command(alias = "try-acquire")]
+    /// Take a lock if it is free or stale
+    #[command(alias = "try-acquire", after_help = examples::TRY)]
     Try(Try),
-    /// Wait until it can be taken, and take it
+    /// Wait until a lock can be taken, and take it
+    #[command(after_help = examples::ACQUIRE)]
     Acquire(Acquire),
-    /// Let it go
+    /// Release a lock
+    #[command(after_help = examples::RELEASE)]
     Release(Release),
-    /// Renew it, so that it does not count as old
+    /// Renew a lock, so that it does not count as old
+    #[command(after_help = examples::TOUCH)]
     Touch(Touch),
-    /// Show who holds it
+    /// Show who holds a lock
+    #[command(after_help = examples::STATUS)]
     Status(Status),
-    /// Wait until it is free or stale, without taking it
+    /// Wait until a lock is free or stale, without taking it
+    #[command(after_help = examples::WAIT)]
     Wait(Wait),
     /// Show all locks in a directory
+    #[command(after_help = examples::LIST)]
     List(List),
-    /// Remove it if it is stale, and temporary files of dead processes; of a directory, all
+    /// Remove a lock if it is stale, or everything stale in a directory
+    #[command(after_help = examples::CLEAN)]
     Clean(Clean),
-    /// Hold it while a command runs
+    /// Run a command while holding a lock
+    #[command(after_help = examples::RUN)]
     Run(Run),
     /// Print completions for a shell
     #[command(hide = true)]
@@ -75,7 +83,7 @@ pub(crate) struct Release {
     pub(crate) lock: Lock,
     #[command(flatten)]
     pub(crate) holder: Named,
-    /// Release it whoever holds it
+    /// Release the lock, whoever holds it
     #[arg(short, long)]
     pub(crate) force: bool,
     /// Only this one of several slots
@@ -112,7 +120,7 @@ pub(crate) struct List {
     pub(crate) directory: PathBuf,
     #[command(flatten)]
     pub(crate) stale: Stale,
-    /// Only those that are stale
+    /// Show stale locks only
     #[arg(long)]
     pub(crate) only_stale: bool,
     #[command(flatten)]
@@ -133,25 +141,25 @@ pub(crate) struct Run {
     pub(crate) patience: Patience,
     #[command(flatten)]
     pub(crate) taking: Taking,
-    /// Give up at once when it is held
+    /// Give up at once if the lock is held
     #[arg(short, long, alias = "nb", conflicts_with = "timeout")]
     pub(crate) nonblock: bool,
-    /// The exit code when it is held or the time is over, instead of 1
+    /// The exit code when the lock is held or the time is up, instead of 1
     #[arg(short = 'E', long, value_name = "CODE", value_parser = ValueParser::new(exit_code))]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Together with others who share it, kept out by who has it alone
+    /// Share the lock with others that use --shared; without it, one holder alone
     #[arg(short, long)]
     pub(crate) shared: bool,
     /// One more lock to hold; may be given several times
     #[arg(long, value_name = "PATH")]
     pub(crate) with: Vec<PathBuf>,
-    /// Say on standard error how long it took to get it, and what is run
+    /// Say on standard error how long the wait took, and what is run
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Run this line by a shell
+    /// Run this line in a shell
     #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
     pub(crate) line: Option<OsString>,
-    /// The command and its arguments, behind `--` or not
+    /// The command and its arguments; `--` before them is optional
     #[arg(trailing_var_arg = true, required_unless_present = "line", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -196,7 +204,7 @@ pub(crate) struct Lock {
     /// The lock file; its directory must exist
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
-    /// How many may hold it at once; with more than one, slots are PATH.1 to PATH.N
+    /// How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
     #[arg(long, value_name = "N", default_value = "1", value_parser = ValueParser::new(slots))]
     pub(crate) slots: Slots,
     #[command(flatten)]
@@ -207,11 +215,11 @@ pub(crate) struct Lock {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Stale {
-    /// What is older counts as old; 0: no lock is ever stale [default: 3600]
+    /// A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
     #[arg(long, value_name = "SECS", value_parser = ValueParser::new(seconds))]
     stale: Option<Duration>,
-    /// When a lock is stale: its holder is dead; or belongs to a container of this host name that
-    /// cannot be looked into; or the lock is old, whoever lives
+    /// When a lock is stale. dead: its holder is dead. host: also if it was taken under this host
+    /// name in a container that cannot be looked into. age: also if it is old, whoever lives
     #[arg(long, value_name = "WHEN", default_value = "dead")]
     stale_when: When,
 }
@@ -228,7 +236,7 @@ pub(crate) struct Output {
     /// Print one JSON value
     #[arg(long)]
     json: bool,
-    /// Print nothing but errors; the exit code tells
+    /// Print nothing but errors; the exit code is the answer
     #[arg(short, long)]
     quiet: bool,
 }
@@ -243,14 +251,14 @@ pub(crate) enum Form {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Patience {
-    /// Give up after so long (fractions allowed); otherwise wait for ever
+    /// Give up after so many seconds, such as 10 or 0.5 [default: never]
     #[arg(short = 'w', long, alias = "wait", value_name = "SECS", value_parser = ValueParser::new(seconds))]
     pub(crate) timeout: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Named {
-    /// The process that holds it, instead of the calling one
+    /// The process that holds the lock [default: the calling process]
     #[arg(long, value_name = "PID", value_parser = ValueParser::new(pid))]
     pub(crate) pid: Option<Pid>,
 }
@@ -259,14 +267,14 @@ pub(crate) struct Named {
 pub(crate) struct HolderArguments {
     #[command(flatten)]
     pub(crate) named: Named,
-    /// Without an owner: held until anybody releases it by name, whoever lives
+    /// Take the lock without an owner: it is held until somebody releases it by name
     #[arg(long, conflicts_with = "pid")]
     pub(crate) persist: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Taking {
-    /// What it is for, shown by status
+    /// What the lock is for; `sema status` shows it
     #[arg(long)]
     pub(crate) tag: Option<String>,
     /// Permission bits of the lock file, octal
@@ -351,6 +359,8 @@ fn mode(text: &str) -> Result<u32, String> {
     bits.ok_or_else(|| format!("permission to read and write in octal, such as {MODE:o}"))
 }
 
+#[path = "examples.rs"]
+mod examples;
 #[path = "quick.rs"]
 mod quick;
 

@@ -18,8 +18,8 @@ pub(crate) mod exit {
     pub(crate) const DONE: u8 = 0;
     /// Held by somebody, timed out, or not held.
     pub(crate) const HELD: u8 = 1;
-    /// Bad arguments.
-    pub(crate) const USAGE: u8 = 2;
+    /// Bad arguments (sysexits.h, EX_USAGE), as in all our programs.
+    pub(crate) const USAGE: u8 = 64;
     /// File or system error.
     pub(crate) const SYSTEM: u8 = 3;
     /// The lock was lost while the command ran.

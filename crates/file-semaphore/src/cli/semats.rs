@@ -27,7 +27,7 @@ Commands:
   try-acquire <path>  Take the lock if it is free
   release <path>      Let the lock go
   status <path>       Show who holds the lock
-  clean <path>        Remove the lock if it is stale, and orphaned temporary files
+  clean <path>        Remove the lock if it is stale, and left temporary files
 
 Options:
   -t, --tag <text>      What the lock is for
@@ -37,6 +37,10 @@ Options:
   -v, --verbose         Say on standard error what is done
   -h, --help            Show this help
       --version         Show the version
+
+Examples:
+  semats acquire build.lock --tag ci --timeout 30000
+  semats status build.lock --json
 
 Exit status: 0 done, 1 anything else. See semats(1).
 ";

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Address, Client, Error};
 use pidlockfile::Pid;
-use ttylock::{DeviceName, Holder, Outcome};
+use ttylock::{DeviceName, Holder, Outcome, held_by};
 
 /// How long the service may take for each answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -113,21 +113,7 @@ impl fmt::Display for LockError {
             Self::NotADevice => f.write_str("not the name of a device below /dev"),
             Self::Denied => f.write_str("no such port, or this user may not open it"),
             Self::Service(error) => error.fmt(f),
-            Self::Busy(holders) => {
-                let keeps_out = holders.iter().filter(|holder| holder.keeps_out());
-                let name = |holder: &Holder| match (&holder.command, holder.pid) {
-                    (Some(command), Some(pid)) => format!("{command} (process {pid})"),
-                    (None, Some(pid)) => format!("process {pid}"),
-                    (Some(command), None) => command.clone(),
-                    (None, None) => "another process".to_owned(),
-                };
-                let mut names: Vec<String> = keeps_out.map(name).collect();
-                names.dedup();
-                match names.is_empty() {
-                    true => f.write_str("held by another process"),
-                    false => write!(f, "held by {}", names.join(", ")),
-                }
-            }
+            Self::Busy(holders) => f.write_str(&held_by(holders)),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::arguments::{self, Asked, AskedInTime, Handed, Route};
 use super::broker::{Broker, Trouble};
 use super::exit;
 use super::looking::no_such_device;
+use super::news::News;
 use super::outcome::{Failure, Kind};
 use super::output::Output;
 use super::report::{in_the_way, living, openers, openers_at_all};
@@ -71,18 +72,9 @@ pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Resul
         // It would be waited for without end: nobody else can release it meanwhile.
         return Err(busy(&mut broker, &request, Kind::Busy));
     }
-    announce(&request, &rows, output);
-    let waited = waiting::wait(&mut broker, &request, deadline, None);
+    let mut news = News::begin(&request, &rows, output);
+    let waited = waiting::wait(&mut broker, &request, deadline, None, &mut news);
     came_of(waited, &mut broker, &request).map(|()| locked(&request, output))
-}
-
-/// Whom we are going to wait for.
-pub(super) fn announce(request: &Request, rows: &[Row], output: &Output) {
-    let holders: Vec<String> = rows.iter().filter(|row| row.blocks()).map(Row::sentence).collect();
-    if !holders.is_empty() {
-        let device = request.device.as_str();
-        output.remark_to_people(&format!("/dev/{device}: waiting\n  {}", holders.join("\n  ")));
-    }
 }
 
 /// What came of waiting, as a failure unless the lock was taken.
@@ -123,9 +115,21 @@ pub(super) fn denied(broker: &Broker, request: &Request) -> Failure {
 }
 
 pub(super) fn unreachable(request: &Request, trouble: Trouble) -> Failure {
+    let start = matches!(trouble, Trouble::Nobody(_)).then(how_to_start);
     let mut reasons = trouble.reasons();
+    reasons.extend(start);
     reasons.push("without a service, --direct uses the lock files themselves".to_owned());
     Failure::about(request.device.as_str(), Kind::Unreachable(reasons))
+}
+
+/// The command that starts the service (sd_booted(3) tells whether systemd is there).
+fn how_to_start() -> String {
+    let command = if Path::new("/run/systemd/system").is_dir() {
+        "sudo systemctl enable --now lfpd-unix.socket"
+    } else {
+        "see EXAMPLES in lfpd(8)"
+    };
+    format!("to start the service: {command}")
 }
 
 /// The lock is for whoever called us: we are gone in a moment.
@@ -153,7 +157,7 @@ pub(super) fn surprises(request: &Request) -> Vec<String> {
     let mut remarks = Vec::new();
     let resolved = follow(Path::new("/dev"), device);
     if resolved.is_ok_and(|resolved| resolved.node.is_none()) {
-        remarks.push(format!("{}: it is locked all the same", no_such_device(device.as_str())));
+        remarks.push(format!("{} (locked all the same)", no_such_device(device.as_str())));
     }
     if !lives(*pid) {
         remarks.push(format!("there is no process {pid}: the next who asks gets the lock"));

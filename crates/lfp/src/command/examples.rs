@@ -3,7 +3,7 @@
 pub(super) const ALL: &str = "\
 Examples:
   lfp who /dev/ttyUSB0                            which program has the port
-  lfp run /dev/ttyUSB0 -- picocom /dev/ttyUSB0    run a program with the port locked
+  lfp run /dev/ttyUSB0 -- picocom /dev/ttyUSB0    run a program under the lock
 
 The manual: man lfp";
 
@@ -34,7 +34,7 @@ Examples:
 
 pub(super) const WHO: &str = "\
 Examples:
-  sudo lfp who /dev/ttyUSB0           also programs that have the port open without a lock
+  sudo lfp who /dev/ttyUSB0           also who has it open without a lock
   lfp who -q ttyUSB0 && echo in use   for scripts";
 
 pub(super) const LIST: &str = "\
@@ -60,4 +60,4 @@ Examples:
 pub(super) const CLEAN: &str = "\
 Examples:
   lfp clean
-  sudo lfp clean                      also what other users left in a sticky directory";
+  sudo lfp clean                      also the locks of other users";

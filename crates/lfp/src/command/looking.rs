@@ -166,6 +166,10 @@ impl Picture {
         for device in self.misspelt(question) {
             output.remark(&no_such_device(&device.name));
         }
+        let is_free = |device: &Device| device.holders.is_empty();
+        if matches!(question, Question::All) && !sees_all() && self.devices.iter().any(is_free) {
+            output.remark("free, as far as you may see; root sees more: sudo lfp list --all");
+        }
         if self.service == Service::Silent {
             output.remark("the service does not answer: this is what can be seen without it");
         }

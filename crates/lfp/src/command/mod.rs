@@ -17,6 +17,7 @@ mod executable;
 mod exit;
 mod listener;
 mod looking;
+mod news;
 mod outcome;
 mod output;
 mod printable;

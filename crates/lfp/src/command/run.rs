@@ -9,12 +9,12 @@ use nix::sys::signal::Signal;
 use pidlockfile::{Pid, process};
 use wrapcmd::{Signals, Standby};
 
-use super::actions::{announce, busy, came_of, denied, surprises, unreachable};
+use super::actions::{busy, came_of, denied, surprises, unreachable};
 use super::arguments::{Becoming, Route, Run};
 use super::broker::{Broker, places};
+use super::news::News;
 use super::outcome::{Failure, Kind};
 use super::output::{Output, refused, warn};
-use super::report::in_the_way;
 use super::shim;
 use super::taking::Yielding;
 use super::waiting;
@@ -103,11 +103,8 @@ fn take_all(
         let outcome = match asked.timeout {
             None => take(broker, &request),
             Some(_) => {
-                // Who is in the way is looked up only for those who are going to read it.
-                if output.has_people() {
-                    announce(&request, &in_the_way(&request.device), output);
-                }
-                let waited = waiting::wait(broker, &request, deadline, signals);
+                let mut news = News::look(&request, output);
+                let waited = waiting::wait(broker, &request, deadline, signals, &mut news);
                 came_of(waited, broker, &request)
             }
         };

@@ -10,6 +10,7 @@ use pidlockfile::{Pid, process};
 use super::actions::{busy, denied, done, still_open, unreachable};
 use super::arguments::{AskedFor, Release, Route};
 use super::broker::{Broker, places};
+use super::news::News;
 use super::outcome::{Failure, Kind};
 use super::output::Output;
 use super::report::in_the_way;
@@ -110,7 +111,8 @@ pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8
     let request = Request { device: asked.device.clone(), pid: Pid::this() };
     let mut broker = Broker::new(route);
     let deadline = Instant::now().checked_add(asked.timeout);
-    match wait(&mut broker, &request, deadline, None) {
+    let mut news = News::none(&request, output);
+    match wait(&mut broker, &request, deadline, None, &mut news) {
         Waited::Taken => {
             let _ = broker.unlock(&request);
             Ok(done(&request, Vec::new(), output))

@@ -9,6 +9,7 @@ use wrapcmd::{Signals, Woken};
 
 use super::broker::{Broker, PATIENCE, Queue, Service, Trouble, may_write_locks};
 use super::denial::Reason;
+use super::news::News;
 use crate::client::Error;
 use crate::limits::WAIT_MAX_SECS;
 use ttylock::{Outcome, Request};
@@ -43,9 +44,10 @@ pub(super) fn wait(
     request: &Request,
     deadline: Option<Instant>,
     signals: Option<&Signals>,
+    news: &mut News<'_>,
 ) -> Waited {
     let mut wait =
-        Wait { request, deadline, signals, reached: false, absences: 0, pause: FIRST_PAUSE };
+        Wait { request, deadline, signals, news, reached: false, absences: 0, pause: FIRST_PAUSE };
     let patient = wait.left().is_none_or(|left| !left.is_zero());
     let waited = loop {
         broker.be_patient(wait.patience());
@@ -70,10 +72,11 @@ pub(super) fn wait(
 }
 
 /// One wait for one lock.
-struct Wait<'a> {
+struct Wait<'a, 'news> {
     request: &'a Request,
     deadline: Option<Instant>,
     signals: Option<&'a Signals>,
+    news: &'a mut News<'news>,
     /// Whether the service was there at all.
     reached: bool,
     /// How often in a row it was not there any more.
@@ -81,7 +84,7 @@ struct Wait<'a> {
     pause: Duration,
 }
 
-impl Wait<'_> {
+impl Wait<'_, '_> {
     /// `None` without end.
     fn left(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
@@ -138,7 +141,7 @@ impl Wait<'_> {
 
     /// The service's answer, unless a signal comes first or the time is up.
     fn listen(
-        &self,
+        &mut self,
         service: &mut Service,
         seconds: u32,
     ) -> Result<Result<Outcome, Error>, Signal> {
@@ -149,12 +152,16 @@ impl Wait<'_> {
         let until = last.into_iter().chain(limit).min();
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let left = left.into_iter().chain(self.news.left()).min();
             let woken = match self.signals {
                 Some(signals) => signals.pause(Some(client.as_fd()), left),
                 None => wrapcmd::pause(Some(client.as_fd()), left),
             };
             match woken {
                 Woken::Ready => return Ok(client.finish_wait()),
+                Woken::Time if until.is_none_or(|until| Instant::now() < until) => {
+                    self.news.tell_if_due();
+                }
                 // The user's time is up before the service's, which has no fractions.
                 Woken::Time if due.is_some_and(|due| Instant::now() < due) => {
                     return Ok(Ok(Outcome::Busy));
@@ -218,7 +225,8 @@ impl Wait<'_> {
     }
 
     /// A pause that a signal ends.
-    fn rest(&self, pause: Duration) -> Option<Waited> {
+    fn rest(&mut self, pause: Duration) -> Option<Waited> {
+        self.news.tell_if_due();
         let pause = self.left().map_or(pause, |left| left.min(pause));
         match self.signals {
             Some(signals) => {

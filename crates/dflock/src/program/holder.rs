@@ -1,0 +1,150 @@
+//! Who has a lock, in words: for `stats`, and for people who wait for it or did not get it.
+//!
+//! A server tells it for all keys at once. So it is asked only where somebody sits before the terminal.
+
+use super::args::Claimed;
+use super::{mention, reach};
+use crate::{Client, Key};
+use serde_json::Value;
+use std::io::{self, IsTerminal};
+use std::pin::pin;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// A wait that is shorter needs no words.
+const FIRST: Duration = Duration::from_millis(500);
+/// How often they are said again.
+const PERIOD: Duration = Duration::from_secs(60);
+/// How long a server may take to say who holds a lock.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// Waits, and says meanwhile who is waited for: soon, and every minute again.
+pub(super) async fn waited_for<T>(
+    wait: impl Future<Output = T>,
+    claimed: &Claimed,
+    client: &Client,
+    json: bool,
+) -> T {
+    if !is_read(json) {
+        return wait.await;
+    }
+    let say = async || {
+        if let Some(words) = ask(claimed, client).await {
+            mention(&format!("waiting for {}: {words}", shown(claimed)), json);
+        }
+    };
+    telling(wait, say).await
+}
+
+/// Who kept us from the lock, if somebody reads it.
+pub(super) async fn in_the_way(claimed: &Claimed, client: &Client, json: bool) -> Option<String> {
+    if is_read(json) { ask(claimed, client).await } else { None }
+}
+
+fn is_read(json: bool) -> bool {
+    !json && io::stderr().is_terminal()
+}
+
+async fn telling<T>(wait: impl Future<Output = T>, say: impl AsyncFn()) -> T {
+    let mut wait = pin!(wait);
+    let mut pause = FIRST;
+    loop {
+        let turn = async {
+            sleep(pause).await;
+            say().await;
+        };
+        tokio::select! {
+            biased;
+            outcome = &mut wait => return outcome,
+            () = turn => pause = PERIOD,
+        }
+    }
+}
+
+async fn ask(claimed: &Claimed, client: &Client) -> Option<String> {
+    let key = Key::new(reach::bytes(&claimed.key).ok()?).ok()?;
+    let answer = async { client.connect(&key).await.ok()?.stats_with_names().await.ok() };
+    words(&timeout(MOMENT, answer).await.ok()??, &claimed.key.to_string_lossy())
+}
+
+fn shown(claimed: &Claimed) -> String {
+    claimed.key.to_string_lossy().escape_debug().to_string()
+}
+
+/// Of one key in the body of `stats`.
+fn words(body: &str, key: &str) -> Option<String> {
+    let stats: Value = serde_json::from_str(body).ok()?;
+    let find = |name: &str| {
+        let rows = stats.get(name)?.as_array()?;
+        rows.iter().find(|row| row.get("key").and_then(Value::as_str) == Some(key))
+    };
+    find("locks").map(of_lock).or_else(|| find("semaphores").map(of_semaphore))
+}
+
+/// A row of `locks`.
+pub(super) fn of_lock(row: &Value) -> String {
+    let owner = text(row, "owner_conn_id");
+    let name = match row.get("owner").and_then(Value::as_str) {
+        Some(name) => format!(" ({})", name.escape_debug()),
+        None => String::new(),
+    };
+    let left = match row.get("lease_expires_in_s").and_then(Value::as_f64) {
+        // Cut, not rounded: a lease never shows more than it has.
+        Some(left) => format!("{:.1}", (left * 10.0).floor() / 10.0),
+        None => "?".to_owned(),
+    };
+    let waiters = text(row, "waiters");
+    format!("held by connection {owner}{name}, {left} s left, {waiters} waiting")
+}
+
+/// A row of `semaphores`.
+pub(super) fn of_semaphore(row: &Value) -> String {
+    let [limit, holders, waiters] = ["limit", "holders", "waiters"].map(|name| text(row, name));
+    format!("{holders} of {limit} held, {waiters} waiting")
+}
+
+/// A member of a row, without control characters.
+pub(super) fn text(row: &Value, name: &str) -> String {
+    match row.get(name) {
+        Some(Value::String(text)) => text.escape_debug().to_string(),
+        Some(value) => value.to_string(),
+        None => "?".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FIRST, PERIOD, telling, words};
+    use rstest::rstest;
+    use std::cell::Cell;
+    use tokio::time::sleep;
+
+    const STATS: &str = r#"{"locks":[
+        {"key":"other","owner_conn_id":1,"lease_expires_in_s":9,"waiters":0},
+        {"key":"k","owner_conn_id":7,"owner":"eve\u001b@host[1] cp","lease_expires_in_s":32.8852,"waiters":2}],
+        "semaphores":[{"key":"s","limit":3,"holders":3,"waiters":1}]}"#;
+
+    #[rstest]
+    #[case("k", Some("held by connection 7 (eve\\u{1b}@host[1] cp), 32.8 s left, 2 waiting"))]
+    #[case("other", Some("held by connection 1, 9.0 s left, 0 waiting"))]
+    #[case("s", Some("3 of 3 held, 1 waiting"))]
+    #[case("free", None)]
+    fn the_holder_of_a_key_is_found(#[case] key: &str, #[case] told: Option<&str>) {
+        assert_eq!(words(STATS, key).as_deref(), told);
+    }
+
+    #[rstest]
+    #[case::got_at_once(FIRST / 2, 0)]
+    #[case::soon(FIRST * 2, 1)]
+    #[case::before_a_minute(PERIOD, 1)]
+    #[case::after_a_minute(PERIOD + FIRST * 2, 2)]
+    #[case::after_ten(PERIOD * 10 + FIRST * 2, 11)]
+    fn it_is_told_soon_and_every_minute(#[case] time: std::time::Duration, #[case] times: u32) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+        let told = Cell::new(0);
+        let say = async || told.set(told.get() + 1);
+        runtime.block_on(async { telling(sleep(time), say).await });
+        assert_eq!(told.get(), times);
+    }
+}

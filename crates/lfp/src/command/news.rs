@@ -1,0 +1,111 @@
+//! Whom we wait for, told to somebody who sits before the terminal: at once, and every minute again.
+
+use std::time::{Duration, Instant};
+
+use super::output::Output;
+use super::report::in_the_way;
+use super::row::Row;
+use ttylock::Request;
+
+/// How often it is told.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// What is told while we wait.
+#[derive(Debug)]
+pub(super) struct News<'a> {
+    request: &'a Request,
+    output: &'a Output,
+    /// Never, where nobody reads it.
+    due: Option<Due>,
+}
+
+impl<'a> News<'a> {
+    /// Tells who is in the way, having looked.
+    pub(super) fn begin(request: &'a Request, rows: &[Row], output: &'a Output) -> Self {
+        let news = Self::from_now_on(request, output);
+        news.tell(rows);
+        news
+    }
+
+    /// The same. Looks only for those who are going to read it.
+    pub(super) fn look(request: &'a Request, output: &'a Output) -> Self {
+        let news = Self::from_now_on(request, output);
+        if news.due.is_some() {
+            news.tell(&in_the_way(&request.device));
+        }
+        news
+    }
+
+    /// Tells nothing, ever.
+    pub(super) fn none(request: &'a Request, output: &'a Output) -> Self {
+        Self { request, output, due: None }
+    }
+
+    fn from_now_on(request: &'a Request, output: &'a Output) -> Self {
+        let due = output.has_people().then(|| Due::after(Instant::now()));
+        Self { request, output, due }
+    }
+
+    /// The time until there is something to do; `None`: never.
+    pub(super) fn left(&self) -> Option<Duration> {
+        self.due.as_ref().map(|due| due.left(Instant::now()))
+    }
+
+    /// Tells it again, with the holder there is by now, if the time has come.
+    pub(super) fn tell_if_due(&mut self) {
+        if self.due.as_mut().is_some_and(|due| due.has_come(Instant::now())) {
+            self.tell(&in_the_way(&self.request.device));
+        }
+    }
+
+    fn tell(&self, rows: &[Row]) {
+        let holders: Vec<String> =
+            rows.iter().filter(|row| row.blocks()).map(Row::sentence).collect();
+        if !holders.is_empty() {
+            let device = self.request.device.as_str();
+            let text = format!("/dev/{device}: waiting\n  {}", holders.join("\n  "));
+            self.output.remark_to_people(&text);
+        }
+    }
+}
+
+/// When it is told next.
+#[derive(Debug)]
+struct Due(Option<Instant>);
+
+impl Due {
+    fn after(now: Instant) -> Self {
+        Self(now.checked_add(PERIOD))
+    }
+
+    fn left(&self, now: Instant) -> Duration {
+        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(now))
+    }
+
+    fn has_come(&mut self, now: Instant) -> bool {
+        let come = self.left(now).is_zero();
+        if come {
+            *self = Self::after(now);
+        }
+        come
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Due, PERIOD};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn it_is_told_once_a_minute() {
+        let begin = Instant::now();
+        let moment = Duration::from_millis(1);
+        let mut due = Due::after(begin);
+        assert_eq!(due.left(begin), PERIOD);
+        let told: Vec<bool> = [PERIOD - moment, PERIOD, PERIOD + moment, PERIOD * 2, PERIOD * 9]
+            .map(|time| due.has_come(begin + time))
+            .into();
+        assert_eq!(told, [false, true, false, true, true]);
+        assert_eq!(due.left(begin + PERIOD * 9), PERIOD);
+    }
+}

@@ -1,0 +1,187 @@
+//! A port that this process has locked, as a value: it is released when the value is dropped.
+
+use std::error;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use pidlockfile::Pid;
+
+use crate::device::name::{DeviceName, NotADevice};
+use crate::lock::table::{Places, Table};
+use crate::lock::who::Holder;
+use crate::lock::{Answer, Outcome, Request, Weight};
+
+/// Locks a serial port for this process, or says at once who has it.
+///
+/// The lock files are written by this process, so its user must have the right to write the lock
+/// directory. Where users do not have it, the crate `lfp` asks the service `lfpd`.
+///
+/// # Errors
+/// See [`LockError`].
+pub fn lock(port: impl AsRef<Path>) -> Result<PortLock, LockError> {
+    lock_in(Places::native(), port)
+}
+
+/// The same with other directories.
+///
+/// # Errors
+/// See [`LockError`].
+pub fn lock_in(places: Places, port: impl AsRef<Path>) -> Result<PortLock, LockError> {
+    let name = port.as_ref().to_str().ok_or(LockError::NotADevice)?;
+    let device = name.parse().map_err(|NotADevice| LockError::NotADevice)?;
+    let request = Request { device, pid: Pid::this() };
+    let mut table = Table::new(places.clone());
+    let answer = table.lock(&request);
+    match answer.outcome {
+        Outcome::Done => Ok(PortLock { places, request }),
+        Outcome::Busy => Err(LockError::Busy(table.holders(&request.device))),
+        Outcome::Denied => Err(LockError::Denied(reasons(answer))),
+    }
+}
+
+fn reasons(answer: Answer) -> Vec<String> {
+    let weighty = |weight| matches!(weight, Weight::Notice | Weight::Warning);
+    let events = answer.events.into_iter().filter(|event| weighty(event.weight));
+    events.map(|event| event.text).collect()
+}
+
+/// A serial port that belongs to this process until the value is dropped, or until the process ends.
+///
+/// A child that was forked does not have the lock, and does not release it.
+#[derive(Debug)]
+#[must_use = "the port is released at once"]
+pub struct PortLock {
+    places: Places,
+    request: Request,
+}
+
+impl PortLock {
+    /// The port, as a name below `/dev`.
+    #[must_use]
+    pub fn device(&self) -> &DeviceName {
+        &self.request.device
+    }
+}
+
+impl Drop for PortLock {
+    fn drop(&mut self) {
+        // What cannot be removed is stale when this process has ended.
+        if Pid::this() == self.request.pid {
+            Table::new(self.places.clone()).unlock(&self.request);
+        }
+    }
+}
+
+/// Why a port was not locked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LockError {
+    /// The path is no name of a device below `/dev`.
+    NotADevice,
+    /// Another process has the port. These are known to hold it.
+    Busy(Vec<Holder>),
+    /// The lock cannot be written, for these reasons, as far as they are known.
+    Denied(Vec<String>),
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotADevice => NotADevice.fmt(f),
+            Self::Busy(holders) => f.write_str(&held_by(holders)),
+            Self::Denied(reasons) if reasons.is_empty() => {
+                f.write_str("the lock cannot be written")
+            }
+            Self::Denied(reasons) => {
+                write!(f, "the lock cannot be written: {}", reasons.join("; "))
+            }
+        }
+    }
+}
+
+impl error::Error for LockError {}
+
+/// `held by minicom (process 4711)`: those who keep others out, in words.
+#[must_use]
+pub fn held_by(holders: &[Holder]) -> String {
+    let keeps_out = holders.iter().filter(|holder| holder.keeps_out());
+    let name = |holder: &Holder| match (&holder.command, holder.pid) {
+        (Some(command), Some(pid)) => format!("{command} (process {pid})"),
+        (None, Some(pid)) => format!("process {pid}"),
+        (Some(command), None) => command.clone(),
+        (None, None) => "another process".to_owned(),
+    };
+    let mut names: Vec<String> = keeps_out.map(name).collect();
+    names.dedup();
+    match names.is_empty() {
+        true => "held by another process".to_owned(),
+        false => format!("held by {}", names.join(", ")),
+    }
+}
+
+impl FromStr for DeviceName {
+    type Err = NotADevice;
+
+    /// As [`DeviceName::parse`].
+    fn from_str(spelling: &str) -> Result<Self, NotADevice> {
+        Self::parse(spelling.as_bytes())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+mod tests {
+    use super::{LockError, lock_in};
+    use crate::lock::table::Places;
+    use rstest::rstest;
+    use std::path::Path;
+
+    fn places(root: &Path) -> Places {
+        for name in ["dev", "lock", "state", "udev"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        Places {
+            dev_dir: root.join("dev"),
+            lock_dir: root.join("lock"),
+            search_dirs: Vec::new(),
+            state_dir: root.join("state"),
+            udev_dir: root.join("udev"),
+            ..Places::native()
+        }
+    }
+
+    #[test]
+    fn a_guard_holds_the_port_until_it_is_dropped() {
+        let root = tempfile::tempdir().unwrap();
+        let places = places(root.path());
+        let file = root.path().join("lock/LCK..ttyW0");
+        let port = lock_in(places.clone(), "/dev/ttyW0").unwrap();
+        assert_eq!(port.device().as_str(), "ttyW0");
+        assert!(file.exists());
+        drop(port);
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn the_error_names_the_holder() {
+        let root = tempfile::tempdir().unwrap();
+        let places = places(root.path());
+        // The parent of this process lives as long as the test.
+        let holder = std::os::unix::process::parent_id();
+        std::fs::write(root.path().join("lock/LCK..ttyW0"), format!("{holder:>10}\n")).unwrap();
+        let error = lock_in(places, "ttyW0").unwrap_err();
+        assert!(matches!(error, LockError::Busy(_)), "{error:?}");
+        assert!(error.to_string().ends_with(&format!("(process {holder})")), "{error}");
+    }
+
+    #[rstest]
+    #[case("/etc/passwd")]
+    #[case("/dev/../etc/passwd")]
+    #[case("")]
+    fn other_paths_are_no_devices(#[case] port: &str) {
+        let root = tempfile::tempdir().unwrap();
+        let error = lock_in(places(root.path()), port).unwrap_err();
+        assert!(matches!(error, LockError::NotADevice), "{error:?}");
+    }
+}
