@@ -5,9 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::error::Error;
-use crate::semaphore::{Cancel, Guard, Semaphore};
+use crate::semaphore::{Cancel, Guard, Request, Semaphore, Sharing};
 
 /// A semaphore that is about to be taken. Dropping this ends the wait; what was taken in that moment
 /// is released.
@@ -23,7 +24,7 @@ pub struct Acquiring {
 #[derive(Debug)]
 enum State {
     /// Nobody has asked yet.
-    New { semaphore: Semaphore, tag: Option<String> },
+    New(Box<Wanted>),
     /// A thread waits.
     Waiting(Waker),
     /// It has an answer.
@@ -32,8 +33,44 @@ enum State {
     Over,
 }
 
+/// What is wanted, kept until then.
+#[derive(Debug)]
+struct Wanted {
+    semaphore: Semaphore,
+    tag: Option<String>,
+    timeout: Option<Duration>,
+    cancel: Option<Cancel>,
+    sharing: Sharing,
+}
+
+impl Request<'_> {
+    /// [`acquire`](Self::acquire) as a future, with what this says of tag, timeout, sharing and
+    /// [`Cancel`]; the wait begins when it is polled first.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use file_semaphore::{Error, Semaphore};
+    /// async fn search(index: &Semaphore) -> Result<(), Error> {
+    ///     let request = index.request().shared().timeout(Duration::from_secs(5));
+    ///     request.acquire_async().await?.release()
+    /// }
+    /// ```
+    pub fn acquire_async(self) -> Acquiring {
+        let wanted = Wanted {
+            semaphore: self.semaphore.clone(),
+            tag: self.tag.map(str::to_owned),
+            timeout: self.timeout,
+            cancel: self.cancel.cloned(),
+            sharing: self.sharing,
+        };
+        let state = State::New(Box::new(wanted));
+        Acquiring { state: Arc::new(Mutex::new(state)), cancel: None }
+    }
+}
+
 impl Semaphore {
-    /// [`acquire`](Self::acquire) as a future; the wait begins when it is polled first.
+    /// [`acquire`](Self::acquire) as a future; the wait begins when it is polled first. For a timeout,
+    /// sharing, or a [`Cancel`]: [`Request::acquire_async`].
     ///
     /// ```
     /// # use file_semaphore::{Error, Semaphore};
@@ -43,8 +80,11 @@ impl Semaphore {
     /// }
     /// ```
     pub fn acquire_async(&self, tag: Option<&str>) -> Acquiring {
-        let state = State::New { semaphore: self.clone(), tag: tag.map(str::to_owned) };
-        Acquiring { state: Arc::new(Mutex::new(state)), cancel: None }
+        let request = self.request();
+        match tag {
+            Some(tag) => request.tag(tag).acquire_async(),
+            None => request.acquire_async(),
+        }
     }
 }
 
@@ -55,7 +95,7 @@ impl Future for Acquiring {
         let shared = Arc::clone(&self.state);
         let mut state = locked(&shared);
         match std::mem::replace(&mut *state, State::Over) {
-            State::New { semaphore, tag } => match begin(&shared, semaphore, tag) {
+            State::New(wanted) => match begin(&shared, *wanted) {
                 Ok(cancel) => {
                     *state = State::Waiting(context.waker().clone());
                     self.cancel = Some(cancel);
@@ -81,19 +121,14 @@ impl Drop for Acquiring {
     }
 }
 
-fn begin(
-    state: &Arc<Mutex<State>>,
-    semaphore: Semaphore,
-    tag: Option<String>,
-) -> Result<Cancel, Error> {
-    let cancel = Cancel::new()?;
+fn begin(state: &Arc<Mutex<State>>, wanted: Wanted) -> Result<Cancel, Error> {
+    // Its own, as dropping the future ends nothing but this wait.
+    let cancel = wanted.cancel.as_ref().map_or_else(Cancel::new, Cancel::follower)?;
     let (ended, state) = (cancel.clone(), Arc::clone(state));
     let wait = move || {
-        let request = semaphore.request().cancelled_by(&ended);
-        let result = match tag.as_deref() {
-            Some(tag) => request.tag(tag).acquire(),
-            None => request.acquire(),
-        };
+        let Wanted { semaphore, tag, timeout, sharing, cancel: _ } = &wanted;
+        let (tag, timeout, sharing) = (tag.as_deref(), *timeout, *sharing);
+        let result = Request { semaphore, tag, timeout, cancel: Some(&ended), sharing }.acquire();
         // Who dropped the future wants nothing any more: then the guard goes with the state.
         let before = std::mem::replace(&mut *locked(&state), State::Done(Box::new(result)));
         if let State::Waiting(waker) = before {
@@ -113,7 +148,7 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
 mod tests {
     use std::task::Wake;
     use std::thread::Thread;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
 
@@ -151,6 +186,40 @@ mod tests {
         }
         held.release().unwrap();
         assert!(thread.join().unwrap().still_held().unwrap());
+    }
+
+    #[test]
+    fn a_future_has_the_timeout_of_its_request_and_shares() {
+        let scratch = tempfile::tempdir().unwrap();
+        let semaphore = Semaphore::open(scratch.path().join("a")).unwrap();
+        let shared = || semaphore.request().shared().timeout(Duration::from_secs(20));
+        let one = block_on(shared().acquire_async()).unwrap();
+        let other = block_on(shared().tag("other").acquire_async()).unwrap();
+        assert_eq!(other.info().tag(), Some("other"));
+        let alone = semaphore.request().timeout(Duration::from_millis(20));
+        assert!(matches!(block_on(alone.acquire_async()), Err(Error::Timeout { .. })));
+        drop((one, other));
+        assert!(block_on(alone.acquire_async()).is_ok());
+    }
+
+    #[test]
+    fn a_cancel_ends_its_futures_and_a_dropped_future_cancels_nothing_else() {
+        let scratch = tempfile::tempdir().unwrap();
+        let semaphore = Semaphore::open(scratch.path().join("a")).unwrap();
+        let held = semaphore.try_acquire(None).unwrap();
+        let cancel = Cancel::new().unwrap();
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut dropped = semaphore.request().cancelled_by(&cancel).acquire_async();
+        assert!(Pin::new(&mut dropped).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(dropped);
+        assert!(!cancel.is_cancelled());
+        let mut waits = semaphore.request().cancelled_by(&cancel).acquire_async();
+        assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(&waker)).is_pending());
+        cancel.cancel();
+        assert!(matches!(block_on(waits), Err(Error::Cancelled)));
+        let late = semaphore.request().cancelled_by(&cancel).acquire_async();
+        assert!(matches!(block_on(late), Err(Error::Cancelled)));
+        held.release().unwrap();
     }
 
     /// On Windows there is no line.

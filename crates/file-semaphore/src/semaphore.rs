@@ -258,7 +258,7 @@ impl Semaphore {
 }
 
 /// What a mutex of ours guards is whole at any time, also after a panic elsewhere.
-fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -61,6 +61,30 @@ impl Semaphore {
         last.map_or(Ok(Vec::new()), Err)
     }
 
+    /// Does it to the first reader's lock for which it can be done. `None`: to none.
+    pub(crate) fn first_reader<T>(
+        &self,
+        deed: impl Fn(&Self) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        if self.inner.config.slots.count() > 1 {
+            return Ok(None);
+        }
+        let directory = self.readers_directory();
+        for Listed { name, .. } in self.reader_locks()? {
+            let reader = Self::with_config(directory.join(name), self.inner.config);
+            match reader.and_then(|reader| deed(&reader)) {
+                Ok(done) => {
+                    self.remove_if_empty();
+                    return Ok(Some(done));
+                }
+                Err(Error::NotLocked { .. } | Error::NotHolder { .. } | Error::Parse { .. }) => {}
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
     /// A reader who lives, if there is one: in the way of who has the lock and wants it alone.
     /// Removes what dead readers left.
     pub(crate) fn reader_in_the_way(&self) -> Result<Option<InTheWay>, Error> {

@@ -74,13 +74,13 @@ fn the_page_of_the_book_runs() {
     let page = fs::read_to_string(page).unwrap();
     let commands: Vec<&str> =
         page.lines().filter_map(|line| line.strip_prefix("    sema ")).collect();
-    assert_eq!(commands.len(), 4);
+    assert_eq!(commands.len(), 5);
     let scratch = Scratch::new();
     let stand_ins = r#"for name in backup.sh search.sh curl; do
         printf '#!/bin/sh\necho ${0##*/} $*\n' >$name; chmod 755 $name; done; PATH=$PWD:$PATH; url=there"#;
     let lines: String = commands.iter().map(|words| format!("\nsema {words} || exit")).collect();
     let ran = scratch.sh(&format!("{stand_ins}{}", lines.replace("/run/lock/", "./")));
-    let said = "backup.sh\nbackup.sh\nsearch.sh\ncurl -O there\n";
+    let said = "backup.sh\nbackup.sh\nsearch.sh\ncurl -O there\nstatus: free\n";
     assert_eq!((ran.code(), ran.out.as_str()), (0, said), "{ran:?}");
 }
 

@@ -306,7 +306,10 @@ fn call(program: &str, directory: &Path, words: &[&str]) -> i32 {
 
 fn sema_script(directory: &Path, slots: u32) {
     let slots_word = slots.to_string();
-    let take = ["acquire", "locks/a", "--timeout", "1", "--tag", "sema", "--slots", &slots_word];
+    // By number: were it killed before that looks who called, it would be its heir's.
+    let own = std::process::id().to_string();
+    let take = ["acquire", "locks/a", "--timeout", "1", "--tag", "sema", "--pid", &own];
+    let take: Vec<&str> = take.into_iter().chain(["--slots", &slots_word]).collect();
     if call(SEMA, directory, &take) == 0 {
         inside(directory, slots, true);
         let released = call(SEMA, directory, &["release", "locks/a", "--slots", &slots_word]);

@@ -215,6 +215,63 @@ fn slots_are_counted_and_named() {
     assert_eq!(scratch.sema(&["release", "a.3", "--force"]).code(), 0);
 }
 
+/// Readers are calling shells, as holders are.
+#[test]
+fn try_and_acquire_share_in_the_name_of_the_shell() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sema acquire -s a -q
+         sh -c 'sema try -s a -q && sema touch a -q && sema try a -q || echo alone $?
+                sema release a -q; sema release a -q 2>/dev/null || echo again $?'
+         sema try a -q || echo alone $?
+         sema try -s a -q --timeout 1 2>/dev/null || echo usage $?
+         sema try -s a -q --slots 2 2>/dev/null || echo slots $?
+         sema release a -q
+         sema try a -q
+         sema acquire -s a -q --timeout 0.01 || echo held $?");
+    assert_eq!(ran.out, "alone 1\nagain 1\nalone 1\nusage 64\nslots 64\nheld 1\n", "{ran:?}");
+    // The last holder is dead, and so are readers who never said a word.
+    assert_eq!(scratch.sh("sema try -s a -q").code(), 0);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    assert_eq!(scratch.sema(&["release", "a"]).code(), 0);
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[test]
+fn force_releases_all_who_share() {
+    let scratch = Scratch::new();
+    for _ in 0..3 {
+        assert_eq!(scratch.sema(&["try", "-s", "a", "--persist"]).code(), 0);
+    }
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 1);
+    assert_eq!(scratch.sema(&["release", "a", "--force"]).code(), 0);
+    assert_eq!(scratch.sema(&["release", "a", "--force"]).code(), 1);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+/// As `sem --wait`.
+#[test]
+fn wait_for_all_waits_for_the_last_slot_and_the_last_reader() {
+    let scratch = Scratch::new();
+    let wait = |words: &[&str]| {
+        let all = ["wait", "a", "--timeout", "0"];
+        scratch.sema(&[&all[..], words].concat()).code()
+    };
+    assert_eq!(wait(&["--slots", "2", "--all"]), 0);
+    for _ in 0..2 {
+        assert_eq!(scratch.sema(&["try", "a", "--slots", "2"]).code(), 0);
+    }
+    let mut command = scratch.command(scratch::SEMA);
+    let waiter = command.args(["wait", "a", "--slots", "2", "--all"]).spawn().unwrap();
+    wait_for_descriptor(waiter.id(), "anon_inode:inotify");
+    assert_eq!(scratch.sema(&["release", "a.1"]).code(), 0);
+    assert_eq!((wait(&["--slots", "2"]), wait(&["--slots", "2", "--all"])), (0, 1));
+    assert_eq!(scratch.sema(&["release", "a.2"]).code(), 0);
+    assert_eq!(scratch::gather(waiter).code(), 0);
+    assert_eq!(scratch.sema(&["try", "-s", "b", "--persist"]).code(), 0);
+    assert_eq!(scratch.sema(&["wait", "b", "--all", "--timeout", "0"]).code(), 1);
+}
+
 #[test]
 fn acquire_waits_for_the_release() {
     let scratch = Scratch::new();

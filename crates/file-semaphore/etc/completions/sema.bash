@@ -103,7 +103,7 @@ _sema() {
             return 0
             ;;
         sema__subcmd__acquire)
-            opts="-q -w -h --slots --stale --stale-when --json --quiet --timeout --pid --persist --tag --mode --help"
+            opts="-q -w -s -h --slots --stale --stale-when --json --quiet --timeout --pid --persist --tag --shared --mode --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -413,7 +413,7 @@ _sema() {
             return 0
             ;;
         sema__subcmd__run)
-            opts="-q -w -n -E -s -c -h --slots --stale --stale-when --json --quiet --timeout --tag --mode --nonblock --conflict-exit-code --shared --with --verbose --command --help"
+            opts="-q -w -s -n -E -c -h --slots --stale --stale-when --json --quiet --timeout --tag --shared --mode --nonblock --conflict-exit-code --with --verbose --command --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -531,7 +531,7 @@ _sema() {
             return 0
             ;;
         sema__subcmd__try)
-            opts="-q -h --slots --stale --stale-when --json --quiet --pid --persist --tag --mode --help"
+            opts="-q -s -h --slots --stale --stale-when --json --quiet --pid --persist --tag --shared --mode --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -569,7 +569,7 @@ _sema() {
             return 0
             ;;
         sema__subcmd__wait)
-            opts="-q -w -h --slots --stale --stale-when --json --quiet --timeout --help"
+            opts="-q -w -h --slots --stale --stale-when --json --quiet --timeout --all --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -48,6 +48,7 @@ complete -c sema -n "__fish_sema_using_subcommand try" -l mode -d 'Permission bi
 complete -c sema -n "__fish_sema_using_subcommand try" -l json -d 'Print one JSON value'
 complete -c sema -n "__fish_sema_using_subcommand try" -s q -l quiet -d 'Print nothing but errors; the exit code is the answer'
 complete -c sema -n "__fish_sema_using_subcommand try" -l persist -d 'Take the lock without an owner: it is held until somebody releases it by name'
+complete -c sema -n "__fish_sema_using_subcommand try" -s s -l shared -d 'Share the lock with others that use --shared; without it, one holder alone'
 complete -c sema -n "__fish_sema_using_subcommand try" -s h -l help -d 'Print help'
 complete -c sema -n "__fish_sema_using_subcommand acquire" -l slots -d 'How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' -r
 complete -c sema -n "__fish_sema_using_subcommand acquire" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
@@ -61,6 +62,7 @@ complete -c sema -n "__fish_sema_using_subcommand acquire" -l mode -d 'Permissio
 complete -c sema -n "__fish_sema_using_subcommand acquire" -l json -d 'Print one JSON value'
 complete -c sema -n "__fish_sema_using_subcommand acquire" -s q -l quiet -d 'Print nothing but errors; the exit code is the answer'
 complete -c sema -n "__fish_sema_using_subcommand acquire" -l persist -d 'Take the lock without an owner: it is held until somebody releases it by name'
+complete -c sema -n "__fish_sema_using_subcommand acquire" -s s -l shared -d 'Share the lock with others that use --shared; without it, one holder alone'
 complete -c sema -n "__fish_sema_using_subcommand acquire" -s h -l help -d 'Print help'
 complete -c sema -n "__fish_sema_using_subcommand release" -l slots -d 'How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' -r
 complete -c sema -n "__fish_sema_using_subcommand release" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
@@ -98,6 +100,7 @@ age\t''"
 complete -c sema -n "__fish_sema_using_subcommand wait" -s w -l timeout -d 'Give up after so many seconds, such as 10 or 0.5 [default: never]' -r
 complete -c sema -n "__fish_sema_using_subcommand wait" -l json -d 'Print one JSON value'
 complete -c sema -n "__fish_sema_using_subcommand wait" -s q -l quiet -d 'Print nothing but errors; the exit code is the answer'
+complete -c sema -n "__fish_sema_using_subcommand wait" -l all -d 'Wait until nobody holds the lock: with several slots, until all are free'
 complete -c sema -n "__fish_sema_using_subcommand wait" -s h -l help -d 'Print help'
 complete -c sema -n "__fish_sema_using_subcommand list" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
 complete -c sema -n "__fish_sema_using_subcommand list" -l stale-when -d 'When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that cannot be looked into. age: also if it is old, whoever lives' -r -f -a "dead\t''
@@ -128,8 +131,8 @@ complete -c sema -n "__fish_sema_using_subcommand run" -l with -d 'One more lock
 complete -c sema -n "__fish_sema_using_subcommand run" -s c -l command -d 'Run this line in a shell' -r
 complete -c sema -n "__fish_sema_using_subcommand run" -l json -d 'Print one JSON value'
 complete -c sema -n "__fish_sema_using_subcommand run" -s q -l quiet -d 'Print nothing but errors; the exit code is the answer'
-complete -c sema -n "__fish_sema_using_subcommand run" -s n -l nonblock -d 'Give up at once if the lock is held'
 complete -c sema -n "__fish_sema_using_subcommand run" -s s -l shared -d 'Share the lock with others that use --shared; without it, one holder alone'
+complete -c sema -n "__fish_sema_using_subcommand run" -s n -l nonblock -d 'Give up at once if the lock is held'
 complete -c sema -n "__fish_sema_using_subcommand run" -l verbose -d 'Say on standard error how long the wait took, and what is run'
 complete -c sema -n "__fish_sema_using_subcommand run" -s h -l help -d 'Print help'
 complete -c sema -n "__fish_sema_using_subcommand completions" -s h -l help -d 'Print help'

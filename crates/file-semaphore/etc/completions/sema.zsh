@@ -40,6 +40,8 @@ _arguments "${_arguments_options[@]}" : \
 '-q[Print nothing but errors; the exit code is the answer]' \
 '--quiet[Print nothing but errors; the exit code is the answer]' \
 '(--pid)--persist[Take the lock without an owner\: it is held until somebody releases it by name]' \
+'-s[Share the lock with others that use --shared; without it, one holder alone]' \
+'--shared[Share the lock with others that use --shared; without it, one holder alone]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -59,6 +61,8 @@ _arguments "${_arguments_options[@]}" : \
 '-q[Print nothing but errors; the exit code is the answer]' \
 '--quiet[Print nothing but errors; the exit code is the answer]' \
 '(--pid)--persist[Take the lock without an owner\: it is held until somebody releases it by name]' \
+'-s[Share the lock with others that use --shared; without it, one holder alone]' \
+'--shared[Share the lock with others that use --shared; without it, one holder alone]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -118,6 +122,7 @@ _arguments "${_arguments_options[@]}" : \
 '--json[Print one JSON value]' \
 '-q[Print nothing but errors; the exit code is the answer]' \
 '--quiet[Print nothing but errors; the exit code is the answer]' \
+'--all[Wait until nobody holds the lock\: with several slots, until all are free]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -166,10 +171,10 @@ _arguments "${_arguments_options[@]}" : \
 '--json[Print one JSON value]' \
 '-q[Print nothing but errors; the exit code is the answer]' \
 '--quiet[Print nothing but errors; the exit code is the answer]' \
-'(-w --timeout)-n[Give up at once if the lock is held]' \
-'(-w --timeout)--nonblock[Give up at once if the lock is held]' \
 '-s[Share the lock with others that use --shared; without it, one holder alone]' \
 '--shared[Share the lock with others that use --shared; without it, one holder alone]' \
+'(-w --timeout)-n[Give up at once if the lock is held]' \
+'(-w --timeout)--nonblock[Give up at once if the lock is held]' \
 '--verbose[Say on standard error how long the wait took, and what is run]' \
 '-h[Print help]' \
 '--help[Print help]' \

@@ -81,6 +81,22 @@ fn warn_of_other_slots(lock: &Lock) {
 }
 
 fn dispatch(command: Command) -> End {
+    let shared_slots = match &command {
+        Command::Try(Try { lock, taking, .. })
+        | Command::Acquire(Acquire { lock, taking, .. })
+        | Command::Run(Run { lock, taking, .. }) => taking.shared && lock.slots.count() > 1,
+        Command::Release(_)
+        | Command::Touch(_)
+        | Command::Status(_)
+        | Command::Wait(_)
+        | Command::List(_)
+        | Command::Clean(_)
+        | Command::Completions(_) => false,
+    };
+    if shared_slots {
+        complain("sema: --shared and --slots exclude each other\n");
+        return End::Code(exit::USAGE);
+    }
     match &command {
         Command::Try(Try { lock, .. })
         | Command::Acquire(Acquire { lock, .. })
@@ -128,9 +144,12 @@ fn perform_command(command: Command) -> End {
             let outcome = open(&lock).and_then(|semaphore| status(&semaphore));
             report(&lock.path, lock.output.form(), outcome)
         }
-        Command::Wait(Wait { lock, patience }) => {
+        Command::Wait(Wait { lock, patience, all }) => {
             let patience = Patience { timeout: patience.timeout, alarm: None };
-            let outcome = open(&lock).and_then(|semaphore| semaphore.wait_with(&patience));
+            let outcome = open(&lock).and_then(|semaphore| match all {
+                true => semaphore.wait_for_all(&patience),
+                false => semaphore.wait_with(&patience),
+            });
             report(&lock.path, lock.output.form(), outcome.map(|()| Outcome::Free))
         }
         Command::List(List { directory, stale, only_stale, output }) => {
@@ -147,10 +166,6 @@ fn perform_command(command: Command) -> End {
                 open(&lock).and_then(|semaphore| semaphore.clean())
             };
             report(&lock.path, lock.output.form(), outcome.map(Outcome::Cleaned))
-        }
-        Command::Run(words) if words.shared && words.lock.config().slots.count() > 1 => {
-            complain("sema: --shared and --slots exclude each other\n");
-            End::Code(exit::USAGE)
         }
         Command::Run(words) => run_command(&words),
         Command::Completions(Completions { shell }) => {
@@ -193,7 +208,7 @@ fn try_acquire(lock: &Lock, holder: HolderArguments, taking: &Taking) -> Result<
     let guard = semaphore.try_acquire_as(
         taking.tag.as_deref(),
         &mut || Ok(recorded.clone()),
-        Sharing::Alone,
+        taking.sharing(),
     )?;
     Ok(acquired(lock, holder, guard))
 }
@@ -204,7 +219,8 @@ fn acquire(words: &Acquire) -> Result<Outcome, Error> {
     // name a dead process, not whoever inherits the orphan.
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     let recorded = semaphore.holder_to_record(*holder)?;
-    let guard = wait_for(&semaphore, taking.tag.as_deref(), &recorded, patience.timeout)?;
+    let wish = (taking.tag.as_deref(), taking.sharing());
+    let guard = wait_for(&semaphore, wish, &recorded, patience.timeout)?;
     Ok(acquired(lock, *holder, guard))
 }
 
@@ -212,13 +228,13 @@ fn acquire(words: &Acquire) -> Result<Outcome, Error> {
 /// back.
 pub(crate) fn wait_for(
     semaphore: &Semaphore,
-    tag: Option<&str>,
+    (tag, sharing): (Option<&str>, Sharing),
     holder: &Holder,
     timeout: Option<Duration>,
 ) -> Result<Guard, Error> {
     let signals = signals::catch()?;
     let patience = Patience { timeout, alarm: Some(&signals) };
-    let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience, Sharing::Alone)?;
+    let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience, sharing)?;
     if let Some(interrupted) = signals.ring() {
         guard.release()?;
         return Err(interrupted);

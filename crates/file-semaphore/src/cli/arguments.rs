@@ -111,6 +111,9 @@ pub(crate) struct Wait {
     pub(crate) lock: Lock,
     #[command(flatten)]
     pub(crate) patience: Patience,
+    /// Wait until nobody holds the lock: with several slots, until all are free
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]
@@ -147,9 +150,6 @@ pub(crate) struct Run {
     /// The exit code when the lock is held or the time is up, instead of 1
     #[arg(short = 'E', long, value_name = "CODE", value_parser = ValueParser::new(exit_code))]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Share the lock with others that use --shared; without it, one holder alone
-    #[arg(short, long)]
-    pub(crate) shared: bool,
     /// One more lock to hold; may be given several times
     #[arg(long, value_name = "PATH")]
     pub(crate) with: Vec<PathBuf>,
@@ -167,10 +167,6 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn timeout(&self) -> Option<Duration> {
         if self.nonblock { Some(Duration::ZERO) } else { self.patience.timeout }
-    }
-
-    pub(crate) fn sharing(&self) -> Sharing {
-        if self.shared { Sharing::Shared } else { Sharing::Alone }
     }
 
     /// The command and its arguments; of a line, the shell that runs it.
@@ -277,6 +273,9 @@ pub(crate) struct Taking {
     /// What the lock is for; `sema status` shows it
     #[arg(long)]
     pub(crate) tag: Option<String>,
+    /// Share the lock with others that use --shared; without it, one holder alone
+    #[arg(short, long)]
+    pub(crate) shared: bool,
     /// Permission bits of the lock file, octal
     #[arg(long, default_value = "644", value_parser = ValueParser::new(mode))]
     mode: u32,
@@ -302,6 +301,10 @@ impl Stale {
 }
 
 impl Taking {
+    pub(crate) fn sharing(&self) -> Sharing {
+        if self.shared { Sharing::Shared } else { Sharing::Alone }
+    }
+
     pub(crate) fn config(&self, base: Config) -> Config {
         Config { mode: self.mode, ..base }
     }

@@ -75,7 +75,9 @@ pub(super) fn read(words: &[OsString]) -> Option<Command> {
     let persist_fits = takes || !line.flag(PERSIST);
     let at_once = line.flag(NONBLOCK) && line.value(TIMEOUT).is_none();
     let run_fits = run && (at_once || !line.flag(NONBLOCK));
-    let run_fits = run_fits || !(line.flag(NONBLOCK) || line.flag(SHARED));
+    let run_fits = run_fits || !line.flag(NONBLOCK);
+    let takes_or_runs = run || matches!(command, "try" | "try-acquire" | "acquire");
+    let run_fits = run_fits && (takes_or_runs || !line.flag(SHARED));
     let command_fits = line.command.is_some_and(|words| !words.is_empty()) == run && run_fits;
     if !(values_fit.clone().all(|index| fits(&index)) && force_fits && persist_fits && command_fits)
     {
@@ -141,7 +143,11 @@ impl<'a> Line<'a> {
         let holder = HolderArguments { named, persist: self.flag(PERSIST) };
         let patience = Patience { timeout: some(self.value(TIMEOUT), seconds)? };
         let bits = some(self.value(FILE_MODE), mode)?.unwrap_or(MODE);
-        let taking = Taking { tag: self.value(TAG).map(str::to_owned), mode: bits };
+        let taking = Taking {
+            tag: self.value(TAG).map(str::to_owned),
+            shared: self.flag(SHARED),
+            mode: bits,
+        };
         Some(match command {
             "try" | "try-acquire" => Command::Try(Try { lock, holder, taking }),
             "acquire" => Command::Acquire(Acquire { lock, patience, holder, taking }),
@@ -153,7 +159,7 @@ impl<'a> Line<'a> {
             }),
             "touch" => Command::Touch(Touch { lock, holder: named }),
             "status" => Command::Status(Status { lock }),
-            "wait" => Command::Wait(Wait { lock, patience }),
+            "wait" => Command::Wait(Wait { lock, patience, all: false }),
             "clean" => Command::Clean(Clean { lock }),
             "run" => Command::Run(Run {
                 lock,
@@ -161,7 +167,6 @@ impl<'a> Line<'a> {
                 taking,
                 nonblock: self.flag(NONBLOCK),
                 conflict_exit_code: some(self.value(CONFLICT), exit_code)?,
-                shared: self.flag(SHARED),
                 with: Vec::new(),
                 verbose: false,
                 line: None,

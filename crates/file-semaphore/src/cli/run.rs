@@ -38,7 +38,7 @@ pub(crate) fn run(words: &Run) -> Result<End, Failure> {
         tag: words.taking.tag.as_deref(),
         timeout: words.timeout(),
         alarm: Some(&signals),
-        sharing: words.sharing(),
+        sharing: words.taking.sharing(),
     };
     let all: Vec<&Semaphore> = semaphores.iter().collect();
     let taken = taken(words, Semaphore::acquire_many_as(&all, &wish, &mut claimant));

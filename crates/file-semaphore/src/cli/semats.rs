@@ -274,7 +274,8 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
         }
         Command::Acquire => {
             let tag = request.tag.as_deref();
-            actions::wait_for(semaphore, tag, &own, request.timeout).map(acquired)
+            let wish = (tag, Sharing::Alone);
+            actions::wait_for(semaphore, wish, &own, request.timeout).map(acquired)
         }
         Command::Release => {
             signals::hold_off();

@@ -167,14 +167,20 @@ pub enum Releaser<'a> {
 
 impl Semaphore {
     /// Releases a slot that is recorded for the releaser (the first such slot), whoever took it
-    /// in its name.
+    /// in its name; where there is none, its share of a semaphore that it shares. For
+    /// [`Releaser::Anyone`] everybody's share, where nobody has it alone.
     ///
     /// # Errors
     /// [`Error::NotLocked`]; [`Error::NotHolder`] with a holder; [`Error::Parse`] when a file
     /// does not say whose it is ([`Releaser::Anyone`] removes it all the same);
     /// [`Error::Obstacle`]; [`Error::System`].
     pub fn release_for(&self, releaser: Releaser<'_>) -> Result<(), Error> {
-        self.first_slot(|name| self.release_slot(name, releaser))
+        let alone = self.first_slot(|name| self.release_slot(name, releaser));
+        let release = |reader: &Self| reader.first_slot(|name| reader.release_slot(name, releaser));
+        let everybody = matches!((releaser, &alone), (Releaser::Anyone, Err(_)));
+        self.or_shared(alone, release)?;
+        while everybody && self.first_reader(release)?.is_some() {}
+        Ok(())
     }
 
     /// Renews a slot that is recorded for the releaser, whoever took it in its name: by
@@ -184,7 +190,22 @@ impl Semaphore {
     /// # Errors
     /// As [`release_for`](Self::release_for).
     pub fn renew_for(&self, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
-        self.first_slot(|name| self.renew_slot(name, releaser))
+        let alone = self.first_slot(|name| self.renew_slot(name, releaser));
+        self.or_shared(alone, |reader| reader.first_slot(|name| reader.renew_slot(name, releaser)))
+    }
+
+    /// What is not the releaser's alone may be shared by it.
+    fn or_shared<T>(
+        &self,
+        alone: Result<T, Error>,
+        deed: impl Fn(&Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match alone {
+            Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) => {
+                self.first_reader(deed)?.ok_or(error)
+            }
+            other => other,
+        }
     }
 
     /// Does it to the first slot that is the releaser's; where none is, the error tells most of why.

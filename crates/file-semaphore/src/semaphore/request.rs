@@ -3,12 +3,12 @@
 
 #[cfg(unix)]
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::semaphore::{Guard, Patience, Semaphore};
+use crate::semaphore::{Guard, Patience, Semaphore, guarded};
 use crate::sys::bell::Bell;
 use crate::sys::watch::Alarm;
 
@@ -35,11 +35,11 @@ use crate::sys::watch::Alarm;
 #[derive(Clone, Copy, Debug)]
 #[must_use = "nothing is taken before acquire() or try_acquire()"]
 pub struct Request<'a> {
-    semaphore: &'a Semaphore,
-    tag: Option<&'a str>,
-    timeout: Option<Duration>,
-    cancel: Option<&'a Cancel>,
-    sharing: Sharing,
+    pub(crate) semaphore: &'a Semaphore,
+    pub(crate) tag: Option<&'a str>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) cancel: Option<&'a Cancel>,
+    pub(crate) sharing: Sharing,
 }
 
 /// Whether a semaphore is taken alone.
@@ -117,6 +117,8 @@ pub struct Cancel(Arc<Line>);
 struct Line {
     cancelled: AtomicBool,
     bell: Bell,
+    /// Those that are cancelled with it, as long as somebody waits for them.
+    followers: Mutex<Vec<Weak<Line>>>,
 }
 
 impl Cancel {
@@ -127,13 +129,31 @@ impl Cancel {
     pub fn new() -> Result<Self, Error> {
         let bell = Bell::new();
         let bell = bell.map_err(|_| Error::Process { message: "no descriptor is left" })?;
-        Ok(Self(Arc::new(Line { cancelled: AtomicBool::new(false), bell })))
+        let cancelled = AtomicBool::new(false);
+        Ok(Self(Arc::new(Line { cancelled, bell, followers: Mutex::default() })))
+    }
+
+    /// Another, which is cancelled with this one, and alone as well.
+    #[cfg(feature = "async")]
+    pub(crate) fn follower(&self) -> Result<Self, Error> {
+        let follower = Self::new()?;
+        let mut followers = guarded(&self.0.followers);
+        followers.retain(|other| other.strong_count() > 0);
+        followers.push(Arc::downgrade(&follower.0));
+        drop(followers);
+        // Or else it is told.
+        if self.is_cancelled() {
+            follower.cancel();
+        }
+        Ok(follower)
     }
 
     /// Ends every wait that was given this, now and later, with [`Error::Cancelled`].
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Release);
         self.0.bell.ring();
+        let followers: Vec<_> = guarded(&self.0.followers).drain(..).collect();
+        followers.iter().filter_map(Weak::upgrade).for_each(|other| Self(other).cancel());
     }
 
     /// Whether it was cancelled.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::Status;
 
 use crate::error::{Error, InTheWay, PathProblem};
+use crate::judge::HeldStatus;
 use crate::limits::{
     BESIDE_INTERVAL, LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNTOLD_INTERVAL,
 };
@@ -123,6 +124,22 @@ impl Semaphore {
     pub(crate) fn wait_with(&self, patience: &Patience<'_>) -> Result<(), Error> {
         let interval = self.inner.config.retry_interval;
         self.until(Instant::now(), patience, interval, || self.look_for_readers())
+    }
+
+    /// Waits until nobody holds it: no slot, and nobody who shares it.
+    pub(crate) fn wait_for_all(&self, patience: &Patience<'_>) -> Result<(), Error> {
+        let interval = self.inner.config.retry_interval;
+        self.until(Instant::now(), patience, interval, || {
+            let slots = self.status()?.into_iter().filter_map(|slot| match slot {
+                SlotStatus::Held(held) => Some(Ok(held)),
+                SlotStatus::Free => None,
+                SlotStatus::Obstacle => Some(Err(self.obstacle())),
+            });
+            let held = slots.chain(self.readers()?.into_iter().map(Ok));
+            let held: Vec<HeldStatus> = held.collect::<Result<_, Error>>()?;
+            let living = held.iter().find(|held| !held.stale);
+            Ok(living.map_or(Ok(()), |living| Err(InTheWay::of(living.lock_info()))))
+        })
     }
 
     /// Whether it could be taken, or else by whom it is held.

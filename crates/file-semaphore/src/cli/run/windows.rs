@@ -27,7 +27,7 @@ pub(crate) fn run(words: &Run) -> Result<End, Failure> {
         tag: words.taking.tag.as_deref(),
         timeout: words.timeout(),
         alarm: None,
-        sharing: words.sharing(),
+        sharing: words.taking.sharing(),
     };
     let all: Vec<&Semaphore> = semaphores.iter().collect();
     let mut own = |semaphore: &Semaphore| semaphore.inner.own_holder();
