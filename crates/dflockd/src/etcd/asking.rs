@@ -8,7 +8,8 @@ use super::keys::{Party, Span, Stage, Ticket};
 use super::mine::{Ends, Mine, Place};
 use super::orphans::ANSWER_MICROS;
 use super::rpc::RangeRequest;
-use super::state::{Conn, Phase, Record, State};
+use super::seats::{Conn, Phase, Record};
+use super::state::State;
 use super::txn::{self, Behind, Changed, Create, Created, Guard, Session};
 use crate::engine::{Answer, ConnId, Grant, Limit, Moment, Refusal, Ttl};
 use std::sync::Arc;
@@ -80,7 +81,7 @@ impl Inner {
         };
         if want.patience == Patience::Enqueue && matches!(answer, Answer::Refused(_)) {
             let mut state = self.state();
-            if let Some(conn) = state.conn(want.id) {
+            if let Some(conn) = state.seats.conn(want.id) {
                 conn.records.remove(&*want.key);
             }
         }
@@ -312,7 +313,7 @@ impl Inner {
     }
 
     pub(super) fn note_record(&self, state: &mut State, want: &Want, nonce: u64, phase: Phase) {
-        if let Some(conn) = state.conn(want.id) {
+        if let Some(conn) = state.seats.conn(want.id) {
             conn.records.insert((*want.key).into(), Record { nonce, ttl: want.ttl, phase });
         }
     }
@@ -320,7 +321,7 @@ impl Inner {
     /// What is answered of a hold written down by a write sent at `sent`. A lease is promised only
     /// while that write is fresh: others count from it.
     pub(super) async fn tell(self: &Arc<Self>, nonce: u64, sent: Moment) -> Result<Grant, Refusal> {
-        let found = self.state().tickets.get(&nonce).map(|mine| (mine.ticket, mine.grant()));
+        let found = self.state().tickets.get(nonce).map(|mine| (mine.ticket, mine.grant()));
         let (ticket, grant) = found.ok_or(Refusal::LeaseExpired)?;
         if self.now().micros_since(sent) <= ANSWER_MICROS {
             return Ok(grant);

@@ -6,7 +6,8 @@ use super::keys::{Party, Span, Stage, Ticket, read_decimal};
 use super::mine::{Ends, Known, Mine, Place};
 use super::orphans::ANSWER_MICROS;
 use super::rpc::{KeyValue, RangeRequest};
-use super::state::{Phase, State};
+use super::seats::Phase;
+use super::state::State;
 use super::txn::{self, Changed, Guard};
 use crate::engine::{Answer, ConnId, Effect, Grant, Moment, Refusal, Token, Ttl};
 use crate::remote::Unreachable;
@@ -64,7 +65,7 @@ impl Inner {
         let nonce = token.salt();
         let is_due = {
             let state = self.state();
-            let Some(mine) = state.tickets.get(&nonce) else { return Ok(false) };
+            let Some(mine) = state.tickets.get(nonce) else { return Ok(false) };
             // Nobody was told such a token.
             if *mine.key != *key || mine.grant().token != token || mine.place != Place::Held {
                 return Err(Refusal::NotHeld);
@@ -74,7 +75,7 @@ impl Inner {
         if is_due {
             self.end_due(nonce, until).await?;
         }
-        Ok(self.state().tickets.contains_key(&nonce))
+        Ok(self.state().tickets.contains_key(nonce))
     }
 
     /// Removes a ticket, and gives its slot to the next one if that is ours.
@@ -138,13 +139,13 @@ impl Inner {
         let (nonce, until) = (token.salt(), self.now().after_micros(BUDGET_MICROS));
         self.look_up(key, token, until).await?;
         // Before it is written down: its end may come while that is under way.
-        if let Some(conn) = self.state().conn(id) {
+        if let Some(conn) = self.state().seats.conn(id) {
             conn.holds.insert(nonce);
         }
         let who = Party { front: self.front, serial };
         let result = self.write_lease(id, key, token, who, ttl, until).await;
         if result == Err(Refusal::NotHeld) {
-            if let Some(conn) = self.state().conn(id) {
+            if let Some(conn) = self.state().seats.conn(id) {
                 conn.holds.remove(&nonce);
             }
         }
@@ -168,7 +169,7 @@ impl Inner {
         let ticket = Ticket::read(&found.value).filter(|it| it.stage == Stage::Held);
         let ticket = ticket.ok_or(Refusal::NotHeld)?;
         let mut state = self.state();
-        state.tickets.entry(token.salt()).or_insert_with(|| Mine {
+        let mine = Mine {
             key: Arc::clone(key),
             nonce: token.salt(),
             create,
@@ -180,7 +181,10 @@ impl Inner {
             ends: Ends::NEVER,
             wake: None,
             unwanted: false,
-        });
+        };
+        if !state.tickets.contains_key(mine.nonce) {
+            state.tickets.insert(mine);
+        }
         Ok(())
     }
 
@@ -194,7 +198,7 @@ impl Inner {
         let until = self.now().after_micros(BUDGET_MICROS);
         let found = {
             let state = self.state();
-            let mine = state.tickets.get(&nonce);
+            let mine = state.tickets.get(nonce);
             mine.map(|mine| (mine.conn, Arc::clone(&mine.key), mine.grant().token))
         };
         let (id, key, token) = found.ok_or(Refusal::NotHeld)?;
@@ -243,7 +247,7 @@ impl Inner {
 
     fn to_renew(&self, nonce: u64, who: Party, ttl: Ttl) -> Option<(Known, Ticket)> {
         let state = self.state();
-        let mine = state.tickets.get(&nonce)?;
+        let mine = state.tickets.get(nonce)?;
         let standing = mine.ticket.standing.renewed(who, |party| state.lives(party));
         let ticket = Ticket { keeper: self.front, ttl, ..mine.ticket }.with(standing);
         Some((mine.known(), ticket))
@@ -253,10 +257,10 @@ impl Inner {
         let mut state = self.state();
         state.changes += 1;
         // Where it was forgotten meanwhile, the sweep finds it.
-        let Some(mine) = state.tickets.get_mut(&nonce) else { return };
+        let Some(mine) = state.tickets.get_mut(nonce) else { return };
         if revision > mine.revision {
             (mine.revision, mine.ticket) = (revision, ticket);
-            state.set_lease(nonce, now.after(ticket.ttl.span()));
+            state.tickets.set_lease(nonce, now.after(ticket.ttl.span()));
         }
     }
 
@@ -272,8 +276,8 @@ impl Inner {
         if self.end_due(nonce, until).await.is_err() {
             let again = self.now().after_micros(RETRY_MICROS);
             let mut state = self.state();
-            let first = state.tickets.get(&nonce).map(|mine| mine.ends.first());
-            state.ring_at(nonce, first.map_or(again, |first| first.max(again)));
+            let first = state.tickets.get(nonce).map(|mine| mine.ends.first());
+            state.tickets.ring_at(nonce, first.map_or(again, |first| first.max(again)));
         }
         self.stir();
     }
@@ -309,7 +313,7 @@ impl Inner {
 
     fn to_end(&self, nonce: u64) -> Option<(Known, Over)> {
         let state = self.state();
-        let mine = state.tickets.get(&nonce).filter(|mine| mine.place == Place::Held)?;
+        let mine = state.tickets.get(nonce).filter(|mine| mine.place == Place::Held)?;
         let now = self.now();
         let over = if mine.ends.lease <= now { Over::Lease } else { Over::Grace };
         (mine.ends.first() <= now).then(|| (mine.known(), over))
@@ -351,7 +355,7 @@ impl Inner {
     pub(super) async fn give_back(self: Arc<Self>, nonce: u64) {
         let found = {
             let state = self.state();
-            state.tickets.get(&nonce).map(|mine| (Arc::clone(&mine.key), mine.create))
+            state.tickets.get(nonce).map(|mine| (Arc::clone(&mine.key), mine.create))
         };
         let Some((key, create)) = found else { return };
         let until = self.now().after_micros(BUDGET_MICROS);

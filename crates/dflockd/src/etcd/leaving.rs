@@ -5,7 +5,7 @@ use super::calls::BUDGET_MICROS;
 use super::holding::MOST_TRIES;
 use super::keys::{Party, Ticket};
 use super::mine::{Known, Place};
-use super::state::{Conn, Departure, Phase, Remains};
+use super::seats::{Conn, Departure, Phase, Remains};
 use super::txn::{Changed, Guard};
 use crate::engine::ownership::Parting;
 use crate::engine::{AutoRelease, ConnId, Effect};
@@ -18,18 +18,18 @@ const AT_ONCE: usize = 200;
 impl Inner {
     /// A connection is leaving: what it has is settled when its last request is.
     pub(super) async fn leave(self: Arc<Self>, id: ConnId, auto: AutoRelease) {
-        let idle = self.state().conn(id).map(|conn| Arc::clone(&conn.idle));
+        let idle = self.state().seats.conn(id).map(|conn| Arc::clone(&conn.idle));
         let Some(idle) = idle else { return };
-        while self.state().conn(id).is_some_and(|conn| conn.busy) {
+        while self.state().seats.conn(id).is_some_and(|conn| conn.busy) {
             idle.notified().await;
         }
-        let remains = self.state().conn(id).map(Conn::take_remains);
+        let remains = self.state().seats.conn(id).map(Conn::take_remains);
         if let Some(remains) = remains {
             self.settle(remains, auto).await;
         }
         {
             let mut state = self.state();
-            if let Some(conn) = state.conn(id) {
+            if let Some(conn) = state.seats.conn(id) {
                 conn.departure = Departure::Left;
             }
             state.effects.push_back(Effect::Wake(id));
@@ -73,7 +73,7 @@ impl Inner {
             let mut state = self.state();
             let withdrawn = state.withdraw(nonce);
             if withdrawn.is_none() {
-                if let Some(mine) = state.tickets.get_mut(&nonce) {
+                if let Some(mine) = state.tickets.get_mut(nonce) {
                     mine.unwanted = true;
                     if mine.place == Place::Promoting {
                         return;
@@ -134,7 +134,7 @@ impl Inner {
         auto: AutoRelease,
     ) -> Option<(Known, Ticket, Parting<Party>)> {
         let state = self.state();
-        let mine = state.tickets.get(&nonce)?;
+        let mine = state.tickets.get(nonce)?;
         let grace = self.caps.disconnect_grace;
         let lives = |party| state.lives(party);
         Some((mine.known(), mine.ticket, mine.ticket.standing.parted(who, auto, grace, lives)))

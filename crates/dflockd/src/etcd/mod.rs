@@ -14,7 +14,8 @@
 //! `orphans` which holds are over, `batch` what goes together, `crowd` how many keys there are: pure. Whose a hold is, the engine's
 //! `ownership` says, as for the store in memory.
 //! `client`, `calls`, `watch`, `session` talk to etcd; `asking`, `waiting`, `turns`, `holding`,
-//! `leaving`, `picture` are the store's work; `state`, of which `mine` is a part, what they share.
+//! `leaving`, `picture` are the store's work; `state` what they share: `seats`, `tickets` of `mine`, and
+//! `lines`, each with its own rules.
 
 mod asking;
 mod batch;
@@ -27,17 +28,20 @@ mod crowd;
 mod holding;
 mod keys;
 mod leaving;
+mod lines;
 mod mine;
 mod mirror;
 mod orphans;
 mod picture;
 mod rpc;
+mod seats;
 mod session;
 mod settings;
 #[cfg(test)]
 #[path = "stand_in_tests.rs"]
 mod stand_in;
 mod state;
+mod tickets;
 mod turns;
 mod txn;
 mod waiting;
@@ -53,7 +57,8 @@ use crate::remote::{EtcdNumbers, Inlet, Unreachable};
 use asking::{Patience, Want};
 use client::Client;
 use keys::{Front, Names};
-use state::{Departure, Phase, Record, State};
+use seats::{Departure, Phase, Record};
+use state::State;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -152,12 +157,12 @@ impl Engine {
     }
 
     pub(crate) fn connect(&mut self, serial: u64) -> ConnId {
-        self.inner.state().connect(serial)
+        self.inner.state().seats.connect(serial)
     }
 
     pub(crate) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
         let mut state = self.inner.state();
-        if state.conn(id).is_none_or(|conn| conn.busy) {
+        if state.seats.conn(id).is_none_or(|conn| conn.busy) {
             return Verdict::Now(Answer::Refused(Refusal::NotHeld));
         }
         let verdict = if state.away {
@@ -167,7 +172,7 @@ impl Engine {
         };
         match verdict {
             Ok(()) => {
-                if let Some(conn) = state.conn(id) {
+                if let Some(conn) = state.seats.conn(id) {
                     conn.busy = true;
                 }
                 Verdict::Later
@@ -191,7 +196,7 @@ impl Engine {
         let inner = Arc::clone(&self.inner);
         let draining = state.draining;
         let all = state.tickets.len();
-        let conn = state.conn(id).ok_or(not_held)?;
+        let conn = state.seats.conn(id).ok_or(not_held)?;
         let serial = conn.serial;
         let own = conn.holds.len() + conn.records.len();
         let may_have_more =
@@ -254,7 +259,7 @@ impl Engine {
     ) -> Result<(), Answer> {
         let refused = |refusal| Err(Answer::Refused(refusal));
         let draining = state.draining;
-        let Some(conn) = state.conn(id) else { return refused(Refusal::NotEnqueued) };
+        let Some(conn) = state.seats.conn(id) else { return refused(Refusal::NotEnqueued) };
         let serial = conn.serial;
         let Some(Record { nonce, ttl, phase }) = conn.records.get(&**key).copied() else {
             return refused(Refusal::NotEnqueued);
@@ -283,7 +288,7 @@ impl Engine {
 
     pub(crate) fn cancel(&mut self, _now: Moment, id: ConnId) {
         let mut state = self.inner.state();
-        let Some(conn) = state.conn(id) else { return };
+        let Some(conn) = state.seats.conn(id) else { return };
         let Some(nonce) = conn.blocked.take() else { return };
         if let Some(mine) = state.withdraw(nonce) {
             self.inner.remove_later(&state, &mine);
@@ -293,7 +298,7 @@ impl Engine {
 
     pub(crate) fn take_back(&mut self, _now: Moment, id: ConnId, token: Token) {
         let mut state = self.inner.state();
-        match state.conn(id) {
+        match state.seats.conn(id) {
             Some(conn) => conn.untold.push(token.salt()),
             None => self.inner.abandon(token.salt()),
         }
@@ -307,7 +312,7 @@ impl Engine {
         _budget: usize,
     ) -> Progress {
         let mut state = self.inner.state();
-        let Some(conn) = state.conn(id) else { return Progress::Done };
+        let Some(conn) = state.seats.conn(id) else { return Progress::Done };
         match conn.departure {
             Departure::Leaving => return Progress::Later,
             Departure::Left => {}
@@ -316,7 +321,7 @@ impl Engine {
                 conn.departure = Departure::Leaving;
                 let serial = conn.serial;
                 if auto == AutoRelease::On {
-                    state.serials.remove(&serial);
+                    state.seats.retire(serial);
                     tokio::spawn(Arc::clone(&self.inner).leave(id, auto));
                     return Progress::Later;
                 }
@@ -325,7 +330,7 @@ impl Engine {
                 tokio::spawn(async move { inner.settle(remains, auto).await });
             }
         }
-        state.vacate(id);
+        state.seats.vacate(id);
         Progress::Done
     }
 
@@ -333,12 +338,7 @@ impl Engine {
         let mut state = self.inner.state();
         let state = &mut *state;
         for _ in 0..budget {
-            let Some((_, nonce)) = state.deadlines.first().filter(|(due, _)| *due <= now).copied()
-            else {
-                break;
-            };
-            // The hold itself remembers that its time is over.
-            state.deadlines.pop_first();
+            let Some(nonce) = state.tickets.take_due(now) else { break };
             tokio::spawn(Arc::clone(&self.inner).expire(nonce));
         }
         if state.orphans_due <= now {
@@ -347,14 +347,12 @@ impl Engine {
             }
             state.orphans_due = state.orphans.next();
         }
-        let more = state.deadlines.first().is_some_and(|(due, _)| *due <= now);
-        if more { Progress::More } else { Progress::Done }
+        if state.tickets.next() <= now { Progress::More } else { Progress::Done }
     }
 
     pub(crate) fn next_deadline(&self) -> Moment {
         let state = self.inner.state();
-        let first = state.deadlines.first().map_or(Moment::NEVER, |(due, _)| *due);
-        first.min(state.orphans_due)
+        state.tickets.next().min(state.orphans_due)
     }
 
     pub(crate) fn take_effect(&mut self) -> Option<Effect> {
@@ -371,7 +369,7 @@ impl Engine {
     pub(crate) fn drain(&mut self, _now: Moment) {
         let mut state = self.inner.state();
         state.draining = true;
-        let waits: Vec<u64> = state.conns().filter_map(|conn| conn.blocked).collect();
+        let waits: Vec<u64> = state.seats.conns().filter_map(|conn| conn.blocked).collect();
         for nonce in waits {
             if let Some(mine) = state.withdraw(nonce) {
                 self.inner.remove_later(&state, &mine);

@@ -4,15 +4,16 @@
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
-use super::keys::{Span, Stage, Ticket, read_decimal};
+use super::keys::{Front, Span, Stage, Ticket, read_decimal};
 use super::orphans::Orphan;
 use super::rpc::{KeyValue, RangeRequest};
-use super::state::State;
+use super::seats::Seats;
+use super::tickets::Tickets;
 use super::txn;
 use crate::engine::{
     Census, ConnId, Cursor, Key, KeyLine, KeyView, Moment, Party, Progress, Refusal,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,13 +56,23 @@ pub(super) struct Picture {
     changes: u64,
 }
 
+/// What this front-end knows by itself of the tickets that a picture shows.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) front: Front,
+    /// All front-ends that live.
+    pub(super) fronts: &'a HashSet<Front>,
+    pub(super) seats: &'a Seats,
+    pub(super) tickets: &'a Tickets,
+}
+
 impl Row {
     fn held(&self) -> usize {
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         self.tickets.len().min(limit)
     }
 
-    fn line(&self, state: &State, now: Moment) -> KeyLine<'_> {
+    fn line(&self, known: Known<'_>, now: Moment) -> KeyLine<'_> {
         let held = self.held();
         let last = held.checked_sub(1).and_then(|place| self.tickets.get(place));
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -71,9 +82,9 @@ impl Row {
             held: count(held),
             waiters: count(self.tickets.len() - held),
             owner: last.map_or(0, |seen| seen.ticket.last_owner.serial),
-            conn: last.and_then(|seen| seen.conn(state)),
+            conn: last.and_then(|seen| seen.conn(known)),
             owner_name: None,
-            left_micros: last.map_or(0, |seen| seen.left(state, now)),
+            left_micros: last.map_or(0, |seen| seen.left(known, now)),
             idle_micros: now.micros_since(self.idle_since),
         }
     }
@@ -81,9 +92,9 @@ impl Row {
 
 impl Seen {
     /// Exact where this front-end keeps the lease, else the most it can be.
-    fn left(&self, state: &State, now: Moment) -> u64 {
-        let ours = state.tickets.get(&self.nonce).map(|mine| mine.ends.lease);
-        let is_kept = self.ticket.keeper == state.front;
+    fn left(&self, known: Known<'_>, now: Moment) -> u64 {
+        let ours = known.tickets.get(self.nonce).map(|mine| mine.ends.lease);
+        let is_kept = self.ticket.keeper == known.front;
         match ours.filter(|deadline| is_kept && *deadline < Moment::NEVER) {
             Some(deadline) => deadline.micros_since(now),
             None => self.ticket.ttl.span().count().saturating_mul(1_000_000),
@@ -91,19 +102,18 @@ impl Seen {
     }
 
     /// Its owner, if that is connected here.
-    fn conn(&self, state: &State) -> Option<ConnId> {
-        let owner = self.ticket.standing.owner.filter(|owner| owner.front == state.front)?;
-        state.serials.get(&owner.serial).copied()
+    fn conn(&self, known: Known<'_>) -> Option<ConnId> {
+        known.seats.of(self.ticket.standing.owner?)
     }
 
-    fn party(&self, state: &State, now: Moment) -> Party {
+    fn party(&self, known: Known<'_>, now: Moment) -> Party {
         let serial = self.ticket.last_owner.serial;
-        let mine = state.tickets.get(&self.nonce);
+        let mine = known.tickets.get(self.nonce);
         Party {
             serial,
-            conn: self.conn(state),
+            conn: self.conn(known),
             since_micros: mine.map_or(0, |mine| now.micros_since(mine.since)),
-            left_micros: (self.ticket.stage == Stage::Held).then(|| self.left(state, now)),
+            left_micros: (self.ticket.stage == Stage::Held).then(|| self.left(known, now)),
         }
     }
 }
@@ -146,15 +156,15 @@ impl Picture {
 
     /// Holds that no living front-end keeps. Also what says that this one does, and it does not: a
     /// write whose answer never came.
-    fn orphans(&self, state: &State, names: &super::keys::Names) -> Vec<Orphan> {
+    fn orphans(&self, known: Known<'_>, names: &super::keys::Names) -> Vec<Orphan> {
         let mut orphans = Vec::new();
         for row in &self.rows {
             for seen in &row.tickets {
                 let keeper = seen.ticket.keeper;
-                let is_kept = if keeper == state.front {
-                    state.will_end(seen.nonce)
+                let is_kept = if keeper == known.front {
+                    known.tickets.will_end(seen.nonce)
                 } else {
-                    state.fronts.contains(&keeper)
+                    known.fronts.contains(&keeper)
                 };
                 if seen.ticket.stage == Stage::Held && !is_kept {
                     let name = names.ticket(&row.name, seen.nonce);
@@ -217,7 +227,7 @@ impl Inner {
         };
         let mut rest = picture.after(cursor).iter();
         for row in rest.by_ref().take(usize::try_from(budget).unwrap_or(usize::MAX)) {
-            let is_enough = note(&row.line(&state, now)).is_break();
+            let is_enough = note(&row.line(state.known(), now)).is_break();
             if is_enough {
                 break;
             }
@@ -233,9 +243,9 @@ impl Inner {
     pub(super) fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
         let state = self.state();
         let row = state.picture.as_ref()?.row(key).filter(|row| !row.tickets.is_empty())?;
-        let line = row.line(&state, now);
+        let line = row.line(state.known(), now);
         let (holders, waiting) = row.tickets.split_at_checked(row.held())?;
-        let party = |seen: &Seen| seen.party(&state, now);
+        let party = |seen: &Seen| seen.party(state.known(), now);
         Some(KeyView {
             name: row.name.to_vec(),
             limit: row.limit,
@@ -262,7 +272,7 @@ impl Inner {
                     // They are told that the store is away, rather than nothing.
                     state.away = state.session.is_none();
                 }
-                let ids: Vec<ConnId> = state.conns().map(|conn| conn.id).collect();
+                let ids: Vec<ConnId> = state.seats.conns().map(|conn| conn.id).collect();
                 state.effects.extend(ids.into_iter().map(crate::engine::Effect::Wake));
             }
             inner.stir();
@@ -297,7 +307,7 @@ impl Inner {
         let come = self.now();
         let picture = Picture { rows, begun, come, changes };
         state.census = picture.census();
-        let orphans = picture.orphans(state, &self.names);
+        let orphans = picture.orphans(state.known(), &self.names);
         state.orphans.note(picture.come, orphans);
         state.orphans_due = state.orphans.next();
         state.picture = Some(picture);
@@ -403,8 +413,9 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::{self, Front, Names};
+    use super::super::keys::{self, Names};
     use super::super::mine::{Ends, Mine, Place};
+    use super::super::state::State;
     use super::super::{Engine, Settings, turns};
     use super::*;
     use crate::engine::Ttl;
@@ -501,6 +512,6 @@ mod tests {
         let idle_since = Moment::default();
         let row = Row { name: b"k"[..].into(), limit: 1, revision: 2, tickets, idle_since };
         let picture = Picture { rows: vec![row], ..Picture::default() };
-        assert_eq!(picture.orphans(&state, &Names::new("")).len(), usize::from(is_orphan));
+        assert_eq!(picture.orphans(state.known(), &Names::new("")).len(), usize::from(is_orphan));
     }
 }

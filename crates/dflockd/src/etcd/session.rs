@@ -109,7 +109,7 @@ impl Inner {
             if self.now().micros_since(*reached) > LEASE_MICROS {
                 return;
             }
-            self.close_lines();
+            self.state().lines.close_idle(self.now());
         }
     }
 
@@ -136,7 +136,6 @@ impl Inner {
                 }
             }
             state.lines.clear();
-            state.watches.clear();
         }
         tracing::warn!(reachable = !silent, "etcd session lost");
         self.sessions_lost.fetch_add(1, Ordering::Relaxed);

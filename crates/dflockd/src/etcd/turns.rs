@@ -3,7 +3,8 @@
 use super::Inner;
 use super::calls::BUDGET_MICROS;
 use super::mine::{End, Known, Mine, Place};
-use super::state::{Phase, State};
+use super::seats::Phase;
+use super::state::State;
 use super::txn::{Changed, Guard, Next};
 use crate::engine::{Moment, Refusal};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ impl Inner {
             }
         }
         for nonce in turns {
-            let Some(mine) = state.tickets.get_mut(&nonce) else { continue };
+            let Some(mine) = state.tickets.get_mut(nonce) else { continue };
             if mine.place == Place::Waiting {
                 mine.place = Place::Promoting;
                 tokio::spawn(Arc::clone(self).promote(nonce));
@@ -66,7 +67,7 @@ impl Inner {
                     break;
                 }
                 Ok(Changed::Other(now)) if now.create_revision == create => {
-                    if let Some(mine) = self.state().tickets.get_mut(&nonce) {
+                    if let Some(mine) = self.state().tickets.get_mut(nonce) {
                         mine.revision = now.mod_revision;
                     }
                 }
@@ -88,7 +89,7 @@ impl Inner {
 
     fn to_promote(&self, nonce: u64) -> Option<(Known, Vec<u8>)> {
         let state = self.state();
-        let mine = state.tickets.get(&nonce).filter(|mine| mine.place == Place::Promoting)?;
+        let mine = state.tickets.get(nonce).filter(|mine| mine.place == Place::Promoting)?;
         let value = mine.ticket.held().write();
         Some((mine.known(), value))
     }
@@ -98,7 +99,7 @@ impl Inner {
         let now = self.now();
         let mut state = self.state();
         let state = &mut *state;
-        let Some(mine) = state.tickets.get_mut(&nonce) else { return };
+        let Some(mine) = state.tickets.get_mut(nonce) else { return };
         mine.place = Place::Held;
         mine.revision = revision;
         mine.ticket = mine.ticket.held();
@@ -109,11 +110,11 @@ impl Inner {
         if let Some(line) = state.lines.get_mut(&key) {
             line.own.remove(&create);
         }
-        state.set_lease(nonce, now.after(ttl.span()));
+        state.tickets.set_lease(nonce, now.after(ttl.span()));
         state.changes += 1;
         state.counters.grants += 1;
         state.counters.waits.record(waited);
-        let is_here = match state.conn(id) {
+        let is_here = match state.seats.conn(id) {
             Some(conn) => {
                 conn.holds.insert(nonce);
                 true
@@ -134,7 +135,7 @@ impl Inner {
     fn give_up_turn(self: &Arc<Self>, nonce: u64, refusal: Refusal) {
         let now = self.now();
         let mut state = self.state();
-        let Some(mine) = state.tickets.get_mut(&nonce) else { return };
+        let Some(mine) = state.tickets.get_mut(nonce) else { return };
         mine.place = Place::Held;
         let (key, create, id, ttl) =
             (Arc::clone(&mine.key), mine.create, mine.conn, mine.ticket.ttl);
@@ -145,7 +146,7 @@ impl Inner {
             line.own.remove(&create);
         }
         state.lose_record(id, &key, nonce, Phase::Forgotten);
-        state.set_lease(nonce, now.after(ttl.span()));
+        state.tickets.set_lease(nonce, now.after(ttl.span()));
         self.abandon(nonce);
     }
 
@@ -158,7 +159,7 @@ impl Inner {
     ) -> Option<(u64, Next)> {
         let line = state.lines.get(key).filter(|line| line.mirror.is_complete())?;
         let nonce = line.mirror.next_after(leaving, line.limit)?;
-        let mine = state.tickets.get_mut(&nonce).filter(|mine| mine.place == Place::Waiting)?;
+        let mine = state.tickets.get_mut(nonce).filter(|mine| mine.place == Place::Waiting)?;
         mine.place = Place::Promoting;
         let held = mine.ticket.held().write();
         Some((nonce, Next { name: self.names.ticket(key, nonce), revision: mine.revision, held }))
@@ -168,7 +169,7 @@ impl Inner {
     /// had its turn nobody could end its wait, so that is made up for.
     pub(super) fn not_yet(self: &Arc<Self>, nonce: u64) {
         let mut state = self.state();
-        let Some(mine) = state.tickets.get_mut(&nonce) else { return };
+        let Some(mine) = state.tickets.get_mut(nonce) else { return };
         if mine.place == Place::Promoting {
             mine.place = Place::Waiting;
         }

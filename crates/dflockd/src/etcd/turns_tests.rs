@@ -1,8 +1,8 @@
 //! What becomes of a ticket whose turn comes to nothing, without etcd: it is not reached here.
 
 use super::super::keys::{Front, Party, Stage, Ticket};
+use super::super::lines::Line;
 use super::super::mine::Ends;
-use super::super::state::Line;
 use super::super::txn::Session;
 use super::super::{Engine, Settings};
 use super::*;
@@ -52,7 +52,7 @@ impl Scene {
             line.mirror.read(CREATE, [(HOLDER, 10), (NONCE, CREATE)]);
             line.own.insert(CREATE, NONCE);
             state.lines.insert(KEY.into(), line);
-            let conn = state.conn(id).unwrap();
+            let conn = state.seats.conn(id).unwrap();
             (conn.busy, conn.blocked) = (true, Some(NONCE));
             state.keep(waiting(inner.front, id, wake));
             assert!(inner.next_in_line(&mut state, KEY, HOLDER).is_some());
@@ -61,7 +61,7 @@ impl Scene {
     }
 
     fn is_known(&self) -> bool {
-        self.inner.state().tickets.contains_key(&NONCE)
+        self.inner.state().tickets.contains_key(NONCE)
     }
 }
 
@@ -123,7 +123,7 @@ async fn a_turn_comes_to_nothing(#[case] meanwhile: Meanwhile, #[case] told: Opt
     match told {
         None => {
             assert!(matches!(scene.waiter.try_recv(), Err(TryRecvError::Empty)));
-            assert_eq!(scene.inner.state().tickets[&NONCE].place, Place::Waiting);
+            assert_eq!(scene.inner.state().tickets.get(NONCE).unwrap().place, Place::Waiting);
         }
         Some(told) => {
             let end = scene.waiter.try_recv();
@@ -145,7 +145,7 @@ async fn patience_ends_during_a_turn() {
     assert!(!task.is_finished());
     inner.not_yet(NONCE);
     let left_the_queue = async {
-        while inner.state().tickets.contains_key(&NONCE) {
+        while inner.state().tickets.contains_key(NONCE) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

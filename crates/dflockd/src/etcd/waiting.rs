@@ -4,9 +4,10 @@
 use super::Inner;
 use super::asking::{Made, Patience, Want};
 use super::calls::PAUSE;
-use super::keys::{Names, Party};
+use super::keys::Party;
 use super::mine::{End, Place};
-use super::state::{Departure, Line, Phase, State};
+use super::seats::{Departure, Phase};
+use super::state::State;
 use crate::engine::{Answer, ConnId, Grant, Moment, Refusal, Ttl};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ impl Inner {
         made: &Made,
     ) -> Result<Option<oneshot::Receiver<End>>, Refusal> {
         let mut state = self.state();
-        let here = state.conn(want.id).is_some_and(|c| c.departure == Departure::Here);
+        let here = state.seats.conn(want.id).is_some_and(|c| c.departure == Departure::Here);
         let mut mine = self.mine(want, made, Place::Waiting);
         if state.draining || !here {
             self.remove_later(&state, &mine);
@@ -35,28 +36,17 @@ impl Inner {
                 let (wake, waiter) = oneshot::channel();
                 mine.wake = Some(wake);
                 mine.since = want.asked;
-                if let Some(conn) = state.conn(want.id) {
+                if let Some(conn) = state.seats.conn(want.id) {
                     conn.blocked = Some(made.nonce);
                 }
                 Some(waiter)
             }
         };
-        let line = Self::line(&mut state, &self.names, &want.key, want.limit.count());
+        let line = state.lines.open(&self.names, &want.key, want.limit.count());
         line.own.insert(made.create, made.nonce);
         state.keep(mine);
         self.take_turns(&mut state, &want.key);
         Ok(waiter)
-    }
-
-    /// The watched key, which is opened if it is not.
-    fn line<'s>(state: &'s mut State, names: &Names, key: &Arc<[u8]>, limit: u64) -> &'s mut Line {
-        if !state.lines.contains_key(key) {
-            let watch = super::watch::open(state, names, key);
-            state.lines.insert(Arc::clone(key), Line::new(watch, limit));
-        }
-        let line = state.lines.entry(Arc::clone(key)).or_insert_with(|| Line::new(0, limit));
-        line.limit = limit;
-        line
     }
 
     /// Waits for the turn of a ticket.
@@ -89,7 +79,7 @@ impl Inner {
 
     /// From here on somebody waits for the end of this ticket's wait.
     fn block(&self, state: &mut State, nonce: u64) -> Option<(Arc<[u8]>, oneshot::Receiver<End>)> {
-        let mine = state.tickets.get_mut(&nonce)?;
+        let mine = state.tickets.get_mut(nonce)?;
         let (wake, waiter) = oneshot::channel();
         mine.since = self.now();
         let key = Arc::clone(&mine.key);
@@ -101,7 +91,7 @@ impl Inner {
     pub(super) async fn wait(self: Arc<Self>, id: ConnId, nonce: u64, end: Moment) {
         let waiter = {
             let mut state = self.state();
-            if let Some(conn) = state.conn(id) {
+            if let Some(conn) = state.seats.conn(id) {
                 conn.blocked = Some(nonce);
             }
             self.block(&mut state, nonce)
@@ -125,7 +115,7 @@ impl Inner {
     /// `w` for a hold that `e` got: its lease begins anew.
     pub(super) async fn fetch(self: Arc<Self>, id: ConnId, serial: u64, nonce: u64, ttl: Ttl) {
         let who = Party { front: self.front, serial };
-        let lease = self.state().tickets.get(&nonce).map(|mine| mine.ends.lease);
+        let lease = self.state().tickets.get(nonce).map(|mine| mine.ends.lease);
         let answer = match self.extend(nonce, who, ttl).await {
             Ok(grant) => Answer::Granted(grant),
             // Released by its token, at another front-end.

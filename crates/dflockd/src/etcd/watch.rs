@@ -6,52 +6,22 @@
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
-use super::keys::{Names, Span};
-use super::mirror::{Change, Mirror};
+use super::keys::Span;
+use super::lines::FRONTS;
+use super::mirror::Change;
 use super::rpc::event::EventType;
-use super::rpc::watch_request::RequestUnion;
-use super::rpc::{
-    Event, RangeRequest, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse,
-};
-use super::state::State;
-use crate::engine::Moment;
+use super::rpc::{Event, RangeRequest, WatchResponse};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 
-/// The watch of the list of front-ends. The others are numbered from here.
-pub(super) const FRONTS: i64 = 1;
-/// A key without waiters of ours is watched this long yet.
-const LINGER_MICROS: u64 = 3_000_000;
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// Begins to watch a key's tickets; answers the watch's number.
-pub(super) fn open(state: &mut State, names: &Names, key: &Arc<[u8]>) -> i64 {
-    state.last_watch += 1;
-    let watch = state.last_watch;
-    state.watches.insert(watch, Arc::clone(key));
-    if let Some(watcher) = &state.watcher {
-        let _the_stream_is_broken = watcher.send(create(watch, names.tickets(key)));
-    }
-    watch
-}
-
-fn create(watch_id: i64, Span { from, to }: Span) -> WatchRequest {
-    let create = WatchCreateRequest { key: from, range_end: to, start_revision: 0, watch_id };
-    WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }
-}
-
-fn cancel(watch_id: i64) -> WatchRequest {
-    let cancel = WatchCancelRequest { watch_id };
-    WatchRequest { request_union: Some(RequestUnion::CancelRequest(cancel)) }
-}
 
 impl Inner {
     pub(super) async fn watch(self: Arc<Self>) {
         let mut moves = self.client.moves();
         while !self.is_closed() {
             moves.mark_unchanged();
-            let requests = self.open_all();
+            let requests = self.state().lines.open_all(&self.names);
             if let Ok(mut news) = self.client.watch(requests).await {
                 loop {
                     let answer = tokio::select! {
@@ -69,33 +39,10 @@ impl Inner {
         }
     }
 
-    /// A new stream: everything is watched and read anew.
-    fn open_all(&self) -> mpsc::UnboundedReceiver<WatchRequest> {
-        let (watcher, requests) = mpsc::unbounded_channel();
-        let mut state = self.state();
-        let _just_made = watcher.send(create(FRONTS, self.names.fronts()));
-        state.watcher = Some(watcher);
-        state.watches.clear();
-        let keys: Vec<Arc<[u8]>> = state.lines.keys().cloned().collect();
-        for key in keys {
-            self.reopen(&mut state, &key);
-        }
-        requests
-    }
-
-    fn reopen(&self, state: &mut State, key: &Arc<[u8]>) {
-        let watch = open(state, &self.names, key);
-        if let Some(line) = state.lines.get_mut(key) {
-            line.watch = watch;
-            line.mirror = Mirror::new();
-            line.as_of = 0;
-        }
-    }
-
     /// etcd has ended a watch that we did not.
     fn was_ended(&self, answer: &WatchResponse) -> bool {
         let id = answer.watch_id;
-        answer.canceled && (id == FRONTS || self.state().watches.contains_key(&id))
+        answer.canceled && (id == FRONTS || self.state().lines.watched(id).is_some())
     }
 
     fn hear(self: &Arc<Self>, answer: WatchResponse) {
@@ -106,7 +53,7 @@ impl Inner {
             return;
         }
         let mut state = self.state();
-        let Some(key) = state.watches.get(&answer.watch_id).cloned() else { return };
+        let Some(key) = state.lines.watched(answer.watch_id).cloned() else { return };
         if answer.created {
             drop(state);
             tokio::spawn(Arc::clone(self).read_line(key, answer.watch_id));
@@ -158,25 +105,5 @@ impl Inner {
             line.as_of = line.as_of.max(revision);
             return self.take_turns(&mut state, &key);
         }
-    }
-
-    /// Stops watching keys that nobody of ours has waited for in a while.
-    pub(super) fn close_lines(&self) {
-        let now = self.now();
-        let mut state = self.state();
-        let state = &mut *state;
-        let (watches, watcher) = (&mut state.watches, &state.watcher);
-        state.lines.retain(|_, line| {
-            let over = line.own.is_empty()
-                && line.idle_since < Moment::NEVER
-                && now.micros_since(line.idle_since) > LINGER_MICROS;
-            if over {
-                watches.remove(&line.watch);
-                if let Some(watcher) = watcher {
-                    let _the_stream_is_broken = watcher.send(cancel(line.watch));
-                }
-            }
-            !over
-        });
     }
 }

@@ -1,0 +1,144 @@
+//! The contended keys that this front-end watches, each with those of ours who wait for it.
+
+use super::keys::{Names, Span};
+use super::mirror::Mirror;
+use super::rpc::watch_request::RequestUnion;
+use super::rpc::{WatchCancelRequest, WatchCreateRequest, WatchRequest};
+use crate::engine::Moment;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// The watch of the list of front-ends. The others are numbered from here.
+pub(super) const FRONTS: i64 = 1;
+/// A key without waiters of ours is watched this long yet.
+const LINGER_MICROS: u64 = 3_000_000;
+
+fn create(watch_id: i64, Span { from, to }: Span) -> WatchRequest {
+    let create = WatchCreateRequest { key: from, range_end: to, start_revision: 0, watch_id };
+    WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }
+}
+
+fn cancel(watch_id: i64) -> WatchRequest {
+    let cancel = WatchCancelRequest { watch_id };
+    WatchRequest { request_union: Some(RequestUnion::CancelRequest(cancel)) }
+}
+
+/// A contended key.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) mirror: Mirror,
+    /// The newest revision of which the mirror has the news.
+    pub(super) as_of: i64,
+    pub(super) watch: i64,
+    pub(super) limit: u64,
+    /// Our waiting tickets, by create revision.
+    pub(super) own: BTreeMap<i64, u64>,
+    /// Since when nobody of ours waits.
+    pub(super) idle_since: Moment,
+}
+
+impl Line {
+    pub(super) fn new(watch: i64, limit: u64) -> Self {
+        let own = BTreeMap::new();
+        let (as_of, idle_since) = (0, Moment::NEVER);
+        Self { mirror: Mirror::new(), as_of, watch, limit, own, idle_since }
+    }
+}
+
+/// By key.
+pub(super) struct Lines {
+    all: HashMap<Arc<[u8]>, Line>,
+    watches: HashMap<i64, Arc<[u8]>>,
+    last_watch: i64,
+    watcher: Option<mpsc::UnboundedSender<WatchRequest>>,
+}
+
+impl Lines {
+    pub(super) fn new() -> Self {
+        let (all, watches) = (HashMap::new(), HashMap::new());
+        Self { all, watches, last_watch: FRONTS, watcher: None }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Line> {
+        self.all.get(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Line> {
+        self.all.get_mut(key)
+    }
+
+    /// The watched key, which is opened if it is not.
+    pub(super) fn open(&mut self, names: &Names, key: &Arc<[u8]>, limit: u64) -> &mut Line {
+        let watch = if self.all.contains_key(key) { 0 } else { self.watch(names, key) };
+        let line = self.all.entry(Arc::clone(key)).or_insert_with(|| Line::new(watch, limit));
+        line.limit = limit;
+        line
+    }
+
+    /// Begins to watch a key's tickets; answers the watch's number.
+    fn watch(&mut self, names: &Names, key: &Arc<[u8]>) -> i64 {
+        self.last_watch += 1;
+        let watch = self.last_watch;
+        self.watches.insert(watch, Arc::clone(key));
+        if let Some(watcher) = &self.watcher {
+            let _the_stream_is_broken = watcher.send(create(watch, names.tickets(key)));
+        }
+        watch
+    }
+
+    /// A new stream: everything is watched anew, and to be read anew.
+    pub(super) fn open_all(&mut self, names: &Names) -> mpsc::UnboundedReceiver<WatchRequest> {
+        let (watcher, requests) = mpsc::unbounded_channel();
+        let _just_made = watcher.send(create(FRONTS, names.fronts()));
+        self.watcher = Some(watcher);
+        self.watches.clear();
+        let keys: Vec<Arc<[u8]>> = self.all.keys().cloned().collect();
+        for key in keys {
+            let watch = self.watch(names, &key);
+            if let Some(line) = self.all.get_mut(&key) {
+                (line.watch, line.as_of) = (watch, 0);
+                line.mirror = Mirror::new();
+            }
+        }
+        requests
+    }
+
+    /// The key that is watched by this number.
+    pub(super) fn watched(&self, watch: i64) -> Option<&Arc<[u8]>> {
+        self.watches.get(&watch)
+    }
+
+    /// Stops watching keys that nobody of ours has waited for in a while.
+    pub(super) fn close_idle(&mut self, now: Moment) {
+        let (watches, watcher) = (&mut self.watches, &self.watcher);
+        self.all.retain(|_, line| {
+            let over = line.own.is_empty()
+                && line.idle_since < Moment::NEVER
+                && now.micros_since(line.idle_since) > LINGER_MICROS;
+            if over {
+                watches.remove(&line.watch);
+                if let Some(watcher) = watcher {
+                    let _the_stream_is_broken = watcher.send(cancel(line.watch));
+                }
+            }
+            !over
+        });
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.all.clear();
+        self.watches.clear();
+    }
+}
+
+#[cfg(test)]
+impl Lines {
+    pub(super) fn insert(&mut self, key: Arc<[u8]>, line: Line) {
+        self.all.insert(key, line);
+    }
+}

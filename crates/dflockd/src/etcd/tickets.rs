@@ -1,0 +1,97 @@
+//! The tickets that this front-end made or keeps, and when the end of each hold is to be tried.
+
+use super::mine::{Ends, Mine};
+use crate::engine::Moment;
+use std::collections::hash_map::Values;
+use std::collections::{BTreeSet, HashMap};
+
+/// Whether a table is much larger than what is in it.
+pub(super) const fn is_roomy(length: usize, capacity: usize) -> bool {
+    capacity > 1024 && capacity / 4 > length
+}
+
+/// By nonce.
+#[derive(Default)]
+pub(super) struct Tickets {
+    all: HashMap<u64, Mine>,
+    deadlines: BTreeSet<(Moment, u64)>,
+}
+
+impl Tickets {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn contains_key(&self, nonce: u64) -> bool {
+        self.all.contains_key(&nonce)
+    }
+
+    pub(super) fn get(&self, nonce: u64) -> Option<&Mine> {
+        self.all.get(&nonce)
+    }
+
+    pub(super) fn get_mut(&mut self, nonce: u64) -> Option<&mut Mine> {
+        self.all.get_mut(&nonce)
+    }
+
+    pub(super) fn values(&self) -> Values<'_, u64, Mine> {
+        self.all.values()
+    }
+
+    pub(super) fn insert(&mut self, mine: Mine) {
+        let (nonce, rings) = (mine.nonce, mine.ends.rings);
+        self.all.insert(nonce, mine);
+        self.ring_at(nonce, rings);
+    }
+
+    pub(super) fn remove(&mut self, nonce: u64) -> Option<Mine> {
+        let mine = self.all.remove(&nonce)?;
+        self.deadlines.remove(&(mine.ends.rings, nonce));
+        Some(mine)
+    }
+
+    /// The lease of a hold was written here and ends then.
+    pub(super) fn set_lease(&mut self, nonce: u64, lease: Moment) {
+        self.set_ends(nonce, Ends::with_lease(lease));
+    }
+
+    pub(super) fn set_ends(&mut self, nonce: u64, ends: Ends) {
+        let Some(mine) = self.all.get_mut(&nonce) else { return };
+        (mine.ends.lease, mine.ends.grace) = (ends.lease, ends.grace);
+        self.ring_at(nonce, ends.first());
+    }
+
+    /// The end of a hold is tried then.
+    pub(super) fn ring_at(&mut self, nonce: u64, rings: Moment) {
+        let Some(mine) = self.all.get_mut(&nonce) else { return };
+        let before = std::mem::replace(&mut mine.ends.rings, rings);
+        self.deadlines.remove(&(before, nonce));
+        if rings < Moment::NEVER {
+            self.deadlines.insert((rings, nonce));
+        }
+    }
+
+    /// When the next end is to be tried.
+    pub(super) fn next(&self) -> Moment {
+        self.deadlines.first().map_or(Moment::NEVER, |(due, _)| *due)
+    }
+
+    /// Takes one whose end is to be tried; the hold itself remembers that its time is over.
+    pub(super) fn take_due(&mut self, now: Moment) -> Option<u64> {
+        let (due, nonce) = *self.deadlines.first()?;
+        (due <= now).then(|| self.deadlines.pop_first())?;
+        Some(nonce)
+    }
+
+    /// Whether this front-end is going to end this hold in time.
+    pub(super) fn will_end(&self, nonce: u64) -> bool {
+        self.get(nonce).is_some_and(|mine| mine.ends.lease < Moment::NEVER)
+    }
+
+    /// Gives back what it needed when there were many more.
+    pub(super) fn shrink(&mut self) {
+        if is_roomy(self.all.len(), self.all.capacity()) {
+            self.all.shrink_to(self.all.len() * 2);
+        }
+    }
+}
