@@ -73,7 +73,10 @@ enum Stage {
 
 /// The keys with the longest queues so far; of equal ones the first.
 #[derive(Debug, Default)]
-struct Picked(BinaryHeap<Reverse<(u32, Reverse<usize>, Box<[u8]>)>>);
+struct Picked(BinaryHeap<Candidate>);
+
+/// Waiters, number, name.
+type Candidate = Reverse<(u32, Reverse<usize>, Box<[u8]>)>;
 
 impl Picked {
     /// `number` grows from key to key.
