@@ -33,9 +33,9 @@ _lfp() {
         case $line[1] in
             (lock)
 _arguments "${_arguments_options[@]}" : \
-'--pid=[The process whose lock it is \[default\: the shell, or whoever called lfp\]]:PID:_default' \
-'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
-'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'--pid=[The process whose lock it is \[default\: the shell or program that called lfp\]]:PID:_default' \
+'-E+[The exit code if another process has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
@@ -46,13 +46,13 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (unlock)
 _arguments "${_arguments_options[@]}" : \
-'--pid=[The process whose lock it is \[default\: the shell, or whoever called lfp\]]:PID:_default' \
-'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
-'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
-'--signal=[Tell the holder before, by this signal]:SIGNAL:_default' \
+'--pid=[The process whose lock it is \[default\: the shell or program that called lfp\]]:PID:_default' \
+'-E+[The exit code if another process has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
+'--signal=[Send the holder this signal first]:SIGNAL:_default' \
 '--grace=[Wait so many seconds for the holder to release it]:SECS:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
-'--force[Release it for whoever has it\: for root, and the group that the service was told]' \
+'--force[Release the lock, whoever has it\: for root and the group of \`lfpd --force-group\`]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
 '-h[Print help]' \
@@ -63,8 +63,8 @@ _arguments "${_arguments_options[@]}" : \
 (ask)
 _arguments "${_arguments_options[@]}" : \
 '--timeout=[Wait so many seconds for the holder to release it]:SECS:_default' \
-'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
-'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'-E+[The exit code if another process has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
@@ -75,9 +75,9 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (pass)
 _arguments "${_arguments_options[@]}" : \
-'--pid=[The process whose lock it is \[default\: the shell, or whoever called lfp\]]:PID:_default' \
-'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
-'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'--pid=[The process whose lock it is \[default\: the shell or program that called lfp\]]:PID:_default' \
+'-E+[The exit code if another process has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
 '--to=[The process that is to have it]:PID:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
@@ -89,9 +89,9 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (wait)
 _arguments "${_arguments_options[@]}" : \
-'--pid=[The process whose lock it is \[default\: the shell, or whoever called lfp\]]:PID:_default' \
-'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
-'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'--pid=[The process whose lock it is \[default\: the shell or program that called lfp\]]:PID:_default' \
+'-E+[The exit code if another process has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
 '--timeout=[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
@@ -118,8 +118,8 @@ _arguments "${_arguments_options[@]}" : \
 (list)
 _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
-'-a[Show the devices that nobody holds, too]' \
-'--all[Show the devices that nobody holds, too]' \
+'-a[Show free devices too]' \
+'--all[Show free devices too]' \
 '-w[Show it again whenever it changes]' \
 '--watch[Show it again whenever it changes]' \
 '--direct[Ask no service; use the lock files themselves]' \
@@ -134,12 +134,12 @@ _arguments "${_arguments_options[@]}" : \
 '*--also=[Hold this device as well\: all of them, or none]:DEVICE:_default' \
 '--timeout=[Wait for the device, for so many seconds \[default\: do not wait\]]:SECS:_default' \
 '(--no-fork)--yield-on=[Send the command this signal when somebody waits for the device]:SIGNAL:_default' \
-'-E+[The exit code that says that somebody else has the device]:CODE:_default' \
-'--conflict-exit-code=[The exit code that says that somebody else has the device]:CODE:_default' \
+'-E+[The exit code if another process has the device]:CODE:_default' \
+'--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
-'--no-fork[Become the command instead of waiting for its end, for those who mind the process number]' \
-'(--no-shim)--shim[Let programs that make lock files lock through the service, and find the port theirs \[default\: where liblfp_preload.so is installed and can be loaded into COMMAND\]]' \
-'--no-shim[Do not, even where the library is installed]' \
+'--no-fork[Become the command instead of waiting for its end, so that the process number stays]' \
+'(--no-shim)--shim[Make the lock files of the command locks of the service, so that it finds the port its own \[default\: where liblfp_preload.so is installed and can be loaded into COMMAND\]]' \
+'--no-shim[Do not do that, even if the library is installed]' \
 '--ports[With --shim, let programs that make no lock files lock every serial port they open]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
@@ -151,11 +151,11 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (shim)
 _arguments "${_arguments_options[@]}" : \
-'*--also=[Take this for a serial port as well, whatever it is]:DEVICE:_default' \
-'--wait=[Let it wait in line for a port that somebody has, for so many seconds \[default\: it is busy\]]:SECS:_default' \
+'*--also=[Treat this device as a serial port, whatever it is]:DEVICE:_default' \
+'--wait=[Wait in line for a busy port, for so many seconds \[default\: do not wait\]]:SECS:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--ports[Let programs that make no lock files lock every serial port they open]' \
-'--or-plain[Where the library cannot be loaded into COMMAND, run it without]' \
+'--or-plain[If the library cannot be loaded into COMMAND, run COMMAND without it]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
 '-h[Print help]' \
@@ -167,7 +167,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--ports[Let it lock every serial port it opens (default)]' \
-'(--ports)--files[Let its lock files be the service'\''s, and nothing else]' \
+'(--ports)--files[Only turn its lock files into the service'\''s]' \
 '(--ports --files)--undo[Let it start as before]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \
@@ -271,16 +271,16 @@ esac
 (( $+functions[_lfp_commands] )) ||
 _lfp_commands() {
     local commands; commands=(
-'lock:Take a device for a process, or say who has it' \
+'lock:Lock a device for a process, or say who has it' \
 'unlock:Release a device for a process' \
-'ask:Tell who has a device under \`lfp run --yield-on\` that it is wanted' \
+'ask:Ask the holder under \`lfp run --yield-on\` to release a device' \
 'pass:Hand a device from one process to another, without a gap' \
 'wait:Take a device for a process as soon as it is free' \
 'who:Say who holds these devices, and how' \
-'list:Say who holds what on this machine' \
+'list:Show every holder on this machine' \
 'run:Hold a device while a command runs' \
-'shim:Run a command that locks through the service by itself' \
-'adopt:Have a program start that way whoever types its name' \
+'shim:Run a command whose own locks go through the service' \
+'adopt:Make a program start that way for every user' \
 'clean:Remove the locks of processes that are gone' \
 'completions:Print the completions of a shell' \
 'help:Print this message or the help of the given subcommand(s)' \
@@ -310,16 +310,16 @@ _lfp__subcmd__completions_commands() {
 (( $+functions[_lfp__subcmd__help_commands] )) ||
 _lfp__subcmd__help_commands() {
     local commands; commands=(
-'lock:Take a device for a process, or say who has it' \
+'lock:Lock a device for a process, or say who has it' \
 'unlock:Release a device for a process' \
-'ask:Tell who has a device under \`lfp run --yield-on\` that it is wanted' \
+'ask:Ask the holder under \`lfp run --yield-on\` to release a device' \
 'pass:Hand a device from one process to another, without a gap' \
 'wait:Take a device for a process as soon as it is free' \
 'who:Say who holds these devices, and how' \
-'list:Say who holds what on this machine' \
+'list:Show every holder on this machine' \
 'run:Hold a device while a command runs' \
-'shim:Run a command that locks through the service by itself' \
-'adopt:Have a program start that way whoever types its name' \
+'shim:Run a command whose own locks go through the service' \
+'adopt:Make a program start that way for every user' \
 'clean:Remove the locks of processes that are gone' \
 'completions:Print the completions of a shell' \
 'help:Print this message or the help of the given subcommand(s)' \

@@ -242,7 +242,7 @@ fn a_shell_locks_for_itself() {
 )]
 #[case::no_process(
     "--direct lock --pid 4000000 ttyW0",
-    "lfp: there is no process 4000000: the next who asks gets the lock\ncode 0\n"
+    "lfp: there is no process 4000000: the next process that asks gets the lock\ncode 0\n"
 )]
 #[case::missing_in_json(
     "--direct --json lock --pid 1 ttyU0",

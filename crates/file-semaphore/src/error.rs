@@ -45,7 +45,9 @@ impl fmt::Display for PathProblem {
             Self::Moved => "the parent directory was moved or replaced",
             Self::Twice => "the same lock is named twice",
             Self::LinkLoop => "too many symbolic links",
-            Self::ForeignLink => "the path is somebody else's link in a directory open to all",
+            Self::ForeignLink => {
+                "the path is another user's link in a directory that everybody may write"
+            }
         })
     }
 }

@@ -17,13 +17,13 @@ _dflock() {
     _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -44,21 +44,21 @@ _arguments "${_arguments_options[@]}" : \
 '--timeout=[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
 '--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
 '--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
-'--name=[What \`dflock stats --long\` and the server'\''s page call us, instead of user, host, process id and the command without its arguments]:TEXT:_default' \
-'--grace=[Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts. When the server cannot be reached, the command is told so long before the lease ends, so that it is gone by then]:S:_default' \
+'--name=[The name of this holder in \`dflock stats --long\` and on the server'\''s page, instead of user, host, process id and the command without its arguments]:TEXT:_default' \
+'--grace=[Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts. If the server cannot be reached, TERM comes this long before the lease ends]:S:_default' \
 '--reclaim=[Seconds to look for the server after the connection broke. Not given\: as long as the lease lasts, less --grace. A server with its default settings has given the lock away by then]:S:_default' \
-'--hold-for=[Hold the lock for at least so many seconds, also when the command ends sooner\: for a job that several hosts start at about the same time, and one is to do]:S:_default' \
-'-E+[Exit code for busy and timed out, to tell them from the command'\''s own]:N:_default' \
-'--busy-exit-code=[Exit code for busy and timed out, to tell them from the command'\''s own]:N:_default' \
+'--hold-for=[Hold the lock for at least so many seconds, even if the command ends sooner\: for a job that several hosts start at about the same time, and only one should do]:S:_default' \
+'-E+[Exit code for busy and timed out, instead of 1 and 75]:N:_default' \
+'--busy-exit-code=[Exit code for busy and timed out, instead of 1 and 75]:N:_default' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -72,17 +72,17 @@ _arguments "${_arguments_options[@]}" : \
 '--timeout=[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
 '--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
 '--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
-'--name=[What \`dflock stats --long\` and the server'\''s page call us, instead of user, host, process id and the command without its arguments]:TEXT:_default' \
+'--name=[The name of this holder in \`dflock stats --long\` and on the server'\''s page, instead of user, host, process id and the command without its arguments]:TEXT:_default' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'--hold[Keep the lock, renewing it, until standard input ends or a signal comes]' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--hold[Keep and renew the lock until standard input ends or a signal comes]' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -93,13 +93,13 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -112,13 +112,13 @@ _arguments "${_arguments_options[@]}" : \
 '--ttl=[Length of the lease from now in seconds, instead of the server'\''s default]:S:_default' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -130,15 +130,15 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'-l[Show also who the holders say they are]' \
-'--long[Show also who the holders say they are]' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'-l[Also show the names of the holders]' \
+'--long[Also show the names of the holders]' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -150,13 +150,13 @@ _arguments "${_arguments_options[@]}" : \
 '--admin-token-file=[File with the secret of the servers'\'' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN]:FILE:_files' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -169,13 +169,13 @@ _arguments "${_arguments_options[@]}" : \
 '--admin-token-file=[File with the secret of the servers'\'' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN]:FILE:_files' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -186,13 +186,13 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -206,9 +206,9 @@ _arguments "${_arguments_options[@]}" : \
 '--duration=[Seconds to measure]:S:_default' \
 '(-d --duration)-n+[Stop after this many pairs instead]:N:_default' \
 '(-d --duration)--pairs=[Stop after this many pairs instead]:N:_default' \
-'-k+[Keys shared by all connections; not given\: each its own, so that nobody waits]:N:_default' \
-'--keys=[Keys shared by all connections; not given\: each its own, so that nobody waits]:N:_default' \
-'--depth=[Pairs under way at once on a connection; more than 1 only with own keys]:N:_default' \
+'-k+[Keys that all connections share \[default\: each connection has its own, and nobody waits\]]:N:_default' \
+'--keys=[Keys that all connections share \[default\: each connection has its own, and nobody waits\]]:N:_default' \
+'--depth=[Pairs at once on each connection; more than 1 only without --keys]:N:_default' \
 '--limit=[Semaphores of this many slots; 1\: locks]:N:_default' \
 '-t+[Seconds an acquire may wait]:S:_default' \
 '--timeout=[Seconds an acquire may wait]:S:_default' \
@@ -217,13 +217,13 @@ _arguments "${_arguments_options[@]}" : \
 '--prefix=[What the keys begin with]:TEXT:_default' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -233,13 +233,13 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, by commas or given more than once. When one is away the next is asked, also for what is held]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
-'--tls-name=[The name in the server'\''s certificate, when it is not the host. Turns TLS on]:NAME:_default' \
-'--patience=[Seconds to look for a server that is away, to wait for a connection, and for an answer beyond the time it may take. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: one that hears nothing for so long gives the lock away]:S:_default' \
-'--tls[Speak TLS; the server'\''s certificate must be made out to its host and be signed by an authority of this system]' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -316,12 +316,12 @@ _dflock_commands() {
     local commands; commands=(
 'run:Hold a lock while a command runs' \
 'acquire:Take a lock and print its token' \
-'release:Release by token' \
-'renew:Start the lease over by token' \
+'release:Release a lock by its token' \
+'renew:Renew a lease by its token' \
 'stats:Show who holds what' \
-'force-release:Take a lock away from whoever holds it, as its server'\''s administrator' \
-'kick:End a client'\''s connection, as its server'\''s administrator' \
-'ping:Ask every server whether it is there' \
+'force-release:Take a lock away from its holder (administrators)' \
+'kick:End a client'\''s connection (administrators)' \
+'ping:Ask every server whether it answers' \
 'bench:Load a server and measure it' \
 'completions:Print a completion script' \
 'help:Print this message or the help of the given subcommand(s)' \
@@ -353,12 +353,12 @@ _dflock__subcmd__help_commands() {
     local commands; commands=(
 'run:Hold a lock while a command runs' \
 'acquire:Take a lock and print its token' \
-'release:Release by token' \
-'renew:Start the lease over by token' \
+'release:Release a lock by its token' \
+'renew:Renew a lease by its token' \
 'stats:Show who holds what' \
-'force-release:Take a lock away from whoever holds it, as its server'\''s administrator' \
-'kick:End a client'\''s connection, as its server'\''s administrator' \
-'ping:Ask every server whether it is there' \
+'force-release:Take a lock away from its holder (administrators)' \
+'kick:End a client'\''s connection (administrators)' \
+'ping:Ask every server whether it answers' \
 'bench:Load a server and measure it' \
 'completions:Print a completion script' \
 'help:Print this message or the help of the given subcommand(s)' \

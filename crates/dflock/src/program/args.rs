@@ -34,8 +34,8 @@ pub(super) struct Reach {
         default_value = "127.0.0.1:6388"
     )]
     pub(super) servers: Vec<ServerAddress>,
-    /// Instead of --server: addresses of one service, such as servers on one etcd, by commas or given
-    /// more than once. When one is away the next is asked, also for what is held.
+    /// Instead of --server: addresses of one service, such as servers on one etcd, separated by commas
+    /// or given more than once. If one does not answer, the next is asked.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -48,22 +48,22 @@ pub(super) struct Reach {
     /// no option for the token itself: other users could read it from the process list.
     #[arg(long, value_name = "FILE", global = true, env = "DFLOCK_AUTH_TOKEN_FILE")]
     pub(super) auth_token_file: Option<PathBuf>,
-    /// Speak TLS; the server's certificate must be made out to its host and be signed by an
-    /// authority of this system.
+    /// Speak TLS. The server's certificate must name its host, and be signed by an authority that this
+    /// system trusts.
     #[arg(long, global = true)]
     pub(super) tls: bool,
     /// Trust the certificates in this PEM file instead. Turns TLS on.
     #[arg(long, value_name = "FILE", global = true)]
     pub(super) tls_ca: Option<PathBuf>,
-    /// The name in the server's certificate, when it is not the host. Turns TLS on.
+    /// The name in the server's certificate, if it is not the host. Turns TLS on.
     #[arg(long, value_name = "NAME", global = true)]
     pub(super) tls_name: Option<String>,
-    /// Seconds to look for a server that is away, to wait for a connection, and for an answer beyond
-    /// the time it may take. `ping` and `stats` ask once.
+    /// Seconds to look for a server that is away, to wait for a connection, and to wait for an answer
+    /// that is overdue. `ping` and `stats` ask once.
     #[arg(long, value_name = "S", global = true, default_value = "10",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(super) patience: u32,
-    /// The servers' --read-timeout: one that hears nothing for so long gives the lock away.
+    /// The servers' --read-timeout: a server that hears nothing for so long gives the lock away.
     #[arg(long, value_name = "S", global = true, default_value = "23",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) read_timeout: u32,
@@ -73,45 +73,45 @@ pub(super) struct Reach {
 pub(super) enum Command {
     /// Hold a lock while a command runs.
     ///
-    /// The lease is renewed until the command ends. When it is lost, the command and what it
-    /// started get TERM, and KILL after --grace. Signals to dflock go to the command. It finds
-    /// DFLOCK_KEY, DFLOCK_TOKEN and DFLOCK_FENCE in its environment; the last is a number that
-    /// grows with every grant of the key, for storage that turns late writers away.
+    /// The lease is renewed until the command ends. If it is lost, the command and what it
+    /// started get TERM, and KILL after --grace. Signals to dflock go to the command. Its environment
+    /// has DFLOCK_KEY, DFLOCK_TOKEN and DFLOCK_FENCE. The fence is a number that grows with every
+    /// grant of the key, so that storage can refuse late writers.
     #[command(after_help = examples::RUN)]
     Run(Run),
     /// Take a lock and print its token.
     ///
-    /// A server started with its default settings releases everything when the connection closes, and
-    /// this command's connection closes when it ends; one with a --disconnect-grace does so after
-    /// that. Where that is before the lease ends, it says so and exits with 78. Use `dflock run`, or
-    /// --hold, or a server with --auto-release-on-disconnect=false.
+    /// A server with default settings releases everything when the connection closes, and the connection
+    /// closes when this command ends. A server with a --disconnect-grace releases it that much
+    /// later. If that is before the lease ends, this command fails with code 78. Then use `dflock run`,
+    /// or --hold, or a server with --auto-release-on-disconnect=false.
     #[command(after_help = examples::ACQUIRE)]
     Acquire(Acquire),
-    /// Release by token.
+    /// Release a lock by its token.
     #[command(after_help = examples::RELEASE)]
     Release(Held),
-    /// Start the lease over by token.
+    /// Renew a lease by its token.
     #[command(after_help = examples::RENEW)]
     Renew(Renew),
     /// Show who holds what.
     #[command(after_help = examples::STATS)]
     Stats(Stats),
-    /// Take a lock away from whoever holds it, as its server's administrator.
+    /// Take a lock away from its holder (administrators).
     ///
-    /// The next in line gets it at once. Who held it learns of it only when it renews, and may be at
-    /// work until then: `dflock run` stops its command within a third of its lease.
+    /// The next in line gets the lock at once. The old holder learns of it only when it renews, and may
+    /// work on until then: `dflock run` stops its command within a third of its lease.
     #[command(after_help = examples::FORCE_RELEASE)]
     ForceRelease(ForceRelease),
-    /// End a client's connection, as its server's administrator.
+    /// End a client's connection (administrators).
     #[command(after_help = examples::KICK)]
     Kick(Kick),
-    /// Ask every server whether it is there.
+    /// Ask every server whether it answers.
     #[command(after_help = examples::PING)]
     Ping,
     /// Load a server and measure it.
     ///
-    /// A pair is one acquire and the release of what it granted. Also counts grants beyond the
-    /// limit of a key, which a right server never gives.
+    /// A pair is one acquire and its release. The command also counts grants beyond the limit of a
+    /// key, which a correct server never gives.
     #[cfg(unix)]
     #[command(after_help = examples::BENCH)]
     Bench(Bench),
@@ -137,8 +137,8 @@ pub(super) struct Claimed {
     /// A semaphore of this many slots instead of a lock.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit: Option<u32>,
-    /// What `dflock stats --long` and the server's page call us, instead of user, host, process id
-    /// and the command without its arguments.
+    /// The name of this holder in `dflock stats --long` and on the server's page, instead of user, host,
+    /// process id and the command without its arguments.
     #[arg(long, value_name = "TEXT")]
     pub(super) name: Option<String>,
 }
@@ -148,19 +148,19 @@ pub(super) struct Run {
     #[command(flatten)]
     pub(super) claimed: Claimed,
     /// Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of
-    /// --read-timeout, counts. When the server cannot be reached, the command is told so long
-    /// before the lease ends, so that it is gone by then.
+    /// --read-timeout, counts. If the server cannot be reached, TERM comes this long before the
+    /// lease ends.
     #[arg(long, value_name = "S", default_value = "5")]
     pub(super) grace: u32,
     /// Seconds to look for the server after the connection broke. Not given: as long as the lease
     /// lasts, less --grace. A server with its default settings has given the lock away by then.
     #[arg(long, value_name = "S")]
     pub(super) reclaim: Option<u32>,
-    /// Hold the lock for at least so many seconds, also when the command ends sooner: for a job that
-    /// several hosts start at about the same time, and one is to do.
+    /// Hold the lock for at least so many seconds, even if the command ends sooner: for a job that
+    /// several hosts start at about the same time, and only one should do.
     #[arg(long, value_name = "S")]
     pub(super) hold_for: Option<u32>,
-    /// Exit code for busy and timed out, to tell them from the command's own.
+    /// Exit code for busy and timed out, instead of 1 and 75.
     #[arg(long, short = 'E', value_name = "N")]
     pub(super) busy_exit_code: Option<u8>,
     /// The command and its arguments.
@@ -172,7 +172,7 @@ pub(super) struct Run {
 pub(super) struct Acquire {
     #[command(flatten)]
     pub(super) claimed: Claimed,
-    /// Keep the lock, renewing it, until standard input ends or a signal comes.
+    /// Keep and renew the lock until standard input ends or a signal comes.
     #[arg(long)]
     pub(super) hold: bool,
 }
@@ -197,7 +197,7 @@ pub(super) struct Renew {
 
 #[derive(Args, Debug)]
 pub(super) struct Stats {
-    /// Show also who the holders say they are.
+    /// Also show the names of the holders.
     #[arg(long, short = 'l')]
     pub(super) long: bool,
 }
@@ -243,10 +243,10 @@ pub(super) struct Bench {
     /// Stop after this many pairs instead.
     #[arg(long, short = 'n', value_name = "N", conflicts_with = "duration")]
     pub(super) pairs: Option<u64>,
-    /// Keys shared by all connections; not given: each its own, so that nobody waits.
+    /// Keys that all connections share [default: each connection has its own, and nobody waits].
     #[arg(long, short = 'k', value_name = "N")]
     pub(super) keys: Option<u32>,
-    /// Pairs under way at once on a connection; more than 1 only with own keys.
+    /// Pairs at once on each connection; more than 1 only without --keys.
     #[arg(long, value_name = "N", default_value = "1")]
     pub(super) depth: u32,
     /// Semaphores of this many slots; 1: locks.

@@ -135,7 +135,9 @@ fn how_to_start() -> String {
 /// The lock is for whoever called us: we are gone in a moment.
 fn request(asked: &Asked) -> Result<Request, Failure> {
     let pid = asked.pid.or_else(caller);
-    let pid = pid.ok_or_else(|| Failure::system("whoever called lfp is not to be seen: use --pid"));
+    let pid = pid.ok_or_else(|| {
+        Failure::system("the process that called lfp is outside this pid namespace: use --pid")
+    });
     Ok(Request { device: asked.device.clone(), pid: pid? })
 }
 
@@ -160,7 +162,8 @@ pub(super) fn surprises(request: &Request) -> Vec<String> {
         remarks.push(format!("{} (locked all the same)", no_such_device(device.as_str())));
     }
     if !lives(*pid) {
-        remarks.push(format!("there is no process {pid}: the next who asks gets the lock"));
+        remarks
+            .push(format!("there is no process {pid}: the next process that asks gets the lock"));
     }
     let openers = openers(device, *pid);
     let opener = |row: &Row| {

@@ -70,13 +70,13 @@ pub(super) enum Format {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// Take a device for a process, or say who has it
+    /// Lock a device for a process, or say who has it
     #[command(after_help = examples::LOCK)]
     Lock(Asked),
     /// Release a device for a process
     #[command(after_help = examples::UNLOCK)]
     Unlock(Release),
-    /// Tell who has a device under `lfp run --yield-on` that it is wanted
+    /// Ask the holder under `lfp run --yield-on` to release a device
     #[command(after_help = examples::ASK)]
     Ask(AskedFor),
     /// Hand a device from one process to another, without a gap
@@ -88,16 +88,16 @@ pub(super) enum Action {
     /// Say who holds these devices, and how
     #[command(after_help = examples::WHO)]
     Who(Who),
-    /// Say who holds what on this machine
+    /// Show every holder on this machine
     #[command(after_help = examples::LIST)]
     List(List),
     /// Hold a device while a command runs
     #[command(after_help = examples::RUN)]
     Run(Run),
-    /// Run a command that locks through the service by itself
+    /// Run a command whose own locks go through the service
     #[command(after_help = examples::SHIM)]
     Shim(ShimOnly),
-    /// Have a program start that way whoever types its name
+    /// Make a program start that way for every user
     #[command(after_help = examples::ADOPT)]
     Adopt(Adopt),
     /// Remove the locks of processes that are gone
@@ -114,7 +114,7 @@ pub(super) struct Asked {
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) device: DeviceName,
 
-    /// The process whose lock it is [default: the shell, or whoever called lfp]
+    /// The process whose lock it is [default: the shell or program that called lfp]
     #[arg(long, value_name = "PID", value_parser = pid)]
     pub(super) pid: Option<Pid>,
 
@@ -127,11 +127,11 @@ pub(super) struct Release {
     #[command(flatten)]
     pub(super) asked: Asked,
 
-    /// Release it for whoever has it: for root, and the group that the service was told
+    /// Release the lock, whoever has it: for root and the group of `lfpd --force-group`
     #[arg(long)]
     force: bool,
 
-    /// Tell the holder before, by this signal
+    /// Send the holder this signal first
     #[arg(long, value_name = "SIGNAL", value_parser = signal, requires = "force")]
     pub(super) signal: Option<Signal>,
 
@@ -203,7 +203,7 @@ pub(super) struct Who {
 
 #[derive(Args, Debug)]
 pub(super) struct List {
-    /// Show the devices that nobody holds, too
+    /// Show free devices too
     #[arg(short, long)]
     pub(super) all: bool,
 
@@ -227,7 +227,7 @@ pub(super) enum Times {
 
 #[derive(Args, Debug)]
 pub(super) struct BusyCode {
-    /// The exit code that says that somebody else has the device
+    /// The exit code if another process has the device
     #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = exit::BUSY)]
     code: u8,
 }

@@ -106,7 +106,7 @@ impl fmt::Display for Failure {
         }
         match &self.kind {
             Kind::Busy(_) => f.write_str("busy")?,
-            Kind::NotHeld(_) => f.write_str("not locked, or not ours to unlock")?,
+            Kind::NotHeld(_) => f.write_str("not locked, or locked by another process")?,
             Kind::TimedOut(rows, _) if rows.is_empty() => f.write_str("time is up")?,
             Kind::TimedOut(..) => f.write_str("still busy, time is up")?,
             Kind::NotPermitted(_) => f.write_str("not permitted")?,

@@ -178,7 +178,7 @@ fn give_back(broker: &mut Broker, requests: &[Request]) {
 fn release(broker: &mut Broker, request: &Request) {
     if let Err(trouble) = broker.unlock(request) {
         let failure = unreachable(request, trouble);
-        warn(&format!("{failure}\n  the lock is stale now, and the next who asks will get it"));
+        warn(&format!("{failure}\n  the lock is stale now; the next process that asks gets it"));
     }
 }
 

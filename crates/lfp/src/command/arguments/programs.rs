@@ -29,16 +29,16 @@ pub(in crate::command) struct Run {
     #[arg(long, value_name = "SIGNAL", value_parser = signal, conflicts_with = "no_fork")]
     pub(in crate::command) yield_on: Option<Signal>,
 
-    /// Become the command instead of waiting for its end, for those who mind the process number
+    /// Become the command instead of waiting for its end, so that the process number stays
     #[arg(long)]
     no_fork: bool,
 
-    /// Let programs that make lock files lock through the service, and find the port theirs
+    /// Make the lock files of the command locks of the service, so that it finds the port its own
     /// [default: where liblfp_preload.so is installed and can be loaded into COMMAND]
     #[arg(long, conflicts_with = "no_shim")]
     shim: bool,
 
-    /// Do not, even where the library is installed
+    /// Do not do that, even if the library is installed
     #[arg(long)]
     no_shim: bool,
 
@@ -65,15 +65,15 @@ pub(in crate::command) struct ShimOnly {
     #[arg(long)]
     pub(in crate::command) ports: bool,
 
-    /// Take this for a serial port as well, whatever it is
+    /// Treat this device as a serial port, whatever it is
     #[arg(long, value_name = "DEVICE", value_parser = device, requires = "ports")]
     pub(in crate::command) also: Vec<DeviceName>,
 
-    /// Let it wait in line for a port that somebody has, for so many seconds [default: it is busy]
+    /// Wait in line for a busy port, for so many seconds [default: do not wait]
     #[arg(long, value_name = "SECS", value_parser = seconds, requires = "ports")]
     pub(in crate::command) wait: Option<Duration>,
 
-    /// Where the library cannot be loaded into COMMAND, run it without
+    /// If the library cannot be loaded into COMMAND, run COMMAND without it
     #[arg(long)]
     pub(in crate::command) or_plain: bool,
 
@@ -97,7 +97,7 @@ pub(in crate::command) struct Adopt {
     #[arg(long)]
     ports: bool,
 
-    /// Let its lock files be the service's, and nothing else
+    /// Only turn its lock files into the service's
     #[arg(long, conflicts_with = "ports")]
     files: bool,
 
