@@ -403,7 +403,7 @@ fn a_lock_is_taken_away(#[case] route: &[&str]) {
 
 /// A long job gives way when somebody wants the port.
 #[rstest]
-#[case::asked(&["ask", PORT])]
+#[case::asked(&["ask", "--timeout", "20", PORT])]
 #[case::waited_for(&["run", "--timeout", "20", PORT, "--", "true"])]
 fn a_command_yields(#[case] wanting: &[&str]) {
     let bench = Bench::closed();
