@@ -43,7 +43,8 @@ use crate::stale::{Here, Standing, is_of_this_machine};
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// One of the names was removed or replaced.
+    /// One of the names was removed or replaced, or the ticket before is gone.
+    #[cfg_attr(windows, expect(dead_code, reason = "nobody tells there"))]
     Change,
     /// The time is over.
     Time,

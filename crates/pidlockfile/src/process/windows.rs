@@ -17,7 +17,7 @@ pub const WINDOWS_NAMESPACE: u64 = 0x0057_494E;
 /// same.
 fn open(pid: Pid) -> Result<CloseHandleGuard<HPROCESS>, Seen> {
     let access = co::PROCESS::QUERY_LIMITED_INFORMATION | co::PROCESS::SYNCHRONIZE;
-    let number = pid.0.unsigned_abs();
+    let number = pid.as_raw().unsigned_abs();
     match HPROCESS::OpenProcess(access, false, number) {
         // Numbers are multiples of four, and the last two bits are not looked at.
         Ok(process) if process.GetProcessId().is_ok_and(|seen| seen != number) => Err(Seen::Nobody),

@@ -34,6 +34,12 @@ pub(crate) struct Handle {
     file: File,
 }
 
+impl AsRef<Self> for Handle {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl Handle {
     pub(crate) fn status(&self) -> Result<Status, Errno> {
         Ok(Status::of_open(&self.file)?)
