@@ -17,13 +17,13 @@ tree:
 lint:
     cargo clippy --workspace --all-targets --features file-semaphore/cli,file-semaphore/async --locked -- -D warnings
 
-# The tests that need no root and no other programs.
+# The libraries' own tests and the protocol's contract.
 quick:
     tests/quick
 
-# All tests, as root; installs the programs they talk to.
-test:
-    tests/run
+# All tests, as root; `just test --install` installs the programs they talk to.
+test *options:
+    tests/run {{options}}
 
 # Everything that CI does, as root, on a clean checkout.
 ci:

@@ -51,6 +51,7 @@ fn units() -> tempfile::TempDir {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn systemd_finds_nothing_wrong_with_the_units() {
     let units = units();
     let said = run(
@@ -65,6 +66,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
 
 /// systemd's own judgement of the hardening: 0 is perfect, 10 is none.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn systemd_calls_the_service_hardened() {
     let units = units();
     // The threshold is in tenths.
@@ -124,6 +126,7 @@ fn the_service_unit_does_not(
 /// The user, made by systemd's own program from the file as shipped, in a root directory of the
 /// test's.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_user() {
     let root = tempfile::tempdir().unwrap();
     let place = root.path().join("usr/lib/sysusers.d");
@@ -142,6 +145,7 @@ fn the_user() {
 /// The directories, where the lock directory is closed as on Fedora: the service gets in, and
 /// nobody else.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_directories() {
     let sandbox = Sandbox::layout()
         .lock_dir("0755", "root:root")

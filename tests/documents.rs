@@ -157,6 +157,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("cargo build --release -p lfp-preload", Shown::Always),
     ("cargo build --release --workspace --features file-semaphore/cli", Shown::Always),
     ("tests/demo", Shown::Always),
+    ("cargo test --workspace", Shown::Always),
     ("tests/run", Shown::Always),
     ("sudo lfp who /dev/ttyUSB0", Shown::By("terminal_programs")),
     (

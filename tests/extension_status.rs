@@ -70,6 +70,7 @@ fn one(lfp: &mut Lfp<'_>, scheme: &str) -> String {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn nobody_holds_it() {
     let sandbox = machine();
     let mut lfp = Service::run_by(User::Uucp).start(&sandbox);
@@ -79,6 +80,7 @@ fn nobody_holds_it() {
 
 /// A real lock by this service for a real user's process, under both names of the device.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_lock_file_and_its_holder() {
     let sandbox = machine();
     let holder = sleeper(&sandbox);
@@ -108,6 +110,7 @@ fn a_lock_file_and_its_holder() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_flock_on_the_node() {
     let sandbox = machine();
     let words = ["-F", "/dev/ttyS7", "sleep", "1000"];
@@ -124,6 +127,7 @@ fn a_flock_on_the_node() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_program_that_merely_has_it_open() {
     let sandbox = machine();
     // Not the first process of its session, for whom it would become the controlling terminal,
@@ -140,6 +144,7 @@ fn a_program_that_merely_has_it_open() {
 
 /// Foreign lock files of both kinds, and what cannot be read.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::minicom("LCK..ttyS7", "      PID minicom root\n", "uucp", "alive", Some("sleep"))]
 #[case::kermit_binary("LCK..modemW", "BINARY", "uucp", "alive", Some("sleep"))]
 #[case::svr4("SVR4", "      PID\n", "svr4", "alive", Some("sleep"))]
@@ -187,6 +192,7 @@ fn numbers(sandbox: &Sandbox) -> String {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn all_devices_at_once() {
     let sandbox = machine();
     let _open = sandbox.command("flock").args(["-F", "/dev/ttyS7", "sleep", "1000"]).spawn();

@@ -31,6 +31,7 @@ fn swap(directory: &Path, stop: &AtomicBool) {
 
 /// The service is slow between its look at the port's rights and its lock.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn who_swaps_a_link_gets_no_other_port_than_the_one_that_was_judged(
     #[values("lock", "wait")] verb: &str,
 ) {
@@ -64,6 +65,7 @@ fn who_swaps_a_link_gets_no_other_port_than_the_one_that_was_judged(
 
 /// A lock for what is not there has the files of a port that is.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::bare_name_of_no_port("ttyW7", "200")]
 #[case::link_to_come("serial/by-id/usb-X", "200")]
 #[case::no_such_directory("nosuch/ttyW1", "550")]
@@ -118,6 +120,7 @@ const TCP: [&str; 2] = ["--listen", "127.0.0.1:7000"];
 /// A lock for a number that nobody has goes when it is that of a process without the right to the port,
 /// before programs that know no more than the number believe it.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_comes_by_a_number_keeps_no_lock_that_he_may_not_have() {
     let sandbox = two_ports();
     let _daemon = daemon(&sandbox, &TCP);
@@ -137,6 +140,7 @@ fn who_comes_by_a_number_keeps_no_lock_that_he_may_not_have() {
 
 /// What is locked for nobody counts for who asks for it, with records and without.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn locks_for_nobody_are_bounded_for_each_user(#[values(false, true)] records: bool) {
     let sandbox = two_ports();
     if records {

@@ -98,6 +98,7 @@ fn another_boot(ground: &Ground) -> PathBuf {
 
 /// As systemd-nspawn and LXC have it. The number of the holder means another process here, or none.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::of_this_boot(&[], "")]
 #[case::of_a_boot_of_its_own(&[], "mount --bind $BOOT /proc/sys/kernel/random/boot_id")]
 #[case::of_another_time(&["--time", "--boottime", "86400"], "")]
@@ -119,6 +120,7 @@ fn a_container_keeps_its_lock_as_long_as_it_lives(
 
 /// From inside, the machine's own lock cannot be judged, whatever the boot is called there.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_container_leaves_the_lock_of_the_machine_alone() {
     let ground = Ground::new();
     let boot = another_boot(&ground);
@@ -135,6 +137,7 @@ fn a_container_leaves_the_lock_of_the_machine_alone() {
 
 /// The dead container's lock is no longer in the way of the administrator either.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_lock_of_a_dead_container_is_taken_by_force() {
     let ground = Ground::new();
     Container::holding(&ground, "ttyS77", &[], "").end();
@@ -144,6 +147,7 @@ fn the_lock_of_a_dead_container_is_taken_by_force() {
 
 /// The start time of a process reads differently in each time namespace, and it is one process.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::whole_ticks("100000")]
 #[case::behind("-7")]
 fn a_time_namespace_does_not_end_a_process(#[case] seconds: &str) {
@@ -167,6 +171,7 @@ fn a_time_namespace_does_not_end_a_process(#[case] seconds: &str) {
 
 /// A child that nobody waits for, as many programs leave theirs.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_zombie_holds_nothing() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.on_unix().greeted();
@@ -190,6 +195,7 @@ enum Misses {
 
 /// In a pid namespace where numbers can be given out again: the machine's own are left alone.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn a_lock_goes_when_the_number_of_its_holder_is_anothers(
     #[values(Misses::Stopped, Misses::Killed)] misses: Misses,
 ) {

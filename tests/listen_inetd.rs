@@ -35,6 +35,7 @@ fn daemons(sandbox: &Sandbox) -> usize {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn one_daemon_after_the_other() {
     let inetd = peer("openbsd-inetd", "usr/sbin/inetd");
     let sandbox = layout().port("ttyS7").bring("inetd", inetd).enter();

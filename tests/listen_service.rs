@@ -65,6 +65,7 @@ fn golden_conversations(#[values(Way::Tcp, Way::Unix)] way: Way) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn many_at_once_each_with_its_own_session() {
     let daemon = Daemon::start(&[]);
     let ways = [Way::Tcp, Way::Unix].into_iter().cycle();
@@ -169,6 +170,7 @@ fn a_user_pushes_out_himself_the_silent_first() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn each_user_has_a_limit_of_his_own() {
     let daemon = Daemon::start(&["--max-per-user", "4"]);
     let mut mine: Vec<Client> = (0..4).map(|_| daemon.on_tcp().greeted()).collect();
@@ -182,6 +184,7 @@ fn each_user_has_a_limit_of_his_own() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_has_most_makes_room_for_others() {
     let daemon = Daemon::start(&["--max-connections", "8", "--max-per-user", "8"]);
     let mut nobody = Nobody::with(8, &daemon);
@@ -457,6 +460,7 @@ fn signals_that_do_no_harm(#[case] signal: Signal) {
 /// Killed at any time, under load: every lock that was promised is there, what is there belongs
 /// to somebody, and when they are gone everything can be had again.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn killed_at_any_time_it_loses_no_lock() {
     let mut daemon = Daemon::start(&[]);
     for round in 0..25_u64 {
@@ -509,6 +513,7 @@ fn killed_at_any_time_it_loses_no_lock() {
 
 /// Qt run as root removes a lock unless somebody holds flock on it.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn its_locks_are_held_open_as_long_as_they_are_good() {
     let mut daemon = Daemon::start(&[]);
     let mut client = daemon.on_unix().greeted();
@@ -539,6 +544,7 @@ fn its_locks_are_held_open_as_long_as_they_are_good() {
 
 /// What one user's processes hold is bounded, and what is let go counts no longer.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_user_has_so_many_lock_files() {
     let daemon = Daemon::start(&[]);
     let pid = "$$";

@@ -521,6 +521,7 @@ fn a_flock_whose_taker_is_gone_is_busy_and_not_stale() {
 /// What anybody may put into a directory that is only searched, like `/tmp`, blocks a port only if
 /// it is a lock of the process that it names, or of root's.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn planted_claims_in_a_directory_open_to_all_block_nothing() {
     let machine = Machine::new();
     fs::set_permissions(machine.path("other"), Permissions::from_mode(0o1777)).unwrap();
@@ -564,6 +565,7 @@ fn a_contended_stale_lock_in_a_directory_open_to_all_is_stepped_over() {
 /// A file system in user space may never answer: what its owner has put where we search is not
 /// looked into.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn directories_of_others_are_not_searched() {
     assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
@@ -579,6 +581,7 @@ fn directories_of_others_are_not_searched() {
 /// Neither what is mounted, or linked, where others may write: a directory of root's is searched
 /// there, but not what lies over it.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::a_directory(false, Outcome::Busy)]
 #[case::mounted_over(true, Outcome::Done)]
 fn what_is_mounted_where_others_may_write_is_not_searched(
@@ -612,6 +615,7 @@ fn what_is_mounted_where_others_may_write_is_not_searched(
 
 /// Two nodes of one device: a second `mknod`, or a mount of the node under another name.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::with_a_name_of_the_kernels(1, 3, "LCK..null")]
 #[case::without_one(136, 4095, "LCK.136.4095")]
 fn two_nodes_of_one_device_have_one_lock(
@@ -636,6 +640,7 @@ fn two_nodes_of_one_device_have_one_lock(
 
 /// Locks of one user leave room for those of others.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_lock_files_of_one_user_are_bounded() {
     assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
@@ -755,11 +760,12 @@ impl Drop for Outsider {
 /// Whoever may read a stale lock can hold `flock(2)` on it for ever. That decides nothing: not of LOCK,
 /// not of UNLOCK, not for a daemon, not where locks are only searched. The log says whose it was.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::in_its_place("lock/LCK..ttyS1", false)]
 #[case::under_a_second_name("lock/lk..ttyS1", false)]
 #[case::where_it_is_searched("other/LCK..ttyS1", false)]
 #[case::at_a_daemon("lock/LCK..ttyS1", true)]
-fn needs_root_an_outsiders_flock_on_a_stale_lock_decides_nothing(
+fn an_outsiders_flock_on_a_stale_lock_decides_nothing(
     #[case] file: &str,
     #[case] daemon: bool,
     #[values(false, true)] unlock: bool,
@@ -791,12 +797,10 @@ fn needs_root_an_outsiders_flock_on_a_stale_lock_decides_nothing(
 /// Root's flock counts, and so does that of the owner of the file: a service in a container that shares
 /// the lock directory and nothing else. Both are named.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::root(0, 1000)]
 #[case::the_owner(1000, 1000)]
-fn needs_root_a_flock_of_one_who_has_a_say_counts_and_is_named(
-    #[case] uid: u32,
-    #[case] owner: u32,
-) {
+fn a_flock_of_one_who_has_a_say_counts_and_is_named(#[case] uid: u32, #[case] owner: u32) {
     assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
     fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
@@ -820,7 +824,8 @@ fn needs_root_a_flock_of_one_who_has_a_say_counts_and_is_named(
 
 /// What a session has taken and let go of is an owner's to release, whoever holds which file.
 #[test]
-fn needs_root_an_outsiders_flock_stops_no_owner() {
+#[ignore = "needs root: tests/run"]
+fn an_outsiders_flock_stops_no_owner() {
     let machine = Machine::new();
     let mut table = machine.table();
     assert_eq!(table.lock(&request("ttyS1", own())).outcome, Outcome::Done);
@@ -891,7 +896,7 @@ fn foreign_stale_locks_in_a_sticky_directory() {
     fs::write(machine.lock_file("LCK..ttyS1"), decimal(dead())).unwrap();
     let root = machine.root.path().to_owned();
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "as_nobody_in_a_sticky_directory"])
+        .args(["--include-ignored", "--exact", "as_nobody_in_a_sticky_directory"])
         .env("LFPD_TEST_ROOT", &root)
         .stdout(Stdio::null())
         .status()
@@ -902,9 +907,10 @@ fn foreign_stale_locks_in_a_sticky_directory() {
 
 /// The other half of the test above, run by it as another user.
 #[test]
-#[ignore = "run by foreign_stale_locks_in_a_sticky_directory"]
+#[ignore = "needs root: tests/run"]
 fn as_nobody_in_a_sticky_directory() {
-    let root = PathBuf::from(std::env::var_os("LFPD_TEST_ROOT").unwrap());
+    // Run by itself, it has nothing to do.
+    let Some(root) = std::env::var_os("LFPD_TEST_ROOT").map(PathBuf::from) else { return };
     nix::unistd::setgid(65534.into()).unwrap();
     nix::unistd::setuid(65534.into()).unwrap();
     let mut table = Table::new(Places {
@@ -1165,7 +1171,8 @@ fn a_daemon_sweeps_what_the_killed_have_left() {
 /// Whoever plants more lock files than a daemon lists keeps neither those of the dead that were there when
 /// it began, nor those of later ones whose holders die.
 #[rstest]
-fn needs_root_planted_locks_keep_no_lock_of_the_dead(#[values(0, 8)] left: usize) {
+#[ignore = "needs root: tests/run"]
+fn planted_locks_keep_no_lock_of_the_dead(#[values(0, 8)] left: usize) {
     assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let (machine, mut table) = machine_with_devices();
     let left: Vec<PathBuf> =
@@ -1244,7 +1251,7 @@ fn traced(machine: &Machine, deed: &str, pids: [i32; 2], fault: Option<&str>) ->
         strace.arg("-e").arg(format!("inject={fault}"));
     }
     strace.arg(std::env::current_exe().unwrap());
-    strace.args(["--ignored", "--exact", "one_deed"]).env("LFPD_TEST_ROOT", machine.root.path());
+    strace.args(["--exact", "one_deed"]).env("LFPD_TEST_ROOT", machine.root.path());
     strace.env("LFPD_TEST_DEED", format!("{deed} {} {}", pids[0], pids[1]));
     strace.stdout(Stdio::null()).stderr(Stdio::null());
     strace
@@ -1261,9 +1268,9 @@ fn said(machine: &Machine) -> Option<String> {
 
 /// The other half, run by [`deed`].
 #[test]
-#[ignore = "run by what_fails_or_is_killed_leaves_one_of_two_states"]
 fn one_deed() {
-    let root = PathBuf::from(std::env::var_os("LFPD_TEST_ROOT").unwrap());
+    // Run by itself, it has nothing to do.
+    let Some(root) = std::env::var_os("LFPD_TEST_ROOT").map(PathBuf::from) else { return };
     let words = std::env::var("LFPD_TEST_DEED").unwrap();
     let words: Vec<&str> = words.split(' ').collect();
     let pids: Vec<i32> = words.iter().skip(1).map(|word| word.parse().unwrap()).collect();
@@ -1291,7 +1298,8 @@ fn one_deed() {
 /// PASS, LOCK and UNLOCK of five files, where any call fails, or is the last one before the process is
 /// killed: whose the lock is then is told by who can release it, and with him it goes whole.
 #[rstest]
-fn long_what_fails_or_is_killed_leaves_one_of_two_states(
+#[ignore = "takes minutes: tests/run"]
+fn what_fails_or_is_killed_leaves_one_of_two_states(
     #[values("pass", "daemon-pass", "lock", "unlock")] what: &str,
     #[values("error=EIO", "signal=KILL")] fault: &str,
 ) {
@@ -1358,7 +1366,8 @@ fn long_what_fails_or_is_killed_leaves_one_of_two_states(
 /// A hand-over was cut short, and one of its files cannot be given back just now: then the receiver's UNLOCK
 /// does not release that one alone, and the giver's releases all as soon as it can.
 #[test]
-fn needs_root_what_is_half_passed_is_released_whole_or_not_at_all() {
+#[ignore = "needs root: tests/run"]
+fn what_is_half_passed_is_released_whole_or_not_at_all() {
     assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let (machine, giver, receiver) = five_files();
     let pids = [giver.pid(), receiver.pid()];
@@ -1553,9 +1562,10 @@ fn a_lock_that_loses_a_file_while_it_is_passed_stays_the_givers() {
 /// One who keeps a file from being passed by `flock(2)`, and has a say in it: then nothing is passed, and
 /// the giver's lock is whole. One who has none decides nothing.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::an_outsider(65_534, Outcome::Done)]
 #[case::root(0, Outcome::Busy)]
-fn needs_root_a_flock_on_one_of_five_files_passes_all_or_none(
+fn a_flock_on_one_of_five_files_passes_all_or_none(
     #[case] uid: u32,
     #[case] outcome: Outcome,
     #[values("LCK..ttyS0", "LCK..radio")] file: &str,

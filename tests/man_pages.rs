@@ -44,6 +44,7 @@ fn run(program: &str, arguments: &[&str], page: &Path) -> String {
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn nothing_is_wrong_with_the_form(
     #[values("lfp.1", "lfp.7", "lfpd.8", "lockdev.8", "liblfp_preload.7")] name: &str,
 ) {
@@ -84,6 +85,7 @@ fn taken(command: &clap::Command) -> BTreeSet<String> {
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 #[case::lfp("lfp.1", lfp::command::command(), &["-b", "-F"])]
 #[case::lfpd("lfpd.8", lfpd::cli::command(), &["--now"])]
 fn every_option_is_described(
@@ -99,6 +101,7 @@ fn every_option_is_described(
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn every_command_is_described() {
     let text = rendered("lfp.1");
     for command in lfp::command::command().get_subcommands().filter(|it| !it.is_hide_set()) {
@@ -108,6 +111,7 @@ fn every_command_is_described() {
 
 /// The table that `lfp_program::codes` plays through.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn every_exit_code_of_lfp_is_described() {
     let text = rendered("lfp.1");
     let (_, table) = text.split_once("EXIT STATUS").expect("a section");
@@ -135,6 +139,7 @@ fn every_exit_code_of_lfp_is_described() {
 
 /// The members of a holder in JSON, in their order, as `lfp_program::look` finds them.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn every_member_of_a_holder_is_described() {
     let text = fs::read_to_string(page("lfp.1")).unwrap();
     let begin = text.find("{\"device\":").unwrap();
@@ -162,6 +167,7 @@ fn every_member_of_a_holder_is_described() {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn every_directory_and_system_is_described() {
     let text = rendered("lfpd.8");
     for directory in Dialect::known_directories() {
@@ -176,6 +182,7 @@ fn every_directory_and_system_is_described() {
 
 /// Every reply code and every command of the protocol.
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn the_protocol_is_described(
     #[values(
         "200 Command okay.",

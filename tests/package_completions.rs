@@ -31,6 +31,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A real zsh loads them and completes a command and options.
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 #[case::command("lfp wh", "lfp who ")]
 #[case::option("lfp --dir", "lfp --direct ")]
 #[case::option_of_a_command("lfp run --time", "lfp run --timeout=")]
@@ -54,6 +55,7 @@ fn zsh_completes(#[case] begun: &str, #[case] completed: &str) {
 
 /// The same in fish.
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 #[case::command("lfp wh", "who\t")]
 #[case::option("lfp --dir", "--direct\t")]
 #[case::option_of_a_command("lfp run --time", "--timeout\t")]

@@ -82,6 +82,7 @@ fn looked_at(part: &str) -> &'static str {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn all_of_it_is_installed() {
     assert_eq!(looked_at("files"), FILES.trim_end());
     assert_eq!(looked_at("version"), concat!("lfp ", env!("CARGO_PKG_VERSION")));
@@ -89,17 +90,20 @@ fn all_of_it_is_installed() {
 
 /// dpkg tells a file that was changed.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn its_files_can_be_verified() {
     assert_eq!(looked_at("verified"), "??5??????   /usr/share/doc/lfpd/README.md");
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn debian_finds_no_fault() {
     package().assert_faultless();
 }
 
 /// The package's version, its maintainer and its changelog speak of one and the same.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn its_changelog_is_of_this_version() {
     let field = |command: &str, words: &[&str]| {
         let output = Command::new(command).args(words).current_dir(workspace()).output();
@@ -117,6 +121,7 @@ fn its_changelog_is_of_this_version() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn its_manual_and_completions_are_found() {
     let said = looked_at("manual");
     for words in ["LFP(1)", "LFP(7)", "LFPD(8)", "-F _lfp"] {
@@ -127,6 +132,7 @@ fn its_manual_and_completions_are_found() {
 /// systemd finds nothing wrong with the units where they are installed, not even a missing page of
 /// the manual; and calls them hardened. 0 is perfect, 10 is none; the threshold is in tenths.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn its_units_are_good() {
     let said = looked_at("units");
     assert!(said.starts_with("verified\nenabled\ndisabled\ntcp on demand\n"), "{said}");
@@ -138,6 +144,7 @@ fn its_units_are_good() {
 /// systemd itself starts it, with all its walls up, and it serves a user who may not write the lock
 /// directory: on its Unix socket from the start, on TCP when somebody wants that.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn it_works_where_it_is_installed() {
     let (said, code) = package().boot(
         r#"
@@ -168,6 +175,7 @@ fn it_works_where_it_is_installed() {
 /// In a directory where files are their owners', the service removes what a crashed program of
 /// another user left.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn it_takes_over_from_crashed_programs_of_others() {
     let (said, code) = package().boot(
         r#"
@@ -184,6 +192,7 @@ fn it_takes_over_from_crashed_programs_of_others() {
 /// Who has a port keeps it while the package is replaced by a newer one, removed and put back; the
 /// service is the new one's, and what the administrator enabled stays so.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn an_upgrade_and_a_removal_lose_no_lock() {
     let (said, code) = package().boot(
         r#"
@@ -225,6 +234,7 @@ fn an_upgrade_and_a_removal_lose_no_lock() {
 /// Nothing is left behind but the user, whose number must not be given to somebody else: no links
 /// to units that are gone, no right of the user's.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn it_goes_without_a_trace() {
     let (said, code) = package().run(
         "getfacl --omit-header --absolute-names /run/lock | grep ^user:lfpd
@@ -242,6 +252,7 @@ fn it_goes_without_a_trace() {
 
 /// A removal masks the units; whoever installs the package again finds them as they were.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn it_comes_back_after_a_removal() {
     let (said, code) = package().run(
         "systemctl --quiet enable lfpd.socket
@@ -256,6 +267,7 @@ fn it_comes_back_after_a_removal() {
 
 /// The same files and the same SOURCE_DATE_EPOCH make the same bytes, whenever that is done.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn it_is_made_the_same_twice() {
     let first = std::fs::read(package().file()).unwrap();
     let again = Package::made_again("lfpd", env!("CARGO_TARGET_TMPDIR"));

@@ -142,6 +142,7 @@ fn they_have_the_same_contact() {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn shells_find_no_fault() {
     let scripts = "packaging/install packaging/contact packaging/release packaging/reproducible \
         packaging/debian/* packaging/openrc/* packaging/openwrt/files/* \
@@ -168,6 +169,7 @@ fn ldconfig_passes_over_the_linkers_script() {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn nix_reads_it() {
     Place::new()
         .run("for file in flake.nix packaging/nix/*.nix; do nix-instantiate --parse $file >/dev/null; done");
@@ -178,6 +180,7 @@ fn nix_reads_it() {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn apparmor_reads_it() {
     Place::new()
         .run("apparmor_parser --skip-kernel-load --skip-cache packaging/apparmor/usr.sbin.lfpd");
@@ -185,6 +188,7 @@ fn apparmor_reads_it() {
 
 /// Built from a tarball by rpmbuild; installed into an empty system, verified and removed by rpm.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn rpm_packages_install_all_and_go() {
     let place = Place::new();
     place.tarball("");
@@ -215,6 +219,7 @@ fn rpm_packages_install_all_and_go() {
 /// Built from a tarball by makepkg, which refuses to be root; installed into an empty system, verified and
 /// removed by pacman.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn arch_packages_install_all_and_go() {
     let place = Place::new();
     place.tarball("make");
@@ -258,6 +263,7 @@ SH
 
 /// The functions of the APKBUILD, by the shell that runs them there.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_alpine_packages_install_all() {
     let place = Place::new();
     place.run(
@@ -302,6 +308,7 @@ fn the_openwrt_packages_install_what_runs() {
 
 /// The FreeBSD port by BSD's make, with a stand-in for the ports' own rules.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_freebsd_port_installs_its_list() {
     let place = Place::new();
     place.run(

@@ -29,6 +29,7 @@ find /usr/lib /usr/include /usr/sbin -name 'liblockdev*' -o -name 'lockdev*' -o 
 "#;
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn they_are_used_by_an_ordinary_user() {
     let scratch = env!("CARGO_TARGET_TMPDIR");
     let package = Package::build("lfpd", scratch)

@@ -19,6 +19,7 @@ use testbed::{LIMIT, Process, Sandbox, User, until};
 /// Whatever the service runs as and however the client came: its own pid and those that do not
 /// exist, root any, for LOCK and for UNLOCK.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn over_tcp(
     #[values(User::Root, User::Uucp, User::Lfpd)] server: User,
     #[values("127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1")] address: &str,
@@ -57,6 +58,7 @@ fn over_tcp(
 
 /// Unlocking for somebody else fails before it is looked at whether there is a lock.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn nobody_unlocks_for_another() {
     let sandbox = layout().enter();
     let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
@@ -75,6 +77,7 @@ fn nobody_unlocks_for_another() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn trust_pid_lets_anybody_name_any() {
     let sandbox = layout().enter();
     let ends = connect(&sandbox, "127.0.0.1", User::Alice);
@@ -87,6 +90,7 @@ fn trust_pid_lets_anybody_name_any() {
 /// Where `/proc` hides processes from the service, nobody but root may name one that exists: it
 /// cannot be told whose it is.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn hidden_processes_are_nobodys() {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);
@@ -107,6 +111,7 @@ fn hidden_processes_are_nobodys() {
 
 /// Without netlink (older containers forbid it) the tables in `/proc/net` tell the same.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn without_netlink(#[values("127.0.0.1", "::1")] address: &str) {
     let sandbox = layout().enter();
     let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
@@ -124,6 +129,7 @@ fn without_netlink(#[values("127.0.0.1", "::1")] address: &str) {
 
 /// On a Unix socket the kernel says who connected.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn over_a_unix_socket() {
     let sandbox = layout().enter();
     let path = sandbox.path("/tmp/lfpd.sock");
@@ -153,6 +159,7 @@ fn over_a_unix_socket() {
 /// In a container every process has another number than here: the peer and those above it are
 /// known under the numbers that they have there, and all others are refused.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn numbers_of_a_container_are_translated() {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);
@@ -180,6 +187,7 @@ fn numbers_of_a_container_are_translated() {
 
 /// Who may not open a device may not keep others from it.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::not_in_the_group(User::Bob, "", &[], "550")]
 #[case::in_the_group(User::Alice, "", &[], "200")]
 #[case::by_an_access_list(User::Bob, "u:bob:rw", &[], "200")]
@@ -218,6 +226,7 @@ fn who_may_not_open_a_device_may_not_lock_it(
 
 /// Root takes anybody's lock by force, and members of the group do; the log says from whom.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn force_is_for_root_and_the_group() {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);
@@ -268,6 +277,7 @@ os.kill(os.getppid(), 9)
 /// A peer's groups are those it had when it connected, whatever runs under its number now, also where
 /// nobody had looked at it before it changed.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_the_look: bool) {
     let sandbox = layout().enter();
     let options = ["--force-group", "uucp"];
@@ -314,6 +324,7 @@ fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_t
 /// Whoever waited for a process that has ended does not get the lock for the next one that has
 /// its number.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_number_that_was_given_out_again_is_not_believed() {
     let sandbox = layout().enter();
     let _daemon = daemon(&sandbox, &[]);
@@ -342,6 +353,7 @@ fn a_number_that_was_given_out_again_is_not_believed() {
 
 /// A lock for a number that nobody has yet is not the lock of the process that gets it.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_number_foreseen_is_nobodys() {
     const FORESEEN: u32 = 20_000;
     let sandbox = layout().enter();
@@ -369,6 +381,7 @@ fn a_number_foreseen_is_nobodys() {
 
 /// Whoever starts the program on a pipe or terminal is the peer.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn started_by_hand(#[values(false, true)] on_terminal: bool) {
     let sandbox = layout().enter();
     let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
@@ -386,6 +399,7 @@ fn started_by_hand(#[values(false, true)] on_terminal: bool) {
 
 /// A client from another machine: its 550 and nothing else, whatever it says, and a log line.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn from_another_machine() {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);
@@ -416,6 +430,7 @@ fn from_another_machine() {
 
 /// This host's own address, but not a loopback one: from there anybody could have been sent on.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::v4("192.0.2.7/32", "192.0.2.7", "192.0.2.7")]
 #[case::v6("2001:db8::7/128", "2001:db8::7", "2001:db8::7")]
 fn from_an_own_address_that_is_not_loopback(
@@ -458,6 +473,7 @@ fn refused(sandbox: &Sandbox, syslog: &Syslog, from: std::path::PathBuf, to: &st
 
 /// Input from a pipe does not make a remote client local: the socket tells.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_socket_on_either_descriptor_tells_who_it_is() {
     let sandbox = layout().enter();
     let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();

@@ -59,6 +59,7 @@ sys.stdin.readline()
 ";
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::with_statement(WITH)]
 #[case::pyserial(PYSERIAL)]
 fn a_port_is_this_process_s_until_it_lets_go(#[case] script: &str) {
@@ -85,6 +86,7 @@ fn a_port_is_this_process_s_until_it_lets_go(#[case] script: &str) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_waits_gets_it_next() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);
@@ -101,6 +103,7 @@ fn who_waits_gets_it_next() {
 
 /// What goes wrong says so with the usual exceptions, and leaves no lock.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::outside("lfp_serial.lock('/etc/passwd')", "ValueError")]
 #[case::climbs("lfp_serial.lock('/dev/../etc/passwd')", "ValueError")]
 #[case::blank("lfp_serial.lock('/dev/tty W0')", "ValueError")]
@@ -141,6 +144,7 @@ fn troubles(#[case] call: &str, #[case] exception: &str) {
 
 /// A link anywhere leads to its port, as with `lfp`, and tenths of seconds count in a timeout.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn links_and_short_timeouts() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);
@@ -161,6 +165,7 @@ for name in '/tmp/probe', './probe', b'/tmp/probe':
 
 /// Types are complete (`mypy --strict`), and the wheel is one that the Python Package Index takes.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn it_is_typed_and_its_wheel_is_in_order() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let peers = std::env::var_os("LFPD_PEERS").map_or(root.join("target/peers"), Into::into);
@@ -188,6 +193,7 @@ fn it_is_typed_and_its_wheel_is_in_order() {
 
 /// Every Python that is on this machine and is promised.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn other_pythons() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);
@@ -213,6 +219,7 @@ with lfp_serial.lock('/dev/ttyW0', timeout=1): print(open('/run/lock/LCK..ttyW0'
 
 /// A child that was forked neither has the lock nor releases it.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_child_does_not_let_go_of_its_parents_lock() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);

@@ -88,6 +88,7 @@ fn by_name<'t>(pair: &[&'t str]) -> BTreeMap<&'t str, usize> {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::of_a_plain_device("ttyS9", 0)]
 #[case::of_a_pseudo_terminal("ttyW0", 0)]
 // Anybody may make files in a lock directory that is open to all.

@@ -27,6 +27,7 @@ fn talk<'a>(sandbox: &'a Sandbox, user: User, options: &[&str]) -> Talk<'a> {
 /// One line each for taken, refused, released, stolen from the dead, and refused to name; each
 /// says who asked.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn one_line_an_event() {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);
@@ -60,6 +61,7 @@ fn one_line_an_event() {
 
 /// Whatever the client sends, a line in the log is one line of printable ASCII.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn clients_text_is_clean() {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);
@@ -82,6 +84,7 @@ fn clients_text_is_clean() {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::default(&[], 3)]
 #[case::uucp(&["--log-facility", "uucp"], 8)]
 #[case::local7(&["--log-facility", "local7"], 23)]
@@ -94,6 +97,7 @@ fn the_facility_is_selectable(#[case] options: &[&str], #[case] facility: u32) {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::info("info", true, true)]
 #[case::debug("debug", true, true)]
 #[case::notice("notice", false, true)]
@@ -117,6 +121,7 @@ fn the_level_is_selectable(#[case] level: &str, #[case] info: bool, #[case] noti
 /// A syslog daemon that has stalled, with its queue full, holds up nobody for long: more is done
 /// than the queue has room for lines, and the session ends.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_stalled_syslog_stops_nobody() {
     let sandbox = layout().enter();
     let _never_read = Syslog::open(&sandbox);
@@ -133,6 +138,7 @@ fn a_stalled_syslog_stops_nobody() {
 
 /// Whether it had stalled or not, a syslog that was started again gets the next line.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn a_syslog_that_was_restarted_is_found_at_once(#[values(false, true)] stalled: bool) {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);
@@ -156,6 +162,7 @@ fn a_syslog_that_was_restarted_is_found_at_once(#[values(false, true)] stalled: 
 
 /// Without syslog everything works, and nothing is said about it to anybody.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn without_syslog_all_is_silent() {
     let sandbox = layout().enter();
     let mut talk = talk(&sandbox, User::Root, &[]);
@@ -168,6 +175,7 @@ fn without_syslog_all_is_silent() {
 
 /// What is wrong with the arguments is said in syslog when a client is at the other end.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_bad_command_line_is_logged() {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);

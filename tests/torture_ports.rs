@@ -161,6 +161,7 @@ fn start_service<'a>(sandbox: &'a Sandbox, address: &'static str, words: &[&str]
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn no_lock_of_a_port_that_a_program_holds() {
     let locks = std::env::var("LFPD_TORTURE_LOCKS").ok().and_then(|text| text.parse().ok());
     let locks = locks.unwrap_or(300_u64);
@@ -221,6 +222,7 @@ fn no_lock_of_a_port_that_a_program_holds() {
 /// A stranger without a right to any port has three thousand locks, and takes and drops hundreds more:
 /// the kernel's list is long, and never the same. The daemon sees nobody's descriptors.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_locks_of_a_stranger_deny_nobody_a_port() {
     let (port, words) = HELD[0];
     let sandbox = layout().port(port).port("ttyF0").enter();

@@ -105,6 +105,7 @@ fn a_lock_does_not_barge_in() {
 /// A link that only its maker uses keeps his WAIT from a device that is free: he does not keep
 /// others from it, neither LOCK nor WAIT.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_is_kept_from_it_by_a_name_of_his_own_heads_no_line() {
     let daemon = Daemon::start(&[]);
     let links = tempfile::Builder::new().tempdir_in("/dev/shm").expect("/dev/shm");

@@ -112,6 +112,7 @@ fn everybody_was_looked_at(sandbox: &Sandbox) {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::picocom(&["picocom", "--nolock", "-b", "9600", "/dev/ttyW0"])]
 #[case::picocom_with_flock(&["picocom", "-b", "9600", "/dev/ttyW0"])]
 #[case::pyserial(&["/usr/bin/python3", "-c", "import serial, sys; port = serial.Serial('/dev/ttyW0'); sys.stdin.read()"])]
@@ -136,6 +137,7 @@ fn who_locks_nothing_keeps_others_out(
 
 /// Off unless asked for: then a port that is merely open is anybody's.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn without_the_option_nothing_is_locked_for_anybody() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Own, &[]);
@@ -144,6 +146,7 @@ fn without_the_option_nothing_is_locked_for_anybody() {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn who_closes_the_port_has_no_lock_any_more(#[values(Server::Root, Server::Own)] server: Server) {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, server, WATCH);
@@ -162,6 +165,7 @@ fn who_closes_the_port_has_no_lock_any_more(#[values(Server::Root, Server::Own)]
 
 /// Where `/proc` shows it, one descriptor of two that is closed changes nothing.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_has_it_open_twice_and_closes_one_keeps_it() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Root, WATCH);
@@ -175,6 +179,7 @@ fn who_has_it_open_twice_and_closes_one_keeps_it() {
 
 /// A port that is another's stays his; who has it open gets the lock when that one is gone.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn the_lock_of_another_is_waited_for(#[values(Server::Root, Server::Own)] server: Server) {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, server, WATCH);
@@ -190,6 +195,7 @@ fn the_lock_of_another_is_waited_for(#[values(Server::Root, Server::Own)] server
 
 /// A lock that its owner has given up, or taken himself, is no affair of the watch.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_lock_of_its_own_is_left_alone() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Own, WATCH);
@@ -205,6 +211,7 @@ fn a_lock_of_its_own_is_left_alone() {
 
 /// A login waits on the line without keeping anybody from it.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn agetty_gets_no_lock() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Own, WATCH);
@@ -223,6 +230,7 @@ fn is_shown_open(sandbox: &Sandbox, program: &str) -> Option<()> {
 
 /// Who may not use the port, and was handed it open, keeps nobody from it.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_may_not_open_the_port_may_not_lock_it_either() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Own, WATCH);
@@ -234,6 +242,7 @@ fn who_may_not_open_the_port_may_not_lock_it_either() {
 
 /// Who opens a port, hands it to a child and ends leaves nothing but a number, which is soon another's.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_number_of_an_opener_is_not_the_opener() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Own, WATCH);
@@ -259,6 +268,7 @@ fn the_number_of_an_opener_is_not_the_opener() {
 
 /// Whoever had the port open before the service began has it all the same, where that is seen.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_was_there_before_is_found() {
     let sandbox = sandbox();
     let opener = shell(&sandbox, &["exec 3<>/dev/ttyW0"]);
@@ -268,6 +278,7 @@ fn who_was_there_before_is_found() {
 
 /// A port that is plugged in is watched from then on.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_port_that_comes_is_watched() {
     let sandbox = sandbox();
     let daemon = serve(&sandbox, Server::Own, WATCH);
@@ -285,6 +296,7 @@ fn a_port_that_comes_is_watched() {
 
 /// The one great capability is given up before the first client is served.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn nothing_is_kept_of_the_capability() {
     let sandbox = sandbox();
     let daemon = serve(&sandbox, Server::Own, WATCH);
@@ -296,6 +308,7 @@ fn nothing_is_kept_of_the_capability() {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::without_the_capability(&["setpriv", "--reuid=lfpd", "--regid=lfpd", "--clear-groups", "/run/test/lfpd", "--watch-opens", "--listen", "unix:/run/lfpd/lfpd.sock"], "CAP_SYS_ADMIN")]
 #[case::without_a_socket(&["/run/test/lfpd", "--watch-opens"], "--listen")]
 fn what_cannot_be_watched_is_said(#[case] words: &[&str], #[case] why: &str) {

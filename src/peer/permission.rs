@@ -219,7 +219,8 @@ mod tests {
 
     /// Random modes and ACLs against the kernel's word to processes of those users and groups.
     #[test]
-    fn needs_root_random_rights_are_judged_as_the_kernel_does() {
+    #[ignore = "needs root: tests/run"]
+    fn random_rights_are_judged_as_the_kernel_does() {
         let directory = tempfile::tempdir_in("/tmp").unwrap();
         let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(directory.path(), all).unwrap();

@@ -20,6 +20,7 @@ fn names(bench: &Bench) -> Vec<String> {
 
 /// A sticky directory: everybody removes their own, and is told who owns the others.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn in_a_sticky_directory() {
     let bench = Bench::open();
     let _holder = bench.holder(User::Bob);
@@ -46,6 +47,7 @@ fn in_a_sticky_directory() {
 
 /// The service may remove what the caller may not.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn through_the_service() {
     let bench = Bench::open();
     let _service = bench.serve(User::UucpWithFowner);
@@ -59,6 +61,7 @@ fn through_the_service() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn in_a_closed_directory() {
     let bench = Bench::closed();
     plant(&bench, User::Lfpd, "LCK..ttyS2");
@@ -73,6 +76,7 @@ fn in_a_closed_directory() {
 
 /// Nothing is removed but what surely is a stale lock.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn what_is_no_stale_lock_stays() {
     let bench = Bench::open();
     let line = "cd /run/lock; : >LCK..ttyS1; ln -s /etc/passwd LCK..ttyS2; mkdir LCK..ttyS3; \
@@ -90,6 +94,7 @@ fn what_is_no_stale_lock_stays() {
 
 /// Whoever holds it by `flock(2)` may be breaking it just now: then it is his, and not stale any more.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn what_somebody_else_is_at_stays() {
     let bench = Bench::open();
     plant(&bench, User::Bob, "LCK..ttyS1");
@@ -104,6 +109,7 @@ fn what_somebody_else_is_at_stays() {
 
 /// One who has no say in it may hold it for ever: that is nothing to root, who has a gate.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn what_an_outsider_holds_goes() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "mkdir /run/lfpd").code(), 0);
@@ -121,6 +127,7 @@ fn what_an_outsider_holds_goes() {
 
 /// More than are looked at in one directory at once.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn as_many_as_there_are() {
     let bench = Bench::open();
     let line = "cd /run/lock; for n in $(seq 1500); do printf '%10d\\n' 4000000 >LCK..x$n; done";
@@ -137,6 +144,7 @@ fn as_many_as_there_are() {
 
 /// The service's records of locks that others have removed, but for those just made.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn records_of_locks_that_are_gone() {
     let bench = Bench::open();
     let _service = bench.serve(User::Lfpd);

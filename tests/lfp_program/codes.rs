@@ -7,6 +7,7 @@ use crate::bench::{Bench, PORT};
 
 /// Commands through the service, by a user who may not write the lock directory, on a free port.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_free_port() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -35,6 +36,7 @@ fn a_free_port() {
 
 /// What `lfp` itself says about a port that another has.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_busy_port() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -92,6 +94,7 @@ fn a_busy_port() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn without_a_service() {
     let bench = Bench::closed();
     let end = bench.called(User::Alice, &["lock", PORT]).run();
@@ -110,6 +113,7 @@ fn without_a_service() {
 
 /// Where everybody may write the lock directory, nothing need be installed but `lfp`.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::lock("/run/test/lfp lock ttyW0 && /run/test/lfp unlock ttyW0")]
 #[case::wait("/run/test/lfp wait --timeout 5 ttyW0 && /run/test/lfp unlock ttyW0")]
 #[case::run("/run/test/lfp run ttyW0 -- test -e /run/lock/LCK..ttyW0")]
@@ -132,6 +136,7 @@ fn over_tcp(bench: &Bench, user: User) -> Process<'_> {
 
 /// Over TCP where the Unix socket is not there.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::as_a_daemon(User::Lfpd)]
 #[case::from_a_super_server(User::Root)]
 #[case::the_callers_own(User::Alice)]
@@ -145,6 +150,7 @@ fn the_second_choice_is_tcp(#[case] user: User) {
 
 /// Anybody can listen on port 50001 while the service does not, and say 200 to everything.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_stranger_on_the_port_is_not_believed() {
     let bench = Bench::closed();
     let _fake = over_tcp(&bench, User::Bob);
@@ -161,6 +167,7 @@ fn a_stranger_on_the_port_is_not_believed() {
 
 /// Nor one who takes the connection, and is gone from the port before `lfp` looks who listens there.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_stranger_who_gives_up_the_port_is_not_believed() {
     let bench = Bench::closed();
     let script = "import os, socket, time\n\
@@ -187,6 +194,7 @@ fn a_stranger_who_gives_up_the_port_is_not_believed() {
 
 /// Where the socket's directory was left open to all, anybody can listen at its path.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_stranger_at_the_socket_is_not_believed() {
     let bench = Bench::closed();
     let words = ["-d", "-o", "lfpd", "-m", "0777", "/run/lfpd"];
@@ -209,6 +217,7 @@ fn a_stranger_at_the_socket_is_not_believed() {
 
 /// Root, the service's own user, and whoever root gave the directory to.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::a_super_server(User::Root)]
 #[case::the_service(User::Lfpd)]
 #[case::another_user_for_the_service(User::Bob)]
@@ -221,6 +230,7 @@ fn the_services_socket_is_believed(#[case] user: User) {
 
 /// `lock` and `unlock` are for the shell that calls, and its lock lasts until it lets go.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_shell_locks_for_itself() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -236,6 +246,7 @@ fn a_shell_locks_for_itself() {
 
 /// It may be plugged in later; but most often the name was misspelt.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::missing(
     "--direct lock ttyU0",
     "lfp: /dev/ttyU0: there is no such device; did you mean /dev/ttyW0? (locked all the same)\ncode 0\n"
@@ -259,6 +270,7 @@ fn a_port_that_is_not_there_is_remarked_on(#[case] words: &str, #[case] told: &s
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case("list")]
 #[case("--json list")]
 #[case("who ttyW0")]
@@ -280,6 +292,7 @@ fn a_full_disk_is_not_silent(#[case] words: &str) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_full_disk_is_told_by_the_service_too() {
     let bench = Bench::open();
     for word in ["--help", "--version"] {

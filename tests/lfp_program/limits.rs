@@ -11,6 +11,7 @@ use crate::bench::{Bench, PORT};
 const SOON: Duration = Duration::from_secs(6);
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::wait(&["wait", "--timeout", "1", PORT], 75)]
 #[case::wait_for_no_time(&["wait", "--timeout", "0", PORT], 75)]
 #[case::wait_a_little(&["wait", "--timeout", "0.3", PORT], 75)]
@@ -33,6 +34,7 @@ fn a_service_that_hangs_takes_no_more_than_the_time(#[case] words: &[&str], #[ca
 
 /// Whoever gave up in the middle of a second has no lock a second later.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::wait(&["wait", "--timeout", "0.2", PORT])]
 #[case::run(&["run", "--timeout", "0.2", PORT, "--", "true"])]
 fn what_was_given_up_is_not_taken_later(#[case] words: &[&str]) {

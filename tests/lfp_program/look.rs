@@ -25,6 +25,7 @@ print('ready', flush=True); input()";
 
 /// No daemon, no root, no right on the lock directory.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn everybody_sees_lock_files_and_flocks() {
     let bench = Bench::closed();
     let holder = bench.holder(User::Alice);
@@ -41,6 +42,7 @@ fn everybody_sees_lock_files_and_flocks() {
 
 /// What only root can see is not passed off as nothing.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn open_ports_are_shown_to_those_who_may_see_them() {
     let bench = Bench::closed();
     let holder = by_opening(&bench);
@@ -56,6 +58,7 @@ fn open_ports_are_shown_to_those_who_may_see_them() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn all_devices_in_one_list() {
     let bench = Bench::open();
     let _holder = bench.holder(User::Alice);
@@ -73,6 +76,7 @@ fn all_devices_in_one_list() {
 
 /// A device with links has a lock file under each of its names, and is one device all the same.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::directly(&["--direct"])]
 #[case::and_as_a_service_sees_it(&[])]
 fn a_device_is_one_whatever_it_is_called(#[case] route: &[&str]) {
@@ -107,6 +111,7 @@ fn a_device_is_one_whatever_it_is_called(#[case] route: &[&str]) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn an_empty_machine() {
     let bench = Bench::open();
     let told = bench.lfp(User::Root, &["list"]).run();
@@ -117,6 +122,7 @@ fn an_empty_machine() {
 
 /// The service sees what Bob may not: lock files in a directory that is closed to him.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_service_is_asked_where_it_is() {
     let bench = Bench::closed();
     let holder = bench.holder(User::Alice);
@@ -138,6 +144,7 @@ fn the_service_is_asked_where_it_is() {
 
 /// Every member is there in every case, with its type; the document in lfp(1) is this table.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::who(&["--json", "who", PORT], "d['devices'][0]['holders'][0]")]
 #[case::who_after(&["who", "--json", PORT], "d['devices'][0]['holders'][0]")]
 #[case::list(&["--json", "list"], "d['devices'][0]['holders'][0]")]
@@ -173,6 +180,7 @@ print('fine')",
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::done(&["--direct", "lock", PORT], "\"outcome\":\"done\",\"device\":\"/dev/ttyW0\",\"pid\":")]
 #[case::nothing_to_unlock(&["--direct", "unlock", PORT], "{\"outcome\":\"not-held\",\"device\":\"/dev/ttyW0\",")]
 #[case::unreachable(&["--server", "/none", "lock", PORT], "{\"outcome\":\"unreachable\",")]
@@ -189,6 +197,7 @@ fn other_answers_in_json(#[case] words: &[&str], #[case] text: &str) {
 
 /// Names of programs, arguments and lock files are made by strangers.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn nothing_a_stranger_writes_moves_a_terminal() {
     let bench = Bench::open();
     let script =
@@ -226,6 +235,7 @@ fn nothing_a_stranger_writes_moves_a_terminal() {
 
 /// Colours for a terminal whose user wants them, and for nothing else.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::terminal(&[], true)]
 #[case::no_color(&[("NO_COLOR", "1")], false)]
 #[case::no_color_empty(&[("NO_COLOR", "")], true)]
@@ -248,6 +258,7 @@ fn colours(#[case] settings: &[(&str, &str)], #[case] coloured: bool) {
 /// The service makes lock files for others: of one whose holder is gone, it has noted who that
 /// was. Of other lock files only the owner is known, which stands in parentheses.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::by_a_service_of_one_session(Bench::serve)]
 #[case::by_a_daemon(Bench::listen)]
 fn who_held_a_stale_lock(#[case] start: fn(&Bench, User) -> Process<'_>) {
@@ -281,6 +292,7 @@ fn who_held_a_stale_lock(#[case] start: fn(&Bench, User) -> Process<'_>) {
 
 /// Whoever waits looks into directories, too, that came after he began.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_directory_that_came_while_waiting_is_searched() {
     let bench = Bench::open();
     let holder = bench.holder(User::Alice);

@@ -7,6 +7,7 @@ use crate::bench::{Bench, LONG, PORT};
 
 /// A shell does not fork for its last command: `lfp` is then the process that has the lock.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::last_command("bash", "/run/test/lfp lock ttyW0; /run/test/lfp unlock ttyW0")]
 #[case::chain("bash", "/run/test/lfp lock ttyW0 && /run/test/lfp unlock ttyW0")]
 #[case::subshell("bash", "(/run/test/lfp lock ttyW0; /run/test/lfp unlock ttyW0); exit $?")]
@@ -22,6 +23,7 @@ fn a_shell_that_becomes_lfp_unlocks_its_own(#[case] shell: &str, #[case] line: &
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_typo_is_no_free_port() {
     let bench = Bench::open();
     let told = bench.lfp(User::Bob, &["who", "ttyW9"]).run();
@@ -37,6 +39,7 @@ fn a_typo_is_no_free_port() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn quiet_is_for_scripts() {
     let bench = Bench::open();
     let quiet = |words: &[&str]| {
@@ -51,6 +54,7 @@ fn quiet_is_for_scripts() {
 
 /// Whoever plants a lock file in `/tmp` that names another's process makes nobody a holder.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_claim_of_a_strangers_is_no_lock() {
     let bench = Bench::open();
     let alices = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
@@ -66,6 +70,7 @@ fn a_claim_of_a_strangers_is_no_lock() {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::relative("cd /dev; /run/test/lfp who ./ttyW0")]
 #[case::link_outside("ln -s /dev/ttyW0 /tmp/port; /run/test/lfp who /tmp/port")]
 #[case::link_to_a_link(
@@ -81,6 +86,7 @@ fn a_port_by_any_path(#[case] line: &str) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn help_is_a_command() {
     let bench = Bench::open();
     let told = bench.lfp(User::Bob, &["help"]).run();
@@ -99,6 +105,7 @@ fn opener(bench: &Bench) -> Process<'_> {
 
 /// Who gets the lock is told of programs that go on using the port without one.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::lock(&["lock", PORT])]
 #[case::wait(&["wait", "--timeout", "9", PORT])]
 #[case::run(&["run", PORT, "--", "true"])]
@@ -112,6 +119,7 @@ fn an_open_port_is_told_of(#[case] words: &[&str]) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn an_unlocked_port_that_is_still_open_is_told_of() {
     let bench = Bench::open();
     let line = "exec 3<>/dev/ttyW0; /run/test/lfp --direct lock ttyW0; echo ready; exec sleep 1000";
@@ -126,6 +134,7 @@ fn an_unlocked_port_that_is_still_open_is_told_of() {
 
 /// Everybody sees that a getty or a login has the port, though its descriptors are root's.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_login_on_the_port_is_seen_by_all() {
     let bench = Bench::open();
     let line = "exec 3<>/dev/ttyW0; echo ready; exec sleep 1000";
@@ -138,6 +147,7 @@ fn a_login_on_the_port_is_seen_by_all() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn free_ports_are_listed_with_their_names() {
     let bench = Bench::open();
     let made = "mkdir -p /dev/serial/by-id; ln -s ../../ttyW0 /dev/serial/by-id/usb-W; \
@@ -160,6 +170,7 @@ fn free_ports_are_listed_with_their_names() {
 
 /// Links by path have colons, which some programs write as slashes: still one device.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_port_with_a_link_by_path_is_one_line() {
     let bench = Bench::open();
     let by_path = "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0";
@@ -182,6 +193,7 @@ fn a_port_with_a_link_by_path_is_one_line() {
 
 /// On a terminal it is told whom one waits for; a script reads nothing of it.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::wait(&["wait", "--timeout", LONG, PORT])]
 #[case::run(&["run", "--timeout", LONG, PORT, "--", "true"])]
 fn whom_one_waits_for(#[case] words: &[&str]) {
@@ -202,6 +214,7 @@ fn whom_one_waits_for(#[case] words: &[&str]) {
 
 /// Nobody else could release it while the shell waits for itself.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_shell_does_not_wait_for_itself() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -211,6 +224,7 @@ fn a_shell_does_not_wait_for_itself() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn several_ports_for_one_command() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "ln -s ttyW0 /dev/gps").code(), 0);
@@ -233,6 +247,7 @@ fn several_ports_for_one_command() {
 
 /// For a supervisor that minds the process number: the command is the process that was started.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_command_in_the_place_of_lfp() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -250,6 +265,7 @@ fn a_command_in_the_place_of_lfp() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn changes_are_watched() {
     let bench = Bench::open();
     let mut watching = bench.lfp(User::Bob, &["who", "--watch", PORT]).spawn();
@@ -265,6 +281,7 @@ fn changes_are_watched() {
 
 /// After the crash of somebody else's program, in a directory where files are their owners'.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
 fn a_stale_lock_in_the_way_is_named_with_its_remedy(#[case] route: &[&str]) {
@@ -283,6 +300,7 @@ fn a_stale_lock_in_the_way_is_named_with_its_remedy(#[case] route: &[&str]) {
 
 /// A daemon that goes into the background takes its parent's lock along.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
 fn a_lock_is_handed_over(#[case] route: &[&str]) {
@@ -303,6 +321,7 @@ fn a_lock_is_handed_over(#[case] route: &[&str]) {
 
 /// What is no port is not locked, and is told what it is.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::directory("shm", "a directory")]
 #[case::regular_file("shm/file", "no device")]
 #[case::null("null", "the null device")]
@@ -319,6 +338,7 @@ fn what_is_no_port(#[case] name: &str, #[case] told: &str) {
 
 /// The example of the library's documentation, as it stands there, with a real service.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_librarys_example_holds_a_port() {
     let bench = Bench::closed_with("hold", &testbed::example("lfp", "hold"));
     let _service = bench.listen(User::Lfpd);
@@ -335,6 +355,7 @@ fn the_librarys_example_holds_a_port() {
 
 /// The library's guard: it holds, says who has the port, waits, and releases when it goes.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_guard_of_the_library_holds_a_port() {
     let bench = Bench::closed_with("guard", &testbed::example("lfp", "guard"));
     let _service = bench.listen(User::Lfpd);
@@ -358,6 +379,7 @@ fn a_guard_of_the_library_holds_a_port() {
 
 /// Those in the line are shown, in text and in JSON.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_waits_is_shown() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -378,6 +400,7 @@ fn who_waits_is_shown() {
 
 /// Root takes a port from whoever has it: told first, with time to let go, or not.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
 fn a_lock_is_taken_away(#[case] route: &[&str]) {
@@ -403,6 +426,7 @@ fn a_lock_is_taken_away(#[case] route: &[&str]) {
 
 /// A long job gives way when somebody wants the port.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::asked(&["ask", "--timeout", "20", PORT])]
 #[case::waited_for(&["run", "--timeout", "20", PORT, "--", "true"])]
 fn a_command_yields(#[case] wanting: &[&str]) {
@@ -426,6 +450,7 @@ fn a_command_yields(#[case] wanting: &[&str]) {
 
 /// Anybody may write any number into a lock file of his own where all may write the directory.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::directly(&["--direct"], 0)]
 #[case::through_a_service_that_may_not_remove_it(&[], 77)]
 fn nobody_is_signalled_whom_a_planted_file_names(#[case] route: &[&str], #[case] code: i32) {
@@ -449,6 +474,7 @@ fn nobody_is_signalled_whom_a_planted_file_names(#[case] route: &[&str], #[case]
 
 /// Who may not use force sends no signal either, not even to a process of his own.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn nobody_is_signalled_by_those_who_may_not_use_force() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -466,6 +492,7 @@ fn nobody_is_signalled_by_those_who_may_not_use_force() {
 
 /// A number that no process has is named as the reason.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_process_that_is_not_there_is_named() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);

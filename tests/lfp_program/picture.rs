@@ -17,6 +17,7 @@ const COMMANDS: [&str; 3] = [
 ];
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_picture_is_current() {
     let drawn = drawn(&session());
     if std::env::var_os("LFPD_UPDATE").is_some() {
@@ -146,6 +147,7 @@ fn pieces(line: &str) -> Vec<(usize, &str)> {
 
 /// A real browser puts each piece of text where the terminal has it, and as wide.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn a_browser_shows_the_columns_of_the_terminal() {
     let svg = fs::read_to_string(PICTURE).unwrap();
     let page = tempfile::Builder::new().suffix(".html").tempfile().unwrap();

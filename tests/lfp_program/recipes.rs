@@ -74,6 +74,7 @@ fn the_documents_say_what_is_played_here() {
 
 /// Terminal programs, which hold the port in their own name until they end.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::picocom(PICOCOM, "picocom", "Terminal ready", "\x01\x18")]
 #[case::picocom_waiting(PICOCOM_WAITING, "picocom", "Terminal ready", "\x01\x18")]
 #[case::minicom(MINICOM, "minicom", "Welcome to minicom", "\x01x\r")]
@@ -103,6 +104,7 @@ fn terminal_programs(
 
 /// Where everybody may write the lock directory, minicom makes its own lock as well.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn minicom_where_the_directory_is_open() {
     let bench = machine_with("1777", "root:root");
     let mut terminal = typed(&bench, User::Alice, MINICOM).on_terminal().spawn();
@@ -110,6 +112,7 @@ fn minicom_where_the_directory_is_open() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_script_in_several_steps() {
     let bench = machine();
     let _service = bench.listen_for(User::Lfpd, "/dev/ttyS0");
@@ -123,6 +126,7 @@ fn a_script_in_several_steps() {
 
 /// There is no board at the other end, so avrdude gives up; but it has the port meanwhile.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn flashing_a_board() {
     let bench = machine();
     let _service = bench.listen_for(User::Lfpd, "/dev/ttyACM0");
@@ -140,6 +144,7 @@ fn flashing_a_board() {
 
 /// As systemd starts it: the terminal on standard input, and the name of the instance for %I.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_login_that_respects_locks() {
     let bench = machine();
     let _service = bench.listen_for(User::Lfpd, "/dev/ttyS0");
@@ -155,6 +160,7 @@ fn a_login_that_respects_locks() {
 /// In a pid namespace of its own with the service's socket: the lock names the program by its
 /// number outside.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn in_a_container() {
     let bench = machine();
     let _service = bench.listen_for(User::Lfpd, "/dev/ttyUSB0");
@@ -174,6 +180,7 @@ fn in_a_container() {
 
 /// The right of uucp where the lock directory is closed, by the lines as they stand.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_right_of_uucp() {
     let bench = machine();
     let lines = ["d /run/lfpd 0755 uucp uucp -", "a+ /run/lock - - - - user:uucp:rwx"];

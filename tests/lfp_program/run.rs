@@ -8,6 +8,7 @@ use crate::bench::{Bench, LONG, PORT};
 /// The story this program is for: Alice, who may not write the lock directory, uses a port with a
 /// real program; Bob, who may not either, is told who has it.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn alice_has_the_port_and_bob_is_told() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -48,6 +49,7 @@ fn alice_has_the_port_and_bob_is_told() {
 
 /// Without a service, on the files.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn directly() {
     let bench = Bench::open();
     let end = bench
@@ -60,6 +62,7 @@ fn directly() {
 
 /// What the command sees of itself is what it would see without us.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn nothing_leaks_to_the_command() {
     let bench = Bench::open();
     let _service = bench.serve(User::Lfpd);
@@ -76,6 +79,7 @@ fn nothing_leaks_to_the_command() {
 
 /// A caller who ignores SIGCHLD still learns the exit code.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_code_arrives_although_children_are_ignored() {
     let bench = Bench::open();
     let script = "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
@@ -85,6 +89,7 @@ fn the_code_arrives_although_children_are_ignored() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn input_goes_to_the_command() {
     let bench = Bench::open();
     let line = "echo hello | /run/test/lfp --direct run ttyW0 -- cat";
@@ -93,6 +98,7 @@ fn input_goes_to_the_command() {
 
 /// The lock outlives a wrapper that is killed, as long as the command is at work, and not longer.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_wrapper_is_killed() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -117,6 +123,7 @@ fn the_wrapper_is_killed() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_command_is_killed() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -132,6 +139,7 @@ fn the_command_is_killed() {
 
 /// Whoever waits and is killed never runs the command and leaves no lock that anybody minds.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_wrapper_is_killed_while_it_waits() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -149,6 +157,7 @@ fn the_wrapper_is_killed_while_it_waits() {
 
 /// The process that was to become the command is killed: nobody waits for the port any longer.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_waiting_process_is_killed() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -165,6 +174,7 @@ fn the_waiting_process_is_killed() {
 
 /// The command runs as soon as the holder is gone, whether it let go or died.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_waits_gets_the_port() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -180,6 +190,7 @@ fn who_waits_gets_the_port() {
 
 /// The service goes away while the command runs: the code still arrives, and the lock is stale.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_service_is_gone_at_the_end() {
     let bench = Bench::closed();
     let service = bench.serve(User::Lfpd);
@@ -205,6 +216,7 @@ fn the_service_is_gone_at_the_end() {
 
 /// In the line of a service: the same, and whoever gave up does not get it.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_waits_in_line_gets_the_port() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -225,6 +237,7 @@ fn who_waits_in_line_gets_the_port() {
 
 /// A service that is killed and started again costs no waiter its wait.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_service_is_started_again_while_somebody_waits() {
     let bench = Bench::closed();
     let service = bench.listen(User::Lfpd);
@@ -247,6 +260,7 @@ fn the_service_is_started_again_while_somebody_waits() {
 
 /// `lfp wait` is `lfp lock` that waits: the lock is the calling shell's.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::in_line(Bench::listen as fn(&Bench, User) -> Process<'_>)]
 #[case::asking_again(Bench::serve)]
 fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
@@ -268,6 +282,7 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
 
 /// A script that locks its port may be run by another one that has locked it already.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::at_once(&["run", PORT, "--", "/run/test/lfp", "run", PORT, "--", "echo", "inside"])]
 #[case::in_time(&["run", PORT, "--", "sh", "-c", "/run/test/lfp run --timeout 20 /dev/ttyW0 -- echo inside; :"])]
 fn one_in_the_other(#[case] words: &[&str]) {
@@ -286,6 +301,7 @@ fn one_in_the_other(#[case] words: &[&str]) {
 
 /// With the service's socket and a pid namespace of its own: the command is named by its number there.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn in_a_container_as_a_child() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);

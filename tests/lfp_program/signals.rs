@@ -7,6 +7,7 @@ use testbed::{LIMIT, User};
 use crate::bench::{Bench, LONG, PORT};
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case("TERM")]
 #[case("USR2")]
 fn are_handed_to_the_command(#[case] name: &str) {
@@ -25,6 +26,7 @@ fn are_handed_to_the_command(#[case] name: &str) {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case("TERM", 15)]
 fn end_a_command_that_does_not_mind_them(#[case] name: &str, #[case] number: i32) {
     let bench = Bench::open();
@@ -38,6 +40,7 @@ fn end_a_command_that_does_not_mind_them(#[case] name: &str, #[case] number: i32
 
 /// One that waits in vain is not made to wait for its end, and never runs its command.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::term("TERM", 15, &[])]
 #[case::int("INT", 2, &[])]
 #[case::hup("HUP", 1, &[])]
@@ -60,6 +63,7 @@ fn end_the_wait(#[case] name: &str, #[case] number: i32, #[case] route: &[&str])
 
 /// nohup(1) is believed: what was ignored stays ignored, waiting or not.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn what_was_ignored_stays_ignored() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -77,6 +81,7 @@ fn what_was_ignored_stays_ignored() {
 
 /// Ctrl-C reaches the command from the terminal, once, and not a second time from us.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn what_a_terminal_sends_is_not_repeated() {
     let bench = Bench::open();
     // A signal that comes just before Python blocks in input() would be heard after it only.

@@ -36,6 +36,7 @@ fn lfp(sandbox: &Sandbox, words: &[&str]) -> i32 {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn qt_as_root_is_kept_out() {
     let sandbox = sandbox();
     let _daemon = daemon(&sandbox);
@@ -58,6 +59,7 @@ fn qt_as_root_is_kept_out() {
 
 /// They look at no lock files; behind `lfp run` they need not.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::picocom(programs::PICOCOM)]
 #[case::pyserial(programs::PYSERIAL)]
 fn flock_users_behind_lfp_run_are_kept_out(#[case] program: Program) {

@@ -25,6 +25,7 @@ use rstest::rstest;
 use programs::Program;
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::minicom(programs::MINICOM)]
 #[case::cu(programs::CU)]
 #[case::kermit(programs::KERMIT)]

@@ -37,6 +37,7 @@ static TABLE: Table = Table::new(
 );
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::minicom(programs::MINICOM)]
 #[case::cu(programs::CU)]
 #[case::kermit(programs::KERMIT)]

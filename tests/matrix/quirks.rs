@@ -12,6 +12,7 @@ use crate::programs::{self, Program};
 /// microcom writes its pid as eight bytes. pppd and RXTX take every lock for dead that they
 /// cannot read as text; `lfpd` does not.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::pppd(programs::PPPD)]
 #[case::rxtx(programs::RXTX)]
 fn a_live_binary_lock_is_removed_by_some_but_not_by_lfpd(#[case] thief: Program) {
@@ -32,6 +33,7 @@ fn a_live_binary_lock_is_removed_by_some_but_not_by_lfpd(#[case] thief: Program)
 /// A killed program leaves its file in a directory where only the owner, root, or whoever has
 /// CAP_FOWNER may remove it.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::as_root(User::Root, 200)]
 #[case::with_fowner(User::UucpWithFowner, 200)]
 #[case::as_uucp(User::Uucp, 450)]
@@ -47,6 +49,7 @@ fn others_dead_locks_in_a_sticky_directory(#[case] service: User, #[case] code: 
 
 /// Why the service runs as `uucp`: cu becomes that user, and can only remove its own files.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::of_uucp(User::Uucp, true)]
 #[case::of_root(User::Root, false)]
 fn cu_clears_dead_locks(#[case] service: User, #[case] clears: bool) {
@@ -62,6 +65,7 @@ fn cu_clears_dead_locks(#[case] service: User, #[case] clears: bool) {
 /// minicom opens a port past a lock that it may not read; `lfpd` never takes what it cannot
 /// read for dead.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn an_unreadable_lock() {
     let sandbox = sandbox();
     let holder = somebody(&sandbox);
@@ -73,6 +77,7 @@ fn an_unreadable_lock() {
 
 /// socat's lock files are for their owner alone; only root learns that they are dead.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_dead_lock_for_root_s_eyes_only() {
     let sandbox = sandbox();
     let (came, socat) = Bench::new(&sandbox, &programs::SOCAT, PORT).attempt();
@@ -87,6 +92,7 @@ fn a_dead_lock_for_root_s_eyes_only() {
 /// mgetty looks again every ten seconds, and ends when the lock is gone, for init to start it
 /// anew. Meanwhile it leaves the lock alone.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn mgetty_goes_on_when_lfpd_unlocks() {
     const LOG: &str = "/var/log/mgetty/mg_ttyW0.log";
     let sandbox = sandbox();

@@ -13,6 +13,7 @@ const SMALL_TALK: &str = "UNLOCK /dev/nothing 1";
 const UNHEARD: u32 = 150;
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::minicom(&["minicom", "-D", PORT])]
 #[case::kermit(&["kermit", "-l", PORT, "-C", "pause 600, exit"])]
 #[case::gensiot(&["gensiot", "-i", "stdio(self)", "serialdev(nouucplock=false),/dev/ttyW0,local"])]

@@ -200,6 +200,7 @@ const ROWS: [Row; 19] = [
 ];
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn programs_lock(
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18)] row: usize,
     #[values(Directory::Closed, Directory::Open)] directory: Directory,
@@ -226,6 +227,7 @@ static CLOSED: Table = Table::new("matrix-closed.md", HEAD, ROWS.len());
 static OPEN: Table = Table::new("matrix-open.md", HEAD, ROWS.len());
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::closed(&CLOSED, |row: &Row| row.1)]
 #[case::open(&OPEN, |row: &Row| row.2)]
 fn the_documents_show_the_tables(#[case] table: &Table, #[case] of: fn(&Row) -> Expected) {
@@ -237,6 +239,7 @@ fn the_documents_show_the_tables(#[case] table: &Table, #[case] of: fn(&Row) -> 
 
 /// `lfp adopt`: the name that everybody types starts the program with the library, and back.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn an_adopted_program_is_right_for_everybody_who_types_its_name() {
     let sandbox = Directory::Closed.sandbox();
     let _daemon = daemon(&sandbox);

@@ -34,6 +34,7 @@ fn lfpd(sandbox: &Sandbox) -> Lfp<'_> {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn without_the_grant_nothing_is_locked() {
     let sandbox = closed();
     let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
@@ -42,6 +43,7 @@ fn without_the_grant_nothing_is_locked() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_grant_is_all_that_the_service_needs() {
     let sandbox = granted();
     let mut lfpd = lfpd(&sandbox);
@@ -62,6 +64,7 @@ fn the_grant_is_all_that_the_service_needs() {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::of_a_group("0775", "root:uucp", User::Uucp)]
 #[case::of_its_own("0755", "lfpd:lfpd", User::Lfpd)]
 fn other_ways_into_the_directory_do_as_well(
@@ -83,6 +86,7 @@ fn other_ways_into_the_directory_do_as_well(
 /// A shell of alice's asks for the lock in its own name, and becomes a program that could not
 /// have made a lock file itself. Every other program then sees that lock.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn an_ordinary_user_gets_the_lock_by_lfp() {
     let sandbox = granted();
     let service = ["-l", "localhost", "-u", "lfpd", "127.0.0.1", "50001", "/run/test/lfpd"];

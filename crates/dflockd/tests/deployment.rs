@@ -72,6 +72,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs programs: tests/run"]
     fn prometheus_takes_the_alerts() {
         content(&mut promtool(&["check", "rules", "dflockd.rules.yml"]));
         content(&mut promtool(&["test", "rules", "dflockd.rules.test.yml"]));
@@ -81,6 +82,7 @@ mod tests {
 
     /// Every question of the dashboard is one that Prometheus understands.
     #[test]
+    #[ignore = "needs programs: tests/run"]
     fn the_dashboard_asks_for_what_there_is() {
         let text = read("grafana/dflockd.json");
         let board: Value = serde_json::from_str(&text).unwrap();
@@ -105,6 +107,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs programs: tests/run"]
     fn compose_takes_its_file() {
         let mut compose = Command::new("docker-compose");
         compose.args(["-f", &format!("{ETC}/container/compose.yaml"), "config", "--quiet"]);
@@ -128,6 +131,7 @@ mod tests {
 
     /// What the container starts is a server, and its health check finds it.
     #[test]
+    #[ignore = "needs programs: tests/run"]
     fn the_container_starts_a_server() {
         const KNOWN: [&str; 11] = [
             "FROM",

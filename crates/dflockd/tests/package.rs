@@ -40,6 +40,7 @@ fn packages() -> &'static Package {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn all_of_it_is_installed() {
     let (said, code) = packages().run(
         "for file in $(dpkg -L dflock dflockd); do [ -d $file ] || echo $file; done | LC_ALL=C sort -u
@@ -56,6 +57,7 @@ fn all_of_it_is_installed() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn debian_finds_no_fault() {
     packages().assert_faultless();
 }
@@ -64,6 +66,7 @@ fn debian_finds_no_fault() {
 /// the manual; nothing is started unasked; and the service is hardened. 0 is perfect, 10 is none;
 /// the threshold is in tenths.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn its_units_are_good() {
     let (said, code) = packages().run(
         "systemd-analyze verify --recursive-errors=yes dflockd.socket dflockd.service
@@ -80,6 +83,7 @@ fn its_units_are_good() {
 /// systemd itself starts it, with all its walls up: by its socket at the first request; the fences
 /// grow across a restart, nobody is refused meanwhile, and settings come from /etc/default.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn it_works_where_it_is_installed() {
     let (said, code) = packages().boot(
         r#"
@@ -127,6 +131,7 @@ fn it_works_where_it_is_installed() {
 /// A removal masks the units and keeps the settings; whoever installs the package again finds both
 /// as they were.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn it_comes_back_after_a_removal() {
     let (said, code) = packages().run(
         "systemctl --quiet enable dflockd.socket
@@ -142,6 +147,7 @@ fn it_comes_back_after_a_removal() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn it_goes_without_a_trace() {
     let (said, code) = packages().run(
         "systemctl --quiet enable dflockd.socket dflockd.service

@@ -106,6 +106,7 @@ fn the_shell_of_sema_5_takes_part() {
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 #[case::sema_1("man/sema.1")]
 #[case::semats_1("man/semats.1")]
 #[case::sema_5("man/sema.5")]

@@ -18,6 +18,7 @@ fn in_namespace(scratch: &Scratch, script: &str) -> Ran {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_number_used_again_is_another_process() {
     let scratch = Scratch::new();
     // The kernel gives out the next number after ns_last_pid: the holder's number goes to a
@@ -47,6 +48,7 @@ fn a_number_used_again_is_another_process() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_live_holder_of_the_same_namespace_keeps_its_lock() {
     let scratch = Scratch::new();
     let ran = in_namespace(&scratch, "sema try a -q; sema try a -q || echo $?; sema release a");
@@ -81,6 +83,7 @@ fn in_container(scratch: &Scratch, host: &str, script: &str) -> Ran {
 
 /// The volume is kept, the container is gone: its first process was killed with all others.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_killed_containers_lock_is_free_at_once_where_all_processes_are_seen() {
     let scratch = Scratch::new();
     let ran = in_container(&scratch, "web", "sema try a --tag inside -q --pid $$");
@@ -98,6 +101,7 @@ fn a_killed_containers_lock_is_free_at_once_where_all_processes_are_seen() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_containers_live_lock_is_found_out_outside() {
     let scratch = Scratch::new();
     let mut command = scratch.command("unshare");
@@ -128,6 +132,7 @@ fn first_process(unshare: &std::process::Child) -> (Pid, std::fs::File) {
 
 /// Seen from the next container, which sees its own processes only.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::started_anew("web", "dead", 0, false)]
 #[case::started_anew_and_told_so("web", "host", 0, true)]
 #[case::of_another_name("cache", "host", 0, false)]
@@ -177,6 +182,7 @@ fn set_modified(scratch: &Scratch, name: &str, seconds: u64) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_reboot_ends_every_container() {
     let scratch = Scratch::new();
     let ran = in_container(&scratch, "web", "sema try a -q --pid $$; hostname >host");
@@ -191,6 +197,7 @@ fn a_reboot_ends_every_container() {
 
 /// `CLOCK_BOOTTIME`, and with it every start time in /proc, is shifted in a time namespace.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn time_namespaces_do_not_hide_a_live_holder() {
     let scratch = Scratch::new();
     let shifted = "unshare --time --boottime 100000 --fork";
@@ -223,6 +230,7 @@ fn a_zombie_holds_nothing() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_lock_from_outside_cannot_be_judged_inside_a_container() {
     let scratch = Scratch::new();
     scratch.sema(&["try", "a", "--tag", "outside"]);
@@ -236,6 +244,7 @@ fn a_lock_from_outside_cannot_be_judged_inside_a_container() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_same_number_in_another_namespace_is_no_owner() {
     let scratch = Scratch::new();
     // In both namespaces the script is process 1.
@@ -245,6 +254,7 @@ fn the_same_number_in_another_namespace_is_no_owner() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_caller_outside_the_namespace_must_name_a_holder() {
     let scratch = Scratch::new();
     let mut command = scratch.command("unshare");
@@ -258,6 +268,7 @@ fn a_caller_outside_the_namespace_must_name_a_holder() {
 /// `unshare --pid --fork` alone: the new namespace still sees the old one's /proc, where the
 /// numbers mean other processes.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_proc_of_another_namespace_is_not_believed() {
     let scratch = Scratch::new();
     let mut command = scratch.command("unshare");
@@ -277,6 +288,7 @@ fn a_proc_of_another_namespace_is_not_believed() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn run_works_inside_a_container() {
     let scratch = Scratch::new();
     let ran = in_namespace(&scratch, "sema run a -- sh -c 'exit 4' || echo $?; ls");
@@ -351,6 +363,7 @@ fn timestamp(words: &str) -> String {
 
 /// Locks are files; only to start a command something of /proc is needed, and that is said.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn without_proc_locks_are_taken_and_run_says_what_is_missing() {
     let scratch = Scratch::new();
     let script = "umount -l /proc; sema try a -q; sema release a -q; sema run a true || echo $?";

@@ -20,6 +20,7 @@ const FILES: &str = "\
 ";
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_package_brings_the_programs_and_their_manual() {
     let package = Package::build("file-semaphore", env!("CARGO_TARGET_TMPDIR"));
     package.assert_faultless();

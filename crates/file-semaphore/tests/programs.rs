@@ -592,6 +592,7 @@ fn one_slot_is_released_by_its_number() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_directory_is_listed_and_cleaned_whole() {
     let scratch = Scratch::new();
     scratch.sema(&["try", "live"]);
@@ -752,6 +753,7 @@ fn completions_and_help_name_every_command() {
 
 /// A real zsh and a real fish load them and complete a command and an option.
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 #[case::command("sema rel", "sema release ", "release\t")]
 #[case::option("sema run --time", "sema run --timeout=", "--timeout\t")]
 fn shells_complete(#[case] begun: &str, #[case] in_zsh: &str, #[case] in_fish: &str) {
@@ -818,6 +820,7 @@ fn as_nobody(scratch: &Scratch, script: &str) -> scratch::Ran {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn not_permitted_means_alive() {
     let scratch = Scratch::new();
     scratch.write("a", "pid=1\ntimestamp=1\n");
@@ -827,6 +830,7 @@ fn not_permitted_means_alive() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_stale_lock_that_may_not_be_removed_is_held_and_stays() {
     let scratch = Scratch::new();
     let words = format!("pid={NOBODY}\ntimestamp=1\n");
@@ -847,6 +851,7 @@ fn a_stale_lock_that_may_not_be_removed_is_held_and_stays() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_lock_that_may_not_be_read_is_held() {
     let scratch = Scratch::new();
     scratch.sema(&["try", "a", "--mode", "600"]);

@@ -322,6 +322,7 @@ fn signals_or_all(text: &str) -> Vec<String> {
 /// glibc's posix_spawn ignores its own signals in what it starts, and that is handed on for ever.
 /// Whoever runs these tests was started like that, so what is asked for is watched.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_c_librarys_signals_are_not_ignored_in_the_command() {
     let scratch = Scratch::new();
     let mut strace = scratch.command("strace");

@@ -48,6 +48,7 @@ impl<'a> Service<'a> {
 const HUNG: &str = "lfp: no lock for /dev/ttyW0: the service has not answered in time";
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn what_was_closed_while_the_service_hung_is_released_when_it_is_back() {
     let ground = Ground::new();
     let service = Service::start(&ground);
@@ -81,6 +82,7 @@ fn what_was_closed_while_the_service_hung_is_released_when_it_is_back() {
 
 /// A LOCK that was not answered in time may be obeyed behind the program's back: it is given back.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_lock_that_comes_too_late_is_given_back() {
     let ground = Ground::new();
     let script = "
@@ -121,6 +123,7 @@ while True:
 
 /// `LFP_PORTS=must`: no port without a lock.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::open("os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY)")]
 #[case::stream("open('/dev/ttyW0', 'rb+', buffering=0)")]
 fn without_a_service_no_port_is_opened_that_must_be_locked(#[case] call: &str) {

@@ -29,6 +29,7 @@ fn program() -> &'static Path {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::in_a_handler_above_malloc("handler")]
 #[case::with_another_thread("thread")]
 #[case::in_the_child_of_vfork("vfork")]

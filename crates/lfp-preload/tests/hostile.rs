@@ -18,6 +18,7 @@ print(os.path.exists('/run/lock/LCK..ttyW0'))
 ";
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_lock_file_that_may_not_be_made_is_made_by_the_service() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -31,6 +32,7 @@ fn a_lock_file_that_may_not_be_made_is_made_by_the_service() {
 
 /// One user has it; the other can neither take nor remove it, whatever call he uses.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn another_user_can_neither_take_nor_remove_it() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -62,6 +64,7 @@ say(os.chmod, lock, 0o666)
 
 /// A temporary says whose lock it is to be: only one's own.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::of_another("'%10d\\n' % other", "EACCES")]
 #[case::of_init("'         1\\n'", "EACCES")]
 #[case::empty("''", "EINVAL")]
@@ -87,6 +90,7 @@ fn a_temporary_locks_for_its_own_user_only(#[case] content: &str, #[case] expect
 
 /// What is no regular file is not read, and nobody waits for it.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::fifo("os.mkfifo(place)")]
 #[case::link("os.symlink('/home/alice/mine', place)")]
 #[case::directory("os.mkdir(place)")]
@@ -111,6 +115,7 @@ fn a_temporary_that_is_no_file_is_no_lock(#[case] make: &str) {
 /// The place for temporaries is the user's own or is not used; then there is another, which nobody can have
 /// planted, and nobody is kept from locking.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::of_another("install -d -o bob -m 0777 /tmp/lfp-preload-1000")]
 #[case::open_to_all("install -d -o alice -m 0777 /tmp/lfp-preload-1000")]
 #[case::a_link("install -d -o bob -m 0777 /tmp/bobs; ln -s bobs /tmp/lfp-preload-1000")]
@@ -136,6 +141,7 @@ print(os.path.exists('/tmp/' + place), os.path.exists('/run/lock/LCK..ttyW0'))
 
 /// Whatever the environment says, nobody gets what is not his.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::server_nowhere("LFP_SERVER", "unix:/nowhere", "EACCES False")]
 #[case::server_odd("LFP_SERVER", "\u{1b}[2J", "EACCES False")]
 #[case::server_elsewhere("LFP_SERVER", "192.0.2.1:50001", "EACCES False")]
@@ -160,6 +166,7 @@ fn a_hostile_environment_gives_nothing(
 /// The process that `lfp run` locked for may be said to be anybody's: only of those that one
 /// descends from it is believed.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_lock_of_another_is_not_adopted() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -175,6 +182,7 @@ fn a_lock_of_another_is_not_adopted() {
 
 /// The loader leaves it out where a program has more rights than its user.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_setuid_program_does_without_it() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -192,6 +200,7 @@ fn a_setuid_program_does_without_it() {
 /// A service that accepts and never answers, one that breaks off, one that talks nonsense, and a
 /// stranger at the usual place.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::silent("import time; time.sleep(1000)")]
 #[case::breaks_off("peer.sendall(b'220 x\\r\\n')")]
 #[case::closes("pass")]
@@ -226,6 +235,7 @@ fn a_bad_service_is_none(#[case] behaviour: &str) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_stranger_at_the_usual_socket_is_not_asked() {
     let ground = Ground::new();
     let script = "
@@ -256,6 +266,7 @@ while True:
 
 /// Six processes of two users, sixty locks each: never two at a time, in both ways of locking.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::files("os.open(LOCK, os.O_CREAT | os.O_EXCL | os.O_WRONLY)", "os.unlink(LOCK)", "0")]
 #[case::ports("os.open(PORT, os.O_RDWR | os.O_NOCTTY)", "None", "1:/dev/ttyW0")]
 fn there_is_never_more_than_one(#[case] take: &str, #[case] release: &str, #[case] ports: &str) {

@@ -55,6 +55,7 @@ const OWN_PROCESSES: [&str; 10] =
     ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "--proc", "/proc"];
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::unshare(&["unshare", "--user", "--map-current-user"])]
 #[case::unshare_as_root(&["unshare", "--user", "--map-root-user"])]
 #[case::bubblewrap(&WHOLE)]
@@ -70,6 +71,7 @@ fn the_service_is_believed(#[case] namespace: &[&str]) {
 
 /// The lock file has the number that the process has outside; the library knows its own lock all the same.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn its_own_lock_is_released_in_a_pid_namespace() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -80,6 +82,7 @@ fn its_own_lock_is_released_in_a_pid_namespace() {
 
 /// Where others may write the directory, anybody from outside may listen there.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn whoever_may_be_anybody_is_not_believed_and_that_is_said() {
     let ground = Ground::new();
     let _daemon = ground.serve();

@@ -43,6 +43,7 @@ fn busy_for_bob(ground: &Ground) -> bool {
 
 /// The command itself, and a program that a script starts, twice.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::the_command("exec /usr/bin/python3 -c \"$PROGRAM\"", 1)]
 #[case::of_a_script(
     "/usr/bin/python3 -c \"$PROGRAM\"; /usr/bin/python3 -c \"$PROGRAM\"; read last",
@@ -74,6 +75,7 @@ fn a_program_finds_the_port_its_own(#[case] script: &str, #[case] times: usize) 
 
 /// `lfp` itself sees the lock as it is: its holder, and its file. A command below the holder may run under it.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn lfp_below_it_sees_whose_the_port_is() {
     let ground = Ground::new();
     let script = format!(
@@ -90,6 +92,7 @@ fn lfp_below_it_sees_whose_the_port_is() {
 
 /// Two programs of one script: the second finds the first's lock.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn two_programs_of_one_script_keep_each_other_out() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -105,6 +108,7 @@ fn two_programs_of_one_script_keep_each_other_out() {
 
 /// With ports, what makes no lock files is behind the same lock.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_ports_of_the_command_are_its_own() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -121,6 +125,7 @@ fn the_ports_of_the_command_are_its_own() {
 
 /// Who has the port open from the one who holds it is not in its own way: the holder is an ancestor.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_inherited_the_port_is_not_in_its_own_way() {
     let ground = Ground::new();
     let _daemon = ground.serve();

@@ -23,6 +23,7 @@ fn alice_has_it(ground: &Ground) -> Process<'_> {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_user_is_told_who_has_the_port_and_since_when() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -37,6 +38,7 @@ fn a_user_is_told_who_has_the_port_and_since_when() {
 
 /// A program reads nothing that it did not ask for; a person does.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::a_program(false)]
 #[case::a_person(true)]
 fn only_people_are_told(#[case] is_person: bool) {
@@ -50,6 +52,7 @@ fn only_people_are_told(#[case] is_person: bool) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_program_waits_in_line() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -67,6 +70,7 @@ fn a_program_waits_in_line() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_wait_ends_when_its_time_is_up() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -79,6 +83,7 @@ fn a_wait_ends_when_its_time_is_up() {
 
 /// A signal that the program catches is not kept from it.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_signal_ends_the_wait() {
     let ground = Ground::new();
     let _daemon = ground.serve();

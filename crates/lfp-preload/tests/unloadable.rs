@@ -90,6 +90,7 @@ fn lfp(ground: &Ground, words: &[&str]) -> End {
 
 /// Nothing else is printed, by whomever: the loader's complaints neither.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::usual("/tmp/usual")]
 #[case::musl("/tmp/musl")]
 #[case::fixed("/tmp/static")]
@@ -108,6 +109,7 @@ const LIBRARY: &str = "it uses another C library";
 const RIGHTS: &str = "it runs with more rights than its user";
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_may_refuse_the_port_is_named() {
     let ground = ground();
     let _daemon = ground.serve();
@@ -133,6 +135,7 @@ fn who_may_refuse_the_port_is_named() {
 
 /// Without the package, too.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn who_would_need_the_library_is_named() {
     let ground = ground();
     let _daemon = ground.serve();
@@ -147,6 +150,7 @@ fn who_would_need_the_library_is_named() {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::musl("/tmp/musl", LIBRARY)]
 #[case::fixed("/tmp/static", STATIC)]
 #[case::setuid("/tmp/setuid", RIGHTS)]
@@ -165,6 +169,7 @@ fn who_asks_for_the_library_is_told(#[case] program: &str, #[case] why: &str) {
 
 /// AddressSanitizer ends a program before which another library comes: it is started without.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_program_with_address_sanitizer_starts_without_it() {
     let ground = ground();
     let program = "/tmp/sanitized";
@@ -202,6 +207,7 @@ fn adopt(ground: &Ground, words: &[&str]) -> End {
 
 /// Whoever adopts it is root, to whom root's own set-user-ID programs give nothing; others are to start it.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::fixed("busybox", STATIC)]
 #[case::of_root("rooted", RIGHTS)]
 #[case::of_roots_group("grouped", RIGHTS)]
@@ -217,6 +223,7 @@ fn it_is_not_adopted(#[case] program: &str, #[case] why: &str) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn an_adopted_program_locks_ports_unless_told_otherwise() {
     let ground = adopting();
     let wrapper = || {
@@ -233,6 +240,7 @@ fn an_adopted_program_locks_ports_unless_told_otherwise() {
 
 /// The program was replaced since by one into which the library cannot be loaded.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::musl("musl", LIBRARY)]
 #[case::setuid("setuid", RIGHTS)]
 fn an_adopted_program_starts_without_the_library_where_it_must(
@@ -253,6 +261,7 @@ fn an_adopted_program_starts_without_the_library_where_it_must(
 
 /// Whoever starts it has the library: it does not inherit it.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::by_itself("--")]
 #[case::told("--no-shim")]
 fn it_does_not_inherit_the_library(#[case] option: &str) {
@@ -264,6 +273,7 @@ fn it_does_not_inherit_the_library(#[case] option: &str) {
 
 /// As much as execve(2) takes of one variable passes through.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_long_list_of_libraries_is_no_hindrance() {
     let ground = ground();
     let _daemon = ground.serve();

@@ -92,6 +92,7 @@ java -Xint Files.java
 "#;
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::bash(&["bash", "-c", BASH], 7)]
 #[case::python(&["/usr/bin/python3", "-u", "-c", PYTHON], 5)]
 #[case::make(&["bash", "-c", MAKE], 0)]
@@ -130,6 +131,7 @@ fn named(output: &str) -> String {
 
 /// A program that locks finds no descriptor among its own that it has not asked for.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn no_descriptor_is_left_behind() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -156,6 +158,7 @@ print(before == sorted(os.listdir('/proc/self/fd')))
 
 /// freopen(3) opens and closes in one call, past those of the C library that others go through.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_port_is_locked_and_released_by_freopen() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -179,6 +182,7 @@ for path in b'/dev/ttyW0', b'/dev/null':
 
 /// Whoever cannot open a port does not get its lock by trying.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_port_that_cannot_be_opened_is_not_kept() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -197,6 +201,7 @@ print(os.path.exists('/run/lock/LCK..ttyW0'))
 /// A shell that has a port open for the program that it starts may do so; but not where somebody else
 /// has the lock, and the shell merely has the port open.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::of_the_parent("$$", "open\n")]
 #[case::of_a_third("$third", "EBUSY\n")]
 fn who_merely_has_a_port_open_is_not_its_holder(#[case] holder: &str, #[case] said: &str) {
@@ -220,6 +225,7 @@ except OSError as error: print(errno.errorcode[error.errno])
 
 /// Without a service, ports are opened all the same, and each time that is said.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn without_a_service_a_port_is_open_and_that_is_said() {
     let ground = Ground::new();
     let script = "exec 3<>/dev/ttyW0; exec 4<>/dev/ttyW0; echo open";
@@ -232,6 +238,7 @@ fn without_a_service_a_port_is_open_and_that_is_said() {
 
 /// In ports mode a path is looked at before it is opened only where a port may be.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::of_the_system("/usr/lib/os-release", "os.O_RDONLY", 0)]
 #[case::a_directory("/tmp", "os.O_RDONLY | os.O_DIRECTORY", 0)]
 #[case::made_new("/tmp/new", "os.O_WRONLY | os.O_CREAT | os.O_EXCL", 0)]
@@ -259,6 +266,7 @@ fn opening_costs_no_call_more(#[case] path: &str, #[case] flags: &str, #[case] l
 /// What signal handlers may call (signal-safety(7)) allocates nothing: the program may have been
 /// interrupted while it was allocating.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::files("0", &[])]
 #[case::ports("1", &[])]
 #[case::a_port_is_open("1:/dev/ttyW0", &["/dev/ttyW0"])]

@@ -121,6 +121,7 @@ impl Consumer<'_> {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn two_programs_agree() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -152,6 +153,7 @@ fn two_programs_agree() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_lock_goes_from_one_process_to_another() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -196,6 +198,7 @@ ttyunlock_helper  0     0    1
 
 /// Function by function. `H0` is the caller itself. Both processes are one user's, as they had to be of one group.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn results_are_those_of_the_old_library() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -243,6 +246,7 @@ fn the_symbols_of_the_old_library_are_there() {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::nowhere("/dev/no-such-port", "lock", libc::ENOENT)]
 #[case::outside("/etc/passwd", "lock", libc::EINVAL)]
 #[case::climbs("/dev/../etc/passwd", "test", libc::EINVAL)]
@@ -257,6 +261,7 @@ fn what_cannot_be_is_an_error(#[case] device: &str, #[case] call: &str, #[case] 
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn without_a_service_nothing_is_locked() {
     let ground = Ground::new();
     let mut consumer = ground.consumer(PORT, User::Alice);
@@ -266,6 +271,7 @@ fn without_a_service_nothing_is_locked() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn lockdev_acts_for_the_process_that_started_it() {
     let ground = Ground::new();
     let _daemon = ground.serve();

@@ -42,6 +42,7 @@ fn plant(planted: Planted, at: &Path) {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case(Planted::Nothing, None)]
 #[case(Planted::Link, Some(Obstacle::Link))]
 #[case(Planted::DanglingLink, Some(Obstacle::Link))]
@@ -58,7 +59,8 @@ fn a_name_swapped_at_any_moment_is_read_as_one_or_the_other(
 
 /// Only root may make one.
 #[test]
-fn needs_root_a_device_swapped_in_at_any_moment_is_no_lock() {
+#[ignore = "needs root: tests/run"]
+fn a_device_swapped_in_at_any_moment_is_no_lock() {
     swap(Planted::Device, Some(Obstacle::Special));
 }
 

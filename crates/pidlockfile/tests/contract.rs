@@ -89,6 +89,7 @@ fn plant(planted: Planted, at: &Path) {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case(Planted::LinkToFile, Obstacle::Link)]
 #[case(Planted::DanglingLink, Obstacle::Link)]
 #[case(Planted::LinkToItself, Obstacle::Link)]
@@ -412,6 +413,7 @@ fn open_to_all(mode: u32) -> (TempDir, Directory) {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn what_may_not_be_read_is_an_obstacle() {
     let (scratch, directory) = open_to_all(0o1777);
     let at = scratch.path().join(name().as_str());
@@ -427,6 +429,7 @@ fn assert_not_permitted<T: std::fmt::Debug>(result: Result<T, Error>) {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::sticky(0o1777)]
 #[case::not_writable(0o755)]
 fn somebody_elses_lock_where_it_may_not_be_removed_stands(
@@ -450,6 +453,7 @@ fn somebody_elses_lock_where_it_may_not_be_removed_stands(
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_directory_that_may_not_be_written_gets_no_lock() {
     let (scratch, directory) = open_to_all(0o755);
     assert_not_permitted(as_user(|| directory.publish(&name(), &claim(b""))));
@@ -457,6 +461,7 @@ fn a_directory_that_may_not_be_written_gets_no_lock() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_directory_that_may_not_be_listed_can_be_used() {
     let (scratch, _) = open_to_all(0o1733);
     as_user(|| {
@@ -512,6 +517,7 @@ fn a_file_from_the_future_is_not_swept_when_the_clock_was_set_back() {
 }
 
 #[rstest]
+#[ignore = "needs root: tests/run"]
 fn planted_things_are_neither_followed_nor_swept(
     #[values(
         Planted::LinkToFile,

@@ -28,6 +28,8 @@ pub struct House {
     pub sources: Vec<Source>,
     /// The crates, by their directories.
     pub crates: Vec<Crate>,
+    /// Every file of Rust source, with tests and without.
+    pub tests: Vec<Text>,
     /// What people read.
     pub texts: Vec<Text>,
     /// Every word that stands outside of comments and of texts for people, or names a file.
@@ -59,15 +61,17 @@ impl House {
     #[must_use]
     pub fn read() -> Self {
         let root = root();
-        let mut sources = Vec::new();
+        let (mut sources, mut tests) = (Vec::new(), Vec::new());
         for path in walk(&root, "rs") {
-            let name = below(&root, &path);
-            if is_source(&name) {
-                sources.push(Source::new(name, read(&path)));
+            let (path, text) = (below(&root, &path), read(&path));
+            if is_source(&path) {
+                sources.push(Source::new(path.clone(), text.clone()));
             }
+            tests.push(Text { path, text });
         }
         Self {
             sources,
+            tests,
             crates: crates::read(&root),
             texts: words::texts(&root),
             known: words::known(&root),

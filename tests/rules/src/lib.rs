@@ -1,5 +1,5 @@
 //! The rules of the source tree: what a pure file may name, how long files and functions are, which
-//! files and crates use each other, and that texts name only what exists.
+//! files and crates use each other, that texts name only what exists, and that a test which needs root says so.
 //!
 //! [`House`] is the tree as values; each rule is a function from it to the places that break the
 //! rule. `tests/house.rs` holds the rules against the tree itself, and `tests/planted.rs` sees
@@ -9,6 +9,7 @@ mod circles;
 mod crates;
 mod house;
 mod names;
+mod needs;
 mod purity;
 mod sizes;
 mod syntax;
@@ -17,6 +18,7 @@ mod words;
 pub use circles::circles;
 pub use crates::{Crate, crates_use_only_what_they_may};
 pub use house::{Breach, House, Source};
+pub use needs::needs;
 pub use purity::purity;
 pub use sizes::{heads, sizes};
 pub use words::{Text, words};

@@ -154,3 +154,36 @@ fn a_name_of_nothing(#[case] said: &str) {
     *source = Source::new(path.to_owned(), format!("//! {said}\n{}", source.text));
     assert_ne!(caught(rules::words, &house, path), []);
 }
+
+const MARKED: &str = "#[test] #[ignore = \"needs root: tests/run\"] fn planted() { unshare(); }";
+
+#[rstest]
+#[case::a_machine_of_its_own(
+    "#[test] fn planted() { let _ = testbed::Sandbox::layout().enter(); }",
+    true
+)]
+#[case::by_a_function(
+    "fn machine() { nix::sched::setns(); }\n#[rstest::rstest] fn planted() { machine(); }",
+    true
+)]
+#[case::by_a_type(
+    "struct Bench; impl Bench { fn new() { Self::make() } fn make() { chown(); } }\n\
+     #[test] fn planted() { Bench::new(); }",
+    true
+)]
+#[case::by_a_method(
+    "struct Kitchen; impl Kitchen { fn cook(&self) { run(\"unshare --net true\"); } }\n\
+     #[test] fn planted() { kitchen.cook(); }",
+    true
+)]
+#[case::within_a_macro("#[test] fn planted() { assert!(Sandbox::layout().is_fine()); }", true)]
+#[case::for_no_known_reason("#[test] #[ignore = \"slow\"] fn planted() {}", true)]
+#[case::marked(MARKED, false)]
+#[case::no_test("fn planted() { unshare(); }", false)]
+#[case::nothing_of_the_kind("#[test] fn planted() { machine.mount(); }", false)]
+fn a_test_that_needs_root_and_does_not_say_so(#[case] planted: &str, #[case] is_caught: bool) {
+    let mut house = house();
+    let path = "tests/planted.rs";
+    house.tests.push(Text { path: path.to_owned(), text: planted.to_owned() });
+    assert_eq!(!caught(rules::needs, &house, path).is_empty(), is_caught);
+}

@@ -40,6 +40,7 @@ fn rendered() -> String {
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn nothing_is_wrong_with_the_form(#[values("dflock.1", "dflockd.8")] name: &str) {
     assert_eq!(reader("mandoc", &["-T", "lint", "-W", "warning"], &page(name)), "");
     let shown = reader("man", &["--warnings", "--encoding=UTF-8", "--local-file"], &page(name));
@@ -59,6 +60,7 @@ fn options(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn every_option_is_described() {
     let command = dflock::program::command();
     let mut taken: BTreeSet<String> = ["-h", "--help", "-V", "--version"].map(String::from).into();
@@ -78,6 +80,7 @@ fn every_option_is_described() {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn every_command_and_variable_is_described() {
     let text = rendered();
     let command = dflock::program::command();
@@ -91,6 +94,7 @@ fn every_command_and_variable_is_described() {
 
 /// `--help` and the manual have the same codes with the same meaning, in the same order.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn every_exit_code_is_described() {
     let help = run(&mut bare(&["--help"])).stdout;
     let (_, told) = help.split_once("Exit codes:\n").unwrap();
@@ -124,7 +128,7 @@ fn completions_are_current(#[values("bash", "zsh", "fish")] shell: &str) {
 fn bash_completes(#[case] begun: &str, #[case] at: usize, #[case] offered: &str) {
     let last = begun.split(' ').next_back().unwrap();
     let script = format!(
-        "source {ROOT}/etc/completions/dflock.bash; COMP_WORDS=(dflock {begun}); COMP_CWORD={at}; \
+        "source '{ROOT}/etc/completions/dflock.bash'; COMP_WORDS=(dflock {begun}); COMP_CWORD={at}; \
          _dflock dflock {last} x; echo \"${{COMPREPLY[@]}}\""
     );
     let end = run(Command::new("bash").args(["--norc", "-c", &script]));

@@ -38,6 +38,7 @@ fn assert_played(running: Running) {
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn locks(
     #[values(FIRST, LAST_OF_V1, NEWEST)] version: &str,
     #[values("sync", "async")] kind: &str,
@@ -49,6 +50,7 @@ fn locks(
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn semaphores(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
     let daemon = Daemon::start(&[]);
     assert_played(start(&mut scene(version, kind, "semaphores", &[&daemon])));
@@ -56,6 +58,7 @@ fn semaphores(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "asy
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn first_come_first_served(
     #[values(FIRST, LAST_OF_V1, NEWEST)] version: &str,
     #[values("sync", "async")] kind: &str,
@@ -72,6 +75,7 @@ fn first_come_first_served(
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn no_increment_is_lost(
     #[values(FIRST, LAST_OF_V1, NEWEST)] version: &str,
     #[values("sync", "async")] kind: &str,
@@ -87,6 +91,7 @@ fn no_increment_is_lost(
 
 /// All clients look for a key on the same one of several servers; see `reach` for `dflock`.
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn keys_live_where_dflock_looks_for_them(
     #[values(FIRST, LAST_OF_V1, NEWEST)] version: &str,
     #[values("sync", "async")] kind: &str,
@@ -107,12 +112,14 @@ fn keys_live_where_dflock_looks_for_them(
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn secrets(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
     let daemon = Daemon::start(&["--auth-token", "sesame"]);
     assert_played(start(scene(version, kind, "secrets", &[&daemon]).env("SECRET", "sesame")));
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn tls(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
     let pem =
         |name: &str| format!("{}/../dflockd/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -125,6 +132,7 @@ fn tls(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] k
 
 /// Every status of the second protocol document is the exception it is meant to be.
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn refusals(#[values("sync", "async")] kind: &str) {
     let daemon = Daemon::start(&["--max-locks", "20", "--max-waiters", "1"]);
     assert_played(start(&mut scene(NEWEST, kind, "low_level", &[&daemon])));
@@ -132,6 +140,7 @@ fn refusals(#[values("sync", "async")] kind: &str) {
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn draining(#[values("sync", "async")] kind: &str) {
     let mut daemon = Daemon::start(&[]);
     let mut playing = start(&mut scene(NEWEST, kind, "draining", &[&daemon]));
@@ -145,6 +154,7 @@ fn draining(#[values("sync", "async")] kind: &str) {
 
 /// The server dies under a holder and comes again: nobody else gets the lock, and its token works.
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn a_restart_keeps_its_lock(#[values("sync", "async")] kind: &str) {
     let state = tempfile::tempdir().unwrap();
     let path = state.path().to_str().unwrap();
@@ -164,6 +174,7 @@ fn a_restart_keeps_its_lock(#[values("sync", "async")] kind: &str) {
 
 /// A program that is killed loses its lock, and its place, at once.
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 fn a_killed_program_holds_nothing(#[values("sync", "async")] kind: &str) {
     let daemon = Daemon::start(&[]);
     let mut playing = start(&mut scene(NEWEST, kind, "waiting_in_line", &[&daemon]));

@@ -62,6 +62,7 @@ impl Kitchen {
 
 /// The commands of docs/dflockd.md, with stand-ins for the programs that they run.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_page_of_the_book_runs_with_a_server() {
     let kitchen =
         Kitchen::new(&[("rsync", "echo rsync $* >>ran"), ("ffmpeg", "echo ffmpeg $* >>ran")]);
@@ -76,6 +77,7 @@ fn the_page_of_the_book_runs_with_a_server() {
 
 /// The second host's clock is late: the job is done by then, and is not done again.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_cron_job_runs_on_one_of_two_hosts() {
     let text = recipe("cron");
     let (servers, line) = text.split_once('\n').unwrap();
@@ -96,6 +98,7 @@ fn a_cron_job_runs_on_one_of_two_hosts() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn three_of_ten() {
     let files: Vec<String> = (0..10).map(|number| format!("{number}.avi")).collect();
     let kitchen = Kitchen::new(&[(
@@ -116,6 +119,7 @@ fn three_of_ten() {
 
 /// The leader's dflock is killed, and its daemon with it; the other host takes over.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_leader_is_followed_by_another() {
     let text = recipe("leader");
     let command = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
@@ -169,6 +173,7 @@ fn unit_under_systemd(patience: &str, script: &str) -> End {
 
 /// The server comes later than the unit; or much later, and then it goes and does not come back.
 #[rstest]
+#[ignore = "needs root: tests/run"]
 #[case::by_patience(
     "60",
     "until pgrep dflock; do sleep 0.05; done; serve; until led; do sleep 0.05; done",
@@ -194,6 +199,7 @@ fn the_leader_unit_outlasts_an_absent_server(
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn tls_and_a_secret() {
     let waiting = "until dflock --tls-ca cert.pem ping >/dev/null 2>&1; do sleep 0.05; done\n";
     let text = recipe("tls");
@@ -205,6 +211,7 @@ fn tls_and_a_secret() {
 }
 
 #[test]
+#[ignore = "needs root: tests/run"]
 fn from_python() {
     let script = format!("/usr/bin/python3 - <<'END'\n{}END", recipe("python"));
     let end = Kitchen::new(&[]).cook(&script);

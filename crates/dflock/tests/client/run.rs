@@ -164,6 +164,7 @@ fn a_signal_ends_the_wait(#[case] signal: Signal) {
 
 /// The first process of a container, whom signals do not kill by themselves.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn a_signal_ends_the_wait_of_a_first_process() {
     let daemon = Daemon::start(&[]);
     let mut holder = daemon.talk();

@@ -369,7 +369,7 @@ fn nobody_holds_what_another_holds(#[case] faults: &[Fault], #[case] pause_s: u6
 
 /// The whole: see `just etcd-long`.
 #[test]
-#[ignore = "takes some five minutes"]
+#[ignore = "takes minutes: just etcd-long"]
 fn thirty_histories() {
     let mut cluster = Cluster::start(&[]);
     let mut all = Tally::default();

@@ -302,7 +302,7 @@ fn nobody_is_denied_what_he_holds(#[case] grace: u64, #[case] faults: &[(Fault, 
 
 /// The whole: see `just etcd-long`.
 #[test]
-#[ignore = "takes some eight minutes"]
+#[ignore = "takes minutes: just etcd-long"]
 fn five_thousand_holds() {
     let faults = [
         (Fault::StopLeader, 2),

@@ -117,7 +117,7 @@ fn names_are_shown() {
 #[test]
 fn health_is_told_when_no_descriptor_is_left() {
     let port = crate::site::free_port();
-    let script = format!("ulimit -n 300; exec {} --port 0 --http-port {port}", crate::dflockd());
+    let script = format!("ulimit -n 300; exec '{}' --port 0 --http-port {port}", crate::dflockd());
     let mut command = std::process::Command::new("/bin/sh");
     command.env_clear().args(["-c", &script]);
     let daemon = crate::daemon::Daemon::run(&mut command);

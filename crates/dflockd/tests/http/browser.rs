@@ -53,6 +53,7 @@ fn waiter(site: &Site, key: &str, place: usize) -> Talker {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_page_shows_live_who_holds_and_who_waits() {
     let site = Site::start(&[]);
     let browser = Browser::start();
@@ -105,6 +106,7 @@ fn the_page_shows_live_who_holds_and_who_waits() {
 
 /// The page says what it leaves out, and shows more of less.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn what_is_cut_is_told() {
     let site = Site::start(&[]);
     let _holder = site.hold((0..210).map(|key| format!("key-{key}")));
@@ -129,6 +131,7 @@ fn what_is_cut_is_told() {
 
 /// Keys are strangers' text.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn hostile_keys_are_text() {
     let keys = [
         "<img/src=x/onerror=alert(1)>",
@@ -177,6 +180,7 @@ fn hostile_keys_are_text() {
 
 /// What the policy forbids does not happen even if a script were smuggled into the page.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_policy_is_kept_by_the_browser() {
     let site = Site::start(&[]);
     let browser = Browser::start();
@@ -215,6 +219,7 @@ fn the_policy_is_kept_by_the_browser() {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_page_asks_for_the_secret_and_forgets_it() {
     let secret = "ses\u{e4}me \u{1f511}";
     let site = Site::start(&["--auth-token", secret]);
@@ -255,6 +260,7 @@ fn the_page_asks_for_the_secret_and_forgets_it() {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn draining_and_a_lost_connection_are_told() {
     let mut site = Site::start(&[]);
     let mut holder = site.daemon.talk();
@@ -277,6 +283,7 @@ fn draining_and_a_lost_connection_are_told() {
 
 /// The server comes back, perhaps with other locks, and the page finds it by itself.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_page_finds_a_server_that_came_back() {
     let site = Site::start(&[]);
     let browser = Browser::start();
@@ -293,6 +300,7 @@ fn the_page_finds_a_server_that_came_back() {
 
 /// Names and roles as a screen reader gets them, wide and narrow; everything by keyboard.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn it_can_be_heard_and_used_without_a_mouse() {
     let site = Site::start(&[]);
     let mut holder = site.daemon.talk();
@@ -348,6 +356,7 @@ fn it_can_be_heard_and_used_without_a_mouse() {
 
 /// Only behind a secret of its own, only after a question, and what is strangers' text stays text.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn an_administrator_takes_a_lock_away() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("admin");
@@ -410,6 +419,7 @@ fn resize(browser: &Browser, width: u32) {
 
 /// Who looks for something in a page at rest sees a new picture, at rest again.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn a_search_does_not_end_the_pause() {
     let site = Site::start(&[]);
     let _holder = site.hold(["Deploy", "build"].map(str::to_owned).into_iter());
@@ -432,6 +442,7 @@ fn a_search_does_not_end_the_pause() {
 
 /// A server that stands still gives no error. The page says so long before it gives up.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn old_news_is_not_live() {
     let site = Site::start(&[]);
     let _holder = site.hold(std::iter::once("deploy".to_owned()));
@@ -449,6 +460,7 @@ fn old_news_is_not_live() {
 
 /// A lease is short by its own length: one of four seconds is not, as long as it is renewed.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn a_short_lease_is_one_that_is_nearly_over() {
     let site = Site::start(&[]);
     let browser = Browser::start();
@@ -465,6 +477,7 @@ fn a_short_lease_is_one_that_is_nearly_over() {
 
 /// Text and its background differ enough for weak eyes (WCAG 2.1, 1.4.3), by day and by night.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn contrast_is_enough_by_day_and_by_night() {
     let site = Site::start(&[]);
     let browser = Browser::start();

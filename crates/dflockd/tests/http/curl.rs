@@ -13,6 +13,7 @@ fn curl(arguments: &[&str]) -> Output {
 }
 
 #[rstest]
+#[ignore = "needs programs: tests/run"]
 #[case::health(&[], "/health", "200 application/json")]
 #[case::head(&["-I", "-o", "/dev/null"], "/health", "200 application/json")]
 #[case::old(&["--http1.0"], "/ready", "200 application/json")]
@@ -35,6 +36,7 @@ fn answers(#[case] arguments: &[&str], #[case] path: &str, #[case] want: &str) {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn one_connection_serves_many_requests() {
     let site = Site::start(&[]);
     let urls: Vec<String> = ["/health", "/nowhere", "/metrics", "/v1/stats"]
@@ -49,6 +51,7 @@ fn one_connection_serves_many_requests() {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_secret_as_people_show_it() {
     let site = Site::start(&["--auth-token", "sesame"]);
     let url = site.url("/v1/stats");

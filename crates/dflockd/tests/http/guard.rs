@@ -110,6 +110,7 @@ fn pem(name: &str) -> String {
 
 /// The secret must not go over the network in the clear where a certificate is at hand.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn with_a_certificate_it_is_https() {
     let (cert, key) = (pem("cert.pem"), pem("key.pem"));
     let site = Site::start(&["--tls-cert", &cert, "--tls-key", &key]);

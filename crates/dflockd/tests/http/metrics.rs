@@ -29,6 +29,7 @@ fn value(text: &str, series: &str) -> f64 {
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn prometheus_reads_the_metrics() {
     let site = Site::start(&[]);
     assert_eq!(promtool(site.get("/metrics").text()), Ok(()));

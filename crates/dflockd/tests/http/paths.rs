@@ -119,7 +119,7 @@ fn beside_a_socket_of_the_service_manager() {
     let address = listener.local_addr().unwrap();
     let port = free_port();
     let script = format!(
-        "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec {} --port 1 --http-port {port}",
+        "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec '{}' --port 1 --http-port {port}",
         env!("CARGO_BIN_EXE_dflockd")
     );
     let mut command = Command::new("/bin/sh");

@@ -185,7 +185,7 @@ fn pipelined_requests_behind_a_wait_are_all_answered() {
 
 #[test]
 fn without_descriptors_it_waits_instead_of_spinning() {
-    let shell = format!("ulimit -n 32; exec {} --port 0", env!("CARGO_BIN_EXE_dflockd"));
+    let shell = format!("ulimit -n 32; exec '{}' --port 0", env!("CARGO_BIN_EXE_dflockd"));
     let daemon = Daemon::run(program_in_shell(&shell).stdin(Stdio::null()));
     let mut clients: Vec<Talker> = (0..60).map(|_| daemon.talk()).collect();
     daemon.logged("no descriptors left");

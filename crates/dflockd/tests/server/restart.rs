@@ -279,7 +279,8 @@ fn ready(http: SocketAddr) -> String {
 /// for from the first start on, and that is said at both. By a boot id of its own in a namespace.
 #[cfg(target_os = "linux")]
 #[test]
-fn needs_root_another_boot_is_waited_for_over_restarts() {
+#[ignore = "needs root: tests/run"]
+fn another_boot_is_waited_for_over_restarts() {
     const LEASE: Duration = Duration::from_secs(5);
     let state = TempDir::new().unwrap();
     let boot = state.path().join("another");

@@ -248,7 +248,7 @@ fn a_left_over_unix_socket_is_replaced_and_nothing_else() {
 /// As systemd does it: the socket is descriptor 3, and two variables say so.
 fn passed(socket: OwnedFd) -> Daemon {
     let script = format!(
-        "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec {} --port 1",
+        "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec '{}' --port 1",
         env!("CARGO_BIN_EXE_dflockd")
     );
     let mut command = Command::new("/bin/sh");
@@ -294,7 +294,7 @@ fn fences_outlive_a_clock_that_goes_back() {
 /// The soft limit of open files is for programs that use select(2).
 #[test]
 fn it_uses_the_descriptors_it_may_have() {
-    let script = format!("ulimit -Sn 50; exec {} --port 0", env!("CARGO_BIN_EXE_dflockd"));
+    let script = format!("ulimit -Sn 50; exec '{}' --port 0", env!("CARGO_BIN_EXE_dflockd"));
     let mut command = Command::new("/bin/sh");
     let daemon = Daemon::run(command.env_clear().args(["-c", &script]).stdin(Stdio::null()));
     let mut clients: Vec<_> = (0..80).map(|_| daemon.talk()).collect();

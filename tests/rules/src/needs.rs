@@ -1,0 +1,290 @@
+//! Which tests make namespaces, become other users or give files away: only root may, so `cargo test` leaves
+//! them out, and says so. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+
+use crate::house::{Breach, House};
+
+/// What such a test is marked with: `#[ignore = "needs root: tests/run"]`.
+const REASON: &str = "needs root: tests/run";
+
+/// What only root may call, and what is made with it.
+const NAMES: [&str; 10] = [
+    "Sandbox", "Package", "chown", "lchown", "mknod", "mount", "setfsuid", "setns", "setuid",
+    "unshare",
+];
+
+/// Programs that only root may start to some purpose.
+const PROGRAMS: [&str; 4] = ["chroot", "nsenter", "setpriv", "unshare"];
+
+/// The reasons why a test may be left out by `cargo test`: by these words `tests/run` counts them.
+const REASONS: [&str; 4] = [
+    REASON,
+    "needs programs: tests/run",
+    "takes minutes: tests/run",
+    "takes minutes: just etcd-long",
+];
+
+/// A function: of a type, or of none.
+type Name = (Option<String>, String);
+
+/// One function of a test program.
+struct Function {
+    file: String,
+    line: usize,
+    name: String,
+    is_test: bool,
+    /// Why it is left out.
+    ignored: Option<String>,
+    needs: bool,
+    calls: BTreeSet<Name>,
+}
+
+/// Tests that need root and do not say so, and tests that are left out for no known reason.
+#[must_use]
+pub fn needs(house: &House) -> Vec<Breach> {
+    let texts: BTreeMap<&str, &str> =
+        house.tests.iter().map(|text| (text.path.as_str(), text.text.as_str())).collect();
+    let files: BTreeMap<&str, File> =
+        texts.iter().map(|(path, text)| (*path, File::of(path, text, &texts))).collect();
+    let mut found = BTreeSet::new();
+    for root in texts.keys().filter(|path| is_program(path)) {
+        let (mut left, mut parts): (Vec<&str>, Vec<&str>) = (vec![root], Vec::new());
+        while let Some(path) = left.pop() {
+            if let (Some(file), false) = (files.get(path), parts.contains(&path)) {
+                parts.push(path);
+                left.extend(file.modules.iter().map(String::as_str));
+            }
+        }
+        let functions =
+            parts.iter().filter_map(|path| files.get(path)).flat_map(|it| &it.functions);
+        found.extend(breaches(&functions.collect::<Vec<_>>()));
+    }
+    found.into_iter().collect()
+}
+
+fn breaches(functions: &[&(Name, Function)]) -> Vec<Breach> {
+    let mut by_name: BTreeMap<Name, Vec<&Function>> = BTreeMap::new();
+    let mut methods: BTreeMap<Name, Vec<&Function>> = BTreeMap::new();
+    for (name, function) in functions {
+        by_name.entry(name.clone()).or_default().push(function);
+        if name.0.is_some() {
+            methods.entry((None, format!(".{}", name.1))).or_default().push(function);
+        }
+    }
+    // Whose method is called is known where one type alone has it.
+    by_name.extend(methods.into_iter().filter(|(_, types)| types.len() == 1));
+    let mut found = Vec::new();
+    for function in functions.iter().map(|it| &it.1).filter(|it| it.is_test) {
+        let breach = |what| Breach { path: function.file.clone(), line: function.line, what };
+        let name = &function.name;
+        match &function.ignored {
+            Some(reason) if !REASONS.contains(&reason.as_str()) => {
+                found
+                    .push(breach(format!("{name}: tests/run does not know the reason {reason:?}")));
+            }
+            Some(reason) if reason == REASON => {}
+            Some(_) | None if needs_root(function, &by_name) => {
+                found.push(breach(format!("{name} needs #[ignore = \"{REASON}\"]")));
+            }
+            Some(_) | None => {}
+        }
+    }
+    found
+}
+
+fn needs_root(test: &Function, by_name: &BTreeMap<Name, Vec<&Function>>) -> bool {
+    let mut seen: BTreeSet<&Name> = BTreeSet::new();
+    let mut left = vec![test];
+    while let Some(function) = left.pop() {
+        if function.needs {
+            return true;
+        }
+        for name in &function.calls {
+            if seen.insert(name) {
+                let all = by_name.get(name).into_iter().flatten();
+                // A function of the same file hides those of others.
+                let own: Vec<&Function> =
+                    all.clone().filter(|it| it.file == function.file).copied().collect();
+                left.extend(if own.is_empty() { all.copied().collect() } else { own });
+            }
+        }
+    }
+    false
+}
+
+/// Whether cargo makes a test program of this file; the tests within a source file are looked at one by one.
+fn is_program(path: &str) -> bool {
+    let (directory, file) = path.rsplit_once('/').unwrap_or(("", path));
+    directory == "tests"
+        || directory.ends_with("/tests")
+        || (file == "main.rs" && directory.starts_with("tests/"))
+        || path.contains("src/")
+}
+
+/// A file: its functions, and the files of its modules.
+struct File {
+    functions: Vec<(Name, Function)>,
+    modules: Vec<String>,
+}
+
+impl File {
+    fn of(path: &str, text: &str, texts: &BTreeMap<&str, &str>) -> Self {
+        let mut file = Self { functions: Vec::new(), modules: Vec::new() };
+        let Ok(parsed) = syn::parse_file(text) else { return file };
+        read_items(path, &parsed.items, &mut file.functions);
+        // Files of source are looked at one by one.
+        if path.contains("src/") {
+            return file;
+        }
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let stem = name.trim_end_matches(".rs");
+        let below = if is_program(path) || stem == "mod" {
+            directory.to_owned()
+        } else {
+            format!("{directory}/{stem}")
+        };
+        for item in parsed.items {
+            let syn::Item::Mod(item) = item else { continue };
+            let name = item.ident.to_string();
+            let places = match value(&item.attrs, "path") {
+                Some(place) => vec![tidy(&format!("{directory}/{place}"))],
+                None => vec![format!("{below}/{name}.rs"), format!("{below}/{name}/mod.rs")],
+            };
+            file.modules.extend(places.into_iter().filter(|it| texts.contains_key(it.as_str())));
+        }
+        file
+    }
+}
+
+/// Without `..`.
+fn tidy(path: &str) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    for word in path.split('/') {
+        if word == ".." {
+            words.pop();
+        } else {
+            words.push(word);
+        }
+    }
+    words.join("/")
+}
+
+/// `#[name = "value"]`; `#[ignore]` alone has an empty one.
+fn value(attributes: &[syn::Attribute], name: &str) -> Option<String> {
+    let attribute = attributes.iter().find(|it| it.path().is_ident(name))?;
+    if let syn::Meta::NameValue(pair) = &attribute.meta {
+        if let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = &pair.value {
+            return Some(text.value());
+        }
+    }
+    Some(String::new())
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "more kinds may come")]
+fn read_items(path: &str, items: &[syn::Item], functions: &mut Vec<(Name, Function)>) {
+    for item in items {
+        match item {
+            syn::Item::Fn(item) => {
+                let body = item.block.to_token_stream();
+                functions.push(function(path, None, &item.attrs, &item.sig, body));
+            }
+            syn::Item::Impl(item) => {
+                let of = match &*item.self_ty {
+                    syn::Type::Path(path) => {
+                        path.path.segments.last().map(|it| it.ident.to_string())
+                    }
+                    _ => None,
+                };
+                for part in &item.items {
+                    if let syn::ImplItem::Fn(part) = part {
+                        let body = part.block.to_token_stream();
+                        functions.push(function(path, of.clone(), &part.attrs, &part.sig, body));
+                    }
+                }
+            }
+            syn::Item::Mod(item) => {
+                let inner = item.content.as_ref().map(|(_, items)| items.as_slice());
+                read_items(path, inner.unwrap_or_default(), functions);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn function(
+    path: &str,
+    of: Option<String>,
+    attributes: &[syn::Attribute],
+    signature: &syn::Signature,
+    body: TokenStream,
+) -> (Name, Function) {
+    let is_test = attributes.iter().any(|attribute| {
+        let last = attribute.path().segments.last().map(|it| it.ident.to_string());
+        matches!(last.as_deref(), Some("test" | "rstest"))
+    });
+    let name = signature.ident.to_string();
+    let mut function = Function {
+        file: path.to_owned(),
+        line: signature.ident.span().start().line,
+        name: name.clone(),
+        is_test,
+        ignored: value(attributes, "ignore"),
+        needs: false,
+        calls: BTreeSet::new(),
+    };
+    words(body, of.as_deref(), &mut function);
+    ((of, name), function)
+}
+
+/// Notes what a body calls by name, and whether it has something that needs root itself.
+fn words(tokens: TokenStream, of: Option<&str>, function: &mut Function) {
+    let mut path: Vec<String> = Vec::new();
+    let (mut colons, mut after_dot) = (0, false);
+    for token in tokens {
+        match token {
+            TokenTree::Ident(word) => {
+                let word = word.to_string();
+                function.needs |= NAMES.contains(&word.as_str()) && !after_dot;
+                if colons < 2 {
+                    path.clear();
+                }
+                path.push(if after_dot { format!(".{word}") } else { word });
+                (colons, after_dot) = (0, false);
+                continue;
+            }
+            TokenTree::Punct(sign) if sign.as_char() == ':' => {
+                colons += 1;
+                continue;
+            }
+            TokenTree::Punct(sign) => after_dot = sign.as_char() == '.',
+            TokenTree::Group(group) => {
+                words(group.stream(), of, function);
+                after_dot = false;
+            }
+            TokenTree::Literal(text) => {
+                let text = text.to_string();
+                let mut words =
+                    text.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-' && c != '.');
+                function.needs |= words.any(|word| PROGRAMS.contains(&word));
+                after_dot = false;
+            }
+        }
+        // A function's name may be handed on without being called.
+        note_call(&path, of, function);
+        path.clear();
+        colons = 0;
+    }
+    note_call(&path, of, function);
+}
+
+fn note_call(path: &[String], of: Option<&str>, function: &mut Function) {
+    let mut words = path.iter().rev();
+    let Some(name) = words.next() else { return };
+    let owner = words.next().filter(|it| it.starts_with(char::is_uppercase));
+    let owner = if owner.is_some_and(|it| it == "Self") { of } else { owner.map(String::as_str) };
+    function.calls.insert((owner.map(str::to_owned), name.clone()));
+}
