@@ -37,10 +37,10 @@ fn program() -> &'static Path {
 fn the_heap_is_left_alone_and_the_port_is_free(#[case] mode: &str) {
     let seconds = std::env::var("LFP_TEST_SECONDS").unwrap_or_else(|_| "3".to_owned());
     let time = Duration::from_secs(seconds.parse().unwrap());
-    let ground = Ground::new();
+    let ground = Ground::with(&[("handlers", program())]);
     let _daemon = ground.serve();
-    let install = format!("install -m 755 '{}' /tmp/handlers", program().display());
-    assert_eq!(ground.sandbox.command("sh").args(["-ec", &install]).run().code(), 0);
+    let install = ["-m", "755", "/run/test/handlers", "/tmp/handlers"];
+    assert_eq!(ground.sandbox.command("install").args(install).run().code(), 0);
     let words = ["/tmp/handlers", mode, PORT, LOCK, &seconds, OTHER_PORT];
     let command = ground.preloaded(&words).user(User::Alice);
     let process = command.env("LFP_PORTS", &format!("1:{PORT}:{OTHER_PORT}")).spawn();

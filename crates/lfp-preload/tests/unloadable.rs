@@ -38,8 +38,9 @@ cc -fsanitize=address -o sanitized program.c
 
 /// Puts them where users can start them, with the rights that nobody outside is to have.
 const INSTALL: &str = r#"
+cd /run/test/compiled
 cp usual musl musl-locks static sanitized /tmp
-cp "$BUSYBOX" /tmp/busybox
+cp /run/test/busybox /tmp/busybox
 cd /tmp
 cp usual setuid
 for rights in setuid setgid capable; do cp "$OLDPWD/usual-locks" $rights-locks; done
@@ -74,10 +75,9 @@ fn compiled() -> &'static Path {
 }
 
 fn ground() -> Ground {
-    let ground = Ground::new();
-    let busybox = testbed::peer("busybox-static", "bin/busybox").display().to_string();
-    let script = format!("cd '{}'; {INSTALL}", compiled().display());
-    let installed = ground.sandbox.command("sh").args(["-ec", &script]).env("BUSYBOX", &busybox);
+    let busybox = testbed::peer("busybox-static", "bin/busybox");
+    let ground = Ground::with(&[("compiled", compiled()), ("busybox", &busybox)]);
+    let installed = ground.sandbox.command("sh").args(["-ec", INSTALL]);
     let installed = installed.run();
     assert_eq!(installed.code(), 0, "{installed}");
     ground

@@ -19,6 +19,11 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// With more files or directories from outside, as `/run/test/NAME`: where they lie may be hidden in there.
+    pub(crate) fn with(brought: &[(&str, &Path)]) -> Self {
         let etc = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../etc/tmpfiles.d/lfpd.conf");
         let sandbox = Sandbox::layout()
             .port("ttyW0")
@@ -28,8 +33,8 @@ impl Ground {
             .bring("liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))
             .bring("bin/lfp", testbed::program("lfp", "lfp", &["cli"]))
             .bring("lib/lfp/liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))
-            .bring("tmpfiles.conf", etc)
-            .enter();
+            .bring("tmpfiles.conf", etc);
+        let sandbox = brought.iter().fold(sandbox, |it, (name, path)| it.bring(name, path)).enter();
         let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
         let end = end.run();
         assert_eq!(end.code(), 0, "{end}");
