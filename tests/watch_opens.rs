@@ -341,6 +341,7 @@ fn turns(trace: &str) -> (Vec<usize>, Vec<usize>) {
 
 /// However many descriptors a process has, and whenever it closes a port, the others are served.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn looking_at_very_many_descriptors_keeps_nobody_waiting() {
     let sandbox = sandbox();
     let (listen, trace) = (format!("unix:{SOCKET}"), "/run/test/trace");

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::openpty;
 use nix::unistd::pipe2;
 
@@ -28,8 +29,9 @@ const START: &str = r#"
     exec "$@"
 "#;
 
-/// How long the output of an ended program may take to arrive.
-const DRAIN: Duration = Duration::from_millis(500);
+/// How long the output of an ended program may take to arrive: on a terminal, whose kernel hands it on in its own
+/// time, and in a pipe, which has it at once.
+const DRAIN: (Duration, Duration) = (Duration::from_secs(2), LIMIT);
 
 /// The users of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +223,7 @@ impl<'a> Command<'a> {
         let (keep, output) = connect(&mut command, self.input);
         let child = command.spawn().expect("nsenter (package util-linux)");
         drop(command); // its copies of our pipes
-        let output = collect(output);
+        let output = Output::collect(output);
         let mut process = Process {
             sandbox: self.sandbox,
             name: self.words.join(" "),
@@ -275,17 +277,58 @@ fn connect(command: &mut std::process::Command, input: Input) -> (Option<File>, 
     }
 }
 
-/// Reads all output in the background, so that no program ever waits for the test.
-fn collect(mut source: File) -> Arc<Mutex<Vec<u8>>> {
-    let all = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&all);
-    thread::spawn(move || {
+/// What a program has printed, and where more of it comes from.
+#[derive(Debug)]
+struct Output {
+    bytes: Mutex<Vec<u8>>,
+    source: File,
+}
+
+impl Output {
+    /// Reads all in the background, so that no program ever waits for the test.
+    fn collect(source: File) -> Arc<Self> {
+        let all = Arc::new(Self { bytes: Mutex::default(), source });
+        let sink = Arc::clone(&all);
+        thread::spawn(move || while sink.take() {});
+        all
+    }
+
+    /// Waits for a piece; `false` at the end.
+    fn take(&self) -> bool {
+        self.poll(PollTimeout::NONE);
         let mut piece = [0; 4096];
-        while let Ok(length @ 1..) = source.read(&mut piece) {
-            sink.lock().expect("no panic while held").extend_from_slice(&piece[..length]);
+        // Held from before it leaves the pipe: it is always in one of the two.
+        let mut bytes = self.bytes.lock().expect("no panic while held");
+        match (&self.source).read(&mut piece) {
+            Ok(length @ 1..) => {
+                bytes.extend_from_slice(&piece[..length]);
+                true
+            }
+            Err(error) => error.kind() == ErrorKind::Interrupted,
+            Ok(_) => false,
         }
-    });
-    all
+    }
+
+    /// Whether there is something to read.
+    fn poll(&self, limit: PollTimeout) -> bool {
+        let mut source = [PollFd::new(self.source.as_fd(), PollFlags::POLLIN)];
+        let told = poll(&mut source, limit);
+        let [source] = source;
+        told.is_ok() && source.revents().is_some_and(|it| it.contains(PollFlags::POLLIN))
+    }
+
+    /// Waits until all that the ended program has printed is here. A child of its own may hold the other end.
+    fn drain(self: &Arc<Self>) {
+        let (limit, is_pipe) =
+            if self.source.is_terminal() { (DRAIN.0, false) } else { (DRAIN.1, true) };
+        until(limit, || {
+            let is_empty = || {
+                let _nobody_reads = self.bytes.lock().expect("no panic while held");
+                !self.poll(PollTimeout::ZERO)
+            };
+            (Arc::strong_count(self) == 1 || is_pipe && is_empty()).then_some(())
+        });
+    }
 }
 
 /// A program that runs in a sandbox.
@@ -296,7 +339,7 @@ pub struct Process<'a> {
     child: Child,
     pid: u32,
     keep: Option<File>,
-    output: Arc<Mutex<Vec<u8>>>,
+    output: Arc<Output>,
 }
 
 impl Process<'_> {
@@ -309,7 +352,8 @@ impl Process<'_> {
     /// What it has printed so far, standard error included.
     #[must_use]
     pub fn output(&self) -> String {
-        String::from_utf8_lossy(&self.output.lock().expect("no panic while held")).into_owned()
+        String::from_utf8_lossy(&self.output.bytes.lock().expect("no panic while held"))
+            .into_owned()
     }
 
     /// Gives it input.
@@ -332,8 +376,7 @@ impl Process<'_> {
     /// What became of it, if it has ended.
     pub fn ended(&mut self) -> Option<End> {
         let status = self.child.try_wait().expect("a child")?;
-        // What it printed last may still be in the pipe; a child of its own may hold that open.
-        until(DRAIN, || (Arc::strong_count(&self.output) == 1).then_some(()));
+        self.output.drain();
         Some(End { name: self.name.clone(), status, output: self.output() })
     }
 
