@@ -341,6 +341,7 @@ fn without_descriptors_it_waits_for_better_times() {
 
 /// Of few descriptors, none is set aside that it never wants.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn with_few_descriptors_there_is_room_for_several() {
     let daemon = Daemon::limited(&["--nofile=64"], &[]);
     let mut clients: Vec<Client> = (0..6).map(|_| daemon.on_unix().greeted()).collect();

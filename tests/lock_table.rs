@@ -885,6 +885,7 @@ fn a_lock_has_the_form_of_its_system(#[case] os: &'static str, #[case] length: u
 /// A stale lock of another user in a sticky directory: stepped over where it is only searched,
 /// busy where it stands in the way. Needs root to become somebody else.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn foreign_stale_locks_in_a_sticky_directory() {
     assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
