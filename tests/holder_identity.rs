@@ -21,7 +21,7 @@ use conversation::Ground;
 use daemon::{Daemon, Holder, own};
 use nix::sys::signal::Signal;
 use rstest::rstest;
-use testbed::{LIMIT, until};
+use testbed::{LIMIT, program, until};
 
 const DONE: &str = "200 Command okay.";
 const BUSY: &str = "450 : File busy";
@@ -184,6 +184,61 @@ fn a_zombie_holds_nothing() {
     assert_eq!(client.ask(&lock), DONE);
     assert_eq!(client.code(&format!("lock ttyS78 {}", child.id())), "550", "it can hold nothing");
     child.wait().unwrap();
+}
+
+/// `lfp clean` on the directories of a service, in a shell with mounts of its own.
+fn clean(ground: &Ground) -> String {
+    format!(
+        "mount -t tmpfs none /run; mkdir /run/lock /run/lfpd
+         mount --bind {} /run/lock; mount --bind {} /run/lfpd
+         '{}' --direct clean",
+        ground.path("lock").display(),
+        ground.path("state").display(),
+        program("lfp", "lfp", &["cli"]).display(),
+    )
+}
+
+/// With the last process of its namespace, where all are seen.
+#[test]
+fn the_lock_of_a_dead_container_is_cleaned_away() {
+    let ground = Ground::new();
+    let container = Container::holding(&ground, "ttyS77", &[], "");
+    let cleaned = || {
+        let mut shell = Command::new("unshare");
+        let ran = shell.args(["--mount", "sh", "-c", &clean(&ground)]).output().unwrap();
+        String::from_utf8(ran.stdout).unwrap().contains("LCK..ttyS77")
+    };
+    assert!(!cleaned() && !ground.locks().is_empty());
+    container.end();
+    assert_eq!(cleaned(), all_is_seen());
+    assert_eq!(ground.locks().is_empty(), all_is_seen());
+}
+
+/// Another process has the number of the one that had the lock.
+#[test]
+fn the_lock_of_a_reused_number_is_cleaned_away() {
+    let ground = Ground::new();
+    let script = format!(
+        "exec 2>/dev/null
+         sleep 1000 & holder=$!
+         printf 'lock ttyS77 %s\r\n' $holder | {lfpd} | sed -n '2s/^\\(...\\) .*/\\1/p'
+         start() {{ cut -d' ' -f22 /proc/$1/stat; }}
+         began=$(start $holder)
+         kill -KILL $holder; wait $holder
+         until [ \"$other\" = $holder ] && [ $(start $other) != $began ]; do
+             [ -z \"$other\" ] || {{ kill -KILL $other; wait $other; }}
+             echo $((holder - 1)) >/proc/sys/kernel/ns_last_pid; sleep 1000 & other=$!
+         done
+         {clean} >/dev/null; echo $?",
+        lfpd = words(&ground.command()),
+        clean = clean(&ground),
+    );
+    let ran = Command::new("unshare")
+        .args(["--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", &script])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(ran.stdout).unwrap(), "200\n0\n");
+    assert_eq!(ground.locks(), [""; 0]);
 }
 
 /// How the daemon misses the end of the holder, until the number is another process's.

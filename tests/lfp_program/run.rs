@@ -284,7 +284,7 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
 #[rstest]
 #[ignore = "needs root: tests/run"]
 #[case::at_once(&["run", PORT, "--", "/run/test/lfp", "run", PORT, "--", "echo", "inside"])]
-#[case::in_time(&["run", PORT, "--", "sh", "-c", "/run/test/lfp run --timeout 20 /dev/ttyW0 -- echo inside; :"])]
+#[case::in_time(&["run", PORT, "--", "sh", "-c", "/run/test/lfp run --timeout 20 /dev/ttyW0 -- echo inside && :"])]
 fn one_in_the_other(#[case] words: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);

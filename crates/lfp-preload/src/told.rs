@@ -1,11 +1,11 @@
 //! What a user is told on standard error: who has the port, and that one was opened without a lock. One
 //! write for each line, past the C library, whose streams may be in use.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use lfp::Holder;
 use rustix::stdio::stderr;
-use ttylock::DeviceName;
+use ttylock::{DeviceName, age};
 
 use crate::contents;
 use crate::mode;
@@ -35,7 +35,7 @@ fn say(line: &str) {
     let _ = rustix::io::write(stderr(), line.as_bytes());
 }
 
-/// `held by alice, picocom, 3 min`.
+/// `held by alice, picocom, 3m20s`.
 fn sentence(holder: &Holder, users: &[u8], now: SystemTime) -> String {
     let user = holder.user.map(|uid| name_in(users, uid).unwrap_or_else(|| format!("uid {uid}")));
     let process =
@@ -66,17 +66,6 @@ fn name_in(users: &[u8], uid: u32) -> Option<String> {
     })
 }
 
-/// In its largest unit.
-fn age(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min", seconds / 60),
-        3_600..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} days", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -94,18 +83,6 @@ mod tests {
     #[case::nobody(7, None)]
     fn users(#[case] uid: u32, #[case] expected: Option<&str>) {
         assert_eq!(name_in(USERS, uid).as_deref(), expected);
-    }
-
-    #[rstest]
-    #[case(0, "0 s")]
-    #[case(59, "59 s")]
-    #[case(60, "1 min")]
-    #[case(3_599, "59 min")]
-    #[case(3_600, "1 h")]
-    #[case(172_799, "47 h")]
-    #[case(172_800, "2 days")]
-    fn ages(#[case] seconds: u64, #[case] expected: &str) {
-        assert_eq!(age(Duration::from_secs(seconds)), expected);
     }
 
     #[rstest]

@@ -27,6 +27,15 @@ use windows as system;
 #[cfg(windows)]
 pub use windows::*;
 
+/// How far up is looked for an ancestor.
+const GENERATIONS: usize = 64;
+
+/// Whether `other` is this process, or one that it descends from, as `parent` tells. Allocates nothing.
+pub fn descends_from(other: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> bool {
+    let line = std::iter::successors(Some(Pid::this()), |child| parent(*child));
+    line.take(GENERATIONS).any(|process| process == other)
+}
+
 impl Pid {
     /// This process.
     #[must_use]

@@ -27,6 +27,7 @@
 //! # Ok(()) }
 //! ```
 
+mod age;
 mod device;
 mod dialects;
 mod directory_stamp;
@@ -35,6 +36,7 @@ pub mod limits;
 mod lock;
 mod sys;
 
+pub use age::age;
 pub use device::links::Links;
 pub use device::model::{Access, Node, Numbers, ResolveError, ResolvedDevice};
 pub use device::name::{DeviceName, NAME_BYTES, NotADevice};

@@ -1,11 +1,9 @@
 //! Points in time as text. The machine's time zone is looked up; there is no clock here.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-
-const DAY_SECS: u64 = 86_400;
 
 /// RFC 3339, in UTC, to the second: `2026-11-21T03:20:11Z`. `None` before 1970 and after 9999.
 pub(super) fn utc(time: SystemTime) -> Option<String> {
@@ -27,20 +25,10 @@ fn point(time: SystemTime) -> Option<Timestamp> {
     Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
 }
 
-/// A length of time in its two largest units: `5s`, `3m20s`, `2h05m`, `4d07h`.
-pub(super) fn age(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / DAY_SECS);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m{:02}s", seconds % 60),
-        (0, _, _) => format!("{hours}h{:02}m", minutes % 60),
-        (_, _, _) => format!("{days}d{:02}h", hours % 24),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rstest::rstest;
 
     use super::*;
@@ -67,18 +55,5 @@ mod tests {
     #[test]
     fn times_before_1970_have_no_text() {
         assert_eq!(utc(UNIX_EPOCH - Duration::from_secs(1)), None);
-    }
-
-    #[rstest]
-    #[case(0, "0s")]
-    #[case(59, "59s")]
-    #[case(60, "1m00s")]
-    #[case(3599, "59m59s")]
-    #[case(3600, "1h00m")]
-    #[case(86_399, "23h59m")]
-    #[case(86_400, "1d00h")]
-    #[case(9_000_000, "104d04h")]
-    fn ages(#[case] seconds: u64, #[case] text: &str) {
-        assert_eq!(age(Duration::from_secs(seconds)), text);
     }
 }

@@ -9,7 +9,7 @@ use wrapcmd::Value;
 
 use super::arguments::Route;
 use super::broker::{Broker, Trouble, places};
-use super::calendar::{age, local};
+use super::calendar::local;
 use super::devices::{Device, Presence};
 use super::outcome::{Failure, Kind};
 use super::printable::printable;
@@ -17,7 +17,7 @@ use super::remedy::remedy;
 use super::row::{Row, device_path, rows, user_name};
 use super::table::{Cell, Colour, Style, aligned};
 use crate::client::{Client, Error, Waiter};
-use ttylock::{DeviceName, Holder, Standing, Table, openers_of};
+use ttylock::{DeviceName, Holder, Standing, Table, age, openers_of};
 
 /// As many lock files of one holder are named in one line for people.
 const FILES_SHOWN: usize = 2;

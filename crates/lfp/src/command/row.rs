@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use pidlockfile::Pid;
 use wrapcmd::Value;
 
-use super::calendar::{age, local, utc};
+use super::calendar::{local, utc};
 use super::printable::printable;
-use ttylock::{Holder, Scheme, Standing};
+use ttylock::{Holder, Scheme, Standing, age};
 
 /// A holder as it is shown; every text is printable.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -137,6 +137,7 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
 /// Whether we have the lock, or a process that we descend from: then it is ours, too, as long as that lives. A
 /// lock file alone is believed only where we wrote it ourselves.
 fn is_an_ancestors(device: &DeviceName) -> bool {
+    let parent = |child: Pid| Pid::new(process::stat(child)?.parent);
     let mut table = Table::new(places());
     let on_record = table.holder_on_record(device).map(|holder| holder.pid);
     let own = nix::unistd::geteuid().as_raw();
@@ -148,14 +149,8 @@ fn is_an_ancestors(device: &DeviceName) -> bool {
     locks.peek().is_some()
         && locks.all(|holder| {
             let is_known = holder.pid == on_record || holder.owner == Some(own);
-            is_known && holder.pid.is_some_and(is_ancestor)
+            is_known && holder.pid.is_some_and(|pid| process::descends_from(pid, parent))
         })
-}
-
-fn is_ancestor(pid: Pid) -> bool {
-    const GENERATIONS: usize = 64;
-    let parent = |child: &Pid| Pid::new(process::stat(*child)?.parent);
-    std::iter::successors(Some(Pid::this()), parent).take(GENERATIONS).any(|it| it == pid)
 }
 
 fn take(broker: &mut Broker, request: &Request) -> Result<(), Failure> {

@@ -1,6 +1,8 @@
 //! The rule by a table, and the system's own answers.
 
+#[cfg(unix)]
 use std::process::{Child, Command};
+#[cfg(unix)]
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
@@ -90,6 +92,7 @@ fn a_shift_is_undone(
     assert_eq!((shift.undo(seen, 100), shift.is_exact(100)), (start, exact));
 }
 
+#[cfg(unix)]
 fn sleeper() -> (Child, Pid) {
     let child = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = Pid::new(i64::from(child.id())).unwrap();
