@@ -280,7 +280,7 @@ _lfp_commands() {
 'list:Show every holder on this machine' \
 'run:Hold a device while a command runs' \
 'shim:Run a command whose own locks go through the service' \
-'adopt:Make a program start that way for every user' \
+'adopt:Make a program lock through the service for every user' \
 'clean:Remove the locks of processes that are gone' \
 'completions:Print the completions of a shell' \
 'help:Print this message or the help of the given subcommand(s)' \
@@ -319,7 +319,7 @@ _lfp__subcmd__help_commands() {
 'list:Show every holder on this machine' \
 'run:Hold a device while a command runs' \
 'shim:Run a command whose own locks go through the service' \
-'adopt:Make a program start that way for every user' \
+'adopt:Make a program lock through the service for every user' \
 'clean:Remove the locks of processes that are gone' \
 'completions:Print the completions of a shell' \
 'help:Print this message or the help of the given subcommand(s)' \

@@ -99,7 +99,6 @@ impl Drop for PidLock {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 mod tests {
     use super::try_lock;
     use rstest::rstest;

@@ -130,7 +130,6 @@ impl FromStr for DeviceName {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 mod tests {
     use super::{LockError, lock_in};
     use crate::lock::table::Places;

@@ -97,7 +97,7 @@ pub(super) enum Action {
     /// Run a command whose own locks go through the service
     #[command(after_help = examples::SHIM)]
     Shim(ShimOnly),
-    /// Make a program start that way for every user
+    /// Make a program lock through the service for every user
     #[command(after_help = examples::ADOPT)]
     Adopt(Adopt),
     /// Remove the locks of processes that are gone
