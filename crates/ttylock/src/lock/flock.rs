@@ -3,9 +3,9 @@
 //! picocom, tio, pyserial, new microcom and others lock the open port itself. `/proc/locks` shows
 //! them by device and inode, so the port need not be opened, which would disturb it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pidlockfile::{Identity, Pid, process};
 
@@ -52,8 +52,33 @@ pub(crate) enum Completeness {
     Changing(Option<u32>),
     /// The kernel's list is too long to be read. Most of it is this user's.
     Cut(Option<u32>),
-    /// The list is being read: ask again.
-    Pending,
+}
+
+/// For so long a question about a file is the same one, for those who come back for its answer.
+const SAME_QUESTION: Duration = Duration::from_secs(1);
+
+/// As many questions about files are kept in mind.
+const QUESTIONS: usize = 64;
+
+/// When the holders of files were asked for, the first time and the last. A reading that began after the first
+/// time is good for those who come back: if each of them wanted one that begins after he came, and readings
+/// take long, none ever would be.
+#[derive(Debug, Default)]
+struct Questions {
+    of_files: HashMap<Identity, (Instant, Instant)>,
+}
+
+impl Questions {
+    /// Notes the question. When it was asked for the first time.
+    fn asked(&mut self, file: Identity, now: Instant) -> Instant {
+        let is_the_same = |last: Instant| now.saturating_duration_since(last) < SAME_QUESTION;
+        self.of_files.retain(|_, (_, last)| is_the_same(*last));
+        let first = self.of_files.get(&file).map_or(now, |(first, _)| *first);
+        if self.of_files.contains_key(&file) || self.of_files.len() < QUESTIONS {
+            self.of_files.insert(file, (first, now));
+        }
+        first
+    }
 }
 
 /// Whether flocks of other pid namespaces may be held unseen: the kernel lists only those of the
@@ -69,8 +94,10 @@ pub(crate) struct Flocks {
     reader: ListReader,
     /// Where somebody else reads it.
     lookout: Option<Lookout>,
+    /// About files, while the answers are being read.
+    questions: Questions,
     #[cfg(test)]
-    told: Option<Listing>,
+    told: Option<Option<Listing>>,
 }
 
 impl Flocks {
@@ -83,28 +110,29 @@ impl Flocks {
         Ok(Self { lookout: Some(Lookout::begin()?), ..Self::default() })
     }
 
-    /// For a process to which the kernel tells this and nothing else, for tests.
+    /// For a process to which the kernel tells this and nothing else, or is telling it still, for tests.
     #[cfg(test)]
-    pub(super) fn told(listing: Listing) -> Self {
-        Self { told: Some(listing), ..Self::default() }
+    pub(super) fn told(listing: impl Into<Option<Listing>>) -> Self {
+        Self { told: Some(listing.into()), ..Self::default() }
     }
 
     /// Who holds `flock(2)` on a node, for one who has asked at that moment for the first time: what
-    /// was held then and is held still is seen.
+    /// was held then and is held still is seen. `None` while that is being read: then nothing is known, and
+    /// whoever asks comes back for it.
     ///
     /// # Errors
     /// When the list cannot be read; then nothing is known, and nothing is guessed.
-    pub(crate) fn holders(&mut self, node: &Node, asked: Instant) -> io::Result<Sight> {
+    pub(crate) fn holders(&mut self, node: &Node, asked: Instant) -> io::Result<Option<Sight>> {
         #[cfg(test)]
         if let Some(listing) = &self.told {
-            return Ok(sight_in(listing, node));
+            return Ok(listing.as_ref().map(|listing| sight_in(listing, node)));
         }
         match &self.lookout {
-            None => Ok(sight_in(&self.reader.read(&Wanted::of([node]))?, node)),
-            Some(lookout) => match lookout.listing(node, asked)? {
-                Some(listing) => Ok(sight_in(&listing, node)),
-                None => Ok(Sight { holders: Vec::new(), completeness: Completeness::Pending }),
-            },
+            None => Ok(Some(sight_in(&self.reader.read(&Wanted::of([node]))?, node))),
+            Some(lookout) => {
+                let listing = lookout.listing(node, asked)?;
+                Ok(listing.map(|listing| sight_in(&listing, node)))
+            }
         }
     }
 
@@ -113,15 +141,19 @@ impl Flocks {
     ///
     /// # Errors
     /// As [`Flocks::holders`].
-    pub(super) fn on_file(&mut self, file: Identity) -> io::Result<Sight> {
+    pub(super) fn on_file(&mut self, file: Identity) -> io::Result<Option<Sight>> {
         let file_system = Numbers {
             major: rustix::fs::major(file.device).into(),
             minor: rustix::fs::minor(file.device).into(),
         };
         let node = Node { file_system, inode: file.inode, device: None };
-        let now = Instant::now();
+        let first = self.questions.asked(file, Instant::now());
         // None that has begun before is good enough.
-        self.holders(&node, now.checked_add(GOOD_FOR).unwrap_or(now))
+        let sight = self.holders(&node, first.checked_add(GOOD_FOR).unwrap_or(first));
+        if !matches!(sight, Ok(None)) {
+            self.questions.of_files.remove(&file);
+        }
+        sight
     }
 
     /// The list as far as it is about these nodes, read now.
@@ -202,6 +234,23 @@ mod tests {
 
     const NODE: Node =
         Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };
+
+    #[test]
+    fn a_question_about_a_file_is_the_same_one_for_a_while() {
+        let (mut questions, now) = (Questions::default(), Instant::now());
+        let file = |inode| Identity { device: 1, inode };
+        let after = |parts: u32| now + SAME_QUESTION / 4 * parts;
+        assert_eq!(questions.asked(file(1), now), now);
+        assert_eq!(questions.asked(file(2), after(1)), after(1));
+        assert_eq!(questions.asked(file(1), after(3)), now);
+        assert_eq!(questions.asked(file(1), after(6)), now, "it was asked meanwhile");
+        assert_eq!(questions.asked(file(2), after(6)), after(6), "nobody had come back for it");
+        assert_eq!(questions.asked(file(1), after(10)), after(10));
+        for inode in 0..2 * QUESTIONS as u64 {
+            assert_eq!(questions.asked(file(inode), after(20)), after(20));
+        }
+        assert_eq!(questions.of_files.len(), QUESTIONS);
+    }
 
     #[rstest]
     #[case::held("1: FLOCK  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[1234])]

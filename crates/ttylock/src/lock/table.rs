@@ -18,7 +18,7 @@ use super::flock_guards::FlockGuards;
 use super::holder_records::HolderRecords;
 use super::places::Open;
 use super::watched::Watched;
-use super::{Event, Request, Weight};
+use super::{Cause, Event, Request, Weight};
 use crate::device::links::Links;
 use crate::dialects::Dialect;
 use crate::limits::DEFERRED_MOST;
@@ -131,10 +131,8 @@ struct Taken {
 enum Stop {
     Busy,
     Denied,
-    /// Another process holds `flock(2)` on a stale lock: most likely it is breaking it.
-    Contended,
-    /// The kernel's list of locks is being read.
-    Pending,
+    /// There will be an answer a moment later, and whoever asks comes back for it.
+    NotYet(Cause),
 }
 
 impl Table {

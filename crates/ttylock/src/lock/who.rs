@@ -77,7 +77,7 @@ fn by_flock(device: &str, node: &Node, listing: &Listing) -> Vec<Holder> {
     let found = flock::holders_in(&listing.text, node);
     let most_of = match flock::completeness(listing) {
         Completeness::Cut(most_of) | Completeness::Changing(most_of) => most_of,
-        Completeness::Whole | Completeness::Pending => {
+        Completeness::Whole => {
             return found.into_iter().map(|holder| Holder::by_flock(device, holder)).collect();
         }
     };

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Stop, Table};
 use crate::device::node::ResolvedDevice;
 use crate::lock::backoff::{Backoff, Contention};
-use crate::lock::{Answer, Cause, Contended, Outcome, Request};
+use crate::lock::{Answer, Contended, Outcome, Request};
 
 impl Table {
     /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds:
@@ -76,7 +76,8 @@ impl Table {
     /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`].
     ///
     /// # Errors
-    /// [`Contended`], only with [`Contention::ComesBack`]: nothing of the asker's was there.
+    /// [`Contended`], only with [`Contention::ComesBack`] or while the kernel's list of locks is being
+    /// read: nothing of the asker's was there.
     pub fn attempt_unlock(
         &mut self,
         request: &Request,
@@ -93,8 +94,7 @@ impl Table {
             Ok(outcome) => Ok(Answer { outcome, events }),
             Err(Stop::Busy) => Ok(Answer { outcome: Outcome::Busy, events }),
             Err(Stop::Denied) => Ok(Answer { outcome: Outcome::Denied, events }),
-            Err(Stop::Contended) => Err(Contended { events, cause: Cause::Breaking }),
-            Err(Stop::Pending) => Err(Contended { events, cause: Cause::Reading }),
+            Err(Stop::NotYet(cause)) => Err(Contended { events, cause }),
         }
     }
 }

@@ -38,7 +38,7 @@ impl Table {
                 Verdict::Stale(judged, stale) if stale.is_of_the_dead() => {
                     self.remove(own, &name, judged, stale);
                 }
-                Verdict::Stale(..) | Verdict::Contended | Verdict::Busy(_) | Verdict::Free => {}
+                Verdict::Stale(..) | Verdict::NotYet(_) | Verdict::Busy(_) | Verdict::Free => {}
             }
         }
     }
@@ -129,39 +129,41 @@ impl Table {
         let mut backoff = Backoff::default();
         loop {
             let contention = backoff.contention();
-            if let Some(cleared) = self.try_clear(place, &name, seen, contention) {
-                return cleared;
+            match self.try_clear(place, &name, seen, contention) {
+                Ok(cleared) => return cleared,
+                Err(cause) => std::thread::sleep(backoff.pause(cause)),
             }
-            std::thread::sleep(backoff.pause(Cause::Breaking));
         }
     }
 
-    /// `None` to come back.
+    /// An error to come back.
     fn try_clear(
         &mut self,
         place: &Place,
         name: &Name,
         seen: &Holder,
         contention: Contention,
-    ) -> Option<Result<(), String>> {
+    ) -> Result<Result<(), String>, Cause> {
         let judged = match place.directory.read(name, READ_LIMIT) {
             Ok(Found::File(judged)) if is_the_same(seen, &judged) => judged,
-            Ok(Found::File(_) | Found::Nothing | Found::Obstacle(_)) => return Some(Ok(())),
-            Err(error) => return Some(Err(error.to_string())),
+            Ok(Found::File(_) | Found::Nothing | Found::Obstacle(_)) => return Ok(Ok(())),
+            Err(error) => return Ok(Err(error.to_string())),
         };
-        match self.verdict(place, name, judged, SystemTime::now(), contention) {
-            Verdict::Free | Verdict::Busy(_) => return Some(Ok(())),
-            Verdict::Contended => {}
+        let cause = match self.verdict(place, name, judged, SystemTime::now(), contention) {
+            Verdict::Free | Verdict::Busy(_) => return Ok(Ok(())),
+            Verdict::NotYet(cause) => cause,
             Verdict::Stale(judged, _) => match self.take_away(place, name, judged) {
-                Ok(Some(Removal::Removed | Removal::Changed)) => return Some(Ok(())),
-                Ok(None) => {}
-                Err(error) => return Some(Err(error.to_string())),
+                Ok(Some(Removal::Removed | Removal::Changed)) => return Ok(Ok(())),
+                Ok(None) => Cause::Breaking,
+                Err(error) => return Ok(Err(error.to_string())),
             },
+        };
+        if cause == Cause::Reading || contention == Contention::ComesBack {
+            return Err(cause);
         }
-        (contention == Contention::Decides).then(|| {
-            let by = self.blocked_by(place, name).map(|holder| format!(": {holder}"));
-            Err(format!("{SOMEBODY_ELSE}{}", by.unwrap_or_default()))
-        })
+        let blocked = self.blocked_by(place, name).ok_or(Cause::Reading)?;
+        let by = blocked.holder().map(|holder| format!(": {holder}"));
+        Ok(Err(format!("{SOMEBODY_ELSE}{}", by.unwrap_or_default())))
     }
 
     /// The numbers of watched processes that are gone, for whom nobody may have told.

@@ -12,6 +12,7 @@ use pidlockfile::{
     Status,
 };
 
+use super::judge::Breakable;
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::limits::KEPT_WITHOUT_DEVICE;
@@ -19,7 +20,7 @@ use crate::lock::backoff::Contention;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::memory::Memory;
 use crate::lock::places::Place;
-use crate::lock::{Pass, Weight};
+use crate::lock::{Cause, Pass, Weight};
 
 /// The beginning of a note's name.
 const NOTE: &str = "pass.";
@@ -109,7 +110,7 @@ impl Table {
             Ok(Publication::Published(note)) => Ok(Some((directory, name, note))),
             // Another one is at it.
             Ok(Publication::AlreadyThere) => Err(match contention {
-                Contention::ComesBack => Stop::Contended,
+                Contention::ComesBack => Stop::NotYet(Cause::Breaking),
                 Contention::Decides => Stop::Busy,
             }),
             Err(error) if error.is_not_permitted() => Ok(None),
@@ -163,7 +164,7 @@ impl Table {
     ) -> Result<(), Stop> {
         match names.iter().find(|name| !self.settle(own, name)) {
             None => Ok(()),
-            Some(name) => Err(self.contended(own, name, contention)),
+            Some(name) => Err(self.not_yet(own, name, contention, Cause::Breaking)),
         }
     }
 
@@ -269,7 +270,8 @@ impl Table {
             }
             // We are not somebody else to ourselves.
             self.guards.let_go(name, judged.identity());
-            if let Ok(false) = self.hold(own, name, &mut judged, Contention::Decides) {
+            let held = self.hold(own, name, &mut judged, Contention::Decides);
+            if let Ok(Breakable::NotYet(_)) = held {
                 return Err("somebody else keeps it locked".to_owned());
             }
             match own.directory.replace(name, judged, &claim) {

@@ -8,12 +8,12 @@ use pidlockfile::{Found, Hold, Identity, Judged, Name, Obstacle, Pid, Removal, S
 
 use super::{Stop, TEMPORARY, Table};
 use crate::dialects::content::{Content, READ_LIMIT};
-use crate::lock::Weight;
 use crate::lock::backoff::Contention;
 use crate::lock::flock;
 use crate::lock::flock_rights::{self, Entitled, Flocker};
 use crate::lock::memory::Memory;
 use crate::lock::places::{Place, Role};
+use crate::lock::{Cause, Weight};
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
 /// it (FreeBSD's `uu_lock`, efax, and everybody who creates the file first and fills it then).
@@ -29,9 +29,16 @@ pub(super) enum Verdict {
     Free,
     Busy(Busy),
     Stale(Judged, Stale),
-    /// Another process holds it by `flock(2)`: it makes, breaks or releases the lock just now, so
-    /// that what it means will be told by the next look.
-    Contended,
+    /// Another process holds it by `flock(2)`: it makes, breaks or releases the lock just now; or which
+    /// one, is being read. What it means will be told by the next look.
+    NotYet(Cause),
+}
+
+/// Whether a stale lock file is ours to break or remove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Breakable {
+    Ours,
+    NotYet(Cause),
 }
 
 /// Why a lock stands.
@@ -43,6 +50,22 @@ pub(super) enum Busy {
     /// It is stale, and held by `flock(2)` of one who has a say in it.
     Flock(flock::Holder),
     Unknown,
+}
+
+/// Who is in the way of one who would break a stale lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    By(flock::Holder),
+    ByNobodyKnown,
+}
+
+impl Blocked {
+    pub(super) fn holder(self) -> Option<flock::Holder> {
+        match self {
+            Self::By(holder) => Some(holder),
+            Self::ByNobodyKnown => None,
+        }
+    }
 }
 
 /// Why a lock is void.
@@ -85,18 +108,18 @@ impl Table {
         contention: Contention,
     ) -> Verdict {
         match self.sentence(judged, now, name) {
-            Verdict::Stale(..) if !self.is_whole(place, name) => Verdict::Contended,
+            Verdict::Stale(..) if !self.is_whole(place, name) => Verdict::NotYet(Cause::Breaking),
             Verdict::Stale(mut judged, stale) => {
                 // We are not another process to ourselves.
                 self.guards.let_go(name, judged.identity());
                 match self.hold(place, name, &mut judged, contention) {
-                    Ok(true) => self.sentence(judged, now, name),
-                    Ok(false) => Verdict::Contended,
+                    Ok(Breakable::Ours) => self.sentence(judged, now, name),
+                    Ok(Breakable::NotYet(cause)) => Verdict::NotYet(cause),
                     // A network's file system wants it open for writing, which breaking it sees to.
                     Err(_) => Verdict::Stale(judged, stale),
                 }
             }
-            verdict @ (Verdict::Free | Verdict::Busy(_) | Verdict::Contended) => verdict,
+            verdict @ (Verdict::Free | Verdict::Busy(_) | Verdict::NotYet(_)) => verdict,
         }
     }
 
@@ -114,34 +137,36 @@ impl Table {
         name: &Name,
         judged: &mut Judged,
         contention: Contention,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Breakable> {
         match (place.directory.hold(judged)?, contention) {
-            (Hold::Ours, _) => Ok(true),
+            (Hold::Ours, _) => Ok(Breakable::Ours),
             (Hold::InTheGate, Contention::Decides) => {
                 let by = match self.flocker(judged.identity(), judged.owner()) {
-                    Flocker::Entitled(_) => return Ok(false),
-                    Flocker::Outsider(holder) => holder.to_string(),
-                    Flocker::Nobody => "somebody who is gone".to_owned(),
+                    None => return Ok(Breakable::NotYet(Cause::Reading)),
+                    Some(Flocker::Entitled(_)) => return Ok(Breakable::NotYet(Cause::Breaking)),
+                    Some(Flocker::Outsider(holder)) => holder.to_string(),
+                    Some(Flocker::Nobody) => "somebody who is gone".to_owned(),
                 };
                 judged.go_past();
                 self.say(
                     Weight::Notice,
                     format!("went past flock(2) of {by} on {}", place.name(name)),
                 );
-                Ok(true)
+                Ok(Breakable::Ours)
             }
-            (Hold::InTheGate | Hold::Others, _) => Ok(false),
+            (Hold::InTheGate | Hold::Others, _) => Ok(Breakable::NotYet(Cause::Breaking)),
         }
     }
 
-    /// Who holds `flock(2)` on a lock file of this owner.
-    pub(super) fn flocker(&mut self, file: Identity, owner: u32) -> Flocker {
+    /// Who holds `flock(2)` on a lock file of this owner; `None` while that is being read.
+    pub(super) fn flocker(&mut self, file: Identity, owner: u32) -> Option<Flocker> {
         let Ok(sight) = self.flocks.on_file(file) else {
-            return Flocker::Entitled(flock::Holder::Unseen);
+            return Some(Flocker::Entitled(flock::Holder::Unseen));
         };
+        let sight = sight?;
         let entitled = Entitled { own: nix::unistd::geteuid().as_raw(), owner };
         let of = |pid| (process::owner(pid), lives(pid));
-        flock_rights::flocker(&sight, flock::sees_all(), entitled, of)
+        Some(flock_rights::flocker(&sight, flock::sees_all(), entitled, of))
     }
 
     pub(super) fn sentence(&mut self, judged: Judged, now: SystemTime, name: &Name) -> Verdict {
@@ -283,27 +308,38 @@ impl Table {
         Stop::Busy
     }
 
-    /// Somebody else is at this file just now. Who comes back is told so; for another it is busy, and he
-    /// is told by whom.
-    pub(super) fn contended(&mut self, place: &Place, name: &Name, contention: Contention) -> Stop {
-        match contention {
-            Contention::ComesBack => Stop::Contended,
-            Contention::Decides => {
-                let busy = self.blocked_by(place, name).map_or(Busy::Unknown, Busy::Flock);
+    /// There is no answer yet about this file. Whoever comes back is told so, and so is everybody while the
+    /// kernel's list is being read. For one who decides, it is busy, and he is told by whom.
+    pub(super) fn not_yet(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        contention: Contention,
+        cause: Cause,
+    ) -> Stop {
+        if cause == Cause::Reading || contention == Contention::ComesBack {
+            return Stop::NotYet(cause);
+        }
+        match self.blocked_by(place, name) {
+            None => Stop::NotYet(Cause::Reading),
+            Some(blocked) => {
+                let busy = blocked.holder().map_or(Busy::Unknown, Busy::Flock);
                 self.busy(place, name, busy)
             }
         }
     }
 
-    /// Who keeps a stale lock file from being broken.
-    pub(super) fn blocked_by(&mut self, place: &Place, name: &Name) -> Option<flock::Holder> {
-        let seen = Status::of_name(&place.directory, name.as_str()).ok()?;
-        match self.flocker(seen.identity, seen.owner) {
-            Flocker::Entitled(holder) => Some(holder),
+    /// Who keeps a stale lock file from being broken; `None` while that is being read.
+    pub(super) fn blocked_by(&mut self, place: &Place, name: &Name) -> Option<Blocked> {
+        let Ok(seen) = Status::of_name(&place.directory, name.as_str()) else {
+            return Some(Blocked::ByNobodyKnown);
+        };
+        Some(match self.flocker(seen.identity, seen.owner)? {
+            Flocker::Entitled(holder) => Blocked::By(holder),
             // Without a gate nobody goes past him.
-            Flocker::Outsider(holder) => (!place.directory.is_gated()).then_some(holder),
-            Flocker::Nobody => None,
-        }
+            Flocker::Outsider(holder) if !place.directory.is_gated() => Blocked::By(holder),
+            Flocker::Outsider(_) | Flocker::Nobody => Blocked::ByNobodyKnown,
+        })
     }
 
     pub(super) fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {

@@ -3,7 +3,7 @@
 use pidlockfile::process::Fate;
 use pidlockfile::{Breaking, Claim, Durability, Found, Judged, Name, Published};
 
-use super::judge::Busy;
+use super::judge::{Breakable, Busy};
 use super::keeping::room;
 use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
 use crate::device::node::ResolvedDevice;
@@ -12,7 +12,7 @@ use crate::limits::KEPT_FILES;
 use crate::lock::backoff::Contention;
 use crate::lock::holder_records::Written;
 use crate::lock::places::Place;
-use crate::lock::{Answer, Contended, Outcome, Pass, Request, Weight};
+use crate::lock::{Answer, Cause, Contended, Outcome, Pass, Request, Weight};
 
 impl Table {
     /// Makes another process the holder of a lock, in one step for each of its files. May sleep
@@ -184,14 +184,18 @@ impl Table {
                     broken
                 }
                 _ => match self.hold(own, name, &mut judged, contention) {
-                    Ok(false) => Ok(Breaking::Contended),
-                    Ok(true) | Err(_) => own.directory.replace(name, judged, &claim),
+                    Ok(Breakable::NotYet(cause)) => {
+                        return Err(self.not_yet(own, name, contention, cause));
+                    }
+                    Ok(Breakable::Ours) | Err(_) => own.directory.replace(name, judged, &claim),
                 },
             };
             match broken {
                 Ok(Breaking::Replaced(published)) => return Ok(Some(published)),
                 Ok(Breaking::Changed) => {}
-                Ok(Breaking::Contended) => return Err(self.contended(own, name, contention)),
+                Ok(Breaking::Contended) => {
+                    return Err(self.not_yet(own, name, contention, Cause::Breaking));
+                }
                 Err(error) => return Err(self.cannot_write(&error)),
             }
         }

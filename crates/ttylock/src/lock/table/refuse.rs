@@ -7,11 +7,11 @@ use pidlockfile::{Pid, process};
 use super::{Stop, Table};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCK_FILES_OF_A_USER;
-use crate::lock::Weight;
 use crate::lock::backoff::Contention;
 use crate::lock::flock::{self, Completeness, Sight};
 use crate::lock::open::{self, Openness};
 use crate::lock::places::Place;
+use crate::lock::{Cause, Weight};
 
 /// As many records are read to tell how many are one user's.
 const RECORDS_COUNTED: usize = 4096;
@@ -65,7 +65,8 @@ impl Table {
         let Some(node) = resolved.node else { return Ok(()) };
         let asked = self.asked.unwrap_or_else(Instant::now);
         match self.flocks.holders(&node, asked) {
-            Ok(Sight { holders, completeness }) => {
+            Ok(None) => Err(Stop::NotYet(Cause::Reading)),
+            Ok(Some(Sight { holders, completeness })) => {
                 // A program of one session would say it in each.
                 if self.guards.is_a_daemons() {
                     let others = || (!flock::sees_all()).then(|| "of other pid namespaces".into());
@@ -77,8 +78,9 @@ impl Table {
                 }
                 match (completeness, contention) {
                     (Completeness::Whole, _) => Ok(()),
-                    (Completeness::Pending, _) => Err(Stop::Pending),
-                    (Completeness::Changing(_), Contention::ComesBack) => Err(Stop::Contended),
+                    (Completeness::Changing(_), Contention::ComesBack) => {
+                        Err(Stop::NotYet(Cause::Breaking))
+                    }
                     (Completeness::Changing(most_of), Contention::Decides)
                     | (Completeness::Cut(most_of), _) => {
                         self.refuse_open(resolved.real(), &node, asking, most_of)

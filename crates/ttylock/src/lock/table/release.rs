@@ -6,13 +6,13 @@ use nix::errno::Errno;
 use pidlockfile::process::lives;
 use pidlockfile::{Found, Identity, Judged, Name, Pid, Removal, Status};
 
-use super::judge::{Busy, Stale, Verdict, let_go};
+use super::judge::{Breakable, Busy, Stale, Verdict, let_go};
 use super::{ATTEMPTS, Stop, TEMPORARY, Table};
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::backoff::Contention;
 use crate::lock::names::LockNames;
 use crate::lock::places::{Open, Place};
-use crate::lock::{Outcome, Request, Weight};
+use crate::lock::{Cause, Outcome, Request, Weight};
 
 /// What became of the files of a device when it was unlocked.
 #[derive(Debug, Default)]
@@ -26,6 +26,8 @@ pub(super) struct Tally {
     own_failed: usize,
     /// Stale, and somebody else is at it.
     contended: usize,
+    /// Who is at one of them, is being read.
+    is_being_read: bool,
     /// Those in our own directory that are still there: the records are about these.
     standing: Vec<Name>,
 }
@@ -75,8 +77,11 @@ impl Table {
             self.watched.forget(&vacant, request.pid);
         }
         let (device, pid) = (resolved.real(), request.pid);
+        if tally.own == 0 && tally.is_being_read {
+            return Err(Stop::NotYet(Cause::Reading));
+        }
         if tally.own == 0 && tally.contended > 0 && contention == Contention::ComesBack {
-            return Err(Stop::Contended);
+            return Err(Stop::NotYet(Cause::Breaking));
         }
         let stands = tally.busy.saturating_add(tally.contended) > 0;
         Ok(if tally.own_failed > 0 {
@@ -220,7 +225,9 @@ impl Table {
                     tally.busy += 1;
                     return;
                 }
-                Verdict::Contended => return self.contended_here(place, name, contention, tally),
+                Verdict::NotYet(cause) => {
+                    return self.not_yet_here(place, name, (contention, cause), tally);
+                }
                 Verdict::Stale(judged, _) => judged,
             };
             // Only a daemon puts it off.
@@ -251,7 +258,7 @@ impl Table {
             match removal {
                 Ok(Some(Removal::Removed | Removal::Changed)) => {}
                 Ok(None) if living => is_contended = true,
-                Ok(None) => return self.contended_here(place, name, contention, tally),
+                Ok(None) => break,
                 Err(error) => {
                     self.put_back(name, record);
                     self.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
@@ -261,18 +268,19 @@ impl Table {
                 }
             }
         }
-        self.contended_here(place, name, contention, tally);
+        self.not_yet_here(place, name, (contention, Cause::Breaking), tally);
     }
 
     /// Somebody else is at it; who, is said.
-    fn contended_here(
+    fn not_yet_here(
         &mut self,
         place: &Place,
         name: &Name,
-        contention: Contention,
+        (contention, cause): (Contention, Cause),
         tally: &mut Tally,
     ) {
-        let _ = self.contended(place, name, contention);
+        let stop = self.not_yet(place, name, contention, cause);
+        tally.is_being_read |= stop == Stop::NotYet(Cause::Reading);
         tally.contended += 1;
     }
 
@@ -310,15 +318,15 @@ impl Table {
     ) -> Verdict {
         // Who holds it has seen the last of the lock's maker, so that its record is there.
         let held = if living {
-            place.directory.hold(&mut judged).map(|_| true)
+            place.directory.hold(&mut judged).map(|_| Breakable::Ours)
         } else {
             self.hold(place, name, &mut judged, contention)
         };
         let who = self.holder_of(name, pid, &judged);
         if self.records().is_elsewhere(&who) {
             Verdict::Busy(Busy::Held(who))
-        } else if matches!(held, Ok(false)) {
-            Verdict::Contended
+        } else if let Ok(Breakable::NotYet(cause)) = held {
+            Verdict::NotYet(cause)
         } else {
             Verdict::Stale(judged, Stale::Gone(pid))
         }

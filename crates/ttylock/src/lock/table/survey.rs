@@ -6,7 +6,7 @@ use pidlockfile::process::{Fate, ProcessIdentity};
 use pidlockfile::{Found, Name, process};
 
 use super::Table;
-use super::judge::{Busy, Verdict};
+use super::judge::{Blocked, Busy, Verdict};
 use crate::device::name::DeviceName;
 use crate::device::node::follow;
 use crate::dialects::content::{Content, READ_LIMIT};
@@ -107,6 +107,7 @@ impl Table {
         let in_the_way = (holder.standing == Standing::Stale)
             .then(|| self.blocked_by(place, name))
             .flatten()
+            .and_then(Blocked::holder)
             .filter(|by| matches!(by, flock::Holder::Process(_)))
             .map(|by| Holder::by_flock(device, by));
         std::iter::once(holder).chain(in_the_way).collect()
@@ -137,7 +138,7 @@ impl Table {
             Verdict::Stale(..) => Standing::Stale,
             _ if !counts => Standing::Claim,
             Verdict::Busy(Busy::Held(_)) => Standing::Alive,
-            Verdict::Busy(_) | Verdict::Contended | Verdict::Free => Standing::Unknown,
+            Verdict::Busy(_) | Verdict::NotYet(_) | Verdict::Free => Standing::Unknown,
         };
         // Whoever has the number of one that is gone is not the holder.
         let living = holder.pid.filter(|_| holder.standing == Standing::Alive);

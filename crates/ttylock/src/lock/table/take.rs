@@ -18,7 +18,7 @@ use crate::lock::backoff::Contention;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::names::LockNames;
 use crate::lock::places::{Open, Place, Role};
-use crate::lock::{Request, Weight};
+use crate::lock::{Cause, Request, Weight};
 
 /// What became of the record of a lock that was taken.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Table {
         let remembering = self.remember(&open.own, &lock_names, &claimant, &published);
         if let Some(name) = remembering.lost {
             self.take_back(&open.own, &lock_names, &published);
-            return Err(self.contended(&open.own, name, contention));
+            return Err(self.not_yet(&open.own, name, contention, Cause::Breaking));
         }
         self.keep_if_there(&open.own, &lock_names, &claimant, &published)?;
         let room = room(Some(&resolved));
@@ -122,21 +122,21 @@ impl Table {
         (role, contention): (Role, Contention),
     ) -> Result<(), Stop> {
         for _ in 0..ATTEMPTS {
-            match self.judge(place, name, now, contention) {
+            let cause = match self.judge(place, name, now, contention) {
                 Verdict::Free => return Ok(()),
                 Verdict::Busy(busy) => return Err(self.busy(place, name, busy)),
                 Verdict::Stale(judged, stale) => match self.remove(place, name, judged, stale) {
                     Some(Removal::Removed) => return Ok(()),
                     Some(Removal::Changed) => continue,
-                    None => {}
+                    None => Cause::Breaking,
                 },
-                Verdict::Contended => {}
-            }
+                Verdict::NotYet(cause) => cause,
+            };
             // Where locks are only searched, and anybody may make a stale one and hold it.
             if role == Role::Searched && place.is_open_to_all() {
                 return Ok(());
             }
-            return Err(self.contended(place, name, contention));
+            return Err(self.not_yet(place, name, contention, cause));
         }
         Err(self.busy(place, name, Busy::Unknown))
     }
@@ -187,7 +187,9 @@ impl Table {
             let (judged, stale) = match self.judge(own, name, SystemTime::now(), contention) {
                 Verdict::Free => continue,
                 Verdict::Busy(busy) => return Err(self.busy(own, name, busy)),
-                Verdict::Contended => return Err(self.contended(own, name, contention)),
+                Verdict::NotYet(cause) => {
+                    return Err(self.not_yet(own, name, contention, cause));
+                }
                 Verdict::Stale(judged, stale) => (judged, stale),
             };
             match own.directory.replace(name, judged, claim) {
@@ -196,7 +198,9 @@ impl Table {
                     return Ok(published);
                 }
                 Ok(Breaking::Changed) => {}
-                Ok(Breaking::Contended) => return Err(self.contended(own, name, contention)),
+                Ok(Breaking::Contended) => {
+                    return Err(self.not_yet(own, name, contention, Cause::Breaking));
+                }
                 Err(error) => return Err(self.cannot_break(own, name, stale, &error)),
             }
         }

@@ -15,7 +15,7 @@ use crate::lock::backoff::Contention;
 use crate::lock::flock::Flocks;
 use crate::lock::holder_records::before_record;
 use crate::lock::kernel_list::{Extent, Listing};
-use crate::lock::{Outcome, Request};
+use crate::lock::{Cause, Contended, Outcome, Request};
 
 /// A machine whose lock and state directories two pid namespaces share.
 struct Shared(tempfile::TempDir);
@@ -204,6 +204,31 @@ fn while_the_list_is_changing_who_can_comes_back() {
     assert_eq!(second.unwrap().outcome, Outcome::Done);
 }
 
+/// Who keeps a stale lock file held is no reason to refuse anything while nobody has told it yet: also one
+/// who decides comes back for that.
+#[test]
+fn while_the_list_is_read_everybody_comes_back() {
+    let shared = Shared::new();
+    let path = shared.0.path().join("lock/LCK..ttyS0");
+    std::fs::write(&path, format!("{:>10}\n", of_one_elsewhere())).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let mut table = shared.service();
+    let request = request(Pid::this());
+    table.flocks = Flocks::told(None);
+    for _ in 0..2 {
+        let answer = table.attempt_unlock(&request, Contention::Decides);
+        let is_read = |it: &Contended| it.cause == Cause::Reading && it.events.is_empty();
+        assert!(answer.as_ref().is_err_and(is_read), "{answer:?}");
+        let answer = table.attempt_lock(&request, Contention::Decides);
+        assert!(answer.as_ref().is_err_and(is_read), "{answer:?}");
+        assert!(path.exists());
+    }
+    table.flocks = Flocks::told(Listing::default());
+    let answer = table.attempt_unlock(&request, Contention::Decides);
+    assert!(answer.is_ok(), "{answer:?}");
+}
+
 /// While a lock is being made nobody can tell what it means: whoever thought it dead would break it
 /// as soon as its maker lets go of it.
 #[test]
@@ -219,5 +244,5 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
             Some(second.judge(&open.own, &name, SystemTime::now(), Contention::ComesBack));
     });
     assert_eq!(first.lock(&request(of_one_elsewhere())).outcome, Outcome::Done);
-    assert!(matches!(*met.borrow(), Some(Verdict::Contended)), "{met:?}");
+    assert!(matches!(*met.borrow(), Some(Verdict::NotYet(Cause::Breaking))), "{met:?}");
 }
