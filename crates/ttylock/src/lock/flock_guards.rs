@@ -5,7 +5,8 @@
 //! Qt run as root tries `flock(2)` first. What is kept is let go on UNLOCK, and as soon as the
 //! holder is gone: a lock that a dead process left must be breakable by everybody, whoever has its
 //! number by then. Nothing is lost when the daemon ends; the next one keeps what it finds
-//! ([`FlockGuards::adopt`]).
+//! ([`FlockGuards::adopt`]). What is let go is unlocked by word, not by closing it alone: a child that this process
+//! starts has the descriptor, too, until it becomes another program.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -74,6 +75,7 @@ impl FlockGuards {
             Keeper::Session => OF_A_SESSION,
         };
         if self.files.len() >= limit.min(room) && !self.files.contains_key(name) {
+            published.let_go();
             return;
         }
         match self.keeper {
@@ -87,6 +89,7 @@ impl FlockGuards {
 
     fn hold(&mut self, name: &Name, who: &ProcessIdentity, published: Published) {
         if who.start == Start::Nobody {
+            published.let_go();
             return;
         }
         // Somebody who holds it already is breaking or looking at it, and needs no help from us.
@@ -119,7 +122,9 @@ impl FlockGuards {
     /// is removed or taken over.
     pub(super) fn let_go(&mut self, name: &Name, file: Identity) {
         if self.files.get(name).is_some_and(|held| held.published.identity == file) {
-            self.files.remove(name);
+            if let Some(held) = self.files.remove(name) {
+                held.published.let_go();
+            }
         }
     }
 
@@ -132,7 +137,13 @@ impl FlockGuards {
 
     /// Lets go of everything of the processes that had this number and are gone.
     pub(super) fn forget_the_gone(&mut self, pid: Pid, machine: &mut Machine) {
-        self.files.retain(|_, held| held.who.pid != pid || !machine.fate(&held.who).is_over());
+        self.files.retain(|_, held| {
+            let is_over = held.who.pid == pid && machine.fate(&held.who).is_over();
+            if is_over {
+                held.published.let_go();
+            }
+            !is_over
+        });
     }
 }
 
@@ -141,4 +152,47 @@ fn open(place: &Place, name: &Name, identity: Identity) -> Option<File> {
     let file = nix::fcntl::openat(&place.directory, name.as_str(), flags, Mode::empty()).ok()?;
     let same = Status::of_open(&file).ok()?.identity == identity;
     same.then(|| file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    fn published(path: &Path) -> Published {
+        let file = File::create(path).unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let Status { identity, modified, .. } = Status::of_open(&file).unwrap();
+        Published { file, identity, modified }
+    }
+
+    /// A child that another thread starts has all our descriptors for a moment.
+    #[rstest]
+    #[case::there_is_no_room(0, Start::Untold)]
+    #[case::it_is_nobodys(1, Start::Nobody)]
+    #[case::it_was_void(1, Start::Untold)]
+    #[case::its_holder_has_ended(1, Start::At(1))]
+    fn what_is_let_go_is_let_go_though_a_child_has_a_copy(
+        #[case] limit: usize,
+        #[case] start: Start,
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("LCK..x");
+        let (name, published) = (Name::new("LCK..x").unwrap(), published(&path));
+        let (copy, identity) = (published.file.try_clone().unwrap(), published.identity);
+        let who = ProcessIdentity { start, ..Machine::default().identify(Pid::this()) };
+        let mut guards = FlockGuards::up_to(limit);
+        guards.keep(&name, &who, published, limit);
+        match start {
+            Start::At(_) => guards.forget_the_gone(Pid::this(), &mut Machine::default()),
+            Start::Untold => guards.let_go(&name, identity),
+            Start::Nobody => {}
+        }
+        let theirs = File::open(&path).unwrap();
+        flock(&theirs, FlockOperation::NonBlockingLockExclusive).unwrap();
+        drop(copy);
+    }
 }
