@@ -50,12 +50,6 @@ impl Handle {
     }
 }
 
-impl AsRef<Self> for Handle {
-    fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
 /// Without sharing removal (and renaming): the path means this directory as long as it is open.
 pub(crate) fn open_directory(path: &Path) -> Result<Handle, Errno> {
     let path = std::path::absolute(path)?;
