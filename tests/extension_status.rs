@@ -144,7 +144,6 @@ fn a_program_that_merely_has_it_open() {
 
 /// Foreign lock files of both kinds, and what cannot be read.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::minicom("LCK..ttyS7", "      PID minicom root\n", "uucp", "alive", Some("sleep"))]
 #[case::kermit_binary("LCK..modemW", "BINARY", "uucp", "alive", Some("sleep"))]
 #[case::svr4("SVR4", "      PID\n", "svr4", "alive", Some("sleep"))]
@@ -152,6 +151,7 @@ fn a_program_that_merely_has_it_open() {
 #[case::note("LCK..ttyS7", "  4194000 gammu\n", "uucp", "stale", Some("gammu"))]
 #[case::empty("LCK..ttyS7", "", "uucp", "unknown", None)]
 #[case::hostile("LCK..ttyS7", "  4194000 \x1b[2J\"\\\n", "uucp", "stale", Some("?[2J\\"))]
+#[ignore = "needs root: tests/run"]
 fn foreign_lock_files(
     #[case] name: &str,
     #[case] content: &str,

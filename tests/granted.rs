@@ -65,7 +65,6 @@ fn who_swaps_a_link_gets_no_other_port_than_the_one_that_was_judged(
 
 /// A lock for what is not there has the files of a port that is.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::bare_name_of_no_port("ttyW7", "200")]
 #[case::link_to_come("serial/by-id/usb-X", "200")]
 #[case::no_such_directory("nosuch/ttyW1", "550")]
@@ -80,6 +79,7 @@ fn who_swaps_a_link_gets_no_other_port_than_the_one_that_was_judged(
 #[case::colons("usb:left", "550")]
 #[case::last_part("left", "550")]
 #[case::last_part_of_his_own("right", "200")]
+#[ignore = "needs root: tests/run"]
 fn a_lock_for_an_absent_device_keeps_nobody_from_his_port(#[case] name: &str, #[case] code: &str) {
     let sandbox = layout()
         .port_with_mode("ttyW0", 0o666)

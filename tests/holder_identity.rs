@@ -98,11 +98,11 @@ fn another_boot(ground: &Ground) -> PathBuf {
 
 /// As systemd-nspawn and LXC have it. The number of the holder means another process here, or none.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::of_this_boot(&[], "")]
 #[case::of_a_boot_of_its_own(&[], "mount --bind $BOOT /proc/sys/kernel/random/boot_id")]
 #[case::of_another_time(&["--time", "--boottime", "86400"], "")]
 #[case::of_another_user(&["--user", "--map-root-user"], "")]
+#[ignore = "needs root: tests/run"]
 fn a_container_keeps_its_lock_as_long_as_it_lives(
     #[case] namespaces: &[&str],
     #[case] furniture: &str,
@@ -147,9 +147,9 @@ fn the_lock_of_a_dead_container_is_taken_by_force() {
 
 /// The start time of a process reads differently in each time namespace, and it is one process.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::whole_ticks("100000")]
 #[case::behind("-7")]
+#[ignore = "needs root: tests/run"]
 fn a_time_namespace_does_not_end_a_process(#[case] seconds: &str) {
     let (ground, holder) = (Ground::new(), Holder::new());
     let shifted = |line: &str| {
@@ -200,6 +200,7 @@ fn clean(ground: &Ground) -> String {
 
 /// With the last process of its namespace, where all are seen.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_lock_of_a_dead_container_is_cleaned_away() {
     let ground = Ground::new();
     let container = Container::holding(&ground, "ttyS77", &[], "");
@@ -216,6 +217,7 @@ fn the_lock_of_a_dead_container_is_cleaned_away() {
 
 /// Another process has the number of the one that had the lock.
 #[test]
+#[ignore = "needs root: tests/run"]
 fn the_lock_of_a_reused_number_is_cleaned_away() {
     let ground = Ground::new();
     let script = format!(

@@ -581,9 +581,9 @@ fn directories_of_others_are_not_searched() {
 /// Neither what is mounted, or linked, where others may write: a directory of root's is searched
 /// there, but not what lies over it.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::a_directory(false, Outcome::Busy)]
 #[case::mounted_over(true, Outcome::Done)]
+#[ignore = "needs root: tests/run"]
 fn what_is_mounted_where_others_may_write_is_not_searched(
     #[case] mounted: bool,
     #[case] outcome: Outcome,
@@ -615,9 +615,9 @@ fn what_is_mounted_where_others_may_write_is_not_searched(
 
 /// Two nodes of one device: a second `mknod`, or a mount of the node under another name.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::with_a_name_of_the_kernels(1, 3, "LCK..null")]
 #[case::without_one(136, 4095, "LCK.136.4095")]
+#[ignore = "needs root: tests/run"]
 fn two_nodes_of_one_device_have_one_lock(
     #[case] major: u64,
     #[case] minor: u64,
@@ -760,11 +760,11 @@ impl Drop for Outsider {
 /// Whoever may read a stale lock can hold `flock(2)` on it for ever. That decides nothing: not of LOCK,
 /// not of UNLOCK, not for a daemon, not where locks are only searched. The log says whose it was.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::in_its_place("lock/LCK..ttyS1", false)]
 #[case::under_a_second_name("lock/lk..ttyS1", false)]
 #[case::where_it_is_searched("other/LCK..ttyS1", false)]
 #[case::at_a_daemon("lock/LCK..ttyS1", true)]
+#[ignore = "needs root: tests/run"]
 fn an_outsiders_flock_on_a_stale_lock_decides_nothing(
     #[case] file: &str,
     #[case] daemon: bool,
@@ -790,9 +790,9 @@ fn an_outsiders_flock_on_a_stale_lock_decides_nothing(
 /// Root's flock counts, and so does that of the owner of the file: a service in a container that shares
 /// the lock directory and nothing else. Both are named.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::root(0, 1000)]
 #[case::the_owner(1000, 1000)]
+#[ignore = "needs root: tests/run"]
 fn a_flock_of_one_who_has_a_say_counts_and_is_named(#[case] uid: u32, #[case] owner: u32) {
     assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
@@ -1556,9 +1556,9 @@ fn a_lock_that_loses_a_file_while_it_is_passed_stays_the_givers() {
 /// One who keeps a file from being passed by `flock(2)`, and has a say in it: then nothing is passed, and
 /// the giver's lock is whole. One who has none decides nothing.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::an_outsider(65_534, Outcome::Done)]
 #[case::root(0, Outcome::Busy)]
+#[ignore = "needs root: tests/run"]
 fn a_flock_on_one_of_five_files_passes_all_or_none(
     #[case] uid: u32,
     #[case] outcome: Outcome,

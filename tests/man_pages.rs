@@ -85,9 +85,9 @@ fn taken(command: &clap::Command) -> BTreeSet<String> {
 }
 
 #[rstest]
-#[ignore = "needs programs: tests/run"]
 #[case::lfp("lfp.1", lfp::command::command(), &["-b", "-F"])]
 #[case::lfpd("lfpd.8", lfpd::cli::command(), &["--now"])]
+#[ignore = "needs programs: tests/run"]
 fn every_option_is_described(
     #[case] name: &str,
     #[case] command: clap::Command,

@@ -31,12 +31,12 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A real zsh loads them and completes a command and options.
 #[rstest]
-#[ignore = "needs programs: tests/run"]
 #[case::command("lfp wh", "lfp who ")]
 #[case::option("lfp --dir", "lfp --direct ")]
 #[case::option_of_a_command("lfp run --time", "lfp run --timeout=")]
 #[case::lfpd("lfpd --list", "lfpd --listen=")]
 #[case::nothing_there("lfp zzz", "lfp zzz")]
+#[ignore = "needs programs: tests/run"]
 fn zsh_completes(#[case] begun: &str, #[case] completed: &str) {
     let functions = tempfile::tempdir().unwrap();
     for program in ["lfp", "lfpd"] {
@@ -55,11 +55,11 @@ fn zsh_completes(#[case] begun: &str, #[case] completed: &str) {
 
 /// The same in fish.
 #[rstest]
-#[ignore = "needs programs: tests/run"]
 #[case::command("lfp wh", "who\t")]
 #[case::option("lfp --dir", "--direct\t")]
 #[case::option_of_a_command("lfp run --time", "--timeout\t")]
 #[case::lfpd("lfpd --list", "--listen\t")]
+#[ignore = "needs programs: tests/run"]
 fn fish_completes(#[case] begun: &str, #[case] offered: &str) {
     let home = tempfile::tempdir().unwrap();
     let script = format!(

@@ -187,12 +187,12 @@ fn numbers_of_a_container_are_translated() {
 
 /// Who may not open a device may not keep others from it.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::not_in_the_group(User::Bob, "", &[], "550")]
 #[case::in_the_group(User::Alice, "", &[], "200")]
 #[case::by_an_access_list(User::Bob, "u:bob:rw", &[], "200")]
 #[case::kept_out_by_an_access_list(User::Alice, "u:alice:r", &[], "550")]
 #[case::anyone(User::Bob, "", &["--anyone"], "200")]
+#[ignore = "needs root: tests/run"]
 fn who_may_not_open_a_device_may_not_lock_it(
     #[case] user: User,
     #[case] access: &str,
@@ -430,9 +430,9 @@ fn from_another_machine() {
 
 /// This host's own address, but not a loopback one: from there anybody could have been sent on.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::v4("192.0.2.7/32", "192.0.2.7", "192.0.2.7")]
 #[case::v6("2001:db8::7/128", "2001:db8::7", "2001:db8::7")]
+#[ignore = "needs root: tests/run"]
 fn from_an_own_address_that_is_not_loopback(
     #[case] cidr: &str,
     #[case] address: &str,

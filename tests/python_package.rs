@@ -59,9 +59,9 @@ sys.stdin.readline()
 ";
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::with_statement(WITH)]
 #[case::pyserial(PYSERIAL)]
+#[ignore = "needs root: tests/run"]
 fn a_port_is_this_process_s_until_it_lets_go(#[case] script: &str) {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);
@@ -103,7 +103,6 @@ fn who_waits_gets_it_next() {
 
 /// What goes wrong says so with the usual exceptions, and leaves no lock.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::outside("lfp_serial.lock('/etc/passwd')", "ValueError")]
 #[case::climbs("lfp_serial.lock('/dev/../etc/passwd')", "ValueError")]
 #[case::blank("lfp_serial.lock('/dev/tty W0')", "ValueError")]
@@ -127,6 +126,7 @@ fn who_waits_gets_it_next() {
     "ValueError"
 )]
 #[case::twice("lfp_serial.lock('ttyW0') and lfp_serial.lock('/dev/ttyW0')", "Busy")]
+#[ignore = "needs root: tests/run"]
 fn troubles(#[case] call: &str, #[case] exception: &str) {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);

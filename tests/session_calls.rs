@@ -88,11 +88,11 @@ fn by_name<'t>(pair: &[&'t str]) -> BTreeMap<&'t str, usize> {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::of_a_plain_device("ttyS9", 0)]
 #[case::of_a_pseudo_terminal("ttyW0", 0)]
 // Anybody may make files in a lock directory that is open to all.
 #[case::beside_the_files_of_strangers("ttyS9", 5000)]
+#[ignore = "needs root: tests/run"]
 fn a_pair_takes_so_many_calls(#[case] port: &str, #[case] strangers: usize) {
     let sandbox = layout().port("ttyW0").enter();
     let prepare = format!(

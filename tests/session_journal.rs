@@ -84,10 +84,10 @@ fn clients_text_is_clean() {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::default(&[], 3)]
 #[case::uucp(&["--log-facility", "uucp"], 8)]
 #[case::local7(&["--log-facility", "local7"], 23)]
+#[ignore = "needs root: tests/run"]
 fn the_facility_is_selectable(#[case] options: &[&str], #[case] facility: u32) {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);
@@ -97,12 +97,12 @@ fn the_facility_is_selectable(#[case] options: &[&str], #[case] facility: u32) {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::info("info", true, true)]
 #[case::debug("debug", true, true)]
 #[case::notice("notice", false, true)]
 #[case::warning("warning", false, false)]
 #[case::error("error", false, false)]
+#[ignore = "needs root: tests/run"]
 fn the_level_is_selectable(#[case] level: &str, #[case] info: bool, #[case] notice: bool) {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);

@@ -112,12 +112,12 @@ fn everybody_was_looked_at(sandbox: &Sandbox) {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::picocom(&["picocom", "--nolock", "-b", "9600", "/dev/ttyW0"])]
 #[case::picocom_with_flock(&["picocom", "-b", "9600", "/dev/ttyW0"])]
 #[case::pyserial(&["/usr/bin/python3", "-c", "import serial, sys; port = serial.Serial('/dev/ttyW0'); sys.stdin.read()"])]
 #[case::socat(&["socat", "-", "/dev/ttyW0,raw"])]
 #[case::shell(&["sh", "-c", "exec cat </dev/ttyW0"])]
+#[ignore = "needs root: tests/run"]
 fn who_locks_nothing_keeps_others_out(
     #[case] program: &[&str],
     #[values(Server::Root, Server::Own)] server: Server,
@@ -308,9 +308,9 @@ fn nothing_is_kept_of_the_capability() {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::without_the_capability(&["setpriv", "--reuid=lfpd", "--regid=lfpd", "--clear-groups", "/run/test/lfpd", "--watch-opens", "--listen", "unix:/run/lfpd/lfpd.sock"], "CAP_SYS_ADMIN")]
 #[case::without_a_socket(&["/run/test/lfpd", "--watch-opens"], "--listen")]
+#[ignore = "needs root: tests/run"]
 fn what_cannot_be_watched_is_said(#[case] words: &[&str], #[case] why: &str) {
     let sandbox = sandbox();
     let end = sandbox.command(words[0]).args(&words[1..]).on_terminal().run();

@@ -113,11 +113,11 @@ fn without_a_service() {
 
 /// Where everybody may write the lock directory, nothing need be installed but `lfp`.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::lock("/run/test/lfp lock ttyW0 && /run/test/lfp unlock ttyW0")]
 #[case::wait("/run/test/lfp wait --timeout 5 ttyW0 && /run/test/lfp unlock ttyW0")]
 #[case::run("/run/test/lfp run ttyW0 -- test -e /run/lock/LCK..ttyW0")]
 #[case::run_in_time("/run/test/lfp run --timeout 5 ttyW0 -- test -e /run/lock/LCK..ttyW0")]
+#[ignore = "needs root: tests/run"]
 fn where_no_service_is_needed(#[case] line: &str) {
     let bench = Bench::open();
     let end = bench.shell(User::Alice, &format!("{line}; exit $?"));
@@ -136,10 +136,10 @@ fn over_tcp(bench: &Bench, user: User) -> Process<'_> {
 
 /// Over TCP where the Unix socket is not there.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::as_a_daemon(User::Lfpd)]
 #[case::from_a_super_server(User::Root)]
 #[case::the_callers_own(User::Alice)]
+#[ignore = "needs root: tests/run"]
 fn the_second_choice_is_tcp(#[case] user: User) {
     let bench = Bench::open();
     let _service = over_tcp(&bench, user);
@@ -217,10 +217,10 @@ fn a_stranger_at_the_socket_is_not_believed() {
 
 /// Root, the service's own user, and whoever root gave the directory to.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::a_super_server(User::Root)]
 #[case::the_service(User::Lfpd)]
 #[case::another_user_for_the_service(User::Bob)]
+#[ignore = "needs root: tests/run"]
 fn the_services_socket_is_believed(#[case] user: User) {
     let bench = Bench::open();
     let _service = bench.serve(user);
@@ -246,7 +246,6 @@ fn a_shell_locks_for_itself() {
 
 /// It may be plugged in later; but most often the name was misspelt.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::missing(
     "--direct lock ttyU0",
     "lfp: /dev/ttyU0: there is no such device; did you mean /dev/ttyW0? (locked all the same)\ncode 0\n"
@@ -262,6 +261,7 @@ fn a_shell_locks_for_itself() {
 )]
 #[case::there("--direct wait ttyW0", "code 0\n")]
 #[case::behind_a_link("--direct lock modemW", "code 0\n")]
+#[ignore = "needs root: tests/run"]
 fn a_port_that_is_not_there_is_remarked_on(#[case] words: &str, #[case] told: &str) {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "ln -s ttyW0 /dev/modemW").code(), 0);
@@ -270,7 +270,6 @@ fn a_port_that_is_not_there_is_remarked_on(#[case] words: &str, #[case] told: &s
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case("list")]
 #[case("--json list")]
 #[case("who ttyW0")]
@@ -279,6 +278,7 @@ fn a_port_that_is_not_there_is_remarked_on(#[case] words: &str, #[case] told: &s
 #[case("run --help")]
 #[case("--version")]
 #[case("completions fish")]
+#[ignore = "needs root: tests/run"]
 fn a_full_disk_is_not_silent(#[case] words: &str) {
     let bench = Bench::open();
     let line = format!("/run/test/lfp {words} >/dev/full; echo code $?");

@@ -11,13 +11,13 @@ use crate::bench::{Bench, PORT};
 const SOON: Duration = Duration::from_secs(6);
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::wait(&["wait", "--timeout", "1", PORT], 75)]
 #[case::wait_for_no_time(&["wait", "--timeout", "0", PORT], 75)]
 #[case::wait_a_little(&["wait", "--timeout", "0.3", PORT], 75)]
 #[case::run(&["run", "--timeout", "1", PORT, "--", "true"], 75)]
 #[case::who(&["who", PORT], 0)]
 #[case::list(&["list"], 0)]
+#[ignore = "needs root: tests/run"]
 fn a_service_that_hangs_takes_no_more_than_the_time(#[case] words: &[&str], #[case] code: i32) {
     let bench = Bench::closed();
     let service = bench.listen(User::Lfpd);
@@ -34,9 +34,9 @@ fn a_service_that_hangs_takes_no_more_than_the_time(#[case] words: &[&str], #[ca
 
 /// Whoever gave up in the middle of a second has no lock a second later.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::wait(&["wait", "--timeout", "0.2", PORT])]
 #[case::run(&["run", "--timeout", "0.2", PORT, "--", "true"])]
+#[ignore = "needs root: tests/run"]
 fn what_was_given_up_is_not_taken_later(#[case] words: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);

@@ -76,9 +76,9 @@ fn all_devices_in_one_list() {
 
 /// A device with links has a lock file under each of its names, and is one device all the same.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::directly(&["--direct"])]
 #[case::and_as_a_service_sees_it(&[])]
+#[ignore = "needs root: tests/run"]
 fn a_device_is_one_whatever_it_is_called(#[case] route: &[&str]) {
     let bench = Bench::open();
     let made = "mkdir -p /dev/serial/by-id; ln -s ../../ttyW0 /dev/serial/by-id/usb-W-if00; \
@@ -144,13 +144,13 @@ fn the_service_is_asked_where_it_is() {
 
 /// Every member is there in every case, with its type; the document in lfp(1) is this table.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::who(&["--json", "who", PORT], "d['devices'][0]['holders'][0]")]
 #[case::who_after(&["who", "--json", PORT], "d['devices'][0]['holders'][0]")]
 #[case::list(&["--json", "list"], "d['devices'][0]['holders'][0]")]
 #[case::lock(&["--json", "lock", PORT], "d['holders'][0]")]
 #[case::run(&["--json", "run", PORT, "--", "true"], "d['holders'][0]")]
 #[case::wait(&["--json", "wait", "--timeout", "0", PORT], "d['holders'][0]")]
+#[ignore = "needs root: tests/run"]
 fn a_holder_in_json(#[case] words: &[&str], #[case] place: &str) {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -180,7 +180,6 @@ print('fine')",
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::done(&["--direct", "lock", PORT], "\"outcome\":\"done\",\"device\":\"/dev/ttyW0\",\"pid\":")]
 #[case::nothing_to_unlock(&["--direct", "unlock", PORT], "{\"outcome\":\"not-held\",\"device\":\"/dev/ttyW0\",")]
 #[case::unreachable(&["--server", "/none", "lock", PORT], "{\"outcome\":\"unreachable\",")]
@@ -188,6 +187,7 @@ print('fine')",
 #[case::clean(&["clean"], "{\"removed\":[],\"left\":[],\"records\":0,\"cut_off\":false}")]
 #[case::no_such_device(&["who", "ttyW9"], "{\"device\":\"/dev/ttyW9\",\"names\":[],\"exists\":false,")]
 #[case::usage(&["lock"], "{\"outcome\":\"usage\",\"device\":null,\"message\":\"error: ")]
+#[ignore = "needs root: tests/run"]
 fn other_answers_in_json(#[case] words: &[&str], #[case] text: &str) {
     let bench = Bench::open();
     let told = bench.called(User::Alice, &[&["--json"], words].concat()).run();
@@ -235,12 +235,12 @@ fn nothing_a_stranger_writes_moves_a_terminal() {
 
 /// Colours for a terminal whose user wants them, and for nothing else.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::terminal(&[], true)]
 #[case::no_color(&[("NO_COLOR", "1")], false)]
 #[case::no_color_empty(&[("NO_COLOR", "")], true)]
 #[case::dumb(&[("TERM", "dumb")], false)]
 #[case::no_term(&[("TERM", "")], false)]
+#[ignore = "needs root: tests/run"]
 fn colours(#[case] settings: &[(&str, &str)], #[case] coloured: bool) {
     let bench = Bench::open();
     let _holder = bench.holder(User::Alice);
@@ -258,9 +258,9 @@ fn colours(#[case] settings: &[(&str, &str)], #[case] coloured: bool) {
 /// The service makes lock files for others: of one whose holder is gone, it has noted who that
 /// was. Of other lock files only the owner is known, which stands in parentheses.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::by_a_service_of_one_session(Bench::serve)]
 #[case::by_a_daemon(Bench::listen)]
+#[ignore = "needs root: tests/run"]
 fn who_held_a_stale_lock(#[case] start: fn(&Bench, User) -> Process<'_>) {
     let bench = Bench::open();
     let service = start(&bench, User::Lfpd);

@@ -7,12 +7,12 @@ use crate::bench::{Bench, LONG, PORT};
 
 /// A shell does not fork for its last command: `lfp` is then the process that has the lock.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::last_command("bash", "/run/test/lfp lock ttyW0; /run/test/lfp unlock ttyW0")]
 #[case::chain("bash", "/run/test/lfp lock ttyW0 && /run/test/lfp unlock ttyW0")]
 #[case::subshell("bash", "(/run/test/lfp lock ttyW0; /run/test/lfp unlock ttyW0); exit $?")]
 #[case::zsh("zsh", "/run/test/lfp lock ttyW0; /run/test/lfp unlock ttyW0")]
 #[case::dash("sh", "/run/test/lfp lock ttyW0; exec /run/test/lfp unlock ttyW0")]
+#[ignore = "needs root: tests/run"]
 fn a_shell_that_becomes_lfp_unlocks_its_own(#[case] shell: &str, #[case] line: &str) {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -70,13 +70,13 @@ fn a_claim_of_a_strangers_is_no_lock() {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::relative("cd /dev; /run/test/lfp who ./ttyW0")]
 #[case::link_outside("ln -s /dev/ttyW0 /tmp/port; /run/test/lfp who /tmp/port")]
 #[case::link_to_a_link(
     "ln -s ttyW0 /dev/gps; ln -s /dev/gps /tmp/port; cd /tmp; /run/test/lfp who ./port"
 )]
 #[case::nothing_named("/run/test/lfp who")]
+#[ignore = "needs root: tests/run"]
 fn a_port_by_any_path(#[case] line: &str) {
     let bench = Bench::open();
     let holder = bench.holder(User::Alice);
@@ -105,10 +105,10 @@ fn opener(bench: &Bench) -> Process<'_> {
 
 /// Who gets the lock is told of programs that go on using the port without one.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::lock(&["lock", PORT])]
 #[case::wait(&["wait", "--timeout", "9", PORT])]
 #[case::run(&["run", PORT, "--", "true"])]
+#[ignore = "needs root: tests/run"]
 fn an_open_port_is_told_of(#[case] words: &[&str]) {
     let bench = Bench::open();
     let opener = opener(&bench);
@@ -193,9 +193,9 @@ fn a_port_with_a_link_by_path_is_one_line() {
 
 /// On a terminal it is told whom one waits for; a script reads nothing of it.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::wait(&["wait", "--timeout", LONG, PORT])]
 #[case::run(&["run", "--timeout", LONG, PORT, "--", "true"])]
+#[ignore = "needs root: tests/run"]
 fn whom_one_waits_for(#[case] words: &[&str]) {
     let bench = Bench::open();
     let holder = bench.holder(User::Bob);
@@ -281,9 +281,9 @@ fn changes_are_watched() {
 
 /// After the crash of somebody else's program, in a directory where files are their owners'.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
+#[ignore = "needs root: tests/run"]
 fn a_stale_lock_in_the_way_is_named_with_its_remedy(#[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.serve(User::Lfpd);
@@ -300,9 +300,9 @@ fn a_stale_lock_in_the_way_is_named_with_its_remedy(#[case] route: &[&str]) {
 
 /// A daemon that goes into the background takes its parent's lock along.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
+#[ignore = "needs root: tests/run"]
 fn a_lock_is_handed_over(#[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
@@ -321,10 +321,10 @@ fn a_lock_is_handed_over(#[case] route: &[&str]) {
 
 /// What is no port is not locked, and is told what it is.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::directory("shm", "a directory")]
 #[case::regular_file("shm/file", "no device")]
 #[case::null("null", "the null device")]
+#[ignore = "needs root: tests/run"]
 fn what_is_no_port(#[case] name: &str, #[case] told: &str) {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "mkdir -p /dev/shm; touch /dev/shm/file").code(), 0);
@@ -400,9 +400,9 @@ fn who_waits_is_shown() {
 
 /// Root takes a port from whoever has it: told first, with time to let go, or not.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
+#[ignore = "needs root: tests/run"]
 fn a_lock_is_taken_away(#[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
@@ -426,9 +426,9 @@ fn a_lock_is_taken_away(#[case] route: &[&str]) {
 
 /// A long job gives way when somebody wants the port.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::asked(&["ask", "--timeout", "20", PORT])]
 #[case::waited_for(&["run", "--timeout", "20", PORT, "--", "true"])]
+#[ignore = "needs root: tests/run"]
 fn a_command_yields(#[case] wanting: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -450,9 +450,9 @@ fn a_command_yields(#[case] wanting: &[&str]) {
 
 /// Anybody may write any number into a lock file of his own where all may write the directory.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::directly(&["--direct"], 0)]
 #[case::through_a_service_that_may_not_remove_it(&[], 77)]
+#[ignore = "needs root: tests/run"]
 fn nobody_is_signalled_whom_a_planted_file_names(#[case] route: &[&str], #[case] code: i32) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);

@@ -74,10 +74,10 @@ fn the_documents_say_what_is_played_here() {
 
 /// Terminal programs, which hold the port in their own name until they end.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::picocom(PICOCOM, "picocom", "Terminal ready", "\x01\x18")]
 #[case::picocom_waiting(PICOCOM_WAITING, "picocom", "Terminal ready", "\x01\x18")]
 #[case::minicom(MINICOM, "minicom", "Welcome to minicom", "\x01x\r")]
+#[ignore = "needs root: tests/run"]
 fn terminal_programs(
     #[case] line: &str,
     #[case] program: &str,

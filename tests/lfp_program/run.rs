@@ -260,9 +260,9 @@ fn the_service_is_started_again_while_somebody_waits() {
 
 /// `lfp wait` is `lfp lock` that waits: the lock is the calling shell's.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::in_line(Bench::listen as fn(&Bench, User) -> Process<'_>)]
 #[case::asking_again(Bench::serve)]
+#[ignore = "needs root: tests/run"]
 fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
     let bench = Bench::closed();
     let _service = start(&bench, User::Lfpd);
@@ -282,9 +282,9 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
 
 /// A script that locks its port may be run by another one that has locked it already.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::at_once(&["run", PORT, "--", "/run/test/lfp", "run", PORT, "--", "echo", "inside"])]
 #[case::in_time(&["run", PORT, "--", "sh", "-c", "/run/test/lfp run --timeout 20 /dev/ttyW0 -- echo inside && :"])]
+#[ignore = "needs root: tests/run"]
 fn one_in_the_other(#[case] words: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);

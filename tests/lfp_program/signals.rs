@@ -7,9 +7,9 @@ use testbed::{LIMIT, User};
 use crate::bench::{Bench, LONG, PORT};
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case("TERM")]
 #[case("USR2")]
+#[ignore = "needs root: tests/run"]
 fn are_handed_to_the_command(#[case] name: &str) {
     let bench = Bench::open();
     let script = format!(
@@ -26,8 +26,8 @@ fn are_handed_to_the_command(#[case] name: &str) {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case("TERM", 15)]
+#[ignore = "needs root: tests/run"]
 fn end_a_command_that_does_not_mind_them(#[case] name: &str, #[case] number: i32) {
     let bench = Bench::open();
     let words = ["--direct", "run", PORT, "--", "sh", "-c", "echo ready; exec sleep 1000"];
@@ -40,11 +40,11 @@ fn end_a_command_that_does_not_mind_them(#[case] name: &str, #[case] number: i32
 
 /// One that waits in vain is not made to wait for its end, and never runs its command.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::term("TERM", 15, &[])]
 #[case::int("INT", 2, &[])]
 #[case::hup("HUP", 1, &[])]
 #[case::directly("TERM", 15, &["--direct"])]
+#[ignore = "needs root: tests/run"]
 fn end_the_wait(#[case] name: &str, #[case] number: i32, #[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);

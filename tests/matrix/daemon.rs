@@ -59,9 +59,9 @@ fn qt_as_root_is_kept_out() {
 
 /// They look at no lock files; behind `lfp run` they need not.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::picocom(programs::PICOCOM)]
 #[case::pyserial(programs::PYSERIAL)]
+#[ignore = "needs root: tests/run"]
 fn flock_users_behind_lfp_run_are_kept_out(#[case] program: Program) {
     let sandbox = sandbox();
     let _daemon = daemon(&sandbox);

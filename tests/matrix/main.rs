@@ -25,7 +25,6 @@ use rstest::rstest;
 use programs::Program;
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::minicom(programs::MINICOM)]
 #[case::cu(programs::CU)]
 #[case::kermit(programs::KERMIT)]
@@ -47,6 +46,7 @@ use programs::Program;
 #[case::miniterm(programs::MINITERM)]
 #[case::pyserial(programs::PYSERIAL)]
 #[case::minicom_o(programs::MINICOM_O)]
+#[ignore = "needs root: tests/run"]
 fn program_and_lfpd_keep_each_other_out(#[case] program: Program) {
     let seen = scenes::play(&program);
     scenes::TABLE.add(scenes::cells(&program, &seen));

@@ -37,7 +37,6 @@ static TABLE: Table = Table::new(
 );
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::minicom(programs::MINICOM)]
 #[case::cu(programs::CU)]
 #[case::kermit(programs::KERMIT)]
@@ -52,6 +51,7 @@ static TABLE: Table = Table::new(
 #[case::gammu(programs::GAMMU)]
 #[case::gnokii(programs::GNOKII)]
 #[case::apcupsd(programs::APCUPSD)]
+#[ignore = "needs root: tests/run"]
 fn names_of_one_port_meet(#[case] program: Program) {
     let sandbox = sandbox();
     let mut names = Names { sandbox: &sandbox, program: &program, lfpd: lfpd(&sandbox) };

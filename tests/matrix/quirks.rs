@@ -12,9 +12,9 @@ use crate::programs::{self, Program};
 /// microcom writes its pid as eight bytes. pppd and RXTX take every lock for dead that they
 /// cannot read as text; `lfpd` does not.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::pppd(programs::PPPD)]
 #[case::rxtx(programs::RXTX)]
+#[ignore = "needs root: tests/run"]
 fn a_live_binary_lock_is_removed_by_some_but_not_by_lfpd(#[case] thief: Program) {
     let sandbox = sandbox();
     let microcom = Bench::new(&sandbox, &programs::MICROCOM, PORT);
@@ -33,11 +33,11 @@ fn a_live_binary_lock_is_removed_by_some_but_not_by_lfpd(#[case] thief: Program)
 /// A killed program leaves its file in a directory where only the owner, root, or whoever has
 /// CAP_FOWNER may remove it.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::as_root(User::Root, 200)]
 #[case::with_fowner(User::UucpWithFowner, 200)]
 #[case::as_uucp(User::Uucp, 450)]
 #[case::as_lfpd(User::Lfpd, 450)]
+#[ignore = "needs root: tests/run"]
 fn others_dead_locks_in_a_sticky_directory(#[case] service: User, #[case] code: u32) {
     let sandbox = sandbox();
     let (came, minicom) = Bench::new(&sandbox, &programs::MINICOM, PORT).attempt();
@@ -49,9 +49,9 @@ fn others_dead_locks_in_a_sticky_directory(#[case] service: User, #[case] code: 
 
 /// Why the service runs as `uucp`: cu becomes that user, and can only remove its own files.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::of_uucp(User::Uucp, true)]
 #[case::of_root(User::Root, false)]
+#[ignore = "needs root: tests/run"]
 fn cu_clears_dead_locks(#[case] service: User, #[case] clears: bool) {
     let sandbox = sandbox();
     let mut lfpd = Service::run_by(service).start(&sandbox);

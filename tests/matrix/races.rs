@@ -13,11 +13,11 @@ const SMALL_TALK: &str = "UNLOCK /dev/nothing 1";
 const UNHEARD: u32 = 150;
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::minicom(&["minicom", "-D", PORT])]
 #[case::kermit(&["kermit", "-l", PORT, "-C", "pause 600, exit"])]
 #[case::gensiot(&["gensiot", "-i", "stdio(self)", "serialdev(nouucplock=false),/dev/ttyW0,local"])]
 #[case::pppd(&["pppd", PORT, "lock", "local", "noauth", "nodetach", "connect", "sleep 600"])]
+#[ignore = "needs root: tests/run"]
 fn there_is_one_winner(#[case] command: &[&str]) {
     let sandbox = sandbox();
     let mut lfpd = lfpd(&sandbox);

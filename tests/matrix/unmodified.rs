@@ -227,9 +227,9 @@ static CLOSED: Table = Table::new("matrix-closed.md", HEAD, ROWS.len());
 static OPEN: Table = Table::new("matrix-open.md", HEAD, ROWS.len());
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::closed(&CLOSED, |row: &Row| row.1)]
 #[case::open(&OPEN, |row: &Row| row.2)]
+#[ignore = "needs root: tests/run"]
 fn the_documents_show_the_tables(#[case] table: &Table, #[case] of: fn(&Row) -> Expected) {
     let page = include_str!("../../docs/compatibility.md");
     let rows: Vec<_> = ROWS.iter().map(|row| cells(&row.0, &of(row).map(Faults::of))).collect();

@@ -64,9 +64,9 @@ fn the_grant_is_all_that_the_service_needs() {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::of_a_group("0775", "root:uucp", User::Uucp)]
 #[case::of_its_own("0755", "lfpd:lfpd", User::Lfpd)]
+#[ignore = "needs root: tests/run"]
 fn other_ways_into_the_directory_do_as_well(
     #[case] mode: &str,
     #[case] owner: &str,

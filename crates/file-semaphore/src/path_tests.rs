@@ -108,11 +108,11 @@ fn refuses_links_that_lead_nowhere() {
 
 #[cfg(unix)]
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::open_to_all_and_foreign(0o1777, 12345, false)]
 #[case::open_to_all_and_ours(0o1777, 0, true)]
 #[case::not_sticky(0o777, 12345, true)]
 #[case::private(0o755, 12345, true)]
+#[ignore = "needs root: tests/run"]
 fn follows_no_strangers_link_in_a_sticky_directory(
     #[case] mode: u32,
     #[case] owner: u32,

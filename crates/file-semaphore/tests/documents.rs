@@ -106,10 +106,10 @@ fn the_shell_of_sema_5_takes_part() {
 }
 
 #[rstest]
-#[ignore = "needs programs: tests/run"]
 #[case::sema_1("man/sema.1")]
 #[case::semats_1("man/semats.1")]
 #[case::sema_5("man/sema.5")]
+#[ignore = "needs programs: tests/run"]
 fn the_manual_is_well_formed(#[case] name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     let scratch = Scratch::new();

@@ -132,12 +132,12 @@ fn first_process(unshare: &std::process::Child) -> (Pid, std::fs::File) {
 
 /// Seen from the next container, which sees its own processes only.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::started_anew("web", "dead", 0, false)]
 #[case::started_anew_and_told_so("web", "host", 0, true)]
 #[case::of_another_name("cache", "host", 0, false)]
 #[case::by_age_and_young("web", "age", 0, false)]
 #[case::by_age_and_old("cache", "age", 7200, true)]
+#[ignore = "needs root: tests/run"]
 fn a_killed_containers_lock_is_taken_in_the_next_by_rule(
     #[case] host: &str,
     #[case] when: &str,

@@ -753,9 +753,9 @@ fn completions_and_help_name_every_command() {
 
 /// A real zsh and a real fish load them and complete a command and an option.
 #[rstest]
-#[ignore = "needs programs: tests/run"]
 #[case::command("sema rel", "sema release ", "release\t")]
 #[case::option("sema run --time", "sema run --timeout=", "--timeout\t")]
+#[ignore = "needs programs: tests/run"]
 fn shells_complete(#[case] begun: &str, #[case] in_zsh: &str, #[case] in_fish: &str) {
     let scratch = Scratch::new();
     let made = scratch.sh("sema completions zsh >_sema; sema completions fish >sema.fish");

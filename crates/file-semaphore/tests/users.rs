@@ -59,13 +59,13 @@ fn die(mut child: Child) {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::sticky(ROOT, ROOT, 0o1777, &[ANN, BOB, ROOT])]
 #[case::open_to_all(ROOT, ROOT, 0o777, &[ANN, BOB, ROOT])]
 #[case::setgid(ROOT, GROUP, 0o2775, &[ANN, BOB, ROOT])]
 #[case::setgid_and_sticky(ROOT, GROUP, 0o3770, &[ANN, BOB, ROOT])]
 #[case::group(ROOT, GROUP, 0o770, &[ANN, BOB, ROOT])]
 #[case::private(ANN, ANN, 0o700, &[ANN, ROOT])]
+#[ignore = "needs root: tests/run"]
 fn users_share_and_exclude_each_other(
     #[case] owner: u32,
     #[case] group: u32,
@@ -92,10 +92,10 @@ fn users_share_and_exclude_each_other(
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::link("ln -s /etc locks/a.shared", "not a regular file")]
 #[case::file("touch locks/a.shared", "not a regular file")]
 #[case::closed("mkdir -m 700 locks/a.shared", "lets nobody in")]
+#[ignore = "needs root: tests/run"]
 fn what_is_no_place_for_readers_is_refused_with_words(#[case] plant: &str, #[case] words: &str) {
     let scratch = place(ROOT, ROOT, 0o1777);
     assert_eq!(scratch.sh(plant).code(), 0);
@@ -105,9 +105,9 @@ fn what_is_no_place_for_readers_is_refused_with_words(#[case] plant: &str, #[cas
 
 /// It may go: whoever waits for it is let in then.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::one_lock("", "a")]
 #[case::slots("--slots 2 ", "a.2")]
+#[ignore = "needs root: tests/run"]
 fn a_stale_lock_of_another_user_is_waited_for(#[case] slots: &str, #[case] file: &str) {
     let scratch = place(ROOT, ROOT, 0o1777);
     let words = format!("pid={NOBODY}\ntimestamp=1\n");

@@ -123,9 +123,9 @@ while True:
 
 /// `LFP_PORTS=must`: no port without a lock.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::open("os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY)")]
 #[case::stream("open('/dev/ttyW0', 'rb+', buffering=0)")]
+#[ignore = "needs root: tests/run"]
 fn without_a_service_no_port_is_opened_that_must_be_locked(#[case] call: &str) {
     let ground = Ground::new();
     let script = format!(

@@ -29,11 +29,11 @@ fn program() -> &'static Path {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::in_a_handler_above_malloc("handler")]
 #[case::with_another_thread("thread")]
 #[case::in_the_child_of_vfork("vfork")]
 #[case::at_the_limit_of_descriptors("limit")]
+#[ignore = "needs root: tests/run"]
 fn the_heap_is_left_alone_and_the_port_is_free(#[case] mode: &str) {
     let seconds = std::env::var("LFP_TEST_SECONDS").unwrap_or_else(|_| "3".to_owned());
     let time = Duration::from_secs(seconds.parse().unwrap());

@@ -64,7 +64,6 @@ say(os.chmod, lock, 0o666)
 
 /// A temporary says whose lock it is to be: only one's own.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::of_another("'%10d\\n' % other", "EACCES")]
 #[case::of_init("'         1\\n'", "EACCES")]
 #[case::empty("''", "EINVAL")]
@@ -72,6 +71,7 @@ say(os.chmod, lock, 0o666)
 #[case::negative("'        -1\\n'", "EINVAL")]
 #[case::huge("'9' * 1000000", "EINVAL")]
 #[case::own("'%10d\\n' % os.getpid()", "0")]
+#[ignore = "needs root: tests/run"]
 fn a_temporary_locks_for_its_own_user_only(#[case] content: &str, #[case] expected: &str) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -90,10 +90,10 @@ fn a_temporary_locks_for_its_own_user_only(#[case] content: &str, #[case] expect
 
 /// What is no regular file is not read, and nobody waits for it.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::fifo("os.mkfifo(place)")]
 #[case::link("os.symlink('/home/alice/mine', place)")]
 #[case::directory("os.mkdir(place)")]
+#[ignore = "needs root: tests/run"]
 fn a_temporary_that_is_no_file_is_no_lock(#[case] make: &str) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -115,12 +115,12 @@ fn a_temporary_that_is_no_file_is_no_lock(#[case] make: &str) {
 /// The place for temporaries is the user's own or is not used; then there is another, which nobody can have
 /// planted, and nobody is kept from locking.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::of_another("install -d -o bob -m 0777 /tmp/lfp-preload-1000")]
 #[case::open_to_all("install -d -o alice -m 0777 /tmp/lfp-preload-1000")]
 #[case::a_link("install -d -o bob -m 0777 /tmp/bobs; ln -s bobs /tmp/lfp-preload-1000")]
 #[case::a_link_to_ones_own("install -d -o alice -m 0700 /tmp/as; ln -s as /tmp/lfp-preload-1000")]
 #[case::a_file("touch /tmp/lfp-preload-1000")]
+#[ignore = "needs root: tests/run"]
 fn a_planted_place_for_temporaries_is_not_used(#[case] plant: &str) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -141,7 +141,6 @@ print(os.path.exists('/tmp/' + place), os.path.exists('/run/lock/LCK..ttyW0'))
 
 /// Whatever the environment says, nobody gets what is not his.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::server_nowhere("LFP_SERVER", "unix:/nowhere", "EACCES False")]
 #[case::server_odd("LFP_SERVER", "\u{1b}[2J", "EACCES False")]
 #[case::server_elsewhere("LFP_SERVER", "192.0.2.1:50001", "EACCES False")]
@@ -152,6 +151,7 @@ print(os.path.exists('/tmp/' + place), os.path.exists('/run/lock/LCK..ttyW0'))
 #[case::run_odd("LFP_RUN_PID", "-1", "TAKEN True")]
 #[case::run_init("LFP_RUN_PID", "1", "TAKEN True")]
 #[case::run_large("LFP_RUN_PID", "99999999999999999999", "TAKEN True")]
+#[ignore = "needs root: tests/run"]
 fn a_hostile_environment_gives_nothing(
     #[case] name: &str,
     #[case] value: &str,
@@ -200,13 +200,13 @@ fn a_setuid_program_does_without_it() {
 /// A service that accepts and never answers, one that breaks off, one that talks nonsense, and a
 /// stranger at the usual place.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::silent("import time; time.sleep(1000)")]
 #[case::breaks_off("peer.sendall(b'220 x\\r\\n')")]
 #[case::closes("pass")]
 #[case::nonsense("peer.sendall(b'HTTP/1.1 400 Bad Request\\r\\n' * 1000)")]
 #[case::endless("\n  try:\n    while True: peer.sendall(b'2' * 4096)\n  except OSError: pass")]
 #[case::busy("peer.sendall(b'421 later\\r\\n')")]
+#[ignore = "needs root: tests/run"]
 fn a_bad_service_is_none(#[case] behaviour: &str) {
     let ground = Ground::new();
     let script = format!(
@@ -266,9 +266,9 @@ while True:
 
 /// Six processes of two users, sixty locks each: never two at a time, in both ways of locking.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::files("os.open(LOCK, os.O_CREAT | os.O_EXCL | os.O_WRONLY)", "os.unlink(LOCK)", "0")]
 #[case::ports("os.open(PORT, os.O_RDWR | os.O_NOCTTY)", "None", "1:/dev/ttyW0")]
+#[ignore = "needs root: tests/run"]
 fn there_is_never_more_than_one(#[case] take: &str, #[case] release: &str, #[case] ports: &str) {
     let ground = Ground::new();
     let _daemon = ground.serve();

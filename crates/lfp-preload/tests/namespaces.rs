@@ -55,11 +55,11 @@ const OWN_PROCESSES: [&str; 10] =
     ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "--proc", "/proc"];
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::unshare(&["unshare", "--user", "--map-current-user"])]
 #[case::unshare_as_root(&["unshare", "--user", "--map-root-user"])]
 #[case::bubblewrap(&WHOLE)]
 #[case::bubblewrap_with_its_own_run(&OWN_RUN)]
+#[ignore = "needs root: tests/run"]
 fn the_service_is_believed(#[case] namespace: &[&str]) {
     let ground = Ground::new();
     let _daemon = ground.serve();

@@ -43,12 +43,12 @@ fn busy_for_bob(ground: &Ground) -> bool {
 
 /// The command itself, and a program that a script starts, twice.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::the_command("exec /usr/bin/python3 -c \"$PROGRAM\"", 1)]
 #[case::of_a_script(
     "/usr/bin/python3 -c \"$PROGRAM\"; /usr/bin/python3 -c \"$PROGRAM\"; read last",
     2
 )]
+#[ignore = "needs root: tests/run"]
 fn a_program_finds_the_port_its_own(#[case] script: &str, #[case] times: usize) {
     let ground = Ground::new();
     let _daemon = ground.serve();

@@ -38,9 +38,9 @@ fn a_user_is_told_who_has_the_port_and_since_when() {
 
 /// A program reads nothing that it did not ask for; a person does.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::a_program(false)]
 #[case::a_person(true)]
+#[ignore = "needs root: tests/run"]
 fn only_people_are_told(#[case] is_person: bool) {
     let ground = Ground::new();
     let _daemon = ground.serve();

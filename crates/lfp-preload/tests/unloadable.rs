@@ -90,11 +90,11 @@ fn lfp(ground: &Ground, words: &[&str]) -> End {
 
 /// Nothing else is printed, by whomever: the loader's complaints neither.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::usual("/tmp/usual")]
 #[case::musl("/tmp/musl")]
 #[case::fixed("/tmp/static")]
 #[case::setuid("/tmp/setuid")]
+#[ignore = "needs root: tests/run"]
 fn it_runs_under_the_lock_that_was_taken(#[case] program: &str) {
     let ground = ground();
     let _daemon = ground.serve();
@@ -150,10 +150,10 @@ fn who_would_need_the_library_is_named() {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::musl("/tmp/musl", LIBRARY)]
 #[case::fixed("/tmp/static", STATIC)]
 #[case::setuid("/tmp/setuid", RIGHTS)]
+#[ignore = "needs root: tests/run"]
 fn who_asks_for_the_library_is_told(#[case] program: &str, #[case] why: &str) {
     let ground = ground();
     let _daemon = ground.serve();
@@ -207,12 +207,12 @@ fn adopt(ground: &Ground, words: &[&str]) -> End {
 
 /// Whoever adopts it is root, to whom root's own set-user-ID programs give nothing; others are to start it.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::fixed("busybox", STATIC)]
 #[case::of_root("rooted", RIGHTS)]
 #[case::of_roots_group("grouped", RIGHTS)]
 #[case::of_another("setuid", RIGHTS)]
 #[case::with_capabilities("capable-locks", RIGHTS)]
+#[ignore = "needs root: tests/run"]
 fn it_is_not_adopted(#[case] program: &str, #[case] why: &str) {
     let ground = adopting();
     let end = adopt(&ground, &[program]);
@@ -240,9 +240,9 @@ fn an_adopted_program_locks_ports_unless_told_otherwise() {
 
 /// The program was replaced since by one into which the library cannot be loaded.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::musl("musl", LIBRARY)]
 #[case::setuid("setuid", RIGHTS)]
+#[ignore = "needs root: tests/run"]
 fn an_adopted_program_starts_without_the_library_where_it_must(
     #[case] other: &str,
     #[case] why: &str,
@@ -261,9 +261,9 @@ fn an_adopted_program_starts_without_the_library_where_it_must(
 
 /// Whoever starts it has the library: it does not inherit it.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::by_itself("--")]
 #[case::told("--no-shim")]
+#[ignore = "needs root: tests/run"]
 fn it_does_not_inherit_the_library(#[case] option: &str) {
     let ground = ground();
     let _daemon = ground.serve();

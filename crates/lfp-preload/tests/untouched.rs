@@ -92,11 +92,11 @@ java -Xint Files.java
 "#;
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::bash(&["bash", "-c", BASH], 7)]
 #[case::python(&["/usr/bin/python3", "-u", "-c", PYTHON], 5)]
 #[case::make(&["bash", "-c", MAKE], 0)]
 #[case::java(&["bash", "-c", JAVA], 9)]
+#[ignore = "needs root: tests/run"]
 fn programs_are_as_without_it(
     #[case] words: &[&str],
     #[case] code: i32,
@@ -201,9 +201,9 @@ print(os.path.exists('/run/lock/LCK..ttyW0'))
 /// A shell that has a port open for the program that it starts may do so; but not where somebody else
 /// has the lock, and the shell merely has the port open.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::of_the_parent("$$", "open\n")]
 #[case::of_a_third("$third", "EBUSY\n")]
+#[ignore = "needs root: tests/run"]
 fn who_merely_has_a_port_open_is_not_its_holder(#[case] holder: &str, #[case] said: &str) {
     let ground = Ground::new();
     // Root sees who has which port open.
@@ -238,7 +238,6 @@ fn without_a_service_a_port_is_open_and_that_is_said() {
 
 /// In ports mode a path is looked at before it is opened only where a port may be.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::of_the_system("/usr/lib/os-release", "os.O_RDONLY", 0)]
 #[case::a_directory("/tmp", "os.O_RDONLY | os.O_DIRECTORY", 0)]
 #[case::made_new("/tmp/new", "os.O_WRONLY | os.O_CREAT | os.O_EXCL", 0)]
@@ -246,6 +245,7 @@ fn without_a_service_a_port_is_open_and_that_is_said() {
 #[case::perhaps_a_link("/tmp/program.c", "os.O_RDONLY", 1)]
 #[case::climbs("/usr/../dev/null", "os.O_RDONLY", 1)]
 #[case::relative("program.c", "os.O_RDONLY", 1)]
+#[ignore = "needs root: tests/run"]
 fn opening_costs_no_call_more(#[case] path: &str, #[case] flags: &str, #[case] looks: usize) {
     let ground = Ground::new();
     ground.sandbox.write("/tmp/program.c", "", 0o644);
@@ -266,10 +266,10 @@ fn opening_costs_no_call_more(#[case] path: &str, #[case] flags: &str, #[case] l
 /// What signal handlers may call (signal-safety(7)) allocates nothing: the program may have been
 /// interrupted while it was allocating.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::files("0", &[])]
 #[case::ports("1", &[])]
 #[case::a_port_is_open("1:/dev/ttyW0", &["/dev/ttyW0"])]
+#[ignore = "needs root: tests/run"]
 fn signal_handlers_may_name_and_close_files(#[case] ports: &str, #[case] port: &[&str]) {
     let ground = Ground::new();
     let _daemon = ground.serve();

@@ -246,13 +246,13 @@ fn the_symbols_of_the_old_library_are_there() {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::nowhere("/dev/no-such-port", "lock", libc::ENOENT)]
 #[case::outside("/etc/passwd", "lock", libc::EINVAL)]
 #[case::climbs("/dev/../etc/passwd", "test", libc::EINVAL)]
 #[case::no_name("", "test", libc::EINVAL)]
 #[case::null(PORT, "null", libc::EFAULT)]
 #[case::no_process(PORT, "unlock -5", libc::EINVAL)]
+#[ignore = "needs root: tests/run"]
 fn what_cannot_be_is_an_error(#[case] device: &str, #[case] call: &str, #[case] errno: i32) {
     let ground = Ground::new();
     let _daemon = ground.serve();

@@ -523,7 +523,6 @@ fn strict(record: &Record) -> Result<(), &'static str> {
 }
 
 #[rstest]
-#[ignore = "takes minutes: tests/run"]
 #[case::two(&[Role::Claimer, Role::Claimer], 2)]
 #[case::three(&[Role::Claimer, Role::Claimer, Role::Claimer], 1)]
 #[case::with_a_waiter(&[Role::Claimer, Role::Claimer, Role::Waiter], 1)]
@@ -531,6 +530,7 @@ fn strict(record: &Record) -> Result<(), &'static str> {
 #[case::with_the_aged_owner(&[Role::Claimer, Role::Owner, Role::Waiter], 1)]
 #[case::two_with_the_aged_owner(&[Role::Claimer, Role::Claimer, Role::Owner], 1)]
 #[case::with_a_shell(&[Role::Claimer, Role::Claimer, Role::Shell], 1)]
+#[ignore = "takes minutes: tests/run"]
 fn among_those_who_keep_the_rules_there_is_one_holder_whose_lock_stays(
     #[case] roles: &[Role],
     #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
@@ -588,9 +588,9 @@ fn any_one_dying_at_any_call_in_any_order_leaves_one_holder(
 /// What a forced release that dies leaves can be taken, and two hold only if it died while a
 /// breaker's lock was aside.
 #[rstest]
-#[ignore = "takes minutes: tests/run"]
 #[case::one_breaker(&[Role::OwnerByForce, Role::Claimer])]
 #[case::two_breakers(&[Role::OwnerByForce, Role::Claimer, Role::Claimer])]
+#[ignore = "takes minutes: tests/run"]
 fn a_forced_release_that_dies_at_any_call_leaves_a_lock_to_take(#[case] roles: &[Role]) {
     for at in 0..18 {
         let died = Mutex::new(false);
@@ -606,10 +606,10 @@ fn a_forced_release_that_dies_at_any_call_leaves_a_lock_to_take(#[case] roles: &
 /// A release past a flock that turns out to be a breaker's moves the breaker's lock aside for a
 /// moment, but keeps the name occupied, so that nobody else gets in.
 #[rstest]
-#[ignore = "takes minutes: tests/run"]
 #[case::against_a_breaker(&[Role::OwnerByForce, Role::Claimer], 3)]
 #[case::and_a_third(&[Role::OwnerByForce, Role::Claimer, Role::Waiter], 2)]
 #[case::two_at_once(&[Role::OwnerByForce, Role::OwnerByForce, Role::Claimer], 1)]
+#[ignore = "takes minutes: tests/run"]
 fn a_forced_release_lets_nobody_in_beside_a_breaker(#[case] roles: &[Role], #[case] bound: usize) {
     in_every_order(roles, EVERYTHING, &[], bound, LOTS, |record| {
         right(!record.two_holders, "two holders")?;
@@ -621,9 +621,9 @@ fn a_forced_release_lets_nobody_in_beside_a_breaker(#[case] roles: &[Role], #[ca
 
 /// However many release one lock past a stranger's flock, and whoever claims what they leave.
 #[rstest]
-#[ignore = "takes minutes: tests/run"]
 #[case::two(&[Role::OwnerByForce, Role::OwnerByForce, Role::Keeper, Role::Keeper, Role::Stranger], 1)]
 #[case::three(&[Role::OwnerByForce, Role::OwnerByForce, Role::OwnerByForce, Role::Keeper, Role::Stranger], 1)]
+#[ignore = "takes minutes: tests/run"]
 fn any_number_of_forced_releases_lets_one_in(#[case] roles: &[Role], #[case] bound: usize) {
     in_every_order(roles, EVERYTHING, &[], bound, LOTS, |record| {
         right(!record.two_holders, "two holders")?;
@@ -635,7 +635,6 @@ fn any_number_of_forced_releases_lets_one_in(#[case] roles: &[Role], #[case] bou
 
 /// Whoever goes through the gate excludes the others there, whoever holds what by `flock(2)`.
 #[rstest]
-#[ignore = "takes minutes: tests/run"]
 #[case::two_breakers(&[Role::GatedKeeper, Role::GatedKeeper, Role::Stranger], 2)]
 #[case::three_breakers(&[Role::GatedKeeper, Role::GatedKeeper, Role::GatedKeeper, Role::Stranger], 1)]
 #[case::claimers(&[Role::GatedClaimer, Role::GatedClaimer, Role::Stranger], 1)]
@@ -643,6 +642,7 @@ fn any_number_of_forced_releases_lets_one_in(#[case] roles: &[Role], #[case] bou
 #[case::claimers_and_a_flocker(&[Role::GatedClaimer, Role::GatedClaimer, Role::Flocker], 1)]
 #[case::a_cleaner(&[Role::GatedCleaner, Role::GatedClaimer, Role::Stranger], 1)]
 #[case::a_cleaner_and_a_flocker(&[Role::GatedCleaner, Role::GatedClaimer, Role::Flocker], 1)]
+#[ignore = "takes minutes: tests/run"]
 fn in_the_gate_there_is_one_holder_whoever_holds_a_flock(
     #[case] roles: &[Role],
     #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
@@ -673,7 +673,6 @@ fn no_outsider_has_a_flock_on_a_draft(#[case] roles: &[Role]) {
 /// Those who cannot enter the gate have today's rule. What comes out is looked at, so that each order
 /// leaves one holder.
 #[rstest]
-#[ignore = "takes minutes: tests/run"]
 #[case::a_breaker(&[Role::GatedKeeper, Role::Keeper], 3)]
 #[case::a_breaker_and_a_flocker(&[Role::GatedKeeper, Role::Keeper, Role::Flocker], 1)]
 #[case::two_and_one(&[Role::GatedKeeper, Role::GatedKeeper, Role::Keeper], 1)]
@@ -681,6 +680,7 @@ fn no_outsider_has_a_flock_on_a_draft(#[case] roles: &[Role]) {
 #[case::claimers(&[Role::GatedClaimer, Role::Claimer, Role::Waiter], 1)]
 #[case::claimers_and_a_flocker(&[Role::GatedClaimer, Role::Claimer, Role::Flocker], 1)]
 #[case::a_cleaner_in_the_gate(&[Role::GatedCleaner, Role::Keeper, Role::Flocker], 1)]
+#[ignore = "takes minutes: tests/run"]
 fn breakers_in_the_gate_and_beside_it_leave_one_holder(
     #[case] roles: &[Role],
     #[case] bound: usize,
@@ -694,10 +694,10 @@ fn breakers_in_the_gate_and_beside_it_leave_one_holder(
 
 /// Dying in the gate keeps nobody out.
 #[rstest]
-#[ignore = "takes minutes: tests/run"]
 #[case::breakers(&[Role::GatedKeeper, Role::GatedKeeper, Role::Stranger])]
 #[case::a_cleaner(&[Role::GatedCleaner, Role::GatedKeeper, Role::Stranger])]
 #[case::a_flocker(&[Role::GatedClaimer, Role::GatedKeeper, Role::Flocker])]
+#[ignore = "takes minutes: tests/run"]
 fn any_one_dying_in_the_gate_at_any_call_leaves_one_holder(#[case] roles: &[Role]) {
     for at in 0..40 {
         let died = Mutex::new(false);

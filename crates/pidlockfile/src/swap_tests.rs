@@ -42,7 +42,6 @@ fn plant(planted: Planted, at: &Path) {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case(Planted::Nothing, None)]
 #[case(Planted::Link, Some(Obstacle::Link))]
 #[case(Planted::DanglingLink, Some(Obstacle::Link))]
@@ -50,6 +49,7 @@ fn plant(planted: Planted, at: &Path) {
 #[case(Planted::Fifo, Some(Obstacle::Special))]
 #[case(Planted::Socket, Some(Obstacle::Special))]
 #[case(Planted::File, None)]
+#[ignore = "needs root: tests/run"]
 fn a_name_swapped_at_any_moment_is_read_as_one_or_the_other(
     #[case] planted: Planted,
     #[case] obstacle: Option<Obstacle>,

@@ -89,7 +89,6 @@ fn plant(planted: Planted, at: &Path) {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case(Planted::LinkToFile, Obstacle::Link)]
 #[case(Planted::DanglingLink, Obstacle::Link)]
 #[case(Planted::LinkToItself, Obstacle::Link)]
@@ -97,6 +96,7 @@ fn plant(planted: Planted, at: &Path) {
 #[case(Planted::Fifo, Obstacle::Special)]
 #[case(Planted::Socket, Obstacle::Special)]
 #[case(Planted::Device, Obstacle::Special)]
+#[ignore = "needs root: tests/run"]
 fn what_is_no_file_is_busy_and_stays(#[case] planted: Planted, #[case] obstacle: Obstacle) {
     let (scratch, directory) = scratch();
     let at = scratch.path().join(name().as_str());
@@ -429,9 +429,9 @@ fn assert_not_permitted<T: std::fmt::Debug>(result: Result<T, Error>) {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::sticky(0o1777)]
 #[case::not_writable(0o755)]
+#[ignore = "needs root: tests/run"]
 fn somebody_elses_lock_where_it_may_not_be_removed_stands(
     #[case] mode: u32,
     #[values(false, true)] held: bool,

@@ -232,12 +232,17 @@ fn function(
         line: signature.ident.span().start().line,
         name: name.clone(),
         is_test,
-        ignored: value(attributes, "ignore"),
+        // What stands above a case belongs to that case alone.
+        ignored: value(attributes.rsplit(is_case).next().unwrap_or_default(), "ignore"),
         needs: false,
         calls: BTreeSet::new(),
     };
     words(body, of.as_deref(), &mut function);
     ((of, name), function)
+}
+
+fn is_case(attribute: &syn::Attribute) -> bool {
+    attribute.path().segments.first().is_some_and(|first| first.ident == "case")
 }
 
 /// Notes what a body calls by name, and whether it has something that needs root itself.

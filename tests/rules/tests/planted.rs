@@ -178,6 +178,10 @@ const MARKED: &str = "#[test] #[ignore = \"needs root: tests/run\"] fn planted()
 )]
 #[case::within_a_macro("#[test] fn planted() { assert!(Sandbox::layout().is_fine()); }", true)]
 #[case::for_no_known_reason("#[test] #[ignore = \"slow\"] fn planted() {}", true)]
+#[case::marked_for_one_case(
+    "#[rstest] #[ignore = \"needs root: tests/run\"] #[case(1)] #[case(2)] fn planted() { chown(); }",
+    true
+)]
 #[case::marked(MARKED, false)]
 #[case::no_test("fn planted() { unshare(); }", false)]
 #[case::nothing_of_the_kind("#[test] fn planted() { machine.mount(); }", false)]

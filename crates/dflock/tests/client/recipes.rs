@@ -173,7 +173,6 @@ fn unit_under_systemd(patience: &str, script: &str) -> End {
 
 /// The server comes later than the unit; or much later, and then it goes and does not come back.
 #[rstest]
-#[ignore = "needs root: tests/run"]
 #[case::by_patience(
     "60",
     "until pgrep dflock; do sleep 0.05; done; serve; until led; do sleep 0.05; done",
@@ -185,6 +184,7 @@ fn unit_under_systemd(patience: &str, script: &str) -> End {
      kill -9 $server; until starts 14; do sleep 0.05; done",
     14
 )]
+#[ignore = "needs root: tests/run"]
 fn the_leader_unit_outlasts_an_absent_server(
     #[case] patience: &str,
     #[case] script: &str,

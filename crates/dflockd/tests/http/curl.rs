@@ -13,7 +13,6 @@ fn curl(arguments: &[&str]) -> Output {
 }
 
 #[rstest]
-#[ignore = "needs programs: tests/run"]
 #[case::health(&[], "/health", "200 application/json")]
 #[case::head(&["-I", "-o", "/dev/null"], "/health", "200 application/json")]
 #[case::old(&["--http1.0"], "/ready", "200 application/json")]
@@ -27,6 +26,7 @@ fn curl(arguments: &[&str]) -> Output {
 #[case::preflight(&["-X", "OPTIONS", "-H", "Origin: https://evil.example"], "/v1/stats", "405 application/json")]
 #[case::dots(&["--path-as-is"], "/v1/../health", "404 application/json")]
 #[case::stranger(&["-H", "Host: evil.example"], "/", "421 application/json")]
+#[ignore = "needs programs: tests/run"]
 fn answers(#[case] arguments: &[&str], #[case] path: &str, #[case] want: &str) {
     let site = Site::start(&[]);
     let url = site.url(path);
