@@ -25,7 +25,7 @@ use crate::serve::listener::{self, Listener};
 use crate::serve::settings::{Settings, Stay};
 use crate::serve::{Opens, Service, stdio};
 use crate::sys::STATE_DIR;
-use ttylock::{Dialect, Places, Table};
+use ttylock::{Dialect, Layout, Table};
 
 /// Where device nodes are.
 const DEV_DIR: &str = "/dev";
@@ -199,7 +199,7 @@ impl Options {
             settings.stay = Stay::WhileNeeded;
         }
         let opened = open(&self.listen, &mut listeners);
-        let mut service = Service::new(version, authority, Table::new(self.places()), log);
+        let mut service = Service::new(version, authority, Table::new(self.layout()), log);
         let served = match opened {
             Ok(()) if listeners.is_empty() && settings.opens == Opens::Watched => {
                 Err("--watch-opens is for a daemon: it needs --listen".to_owned())
@@ -230,14 +230,14 @@ impl Options {
         }
     }
 
-    fn places(self) -> Places {
+    fn layout(self) -> Layout {
         let system = self.os.unwrap_or_else(Dialect::native);
         let search_dirs = match self.search_dir {
             none if none.is_empty() => Dialect::known_directories(),
             some => some,
         };
-        Places {
-            system,
+        Layout {
+            dialect: system,
             dev_dir: PathBuf::from(DEV_DIR),
             lock_dir: self.lock_dir.unwrap_or_else(|| system.lock_dir().to_owned()),
             search_dirs,

@@ -15,7 +15,7 @@ use pidlockfile::Pid;
 use rstest::rstest;
 use testbed::{LIMIT, until};
 use ttylock::{
-    Answer, Content, Contention, DeviceName, Dialect, Outcome, Pass, Places, Request, Table,
+    Answer, Content, Contention, DeviceName, Dialect, Layout, Outcome, Pass, Request, Table,
     Weight,
     for_tests::{KEPT_WITHOUT_DEVICE, LOCK_FILES_OF_A_USER, NAMES_OF_A_LOCK},
     limits::{KEPT_FILES, LOCKS_FOR_INVENTED},
@@ -55,7 +55,7 @@ impl Machine {
     }
 
     fn table(&self) -> Table {
-        Table::new(places_of(self))
+        Table::new(layout_of(self))
     }
 
     fn lock(&self, device: &str, pid: i32) -> Outcome {
@@ -71,9 +71,9 @@ impl Machine {
     }
 }
 
-fn places_of(machine: &Machine) -> Places {
-    Places {
-        system: Dialect::by_name(machine.os).unwrap(),
+fn layout_of(machine: &Machine) -> Layout {
+    Layout {
+        dialect: Dialect::by_name(machine.os).unwrap(),
         dev_dir: machine.path("dev"),
         lock_dir: machine.path("lock"),
         search_dirs: vec![machine.path("other")],
@@ -437,8 +437,8 @@ fn links_known_to_udev_are_taken_with_the_device() {
     fs::create_dir(machine.path("udev")).unwrap();
     fs::write(machine.path("udev/c1:3"), "S:serial/by-id/usb-Y\nL:0\n").unwrap();
     let table = || {
-        Table::new(Places {
-            system: Dialect::by_name("linux").unwrap(),
+        Table::new(Layout {
+            dialect: Dialect::by_name("linux").unwrap(),
             dev_dir: PathBuf::from("/dev"),
             lock_dir: machine.path("lock"),
             search_dirs: vec![],
@@ -603,8 +603,8 @@ fn what_is_mounted_where_others_may_write_is_not_searched(
         }
         let holder = Holder::new();
         fs::write(below.join("LCK..ttyS1"), decimal(holder.pid())).unwrap();
-        let places = Places { search_dirs: vec![below.clone()], ..places_of(&machine) };
-        let answer = Table::new(places).lock(&request("ttyS1", own()));
+        let layout = Layout { search_dirs: vec![below.clone()], ..layout_of(&machine) };
+        let answer = Table::new(layout).lock(&request("ttyS1", own()));
         if mounted {
             nix::mount::umount(&below).unwrap();
         }
@@ -907,8 +907,8 @@ fn as_nobody_in_a_sticky_directory() {
     let Some(root) = std::env::var_os("LFPD_TEST_ROOT").map(PathBuf::from) else { return };
     nix::unistd::setgid(65534.into()).unwrap();
     nix::unistd::setuid(65534.into()).unwrap();
-    let mut table = Table::new(Places {
-        system: Dialect::by_name("linux").unwrap(),
+    let mut table = Table::new(Layout {
+        dialect: Dialect::by_name("linux").unwrap(),
         dev_dir: root.join("dev"),
         lock_dir: root.join("lock"),
         search_dirs: vec![],
@@ -986,8 +986,8 @@ fn a_lock_has_its_record_from_the_first_moment_to_the_last() {
 /// A machine with the devices of this one.
 fn machine_with_devices() -> (Machine, Table) {
     let machine = Machine::new();
-    let table = Table::new(Places {
-        system: Dialect::by_name("linux").unwrap(),
+    let table = Table::new(Layout {
+        dialect: Dialect::by_name("linux").unwrap(),
         dev_dir: PathBuf::from("/dev"),
         lock_dir: machine.path("lock"),
         search_dirs: Vec::new(),
@@ -1055,10 +1055,10 @@ fn a_daemon_that_comes_after_keeps_room_for_devices() {
 #[case::where_locks_are_searched("other")]
 fn records_are_kept_out_of_lock_directories(#[case] state_dir: &str) {
     let machine = Machine::new();
-    let mut places = places_of(&machine);
-    let state_dir = places.dev_dir.with_file_name(state_dir);
-    places.state_dir.clone_from(&state_dir);
-    let mut table = Table::new(places);
+    let mut layout = layout_of(&machine);
+    let state_dir = layout.dev_dir.with_file_name(state_dir);
+    layout.state_dir.clone_from(&state_dir);
+    let mut table = Table::new(layout);
     table.prepare();
     let answer = table.lock(&request("modem", own()));
     assert_eq!(answer.outcome, Outcome::Done);
@@ -1135,8 +1135,8 @@ fn a_stale_lock_goes_with_its_record() {
 fn a_link_to_the_records_does_not_turn_them_off() {
     let machine = Machine::new();
     symlink(machine.path("state"), machine.path("lock/modem")).unwrap();
-    let places = Places { search_dirs: vec![machine.path("lock/modem")], ..places_of(&machine) };
-    let answer = Table::new(places).lock(&request("ttyS1", own()));
+    let layout = Layout { search_dirs: vec![machine.path("lock/modem")], ..layout_of(&machine) };
+    let answer = Table::new(layout).lock(&request("ttyS1", own()));
     assert_eq!(answer.outcome, Outcome::Done);
     assert!(answer.events.iter().all(|event| event.weight == Weight::Info), "{answer:?}");
     assert_eq!(records(&machine), ["LCK..ttyS1"]);
@@ -1191,8 +1191,8 @@ fn planted_locks_keep_no_lock_of_the_dead(#[values(0, 8)] left: usize) {
 #[test]
 fn without_its_other_names_a_device_is_not_locked() {
     let machine = Machine::new();
-    let places = Places { dev_dir: "/dev".into(), ..places_of(&machine) };
-    let lock = || Table::new(places.clone()).lock(&request("null", own()));
+    let layout = Layout { dev_dir: "/dev".into(), ..layout_of(&machine) };
+    let lock = || Table::new(layout.clone()).lock(&request("null", own()));
     fs::create_dir(machine.path("udev")).unwrap();
     assert_eq!(lock().outcome, Outcome::Done);
     machine.unlock("null", own());
@@ -1268,8 +1268,8 @@ fn one_deed() {
     let words = std::env::var("LFPD_TEST_DEED").unwrap();
     let words: Vec<&str> = words.split(' ').collect();
     let pids: Vec<i32> = words.iter().skip(1).map(|word| word.parse().unwrap()).collect();
-    let mut table = Table::new(Places {
-        system: Dialect::by_name("linux").unwrap(),
+    let mut table = Table::new(Layout {
+        dialect: Dialect::by_name("linux").unwrap(),
         dev_dir: root.join("dev"),
         lock_dir: root.join("lock"),
         search_dirs: Vec::new(),

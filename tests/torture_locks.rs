@@ -38,7 +38,7 @@ use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
 use rustix::fs::FlockOperation;
 use testbed::until;
-use ttylock::{DeviceName, Dialect, Outcome, Pass, Places, Request, Table};
+use ttylock::{DeviceName, Dialect, Layout, Outcome, Pass, Request, Table};
 
 const PORT: &str = "ttyS1";
 
@@ -123,9 +123,9 @@ fn enter_own_machine() {
 }
 
 /// Those of a test that needs no machine.
-fn places(root: &Path) -> Places {
-    Places {
-        system: Dialect::by_name("linux").unwrap(),
+fn layout(root: &Path) -> Layout {
+    Layout {
+        dialect: Dialect::by_name("linux").unwrap(),
         dev_dir: root.join("dev"),
         lock_dir: root.join("lock"),
         search_dirs: vec![root.join("other")],
@@ -241,7 +241,7 @@ impl Taker {
     fn new(root: &str, door: &str, seed: &str) -> Self {
         let root = PathBuf::from(root);
         let seed: u64 = seed.parse().unwrap();
-        let table = Table::new(Places::native());
+        let table = Table::new(Layout::native());
         let (connection, port) = (None, String::new());
         let door = door.to_owned();
         Self {
@@ -562,7 +562,7 @@ fn be_the_first(root: &str) {
 
 /// What was killed here with a lock is known to be dead here alone.
 fn clear_inside() {
-    let mut table = Table::new(Places::native());
+    let mut table = Table::new(Layout::native());
     for port in 0..PORTS {
         let request = request(&format!("ttyTorture{port}"), std::process::id());
         let free = || (table.lock(&request).outcome == Outcome::Done).then_some(());
@@ -640,7 +640,7 @@ fn one_holder_at_any_time() {
 /// Everybody is gone: each port is free, and what is left besides are drafts of the killed.
 fn assert_nothing_is_left(root: &Path) {
     let own = std::process::id();
-    let mut table = Table::new(Places::native());
+    let mut table = Table::new(Layout::native());
     for port in 0..PORTS {
         let request = request(&format!("ttyTorture{port}"), own);
         // A receiver of one that was killed may be at its end still.
@@ -688,7 +688,7 @@ fn a_flock_is_never_missed() {
     }
     let node = File::create(root.join("dev").join(PORT)).unwrap();
     let holder = Flock::lock(node, FlockArg::LockExclusive).unwrap();
-    let mut table = Table::new(places(root));
+    let mut table = Table::new(layout(root));
     let done = AtomicBool::new(false);
     let mut others = Command::new("sleep").arg("1000").spawn().unwrap();
     let free = std::thread::scope(|scope| {

@@ -269,7 +269,7 @@ mod tests {
     use crate::protocol::queue::WaiterId;
     use crate::protocol::reply::Version;
     use crate::serve::authority::Authority;
-    use ttylock::{Dialect, Places, Table};
+    use ttylock::{Dialect, Layout, Table};
 
     const IDLE: Duration = Duration::from_secs(300);
 
@@ -286,8 +286,8 @@ mod tests {
         fn new() -> Self {
             let root = tempfile::tempdir().unwrap();
             let path = |name: &str| -> PathBuf { root.path().join(name) };
-            let places = Places {
-                system: Dialect::native(),
+            let layout = Layout {
+                dialect: Dialect::native(),
                 dev_dir: path("dev"),
                 udev_dir: path("udev"),
                 lock_dir: path("lock"),
@@ -295,7 +295,7 @@ mod tests {
                 state_dir: path("state"),
             };
             let log = Log::new(Destination::Syslog(Facility::Daemon), Severity::Error);
-            let table = Table::new(places);
+            let table = Table::new(layout);
             let authority = Authority {
                 rule: Rule::Own,
                 access: Access::OfDevice,

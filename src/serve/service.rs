@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use ttylock::{
-    Answer, Backoff, Contended, Contention, DeviceName, Event, Outcome, Pass, Places, Request,
+    Answer, Backoff, Contended, Contention, DeviceName, Event, Layout, Outcome, Pass, Request,
     Table, limits::DEFERRED_MOST,
 };
 
@@ -347,8 +347,8 @@ impl Service {
     }
 
     /// Where locks are, for those who look by themselves.
-    pub(super) fn places(&self) -> &Places {
-        self.table.places()
+    pub(super) fn layout(&self) -> &Layout {
+        self.table.layout()
     }
 
     /// Those who wait for a device, or for any.

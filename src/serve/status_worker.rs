@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Instant;
 
-use ttylock::{DeviceName, Holder, Places, Table, limits::THREAD_STACK};
+use ttylock::{DeviceName, Holder, Layout, Table, limits::THREAD_STACK};
 
 use super::admission::Token;
 
@@ -51,16 +51,16 @@ pub(super) struct Survey {
 pub(super) struct Ended;
 
 impl StatusWorker {
-    /// Of these places. Its directories are its own: nothing is shared with the daemon but the disk.
+    /// Of these layout. Its directories are its own: nothing is shared with the daemon but the disk.
     ///
     /// # Errors
     /// The system's, when it gives no thread.
-    pub(super) fn start(places: Places) -> io::Result<Self> {
+    pub(super) fn start(layout: Layout) -> io::Result<Self> {
         let (bell, ringer) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         let (questions, asked) = sync_channel(1);
         let (seen, surveys) = sync_channel(1);
-        let look = move || look_and_tell(Table::new(places), &asked, &seen, ringer);
+        let look = move || look_and_tell(Table::new(layout), &asked, &seen, ringer);
         let thread = thread::Builder::new().name("lfpd-stat".to_owned());
         thread.stack_size(THREAD_STACK).spawn(look)?;
         Ok(Self { questions, surveys, bell, is_looking: false })

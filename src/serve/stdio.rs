@@ -339,7 +339,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use rstest::rstest;
-    use ttylock::{Places, Table};
+    use ttylock::{Layout, Table};
 
     use super::*;
     use crate::log::{Destination, Log, Severity};
@@ -350,11 +350,11 @@ mod tests {
     /// A service that has nothing, for a client that says nothing it would have to do.
     fn service(root: &std::path::Path) -> Service {
         let (dev_dir, lock_dir) = (root.join("dev"), root.join("lock"));
-        let places = Places { dev_dir: dev_dir.clone(), lock_dir, ..Places::native() };
+        let layout = Layout { dev_dir: dev_dir.clone(), lock_dir, ..Layout::native() };
         let authority =
             Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
         let log = Log::new(Destination::Syslog(syslog::Facility::Daemon), Severity::Error);
-        Service::new(Version::original(), authority, Table::new(places), log)
+        Service::new(Version::original(), authority, Table::new(layout), log)
     }
 
     /// Who always has something to read is sent away as well: before each read it is looked at whether

@@ -8,8 +8,9 @@ use std::str::FromStr;
 use pidlockfile::Pid;
 
 use crate::device::name::{DeviceName, NotADevice};
-use crate::lock::table::{Places, Table};
-use crate::lock::who::Holder;
+use crate::layout::Layout;
+use crate::lock::holders::Holder;
+use crate::lock::table::Table;
 use crate::lock::{Answer, Outcome, Request, Weight};
 
 /// Locks a serial port for this process, or says at once who has it.
@@ -20,21 +21,21 @@ use crate::lock::{Answer, Outcome, Request, Weight};
 /// # Errors
 /// See [`LockError`].
 pub fn lock(port: impl AsRef<Path>) -> Result<PortLock, LockError> {
-    lock_in(Places::native(), port)
+    lock_in(Layout::native(), port)
 }
 
 /// The same with other directories.
 ///
 /// # Errors
 /// See [`LockError`].
-pub fn lock_in(places: Places, port: impl AsRef<Path>) -> Result<PortLock, LockError> {
+pub fn lock_in(layout: Layout, port: impl AsRef<Path>) -> Result<PortLock, LockError> {
     let name = port.as_ref().to_str().ok_or(LockError::NotADevice)?;
     let device = name.parse().map_err(|NotADevice| LockError::NotADevice)?;
     let request = Request { device, pid: Pid::this() };
-    let mut table = Table::new(places.clone());
+    let mut table = Table::new(layout.clone());
     let answer = table.lock(&request);
     match answer.outcome {
-        Outcome::Done => Ok(PortLock { places, request }),
+        Outcome::Done => Ok(PortLock { layout, request }),
         Outcome::Busy => Err(LockError::Busy(table.holders(&request.device))),
         Outcome::Denied => Err(LockError::Denied(reasons(answer))),
     }
@@ -52,7 +53,7 @@ fn reasons(answer: Answer) -> Vec<String> {
 #[derive(Debug)]
 #[must_use = "the port is released at once"]
 pub struct PortLock {
-    places: Places,
+    layout: Layout,
     request: Request,
 }
 
@@ -68,7 +69,7 @@ impl Drop for PortLock {
     fn drop(&mut self) {
         // What cannot be removed is stale when this process has ended.
         if Pid::this() == self.request.pid {
-            Table::new(self.places.clone()).unlock(&self.request);
+            Table::new(self.layout.clone()).unlock(&self.request);
         }
     }
 }
@@ -132,30 +133,30 @@ impl FromStr for DeviceName {
 #[cfg(test)]
 mod tests {
     use super::{LockError, lock_in};
-    use crate::lock::table::Places;
+    use crate::layout::Layout;
     use rstest::rstest;
     use std::path::Path;
 
-    fn places(root: &Path) -> Places {
+    fn layout(root: &Path) -> Layout {
         for name in ["dev", "lock", "state", "udev"] {
             std::fs::create_dir(root.join(name)).unwrap();
         }
-        Places {
+        Layout {
             dev_dir: root.join("dev"),
             lock_dir: root.join("lock"),
             search_dirs: Vec::new(),
             state_dir: root.join("state"),
             udev_dir: root.join("udev"),
-            ..Places::native()
+            ..Layout::native()
         }
     }
 
     #[test]
     fn a_guard_holds_the_port_until_it_is_dropped() {
         let root = tempfile::tempdir().unwrap();
-        let places = places(root.path());
+        let layout = layout(root.path());
         let file = root.path().join("lock/LCK..ttyW0");
-        let port = lock_in(places.clone(), "/dev/ttyW0").unwrap();
+        let port = lock_in(layout.clone(), "/dev/ttyW0").unwrap();
         assert_eq!(port.device().as_str(), "ttyW0");
         assert!(file.exists());
         drop(port);
@@ -165,11 +166,11 @@ mod tests {
     #[test]
     fn the_error_names_the_holder() {
         let root = tempfile::tempdir().unwrap();
-        let places = places(root.path());
+        let layout = layout(root.path());
         // The parent of this process lives as long as the test.
         let holder = std::os::unix::process::parent_id();
         std::fs::write(root.path().join("lock/LCK..ttyW0"), format!("{holder:>10}\n")).unwrap();
-        let error = lock_in(places, "ttyW0").unwrap_err();
+        let error = lock_in(layout, "ttyW0").unwrap_err();
         assert!(matches!(error, LockError::Busy(_)), "{error:?}");
         assert!(error.to_string().ends_with(&format!("(process {holder})")), "{error}");
     }
@@ -180,7 +181,7 @@ mod tests {
     #[case("")]
     fn other_paths_are_no_devices(#[case] port: &str) {
         let root = tempfile::tempdir().unwrap();
-        let error = lock_in(places(root.path()), port).unwrap_err();
+        let error = lock_in(layout(root.path()), port).unwrap_err();
         assert!(matches!(error, LockError::NotADevice), "{error:?}");
     }
 }

@@ -10,13 +10,13 @@
 //! The error says who has the port. The port itself is never opened.
 //!
 //! [`DeviceName`] is what a client may call a device, and [`follow`] tells which node that is. A [`Table`] takes
-//! and releases lock files for any process, under every convention of the field. [`Places`] says where they
+//! and releases lock files for any process, under every convention of the field. [`Layout`] says where they
 //! are. It also tells who holds a device:
 //!
 //! ```no_run
-//! use ttylock::{Outcome, Pid, Places, Request, Table};
+//! use ttylock::{Outcome, Pid, Layout, Request, Table};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut table = Table::new(Places::native());
+//! let mut table = Table::new(Layout::native());
 //! let request = Request { device: "/dev/ttyUSB0".parse()?, pid: Pid::this() };
 //! match table.lock(&request).outcome {
 //!     Outcome::Done => { /* The port is this process's. */ }
@@ -32,6 +32,7 @@ mod device;
 mod dialects;
 mod directory_stamp;
 mod guard;
+mod layout;
 pub mod limits;
 mod lock;
 mod sys;
@@ -45,12 +46,13 @@ pub use device::udev::links as udev_links;
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
 pub use guard::{LockError, PortLock, held_by, lock, lock_in};
+pub use layout::Layout;
 pub use lock::backoff::{Backoff, Contention};
-pub use lock::names::is_lock_file;
-pub use lock::table::{Names, Places, Survey, Table};
-pub use lock::who::{
+pub use lock::holders::{
     Holder, NoLook, OpenLook, Progress, Scheme, Standing, opener, openers_of, serial_devices,
 };
+pub use lock::names::is_lock_file;
+pub use lock::table::{Names, Survey, Table};
 pub use lock::{Answer, Cause, Contended, Event, Outcome, Pass, Request, Weight};
 pub use pidlockfile::Pid;
 

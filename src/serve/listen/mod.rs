@@ -133,7 +133,7 @@ impl<'s> Daemon<'s> {
         service.keep_open(shares.kept);
         let now = Instant::now();
         // After signals were blocked and capabilities given up, which a thread inherits.
-        let status_worker = StatusWorker::start(service.places().clone())?;
+        let status_worker = StatusWorker::start(service.layout().clone())?;
         epoll.add(&status_worker, EpollEvent::new(EpollFlags::EPOLLIN, SURVEYS))?;
         let mut daemon = Self {
             service,
@@ -293,7 +293,7 @@ mod tests {
 
     use rstest::rstest;
     use syslog::Facility;
-    use ttylock::{Dialect, Places, Table};
+    use ttylock::{Dialect, Layout, Table};
 
     use super::*;
     use crate::log::{Destination, Log};
@@ -304,8 +304,8 @@ mod tests {
 
     fn service(root: &Path) -> Service {
         let dev_dir = root.join("dev");
-        let places = Places {
-            system: Dialect::native(),
+        let layout = Layout {
+            dialect: Dialect::native(),
             dev_dir: dev_dir.clone(),
             udev_dir: root.join("udev"),
             lock_dir: root.join("lock"),
@@ -315,7 +315,7 @@ mod tests {
         let authority =
             Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
         let log = Log::new(Destination::Syslog(Facility::Daemon), Severity::Error);
-        Service::new(Version::original(), authority, Table::new(places), log)
+        Service::new(Version::original(), authority, Table::new(layout), log)
     }
 
     /// How many lines have arrived.

@@ -10,7 +10,7 @@ use super::arguments::Route;
 use super::denial::{Reason, nobodys, supposed_reason, wrong_device};
 use super::listener;
 use crate::client::{Address, Client, Error};
-use ttylock::{DeviceName, Holder, Outcome, Pass, Places, Request, Table, Weight};
+use ttylock::{DeviceName, Holder, Layout, Outcome, Pass, Request, Table, Weight};
 
 /// How long a service may take for one answer, where the user sets no limit.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -85,13 +85,13 @@ impl Trouble {
 /// Whether we may make lock files ourselves, as everybody may on Debian: then the lack of a service
 /// keeps nobody from his lock.
 pub(super) fn may_write_locks() -> bool {
-    let directory = places().lock_dir;
+    let directory = layout().lock_dir;
     faccessat(AT_FDCWD, &directory, AccessFlags::W_OK, AtFlags::AT_EACCESS).is_ok()
 }
 
 /// Where everything is on this machine.
-pub(super) fn places() -> Places {
-    Places::native()
+pub(super) fn layout() -> Layout {
+    Layout::native()
 }
 
 impl Broker {
@@ -207,7 +207,7 @@ impl Broker {
 
 impl Files {
     fn new() -> Self {
-        Self { table: Table::new(places()), reasons: Vec::new() }
+        Self { table: Table::new(layout()), reasons: Vec::new() }
     }
 
     fn lock(&mut self, request: &Request) -> Outcome {

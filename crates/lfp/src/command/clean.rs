@@ -10,7 +10,7 @@ use pidlockfile::{Directory, Found, Judged, Name, Pid};
 use wrapcmd::Value;
 
 use super::arguments::Route;
-use super::broker::{Broker, places};
+use super::broker::{Broker, layout};
 use super::exit;
 use super::outcome::{Failure, Kind};
 use super::output::Output;
@@ -18,7 +18,7 @@ use super::printable::printable;
 use super::remedy::remedy;
 use super::row::{self, Row};
 use ttylock::{
-    Content, DeviceName, Holder, Places, READ_LIMIT, Request, Standing, Table, is_lock_file,
+    Content, DeviceName, Holder, Layout, READ_LIMIT, Request, Standing, Table, is_lock_file,
     limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,
 };
 
@@ -84,7 +84,7 @@ fn round(report: &mut Report, route: &Route) -> bool {
 
 /// The stale lock files, and whether there were more in a directory than are looked at.
 fn stale() -> (Vec<Holder>, bool) {
-    let mut holders = Table::new(places()).all_holders();
+    let mut holders = Table::new(layout()).all_holders();
     let mut listed: HashMap<PathBuf, usize> = HashMap::new();
     for directory in holders.iter().filter_map(|holder| holder.scheme.file()?.parent()) {
         let count = listed.entry(directory.to_owned()).or_default();
@@ -107,7 +107,7 @@ fn remains(holder: &Holder) -> bool {
 
 /// Removes lock files that were found stale, and tells which could not be removed and why.
 fn remove_all(holders: &[Holder]) -> Vec<(Holder, String)> {
-    let mut table = Table::new(places());
+    let mut table = Table::new(layout());
     let refused = |holder: &Holder| Some((holder.clone(), table.clear_away(holder).err()?));
     holders.iter().filter_map(refused).collect()
 }
@@ -142,7 +142,7 @@ fn ask_service(refused: &[(Holder, String)], route: &Route) {
 /// is young may be of a lock that is being taken now.
 fn forget_records() -> usize {
     const YOUNG: Duration = Duration::from_secs(60);
-    let Places { lock_dir, state_dir, .. } = places();
+    let Layout { lock_dir, state_dir, .. } = layout();
     let records = std::fs::read_dir(state_dir).into_iter().flatten().take(RECORDS).flatten();
     records
         .filter(|record| {
@@ -242,13 +242,13 @@ mod tests {
             standing: Standing::Stale,
         };
         let nowhere = directory.path().join("nowhere");
-        let mut table = Table::new(Places {
+        let mut table = Table::new(Layout {
             lock_dir: directory.path().to_owned(),
             search_dirs: Vec::new(),
             dev_dir: nowhere.clone(),
             state_dir: nowhere.clone(),
             udev_dir: nowhere,
-            ..Places::native()
+            ..Layout::native()
         });
         assert_eq!(table.clear_away(&holder), Ok(()));
         assert_eq!(path.exists(), stays);

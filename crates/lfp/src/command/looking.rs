@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use wrapcmd::Value;
 
 use super::arguments::{List, Route, Times, Who};
-use super::broker::places;
+use super::broker::layout;
 use super::devices::{Device, Names, Presence, serial_names, suggestion};
 use super::exit;
 use super::outcome::Failure;
@@ -86,9 +86,9 @@ fn show(
 /// Ends early, and is false, when standard output is a pipe whose reader has gone (poll(2)).
 fn wait_while_somebody_reads(time: Duration) -> bool {
     let output = io::stdout();
-    let mut places = [PollFd::new(output.as_fd(), PollFlags::empty())];
+    let mut watched = [PollFd::new(output.as_fd(), PollFlags::empty())];
     let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
-    match poll(&mut places, time) {
+    match poll(&mut watched, time) {
         Ok(0) | Err(Errno::EINTR) => true,
         Ok(_) | Err(_) => false,
     }
@@ -100,15 +100,15 @@ fn is_held(device: &Device) -> bool {
 
 impl Picture {
     fn take(question: Question<'_>, route: &Route) -> Result<Self, Failure> {
-        let places = places();
-        let mut names = Names::new(&places.dev_dir, &places.udev_dir);
+        let layout = layout();
+        let mut names = Names::new(&layout.dev_dir, &layout.udev_dir);
         let (asked, sights) = match question {
             Question::Named(devices) => {
                 let look = |device| report::look(Some(device), route);
                 (devices.to_vec(), devices.iter().map(look).collect::<Result<Vec<_>, _>>()?)
             }
             Question::Held => (Vec::new(), vec![report::look(None, route)?]),
-            Question::All => (serial_names(&places.dev_dir), vec![report::look(None, route)?]),
+            Question::All => (serial_names(&layout.dev_dir), vec![report::look(None, route)?]),
         };
         let service = sights.iter().map(|sight| sight.service).max().unwrap_or(Service::NotThere);
         let (mut holders, mut waiters) = (Vec::new(), Vec::new());
@@ -191,7 +191,7 @@ impl Picture {
 /// `/dev/ttyUSB9: there is no such device; did you mean /dev/ttyUSB0?`
 pub(super) fn no_such_device(name: &str) -> String {
     let text = format!("/dev/{}: there is no such device", printable(name));
-    match suggestion(&places().dev_dir, name) {
+    match suggestion(&layout().dev_dir, name) {
         Some(other) => format!("{text}; did you mean /dev/{}?", printable(&other)),
         None => text,
     }

@@ -8,7 +8,7 @@ use pidlockfile::Pid;
 use wrapcmd::Value;
 
 use super::arguments::Route;
-use super::broker::{Broker, Trouble, places};
+use super::broker::{Broker, Trouble, layout};
 use super::calendar::local;
 use super::devices::{Device, Presence};
 use super::outcome::{Failure, Kind};
@@ -56,7 +56,7 @@ impl Sight {
 /// # Errors
 /// Only when the service that was named on the command line does not answer.
 pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, Failure> {
-    let mut table = Table::new(places());
+    let mut table = Table::new(layout());
     let mut holders = match device {
         Some(device) => table.holders(device),
         None => table.all_holders(),
@@ -71,7 +71,7 @@ pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, 
 /// cannot be taken over, each with what would remove it. Never fails: what cannot be seen is not
 /// shown.
 pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
-    let holders = Table::new(places()).holders(device);
+    let holders = Table::new(layout()).holders(device);
     let (stale, mut living): (Vec<_>, Vec<_>) =
         holders.into_iter().partition(|holder| holder.standing == Standing::Stale);
     living.retain(|holder| holder.standing.is_standing());
@@ -107,7 +107,7 @@ pub(super) fn openers(device: &DeviceName, locked_for: Pid) -> Vec<Row> {
 
 /// Programs that have the device open, but for ourselves.
 pub(super) fn openers_at_all(device: &DeviceName) -> Vec<Row> {
-    let mut holders = openers_of(&places().dev_dir, device);
+    let mut holders = openers_of(&layout().dev_dir, device);
     holders.retain(|holder| holder.pid != Some(Pid::this()));
     rows(&holders)
 }

@@ -11,7 +11,7 @@ use wrapcmd::{Signals, Standby};
 
 use super::actions::{busy, came_of, denied, surprises, unreachable};
 use super::arguments::{Becoming, Route, Run};
-use super::broker::{Broker, places};
+use super::broker::{Broker, layout};
 use super::news::News;
 use super::outcome::{Failure, Kind};
 use super::output::{Output, refused, warn};
@@ -138,7 +138,7 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
 /// lock file alone is believed only where we wrote it ourselves.
 fn is_an_ancestors(device: &DeviceName) -> bool {
     let parent = |child: Pid| Pid::new(process::stat(child)?.parent);
-    let mut table = Table::new(places());
+    let mut table = Table::new(layout());
     let on_record = table.holder_on_record(device).map(|holder| holder.pid);
     let own = nix::unistd::geteuid().as_raw();
     let locks = table

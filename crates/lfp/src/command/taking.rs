@@ -9,7 +9,7 @@ use pidlockfile::{Pid, process};
 
 use super::actions::{busy, denied, done, still_open, unreachable};
 use super::arguments::{AskedFor, Release, Route};
-use super::broker::{Broker, places};
+use super::broker::{Broker, layout};
 use super::news::News;
 use super::outcome::{Failure, Kind};
 use super::output::Output;
@@ -71,7 +71,7 @@ fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Fai
 /// other: anybody may write any number into a lock file of his own. Says why it was not sent.
 fn tell(request: &Request, signal: Signal) -> Option<String> {
     let pid = request.pid;
-    let on_record = Table::new(places()).holder_on_record(&request.device);
+    let on_record = Table::new(layout()).holder_on_record(&request.device);
     let Some(holder) = on_record.filter(|holder| holder.pid == pid) else {
         return Some(format!("pid {pid} was not told: its lock is on no record of a service"));
     };

@@ -12,7 +12,7 @@ use crate::device::name::DeviceName;
 use crate::device::node::{Node, follow};
 use crate::lock::names::{device_of, is_lock_file, lock_names};
 use crate::lock::{Outcome, Request};
-use crate::{Places, Table};
+use crate::{Layout, Table};
 use content::Content;
 use forms::{Spelling, base};
 
@@ -186,8 +186,8 @@ impl Machine {
 
     fn table(&self, system: &'static Dialect) -> Table {
         let path = |below| self.0.path().join(below);
-        Table::new(Places {
-            system,
+        Table::new(Layout {
+            dialect: system,
             dev_dir: PathBuf::from("/dev"),
             lock_dir: path("lock"),
             search_dirs: vec![path("other")],

@@ -17,7 +17,7 @@ use pidlockfile::process::{Machine, ProcessIdentity, Start};
 use pidlockfile::{Identity, Judged, Name, Pid, Published, Status};
 use rustix::fs::{FlockOperation, flock};
 
-use super::places::Place;
+use super::directories::Place;
 
 /// The files that are kept, by name.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use nix::unistd::UnlinkatFlags;
 use pidlockfile::process::{Fate, Machine, ProcessIdentity, Start};
 use pidlockfile::{Identity, Name, Pid, Status, process};
 
-use super::memory::{Memory, nanoseconds};
+use super::holder_record::{HolderRecord, nanoseconds};
 use crate::limits::NAMES_OF_A_LOCK;
 use crate::sys::HANDLE;
 
@@ -179,15 +179,15 @@ impl HolderRecords {
         // The first name last: by that it is seen whose the others are.
         for lock in files.iter().rev() {
             let name = &lock.name;
-            let memory = memory_for(claimant, lock, names.clone());
-            let Some(text) = memory.to_text() else { return Ok(()) };
+            let record = record_for(claimant, lock, names.clone());
+            let Some(text) = record.to_text() else { return Ok(()) };
             #[cfg(test)]
             before_record::happens();
             match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
                 // Another process was faster, if our lock is broken or released by now. A lock is as old
                 // as its draft, so a later one may have come and gone before ours had its name.
                 Err(Errno::EEXIST)
-                    if known(handle, name).is_some_and(|it| it.follows(&memory))
+                    if known(handle, name).is_some_and(|it| it.follows(&record))
                         && !stands(lock) =>
                 {
                     continue;
@@ -211,7 +211,7 @@ impl HolderRecords {
     /// is about another lock.
     pub(crate) fn sweep(&self, name: &Name, file: Identity) {
         let Some(handle) = self.handle.as_ref() else { return };
-        if self.memory(name).is_none_or(|memory| memory.file != file) {
+        if self.read(name).is_none_or(|record| record.file != file) {
             return;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -222,7 +222,7 @@ impl HolderRecords {
             return;
         }
         // No hard link is made over a later record, which is the true one then.
-        if self.memory(&aside).is_some_and(|memory| memory.file != file) {
+        if self.read(&aside).is_some_and(|record| record.file != file) {
             let flags = AtFlags::empty();
             let _ = nix::unistd::linkat(handle, aside.as_str(), handle, name.as_str(), flags);
         }
@@ -231,15 +231,15 @@ impl HolderRecords {
 
     /// Forgets a lock file that is about to go, unless the record is about another one. Only under
     /// `flock(2)` on that file. Gives back what the record said, for [`HolderRecords::put_back`].
-    pub(crate) fn forget_lock(&self, name: &Name, file: Identity) -> Option<Memory> {
-        let memory = self.memory(name).filter(|memory| memory.file == file)?;
+    pub(crate) fn forget_lock(&self, name: &Name, file: Identity) -> Option<HolderRecord> {
+        let record = self.read(name).filter(|record| record.file == file)?;
         self.forget(name);
-        Some(memory)
+        Some(record)
     }
 
     /// The record of a lock that stands after all. One that was made meanwhile is the true one.
-    pub(crate) fn put_back(&self, name: &Name, memory: &Memory) {
-        if let Some((handle, text)) = self.handle.as_ref().zip(memory.to_text()) {
+    pub(crate) fn put_back(&self, name: &Name, record: &HolderRecord) {
+        if let Some((handle, text)) = self.handle.as_ref().zip(record.to_text()) {
             let _ = nix::unistd::symlinkat(text.as_str(), handle, name.as_str());
         }
     }
@@ -255,8 +255,8 @@ impl HolderRecords {
     /// Under which names the lock of this pid was written, if one of them was this.
     #[must_use]
     pub(crate) fn names(&self, name: &Name, pid: Pid) -> Vec<Name> {
-        let memory = self.memory(name).filter(|memory| memory.holder.pid == pid);
-        memory.map(|memory| memory.names).unwrap_or_default()
+        let record = self.read(name).filter(|record| record.holder.pid == pid);
+        record.map(|record| record.names).unwrap_or_default()
     }
 
     /// Whether another lock fits below this many lock files on record, whoever's they are. Counted
@@ -290,13 +290,13 @@ impl HolderRecords {
     #[must_use]
     pub(crate) fn count_of(&self, uid: Option<u32>, most: usize) -> usize {
         let records = self.names_of_records(most);
-        records.iter().filter(|name| self.memory(name).is_some_and(|it| it.uid == uid)).count()
+        records.iter().filter(|name| self.read(name).is_some_and(|it| it.uid == uid)).count()
     }
 
     /// The lock file that a record is about.
     #[must_use]
     pub(crate) fn file_of(&self, name: &Name) -> Option<Identity> {
-        self.memory(name).map(|memory| memory.file)
+        self.read(name).map(|record| record.file)
     }
 
     /// The locks of which there are records, up to a bound.
@@ -310,7 +310,7 @@ impl HolderRecords {
         names.filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new)).collect()
     }
 
-    fn memory(&self, name: &Name) -> Option<Memory> {
+    fn read(&self, name: &Name) -> Option<HolderRecord> {
         known(self.handle.as_ref()?, name)
     }
 
@@ -323,20 +323,20 @@ impl HolderRecords {
         file: Identity,
         written: SystemTime,
     ) -> Option<u32> {
-        self.memory_of(name, pid, file, written)?.uid
+        self.record_of(name, pid, file, written)?.uid
     }
 
-    fn memory_of(
+    fn record_of(
         &self,
         name: &Name,
         pid: Pid,
         file: Identity,
         written: SystemTime,
-    ) -> Option<Memory> {
-        self.memory(name).filter(|memory| {
-            memory.holder.pid == pid
-                && memory.file == file
-                && memory.written == nanoseconds(written)
+    ) -> Option<HolderRecord> {
+        self.read(name).filter(|record| {
+            record.holder.pid == pid
+                && record.file == file
+                && record.written == nanoseconds(written)
         })
     }
 
@@ -363,7 +363,7 @@ impl HolderRecords {
         file: Identity,
         written: SystemTime,
     ) -> Option<ProcessIdentity> {
-        self.memory_of(name, pid, file, written).map(|memory| memory.holder)
+        self.record_of(name, pid, file, written).map(|record| record.holder)
     }
 
     /// What has become of a process.
@@ -377,14 +377,14 @@ impl HolderRecords {
     }
 }
 
-fn memory_for(claimant: &Claimant, file: &Written, names: Vec<Name>) -> Memory {
+fn record_for(claimant: &Claimant, file: &Written, names: Vec<Name>) -> HolderRecord {
     let Claimant { who, uid } = claimant.clone();
-    Memory { holder: who, uid, file: file.file, written: nanoseconds(file.at), names }
+    HolderRecord { holder: who, uid, file: file.file, written: nanoseconds(file.at), names }
 }
 
-fn known(directory: &OwnedFd, name: &Name) -> Option<Memory> {
+fn known(directory: &OwnedFd, name: &Name) -> Option<HolderRecord> {
     let text = nix::fcntl::readlinkat(directory, name.as_str()).ok()?;
-    Memory::from_text(text.to_str()?)
+    HolderRecord::from_text(text.to_str()?)
 }
 
 /// What else happens at the moment between a lock file and its record, for tests.
@@ -417,12 +417,12 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::lock::memory::LATEST;
+    use crate::lock::holder_record::LATEST;
 
-    fn memory(start: Start) -> Memory {
+    fn record(start: Start) -> HolderRecord {
         let shift = ClockShift::default();
         let here = Here { boot: Some("b-1".to_owned()), namespace: Some(5), shift };
-        Memory {
+        HolderRecord {
             holder: ProcessIdentity { pid: Pid::new(77).unwrap(), start, here: Arc::new(here) },
             uid: (start != Start::Nobody).then_some(1000),
             file: Identity { device: 22, inode: 33 },
@@ -451,32 +451,36 @@ mod tests {
     #[case::nobody(Start::Nobody)]
     #[case::untold(Start::Untold)]
     fn records_survive_the_disk(#[case] start: Start) {
-        let memory = memory(start);
-        assert_eq!(Memory::from_text(&memory.to_text().unwrap()), Some(memory));
+        let record = record(start);
+        assert_eq!(HolderRecord::from_text(&record.to_text().unwrap()), Some(record));
     }
 
     #[test]
     fn the_shift_of_a_time_namespace_is_on_record() {
-        let plain = memory(Start::At(9));
+        let plain = record(Start::At(9));
         let shift = ClockShift { nanoseconds: -5_000_000_007 };
         let here = Arc::new(Here { shift, ..(*plain.holder.here).clone() });
-        let memory = Memory { holder: ProcessIdentity { here, ..plain.holder.clone() }, ..plain };
-        let text = memory.to_text().unwrap();
+        let record =
+            HolderRecord { holder: ProcessIdentity { here, ..plain.holder.clone() }, ..plain };
+        let text = record.to_text().unwrap();
         assert!(text.starts_with("uid=1000 shift=-5000000007 pid=77 "), "{text}");
-        assert_eq!(Memory::from_text(&text), Some(memory));
+        assert_eq!(HolderRecord::from_text(&text), Some(record));
     }
 
     /// On a system that does not tell where we are, nothing is put on record.
     #[test]
     fn a_number_that_may_mean_anything_is_not_put_on_record() {
         let holder = ProcessIdentity::bare(Pid::this());
-        assert_eq!(Memory { holder, ..memory(Start::At(9)) }.to_text(), None);
+        assert_eq!(HolderRecord { holder, ..record(Start::At(9)) }.to_text(), None);
     }
 
     #[test]
     fn records_of_older_versions_are_read() {
         let text = "pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/LCK..b c";
-        assert_eq!(Memory::from_text(text), Some(Memory { uid: None, ..memory(Start::At(9)) }));
+        assert_eq!(
+            HolderRecord::from_text(text),
+            Some(HolderRecord { uid: None, ..record(Start::At(9)) })
+        );
     }
 
     #[rstest]
@@ -490,7 +494,7 @@ mod tests {
     #[case::no_names("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=")]
     #[case::climbing_name("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/..")]
     fn planted_records_are_not_read(#[case] text: &str) {
-        assert_eq!(Memory::from_text(text), None);
+        assert_eq!(HolderRecord::from_text(text), None);
     }
 
     #[test]

@@ -279,7 +279,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::lock::who::Progress::{More, Told};
+    use crate::lock::holders::Progress::{More, Told};
 
     /// All that a look says, step after step.
     fn steps(mut look: OpenLook) -> Vec<(usize, Progress)> {

@@ -2,8 +2,8 @@
 
 use pidlockfile::{Directory, Gate, Name};
 
-use super::{Claimant, HolderRecords, Written, memory_for};
-use crate::lock::memory::Memory;
+use super::{Claimant, HolderRecords, Written, record_for};
+use crate::lock::holder_record::HolderRecord;
 
 impl HolderRecords {
     /// The gate for those who break or remove locks: outsiders can get no lock in the state directory.
@@ -20,15 +20,19 @@ impl HolderRecords {
     }
 
     /// What would be remembered of a lock of these files.
-    pub(crate) fn memory_for(&mut self, claimant: &Claimant, files: &[Written]) -> Option<Memory> {
+    pub(crate) fn record_for(
+        &mut self,
+        claimant: &Claimant,
+        files: &[Written],
+    ) -> Option<HolderRecord> {
         let names = files.iter().map(|file| file.name.clone()).collect();
-        let memory = memory_for(claimant, files.first()?, names);
-        memory.to_text().is_some().then_some(memory)
+        let record = record_for(claimant, files.first()?, names);
+        record.to_text().is_some().then_some(record)
     }
 
     /// The first name of the lock that is on record by this one.
     #[must_use]
     pub(crate) fn first_name(&self, name: &Name) -> Option<Name> {
-        self.memory(name)?.names.into_iter().next()
+        self.read(name)?.names.into_iter().next()
     }
 }

@@ -6,21 +6,20 @@
 //! a lock belongs to the process that asked, until it lets go or is gone.
 
 use std::fs::File;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
 
 use pidlockfile::Name;
 use pidlockfile::process::ProcessIdentity;
 
+use super::directories::Directories;
 use super::flock::Flocks;
 use super::flock_guards::FlockGuards;
 use super::holder_records::HolderRecords;
-use super::places::Open;
 use super::watched::Watched;
 use super::{Cause, Event, Request, Weight};
 use crate::device::links::Links;
-use crate::dialects::Dialect;
+use crate::layout::Layout;
 use crate::limits::DEFERRED_MOST;
 
 /// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
@@ -52,52 +51,11 @@ mod taking_tests;
 pub use resolve::Names;
 pub use survey::Survey;
 
-/// Where locks are written and looked for.
-#[derive(Clone, Debug)]
-pub struct Places {
-    /// The system whose conventions apply.
-    pub system: &'static Dialect,
-    /// Where device nodes are: `/dev`, but for tests.
-    pub dev_dir: PathBuf,
-    /// Where locks are written; the system's own directory unless an option says otherwise.
-    pub lock_dir: PathBuf,
-    /// Directories that are searched besides `lock_dir`.
-    pub search_dirs: Vec<PathBuf>,
-    /// Where start times of holders are kept, so that a reused pid is noticed.
-    pub state_dir: PathBuf,
-    /// Where udev keeps what it knows of devices: `/run/udev/data`, but for tests.
-    pub udev_dir: PathBuf,
-}
-
-impl Dialect {
-    /// That of the system this program was built for.
-    #[must_use]
-    pub fn native() -> &'static Self {
-        Self::by_name(std::env::consts::OS).unwrap_or_else(Self::generic)
-    }
-}
-
-impl Places {
-    /// Those of this machine, as its programs and the packaged service use them.
-    #[must_use]
-    pub fn native() -> Self {
-        let system = Dialect::native();
-        Self {
-            system,
-            dev_dir: PathBuf::from("/dev"),
-            lock_dir: system.lock_dir().to_owned(),
-            search_dirs: Dialect::known_directories(),
-            state_dir: PathBuf::from("/run/lfpd"),
-            udev_dir: PathBuf::from("/run/udev/data"),
-        }
-    }
-}
-
 /// The locks of this machine, for one session or for a whole daemon.
 #[derive(Debug)]
 pub struct Table {
-    places: Places,
-    open: Option<Rc<Open>>,
+    layout: Layout,
+    open: Option<Rc<Directories>>,
     records: Option<HolderRecords>,
     links: Links,
     guards: FlockGuards,
@@ -138,9 +96,9 @@ enum Stop {
 impl Table {
     /// Opens nothing yet: directories that cannot be opened show in the answers.
     #[must_use]
-    pub fn new(places: Places) -> Self {
+    pub fn new(layout: Layout) -> Self {
         Self {
-            places,
+            layout,
             open: None,
             records: None,
             links: Links::default(),
@@ -159,8 +117,8 @@ impl Table {
 
     /// Where it looks.
     #[must_use]
-    pub fn places(&self) -> &Places {
-        &self.places
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// Does beforehand what a request will need, and what can be done without knowing which: for
@@ -173,7 +131,7 @@ impl Table {
             self.events.truncate(known);
         }
         // What fails is tried again when it matters.
-        let _ = self.links.refresh(&self.places.dev_dir, SystemTime::now());
+        let _ = self.links.refresh(&self.layout.dev_dir, SystemTime::now());
     }
 
     /// Whether there is anything to [`Table::flush`].
@@ -227,12 +185,12 @@ impl Table {
     }
 
     /// The lock directories, opened once.
-    fn open(&mut self) -> Result<Rc<Open>, Stop> {
+    fn open(&mut self) -> Result<Rc<Directories>, Stop> {
         if let Some(open) = &self.open {
             return Ok(Rc::clone(open));
         }
-        let Places { lock_dir, search_dirs, .. } = &self.places;
-        let mut open = Open::all(lock_dir, search_dirs).map_err(|error| {
+        let Layout { lock_dir, search_dirs, .. } = &self.layout;
+        let mut open = Directories::all(lock_dir, search_dirs).map_err(|error| {
             self.say(Weight::Warning, format!("no lock can be written: {error}"));
             Stop::Denied
         })?;
@@ -245,14 +203,14 @@ impl Table {
     ///
     /// A link to the records is nothing of the administrator's: where the lock directory is open to
     /// all, anybody may make one by the name of a directory that is searched below it.
-    fn keep_records_apart(&mut self, open: &mut Open) {
+    fn keep_records_apart(&mut self, open: &mut Directories) {
         let identity = self.records().identity();
         open.others.retain(|place| {
             Some(place.directory.identity()) != identity || !place.path.is_symlink()
         });
         let mut places = std::iter::once(&open.own).chain(&open.others);
         if identity.is_some() && places.any(|place| Some(place.directory.identity()) == identity) {
-            let dir = self.places.state_dir.display();
+            let dir = self.layout.state_dir.display();
             let text = format!("no notes are kept in {dir}: it is a directory of locks");
             self.say(Weight::Warning, text);
             self.records = Some(HolderRecords::none());
@@ -261,9 +219,9 @@ impl Table {
 
     fn records(&mut self) -> &mut HolderRecords {
         self.records.get_or_insert_with(|| {
-            let state = HolderRecords::open(&self.places.state_dir);
+            let state = HolderRecords::open(&self.layout.state_dir);
             if state.is_everybodys() {
-                let dir = self.places.state_dir.display();
+                let dir = self.layout.state_dir.display();
                 let text = format!("no notes are kept in {dir}: everybody may write there");
                 self.events.push(Event { weight: Weight::Warning, text });
             }

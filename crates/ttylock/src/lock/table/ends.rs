@@ -13,9 +13,9 @@ use super::judge::{Busy, Verdict};
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::limits::WATCHED_LOCKS;
 use crate::lock::backoff::{Backoff, Contention};
-use crate::lock::places::Place;
+use crate::lock::directories::Place;
+use crate::lock::holders::Holder;
 use crate::lock::watched::Watched;
-use crate::lock::who::Holder;
 use crate::lock::{Cause, Event};
 
 impl Table {

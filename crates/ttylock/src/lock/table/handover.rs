@@ -17,9 +17,9 @@ use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::limits::KEPT_WITHOUT_DEVICE;
 use crate::lock::backoff::Contention;
+use crate::lock::directories::Place;
+use crate::lock::holder_record::HolderRecord;
 use crate::lock::holder_records::{Claimant, Written};
-use crate::lock::memory::Memory;
-use crate::lock::places::Place;
 use crate::lock::{Cause, Pass, Weight};
 
 /// The beginning of a note's name.
@@ -40,7 +40,7 @@ const NOTES: usize = 1024;
 /// What it takes to undo a hand-over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Handover {
-    giver: Memory,
+    giver: HolderRecord,
     to: Pid,
 }
 
@@ -60,7 +60,7 @@ impl Handover {
     fn from_text(text: &str) -> Option<Self> {
         let (to, giver) = text.strip_prefix("to=")?.split_once(' ')?;
         let to = Pid::parse(to.as_bytes()).ok()?;
-        Some(Self { giver: Memory::from_text(giver)?, to })
+        Some(Self { giver: HolderRecord::from_text(giver)?, to })
     }
 }
 
@@ -78,7 +78,7 @@ impl Table {
         files: &[Written],
         contention: Contention,
     ) -> Result<Begun, Stop> {
-        let Some(giver) = self.records().memory_for(giver, files) else {
+        let Some(giver) = self.records().record_for(giver, files) else {
             return Ok(Begun { undoing: None, note: None });
         };
         let handover = Handover { giver, to: pass.to };
@@ -247,7 +247,7 @@ impl Table {
         to: Pid,
     ) -> Result<Option<Written>, String> {
         let from = giver.who.pid;
-        let content = self.places.system.content.write(from);
+        let content = self.layout.dialect.content.write(from);
         let claim = Claim {
             content: &content,
             mode: LOCK_MODE,

@@ -9,10 +9,10 @@ use pidlockfile::{Found, Hold, Identity, Judged, Name, Obstacle, Pid, Removal, S
 use super::{Stop, TEMPORARY, Table};
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::backoff::Contention;
+use crate::lock::directories::{Place, Role};
 use crate::lock::flock;
 use crate::lock::flock_rights::{self, Entitled, Flocker};
-use crate::lock::memory::Memory;
-use crate::lock::places::{Place, Role};
+use crate::lock::holder_record::HolderRecord;
 use crate::lock::{Cause, Weight};
 
 /// A lock file without a readable pid is busy until it is this old: somebody is about to write
@@ -281,7 +281,7 @@ impl Table {
         place: &Place,
         name: &Name,
         judged: &mut Judged,
-    ) -> Option<Memory> {
+    ) -> Option<HolderRecord> {
         let held = judged.goes_past() || matches!(place.directory.hold(judged), Ok(Hold::Ours));
         let seen = || Status::of_name(&place.directory, name.as_str());
         let is_there = held && seen().is_ok_and(|seen| seen.identity == judged.identity());
@@ -289,7 +289,7 @@ impl Table {
     }
 
     /// What may not be removed keeps its record.
-    pub(super) fn put_back(&mut self, name: &Name, record: Option<Memory>) {
+    pub(super) fn put_back(&mut self, name: &Name, record: Option<HolderRecord>) {
         if let Some(record) = record {
             self.records().put_back(name, &record);
         }

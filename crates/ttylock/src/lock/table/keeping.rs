@@ -12,9 +12,9 @@ use crate::device::node::{ResolvedDevice, follow};
 use crate::dialects::Dialect;
 use crate::dialects::content::READ_LIMIT;
 use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE};
+use crate::lock::directories::Place;
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
-use crate::lock::places::Place;
 use crate::lock::{Weight, names};
 
 /// As many records are looked at when a daemon begins.
@@ -48,8 +48,8 @@ impl Table {
     /// Keeps a lock of a living holder open that an earlier daemon has written.
     pub(super) fn keep_of_earlier(&mut self, own: &Place, name: &Name, who: &ProcessIdentity) {
         let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { return };
-        let form = self.places.system.content.write(who.pid);
-        let (dialect, dev_dir) = (self.places.system, &self.places.dev_dir);
+        let form = self.layout.dialect.content.write(who.pid);
+        let (dialect, dev_dir) = (self.layout.dialect, &self.layout.dev_dir);
         let room = |name: &Name| room(trail_of(dialect, dev_dir, name).as_ref());
         self.guards.adopt(own, name, &judged, who, (LOCK_MODE, &form), room);
     }

@@ -10,8 +10,8 @@ use crate::device::node::ResolvedDevice;
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::limits::KEPT_FILES;
 use crate::lock::backoff::Contention;
+use crate::lock::directories::Place;
 use crate::lock::holder_records::Written;
-use crate::lock::places::Place;
 use crate::lock::{Answer, Cause, Contended, Outcome, Pass, Request, Weight};
 
 impl Table {
@@ -164,7 +164,7 @@ impl Table {
         pass: &Pass,
         contention: Contention,
     ) -> Result<Option<Published>, Stop> {
-        let content = self.places.system.content.write(pass.to);
+        let content = self.layout.dialect.content.write(pass.to);
         let claim = Claim {
             content: &content,
             mode: LOCK_MODE,

@@ -8,9 +8,9 @@ use super::{Stop, Table};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCK_FILES_OF_A_USER;
 use crate::lock::backoff::Contention;
+use crate::lock::directories::Place;
 use crate::lock::flock::{self, Completeness, Sight};
 use crate::lock::open::{self, Openness};
-use crate::lock::places::Place;
 use crate::lock::{Cause, Weight};
 
 /// As many records are read to tell how many are one user's.

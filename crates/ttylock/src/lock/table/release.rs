@@ -10,8 +10,8 @@ use super::judge::{Breakable, Busy, Stale, Verdict, let_go};
 use super::{ATTEMPTS, Stop, TEMPORARY, Table};
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::backoff::Contention;
+use crate::lock::directories::{Directories, Place};
 use crate::lock::names::LockNames;
-use crate::lock::places::{Open, Place};
 use crate::lock::{Cause, Outcome, Request, Weight};
 
 /// What became of the files of a device when it was unlocked.
@@ -147,7 +147,7 @@ impl Table {
 
     pub(super) fn release_all(
         &mut self,
-        open: &Open,
+        open: &Directories,
         lock_names: &LockNames,
         pid: Pid,
         contention: Contention,

@@ -40,7 +40,7 @@ impl Table {
     /// The real name of a device that was looked at, and the files that may keep it busy.
     #[must_use]
     pub fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
-        let LockNames { written, searched } = lock_names(self.places.system, resolved).ok()?;
+        let LockNames { written, searched } = lock_names(self.layout.dialect, resolved).ok()?;
         let count = written.len();
         let files = written.into_iter().chain(searched).collect();
         Some(Names { real: resolved.real().to_owned(), files, written: count })
@@ -60,8 +60,8 @@ impl Table {
         let mut resolved = self.follow(device)?;
         if resolved.node.is_none() {
             self.refuse_unlikely(&resolved)?;
-            let (system, dev_dir) = (self.places.system, &self.places.dev_dir);
-            resolved.namesakes = absent::namesakes(system, dev_dir, &resolved);
+            let (dialect, dev_dir) = (self.layout.dialect, &self.layout.dev_dir);
+            resolved.namesakes = absent::namesakes(dialect, dev_dir, &resolved);
         }
         self.add_links(&mut resolved)?;
         Ok(resolved)
@@ -69,7 +69,7 @@ impl Table {
 
     /// A device that is not there may come; but not by a name that nobody gives to devices.
     fn refuse_unlikely(&mut self, resolved: &ResolvedDevice) -> Result<(), Stop> {
-        if absent::may_come(&self.places.dev_dir, resolved.real()) {
+        if absent::may_come(&self.layout.dev_dir, resolved.real()) {
             return Ok(());
         }
         let device = resolved.real();
@@ -93,7 +93,7 @@ impl Table {
 
     /// Where the name leads; other names of the same device are not known yet.
     pub(super) fn follow(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Stop> {
-        follow(&self.places.dev_dir, device).map_err(|error| {
+        follow(&self.layout.dev_dir, device).map_err(|error| {
             let reason = match error {
                 ResolveError::Outside => "leads out of the device directory",
                 ResolveError::Loop => "is a loop of links",
@@ -110,7 +110,7 @@ impl Table {
         resolved: &ResolvedDevice,
         asked: &DeviceName,
     ) -> Result<LockNames, Stop> {
-        lock_names(self.places.system, resolved).map_err(|_| {
+        lock_names(self.layout.dialect, resolved).map_err(|_| {
             let device = asked.as_str();
             self.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
             Stop::Denied
@@ -130,7 +130,7 @@ impl Table {
     }
 
     fn try_to_add_links(&mut self, resolved: &mut ResolvedDevice) -> std::io::Result<()> {
-        let dev_dir = &self.places.dev_dir;
+        let dev_dir = &self.layout.dev_dir;
         if resolved.node.is_some() {
             let links = self.links.to(dev_dir, resolved, SystemTime::now())?;
             resolved.add_links(links);
@@ -140,9 +140,9 @@ impl Table {
             Some(name) => resolved.add_links([name]),
             None => resolved.is_known_by_number_only = true,
         }
-        match udev::links(&self.places.udev_dir, device)? {
+        match udev::links(&self.layout.udev_dir, device)? {
             Some(links) => resolved.add_links(links),
-            None if !self.links.may_be_made_by_udev() || self.places.udev_dir.exists() => {}
+            None if !self.links.may_be_made_by_udev() || self.layout.udev_dir.exists() => {}
             None => resolved.add_links(links::made_by_udev(dev_dir, resolved)?),
         }
         Ok(())

@@ -10,10 +10,10 @@ use super::judge::{Blocked, Busy, Verdict};
 use crate::device::name::DeviceName;
 use crate::device::node::follow;
 use crate::dialects::content::{Content, READ_LIMIT};
+use crate::lock::directories::{Place, Role};
 use crate::lock::flock;
+use crate::lock::holders::{self, Holder, Scheme, Standing};
 use crate::lock::names::{self, lock_names};
-use crate::lock::places::{Place, Role};
-use crate::lock::who::{self, Holder, Scheme, Standing};
 
 /// What was seen of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +33,10 @@ impl Table {
 
     /// The same with the device that was looked at; `None` where the name leads nowhere.
     pub fn survey(&mut self, device: &DeviceName) -> Option<Survey> {
-        let mut resolved = follow(&self.places.dev_dir, device).ok()?;
+        let mut resolved = follow(&self.layout.dev_dir, device).ok()?;
         // Of names that cannot be read just now, less is seen.
         let _ = self.add_links(&mut resolved);
-        let lock_names = lock_names(self.places.system, &resolved).ok()?;
+        let lock_names = lock_names(self.layout.dialect, &resolved).ok()?;
         let mut holders = Vec::new();
         if let Ok(open) = self.open() {
             let now = SystemTime::now();
@@ -48,16 +48,16 @@ impl Table {
             }
         }
         self.events.clear();
-        holders.extend(who::without_lock_files(&resolved));
+        holders.extend(holders::without_lock_files(&resolved));
         Some(Survey { real: resolved.real().to_owned(), holders })
     }
 
     /// The living process of ours that has a lock of the device by the records of those who take locks. What a
     /// lock file alone says is anybody's word.
     pub fn holder_on_record(&mut self, device: &DeviceName) -> Option<ProcessIdentity> {
-        let mut resolved = follow(&self.places.dev_dir, device).ok()?;
+        let mut resolved = follow(&self.layout.dev_dir, device).ok()?;
         let _ = self.add_links(&mut resolved);
-        let lock_names = lock_names(self.places.system, &resolved).ok()?;
+        let lock_names = lock_names(self.layout.dialect, &resolved).ok()?;
         let open = self.open().ok()?;
         lock_names.written.iter().find_map(|name| {
             let Ok(Found::File(judged)) = open.own.directory.read(name, READ_LIMIT) else {
@@ -74,14 +74,14 @@ impl Table {
     /// Who holds any device, or held it: every lock file in every directory, and every serial
     /// device that is locked by flock or open.
     pub fn all_holders(&mut self) -> Vec<Holder> {
-        let devices = who::serial_devices(&self.places.dev_dir);
+        let devices = holders::serial_devices(&self.layout.dev_dir);
         let mut holders = Vec::new();
         if let Ok(open) = self.open() {
             let now = SystemTime::now();
             for (place, role) in open.each() {
                 for name in place.lock_names() {
                     let Some(device) =
-                        names::device_of(self.places.system, name.as_str(), &devices)
+                        names::device_of(self.layout.dialect, name.as_str(), &devices)
                     else {
                         continue;
                     };
@@ -90,7 +90,7 @@ impl Table {
             }
         }
         self.events.clear();
-        holders.extend(who::all_without_lock_files(&devices));
+        holders.extend(holders::all_without_lock_files(&devices));
         holders.sort_by(|a, b| (&a.device, &a.scheme).cmp(&(&b.device, &b.scheme)));
         holders
     }
@@ -145,7 +145,7 @@ impl Table {
         let noted = holder.pid.and_then(|pid| self.records().user(name, pid, file, written));
         holder.user = noted.or_else(|| living.and_then(process::owner));
         let note = content.map(|content| content.note).filter(|note| !note.is_empty());
-        holder.command = living.and_then(who::command).or(note);
+        holder.command = living.and_then(holders::command).or(note);
         Some(holder)
     }
 }

@@ -15,9 +15,9 @@ use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table, Taken};
 use crate::device::node::ResolvedDevice;
 use crate::dialects::content::READ_LIMIT;
 use crate::lock::backoff::Contention;
+use crate::lock::directories::{Directories, Place, Role};
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::names::LockNames;
-use crate::lock::places::{Open, Place, Role};
 use crate::lock::{Cause, Request, Weight};
 
 /// What became of the record of a lock that was taken.
@@ -96,7 +96,7 @@ impl Table {
     /// may not be removed, it is stepped over where it stands.
     pub(super) fn clear_searched(
         &mut self,
-        open: &Open,
+        open: &Directories,
         lock_names: &LockNames,
         contention: Contention,
     ) -> Result<(), Stop> {
@@ -149,7 +149,7 @@ impl Table {
         request: &Request,
         contention: Contention,
     ) -> Result<Vec<Published>, Stop> {
-        let content = self.places.system.content.write(request.pid);
+        let content = self.layout.dialect.content.write(request.pid);
         let claim = Claim {
             content: &content,
             mode: LOCK_MODE,

@@ -9,7 +9,7 @@ use pidlockfile::{Name, Pid};
 use rstest::rstest;
 
 use super::judge::Verdict;
-use super::{Places, Table};
+use super::{Layout, Table};
 use crate::device::name::DeviceName;
 use crate::lock::backoff::Contention;
 use crate::lock::flock::Flocks;
@@ -39,13 +39,13 @@ impl Shared {
 
     fn service(&self) -> Table {
         let path = |below| self.0.path().join(below);
-        Table::new(Places {
+        Table::new(Layout {
             dev_dir: path("dev"),
             lock_dir: path("lock"),
             search_dirs: Vec::new(),
             state_dir: path("state"),
             udev_dir: path("udev"),
-            ..Places::native()
+            ..Layout::native()
         })
     }
 

@@ -12,7 +12,7 @@ pub(super) const LATEST: Duration = Duration::from_secs(60);
 
 /// What is remembered of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct HolderRecord {
     /// Whose lock it is, with the boot and pid namespace in which that means something.
     pub holder: ProcessIdentity,
     /// The user it ran as then; `None` when nobody told, or in a record of an older version.
@@ -30,7 +30,7 @@ pub(super) fn nanoseconds(time: SystemTime) -> u128 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
-impl Memory {
+impl HolderRecord {
     /// Whether it is about a lock that was taken after the other's. One from far in the future was
     /// left when the clock was set back.
     pub(super) fn follows(&self, other: &Self) -> bool {
@@ -101,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    fn memory(written: u128) -> Memory {
-        Memory {
+    fn record(written: u128) -> HolderRecord {
+        HolderRecord {
             holder: ProcessIdentity::bare(Pid::this()),
             uid: None,
             file: Identity { device: 1, inode: 2 },
@@ -124,7 +124,7 @@ mod tests {
     ) {
         let taken = nanoseconds(UNIX_EPOCH + Duration::from_secs(1_763_700_000));
         assert_eq!(taken, 1_763_700_000_000_000_000);
-        assert_eq!(memory(taken + later).follows(&memory(taken)), follows);
-        assert!(!memory(taken).follows(&memory(taken + later)));
+        assert_eq!(record(taken + later).follows(&record(taken)), follows);
+        assert!(!record(taken).follows(&record(taken + later)));
     }
 }

@@ -38,7 +38,7 @@ const FILES_COUNTED: usize = 4096;
 
 /// The open lock directories.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct Directories {
     /// Where locks are written.
     pub own: Place,
     /// Where other programs may have left locks.
@@ -74,7 +74,7 @@ struct Lacking {
     names: Vec<Name>,
 }
 
-impl Open {
+impl Directories {
     /// Opens the directory to write, and of the others all that exist.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Open {
     }
 }
 
-impl Open {
+impl Directories {
     /// All directories, with what each is for us.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&Place, Role)> {
         let others = self.others.iter().map(|place| (place, Role::Searched));
@@ -299,7 +299,7 @@ mod tests {
         let other = root.path().join("other");
         std::fs::create_dir(&other).unwrap();
         let gone = root.path().join("gone");
-        let open = Open::all(&own, &[alias, other.clone(), gone, other.clone()]).unwrap();
+        let open = Directories::all(&own, &[alias, other.clone(), gone, other.clone()]).unwrap();
         let paths: Vec<_> = open.others.iter().map(|place| place.path.clone()).collect();
         assert_eq!(paths, [other]);
     }

@@ -1,0 +1,46 @@
+//! Where devices, locks and records are on a machine, and whose conventions apply there.
+
+use std::path::PathBuf;
+
+use crate::dialects::Dialect;
+
+/// Where locks are written and looked for.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The system whose conventions apply.
+    pub dialect: &'static Dialect,
+    /// Where device nodes are: `/dev`, but for tests.
+    pub dev_dir: PathBuf,
+    /// Where locks are written; the system's own directory unless an option says otherwise.
+    pub lock_dir: PathBuf,
+    /// Directories that are searched besides `lock_dir`.
+    pub search_dirs: Vec<PathBuf>,
+    /// Where start times of holders are kept, so that a reused pid is noticed.
+    pub state_dir: PathBuf,
+    /// Where udev keeps what it knows of devices: `/run/udev/data`, but for tests.
+    pub udev_dir: PathBuf,
+}
+
+impl Dialect {
+    /// That of the system this program was built for.
+    #[must_use]
+    pub fn native() -> &'static Self {
+        Self::by_name(std::env::consts::OS).unwrap_or_else(Self::generic)
+    }
+}
+
+impl Layout {
+    /// Those of this machine, as its programs and the packaged service use them.
+    #[must_use]
+    pub fn native() -> Self {
+        let dialect = Dialect::native();
+        Self {
+            dialect,
+            dev_dir: PathBuf::from("/dev"),
+            lock_dir: dialect.lock_dir().to_owned(),
+            search_dirs: Dialect::known_directories(),
+            state_dir: PathBuf::from("/run/lfpd"),
+            udev_dir: PathBuf::from("/run/udev/data"),
+        }
+    }
+}
