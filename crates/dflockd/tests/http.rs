@@ -50,6 +50,9 @@ fn dflockd() -> &'static str {
 /// Keys of a great table.
 #[cfg(test)]
 const GREAT: usize = 50_000;
+/// Less than this a server may grow while it gives an answer of twelve megabytes.
+#[cfg(test)]
+const ROOM_KIB: Option<u64> = Some(4096);
 
 /// Locks are kept in its memory.
 #[cfg(test)]
