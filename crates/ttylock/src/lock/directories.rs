@@ -6,7 +6,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -83,20 +82,11 @@ impl Directories {
         let own = Place::open(own)?;
         let mut known: Vec<Identity> = vec![own.directory.identity()];
         let mut places = Vec::new();
-        let mut missing: Vec<&Path> = Vec::new();
-        for path in others {
-            if missing.iter().any(|above| path.starts_with(above)) {
-                continue;
-            }
-            match Place::open_to_search(path, &own) {
-                Ok(place) if known.contains(&place.directory.identity()) => {}
-                Ok(place) => {
-                    known.push(place.directory.identity());
-                    places.push(place);
-                }
-                // Many have the same directory above them.
-                Err(Closed::NothingAbove) => missing.extend(path.parent()),
-                Err(Closed::Missing | Closed::NotForUs) => {}
+        let mut search = Search::of(&own);
+        for place in others.iter().filter_map(|path| search.open(path)) {
+            if !known.contains(&place.directory.identity()) {
+                known.push(place.directory.identity());
+                places.push(place);
             }
         }
         Ok(Self { own, others: places })
@@ -120,49 +110,61 @@ impl Directories {
     }
 }
 
-/// Why a directory is not searched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Closed {
-    /// Not even the directory above it is there.
-    NothingAbove,
-    Missing,
-    /// It may not be opened, or others have a say in it.
-    NotForUs,
+/// Opens directories that are only searched, if nobody else than root, we and whoever owns the lock
+/// directory has a say in them: a file system in user space may never answer.
+struct Search {
+    trusted: [u32; 3],
+    /// Many have the same directory above them, which is looked at once.
+    above: BTreeMap<PathBuf, Above>,
 }
 
-impl Closed {
-    fn by(kind: ErrorKind) -> Self {
-        if kind == ErrorKind::NotFound { Self::Missing } else { Self::NotForUs }
+/// What is above a directory.
+enum Above {
+    /// It is not there, or cannot be looked at.
+    Nothing,
+    /// Nobody else has a say in what its names lead to.
+    Trusted,
+    /// Others have: nothing is followed below it.
+    Open(Directory),
+}
+
+impl Search {
+    fn of(own: &Place) -> Self {
+        let trusted = [0, nix::unistd::geteuid().as_raw(), own.directory.owner()];
+        Self { trusted, above: BTreeMap::new() }
+    }
+
+    fn open(&mut self, path: &Path) -> Option<Place> {
+        let trusted = self.trusted;
+        let above = path.parent().unwrap_or(Path::new("/"));
+        if !self.above.contains_key(above) {
+            self.above.insert(above.to_owned(), Above::of(above, trusted));
+        }
+        let directory = match self.above.get(above)? {
+            Above::Nothing => return None,
+            Above::Trusted => Directory::open(path).ok()?,
+            Above::Open(above) => {
+                let handle = sys::open_below(above, path.file_name()?).ok()?;
+                Directory::from_handle(handle).ok()?
+            }
+        };
+        trusted.contains(&directory.owner()).then(|| Place::of(directory, path))
+    }
+}
+
+impl Above {
+    fn of(path: &Path, trusted: [u32; 3]) -> Self {
+        match Status::of_path(path) {
+            Ok(seen) if seen.mode & 0o002 == 0 && trusted.contains(&seen.owner) => Self::Trusted,
+            Ok(_) => Directory::open(path).map_or(Self::Nothing, Self::Open),
+            Err(_) => Self::Nothing,
+        }
     }
 }
 
 impl Place {
     fn open(path: &Path) -> Result<Self, pidlockfile::Error> {
         Ok(Self::of(Directory::open(path)?.guarding(), path))
-    }
-
-    /// Opens a directory that is only searched, if nobody else than root, we and whoever owns the
-    /// lock directory has a say in it: a file system in user space may never answer.
-    fn open_to_search(path: &Path, own: &Self) -> Result<Self, Closed> {
-        let trusted = [0, nix::unistd::geteuid().as_raw(), own.directory.owner()];
-        let closed = |errno: Errno| Closed::by(std::io::Error::from(errno).kind());
-        let above = path.parent().unwrap_or(Path::new("/"));
-        let nothing = |errno| {
-            if errno == Errno::ENOENT { Closed::NothingAbove } else { Closed::NotForUs }
-        };
-        let seen = Status::of_path(above).map_err(nothing)?;
-        let directory = if seen.mode & 0o002 == 0 && trusted.contains(&seen.owner) {
-            Directory::open(path).map_err(|error| Closed::by(error.kind()))?
-        } else {
-            let name = path.file_name().ok_or(Closed::NotForUs)?;
-            let above = Directory::open(above).map_err(|error| Closed::by(error.kind()))?;
-            let handle = sys::open_below(&above, name).map_err(closed)?;
-            Directory::from_handle(handle).map_err(|error| Closed::by(error.kind()))?
-        };
-        if !trusted.contains(&directory.owner()) {
-            return Err(Closed::NotForUs);
-        }
-        Ok(Self::of(directory, path))
     }
 
     fn of(directory: Directory, path: &Path) -> Self {
