@@ -220,6 +220,10 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("sema run -n -E 75 /run/lock/backup backup.sh", Shown::By("the_page_of_the_book_runs")),
     ("sema run -s /run/lock/index search.sh", Shown::By("the_page_of_the_book_runs")),
     (
+        "sema wait /run/lock/fetch --slots 3 --all",
+        Shown::By("wait_for_all_waits_for_the_last_slot_and_the_last_reader"),
+    ),
+    (
         "sema run /run/lock/fetch --slots 3 -- curl -O \"$url\"",
         Shown::By("the_page_of_the_book_runs"),
     ),
