@@ -1,6 +1,6 @@
 //! One program, one `lfpd` and one port in a sandbox: starts the program and sees what comes.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::os::unix::fs::MetadataExt;
 
 use testbed::{Command, End, LIMIT, Lfp, Process, Sandbox, Service, User, until};
@@ -200,15 +200,20 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// A process that has the port open.
+    /// A process that has the port open. The service has the node at times, as a place alone (`O_PATH`).
     pub(crate) fn user(&self) -> Option<u32> {
         let port = fs::metadata(self.sandbox.path(self.dev)).ok()?;
+        let is_of_port = |fd: &DirEntry| {
+            let seen = fs::metadata(fd.path());
+            seen.is_ok_and(|it| (it.dev(), it.ino()) == (port.dev(), port.ino()))
+        };
         let is_open = |pid: &u32| {
-            let open = fs::read_dir(self.sandbox.path(&format!("/proc/{pid}/fd")));
-            open.into_iter()
-                .flatten()
-                .filter_map(|fd| fs::metadata(fd.ok()?.path()).ok())
-                .any(|it| (it.dev(), it.ino()) == (port.dev(), port.ino()))
+            let process = self.sandbox.path(&format!("/proc/{pid}"));
+            let all = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+            all.filter(is_of_port).any(|fd| {
+                let facts = fs::read_to_string(process.join("fdinfo").join(fd.file_name()));
+                facts.is_ok_and(|facts| !is_place_alone(&facts))
+            })
         };
         let all = fs::read_dir(self.sandbox.path("/proc")).ok()?;
         all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).find(is_open)
@@ -221,4 +226,11 @@ impl<'a> Bench<'a> {
         let content = self.sandbox.read(&log.replace("{name}", &name)).unwrap_or_default();
         String::from_utf8_lossy(&content).matches(says).count()
     }
+}
+
+/// Whether a descriptor was opened with `O_PATH`, by the flags that the kernel tells in octal digits.
+fn is_place_alone(facts: &str) -> bool {
+    let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|digits| i32::from_str_radix(digits.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & nix::libc::O_PATH != 0)
 }

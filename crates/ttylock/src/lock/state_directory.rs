@@ -1,6 +1,7 @@
 //! What the state directory is for besides records: the gate, and notes of what is on its way.
 
-use pidlockfile::{Directory, Gate, Name};
+use nix::errno::Errno;
+use pidlockfile::{Directory, Gate, Name, Status};
 
 use super::{Claimant, HolderRecords, Written, record_for};
 use crate::lock::holder_record::HolderRecord;
@@ -17,6 +18,13 @@ impl HolderRecords {
     pub(crate) fn directory(&self) -> Option<Directory> {
         let handle = self.handle.as_ref()?.try_clone().ok()?;
         Some(Directory::from_handle(handle).ok()?.guarding())
+    }
+
+    /// Whether a file of that name may be there. What cannot be told counts as there.
+    #[must_use]
+    pub(crate) fn may_have(&self, name: &Name) -> bool {
+        let seen = self.handle.as_ref().map(|handle| Status::of_name(handle, name.as_str()));
+        seen.is_some_and(|seen| seen != Err(Errno::ENOENT))
     }
 
     /// What would be remembered of a lock of these files.

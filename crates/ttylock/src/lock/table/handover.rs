@@ -182,6 +182,10 @@ impl Table {
     }
 
     fn settle_note(&mut self, own: &Place, note: &Name) -> bool {
+        // With each release one call more, not five.
+        if !self.records().may_have(note) {
+            return true;
+        }
         let Some(directory) = self.records().directory() else { return true };
         let Ok(Found::File(judged)) = directory.read(note, NOTE_BYTES) else { return true };
         // Its maker is at it as long as he holds it, and takes it away when he is done.
