@@ -5,7 +5,7 @@
 //!
 //! It runs for seconds. 100,000 LOCKs take some minutes; after ten it ends with those it has:
 //!
-//!     LFPD_TORTURE_LOCKS=100000 cargo test --release --test torture_ports -- --nocapture
+//!     LFPD_TORTURE_LOCKS=100000 cargo test --release --test torture_ports -- --include-ignored --nocapture
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
