@@ -36,7 +36,11 @@ fn scratch() -> (TempDir, Directory) {
 }
 
 fn publish(directory: &Directory, content: &[u8]) -> Published {
-    match directory.publish(&name(), &claim(content)).unwrap() {
+    publish_as(directory, &claim(content))
+}
+
+fn publish_as(directory: &Directory, claim: &Claim<'_>) -> Published {
+    match directory.publish(&name(), claim).unwrap() {
         Publication::Published(published) => published,
         Publication::AlreadyThere => panic!("the name was free"),
     }
@@ -278,7 +282,8 @@ fn what_has_changed_since_it_was_judged_is_neither_broken_nor_released(
 ) {
     let (scratch, directory) = scratch();
     let at = scratch.path().join(name().as_str());
-    let old = publish(&directory, b"old").file;
+    // Whoever runs this may change it in place.
+    let old = publish_as(&directory, &Claim { mode: 0o644, ..claim(b"old") }).file;
     old.set_modified(long_ago()).unwrap();
     let [to_break, to_release, to_try] = [(), (), ()].map(|()| judge(&directory));
     change(changed, &at);
