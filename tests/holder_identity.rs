@@ -215,6 +215,17 @@ fn the_lock_of_a_dead_container_is_cleaned_away() {
     assert_eq!(ground.locks().is_empty(), all_is_seen());
 }
 
+/// In a shell: kills `$holder` and starts others until one has its number, and another start time. These
+/// count hundredths of seconds.
+const REUSE: &str = r#"
+    start() { cut -d' ' -f22 /proc/$1/stat; }
+    began=$(start $holder)
+    kill -KILL $holder; wait $holder
+    until [ "$other" = $holder ] && [ $(start $other) != $began ]; do
+        [ -z "$other" ] || { kill -KILL $other; wait $other; }
+        echo $((holder - 1)) >/proc/sys/kernel/ns_last_pid; sleep 1000 & other=$!
+    done"#;
+
 /// Another process has the number of the one that had the lock.
 #[test]
 #[ignore = "needs root: tests/run"]
@@ -224,13 +235,7 @@ fn the_lock_of_a_reused_number_is_cleaned_away() {
         "exec 2>/dev/null
          sleep 1000 & holder=$!
          printf 'lock ttyS77 %s\r\n' $holder | {lfpd} | sed -n '2s/^\\(...\\) .*/\\1/p'
-         start() {{ cut -d' ' -f22 /proc/$1/stat; }}
-         began=$(start $holder)
-         kill -KILL $holder; wait $holder
-         until [ \"$other\" = $holder ] && [ $(start $other) != $began ]; do
-             [ -z \"$other\" ] || {{ kill -KILL $other; wait $other; }}
-             echo $((holder - 1)) >/proc/sys/kernel/ns_last_pid; sleep 1000 & other=$!
-         done
+         {REUSE}
          {clean} >/dev/null; echo $?",
         lfpd = words(&ground.command()),
         clean = clean(&ground),
@@ -273,14 +278,7 @@ fn a_lock_goes_when_the_number_of_its_holder_is_anothers(
          sleep 1000 & holder=$!
          ask \"lock ttyS77 $holder\"
          {miss}
-         # Start times count hundredths of seconds: not in the holder's own.
-         start() {{ cut -d' ' -f22 /proc/$1/stat; }}
-         began=$(start $holder)
-         kill -KILL $holder; wait $holder
-         until [ \"$other\" = $holder ] && [ $(start $other) != $began ]; do
-             [ -z \"$other\" ] || {{ kill -KILL $other; wait $other; }}
-             echo $((holder - 1)) >/proc/sys/kernel/ns_last_pid; sleep 1000 & other=$!
-         done
+         {REUSE}
          {again}
          n=0; until [ -z \"$(ls {locks})\" ] || [ $n = 1000 ]; do sleep 0.01; n=$((n + 1)); done
          ask \"lock ttyS77 $$\"",

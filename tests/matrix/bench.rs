@@ -200,7 +200,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// A process that has the port open. The service has the node at times, as a place alone (`O_PATH`).
+    /// A process that has the port open. The service sometimes has its node by `O_PATH`, which opens no port.
     pub(crate) fn user(&self) -> Option<u32> {
         let port = fs::metadata(self.sandbox.path(self.dev)).ok()?;
         let is_of_port = |fd: &DirEntry| {
@@ -212,7 +212,7 @@ impl<'a> Bench<'a> {
             let all = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
             all.filter(is_of_port).any(|fd| {
                 let facts = fs::read_to_string(process.join("fdinfo").join(fd.file_name()));
-                facts.is_ok_and(|facts| !is_place_alone(&facts))
+                facts.is_ok_and(|facts| !is_path_only(&facts))
             })
         };
         let all = fs::read_dir(self.sandbox.path("/proc")).ok()?;
@@ -229,7 +229,7 @@ impl<'a> Bench<'a> {
 }
 
 /// Whether a descriptor was opened with `O_PATH`, by the flags that the kernel tells in octal digits.
-fn is_place_alone(facts: &str) -> bool {
+fn is_path_only(facts: &str) -> bool {
     let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|digits| i32::from_str_radix(digits.trim(), 8).ok());
     flags.is_some_and(|flags| flags & nix::libc::O_PATH != 0)

@@ -66,3 +66,6 @@ pub mod for_tests {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(test)]
+mod test_processes;

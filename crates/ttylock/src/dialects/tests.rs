@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 
 use pidlockfile::Pid;
 
@@ -12,6 +12,7 @@ use crate::device::name::DeviceName;
 use crate::device::node::{Node, follow};
 use crate::lock::names::{device_of, is_lock_file, lock_names};
 use crate::lock::{Outcome, Request};
+use crate::test_processes::{ended, pid_of};
 use crate::{Layout, Table};
 use content::Content;
 use forms::{Spelling, base};
@@ -204,16 +205,6 @@ impl Machine {
         let rest = (form.write)(&Spelling { path: "null", numbers }).unwrap();
         format!("{}{rest}", form.beginning)
     }
-}
-
-fn ended() -> Pid {
-    let mut child = Command::new("true").spawn().unwrap();
-    child.wait().unwrap();
-    pid_of(&child)
-}
-
-fn pid_of(child: &Child) -> Pid {
-    Pid::new(child.id().into()).unwrap()
 }
 
 /// The same on disk: a lock of each dialect, in each form, keeps others out and is shown while its holder

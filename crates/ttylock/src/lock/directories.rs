@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -207,9 +208,8 @@ impl Place {
         present
     }
 
-    /// What cannot be told counts as there.
     pub(super) fn may_hold(&self, name: &Name) -> bool {
-        Status::of_name(&self.directory, name.as_str()) != Err(Errno::ENOENT)
+        may_be_in(&self.directory, name)
     }
 
     /// Whether so many locks are in it that there is no room for invented names.
@@ -274,6 +274,11 @@ impl Place {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         nix::dir::Dir::openat(&self.directory, ".", flags, Mode::empty()).ok()
     }
+}
+
+/// Whether a file of that name may be in a directory. What cannot be told counts as there.
+pub(super) fn may_be_in(directory: impl AsFd, name: &Name) -> bool {
+    Status::of_name(directory, name.as_str()) != Err(Errno::ENOENT)
 }
 
 fn is_lock(name: &CStr) -> bool {

@@ -1,9 +1,9 @@
 //! What the state directory is for besides records: the gate, and notes of what is on its way.
 
-use nix::errno::Errno;
-use pidlockfile::{Directory, Gate, Name, Status};
+use pidlockfile::{Directory, Gate, Name};
 
 use super::{Claimant, HolderRecords, Written, record_for};
+use crate::lock::directories::may_be_in;
 use crate::lock::holder_record::HolderRecord;
 
 impl HolderRecords {
@@ -20,11 +20,10 @@ impl HolderRecords {
         Some(Directory::from_handle(handle).ok()?.guarding())
     }
 
-    /// Whether a file of that name may be there. What cannot be told counts as there.
+    /// Whether a file of that name may be there.
     #[must_use]
     pub(crate) fn may_have(&self, name: &Name) -> bool {
-        let seen = self.handle.as_ref().map(|handle| Status::of_name(handle, name.as_str()));
-        seen.is_some_and(|seen| seen != Err(Errno::ENOENT))
+        self.handle.as_ref().is_some_and(|handle| may_be_in(handle, name))
     }
 
     /// What would be remembered of a lock of these files.

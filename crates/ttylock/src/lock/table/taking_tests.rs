@@ -1,7 +1,7 @@
 //! What others meet between two steps of taking a lock.
 
 use std::cell::RefCell;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::rc::Rc;
 use std::time::SystemTime;
 
@@ -16,6 +16,7 @@ use crate::lock::flock::Flocks;
 use crate::lock::holder_records::before_record;
 use crate::lock::kernel_list::{Extent, Listing};
 use crate::lock::{Cause, Contended, Outcome, Request};
+use crate::test_processes::{ended, pid_of};
 
 /// A machine whose lock and state directories two pid namespaces share.
 struct Shared(tempfile::TempDir);
@@ -61,24 +62,13 @@ fn request(pid: Pid) -> Request {
     Request { device: DeviceName::parse(b"ttyS0").unwrap(), pid }
 }
 
-/// The number of a process that lives elsewhere; here is none.
-fn of_one_elsewhere() -> Pid {
-    let mut child = Command::new("true").spawn().unwrap();
-    child.wait().unwrap();
-    pid_of(&child)
-}
-
-fn pid_of(child: &Child) -> Pid {
-    Pid::new(child.id().into()).unwrap()
-}
-
 /// A lock of another pid namespace names nobody here. The record tells, and it is there when the
 /// lock is said to be taken, and before anybody may break it.
 #[test]
 fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
     let shared = Shared::new();
     let (mut first, mut second, mut third) = (shared.elsewhere(), shared.here(), shared.here());
-    let pid = of_one_elsewhere();
+    let pid = ended();
     let met = Rc::new(RefCell::new(Vec::new()));
     let notes = Rc::clone(&met);
     before_record::set(move || {
@@ -210,7 +200,7 @@ fn while_the_list_is_changing_who_can_comes_back() {
 fn while_the_list_is_read_everybody_comes_back() {
     let shared = Shared::new();
     let path = shared.0.path().join("lock/LCK..ttyS0");
-    std::fs::write(&path, format!("{:>10}\n", of_one_elsewhere())).unwrap();
+    std::fs::write(&path, format!("{:>10}\n", ended())).unwrap();
     let file = std::fs::File::open(&path).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let mut table = shared.service();
@@ -243,6 +233,6 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
         *note.borrow_mut() =
             Some(second.judge(&open.own, &name, SystemTime::now(), Contention::ComesBack));
     });
-    assert_eq!(first.lock(&request(of_one_elsewhere())).outcome, Outcome::Done);
+    assert_eq!(first.lock(&request(ended())).outcome, Outcome::Done);
     assert!(matches!(*met.borrow(), Some(Verdict::NotYet(Cause::Breaking))), "{met:?}");
 }
