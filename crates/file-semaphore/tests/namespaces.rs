@@ -55,6 +55,27 @@ fn a_live_holder_of_the_same_namespace_keeps_its_lock() {
     assert_eq!(ran.out, "1\nstatus: released\n", "{ran:?}");
 }
 
+/// The first process of a container adopts what is left of another session, and gets no lock by that.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_first_process_of_a_container_gets_no_lock_of_an_orphan() {
+    let scratch = Scratch::new();
+    let ran = in_namespace(
+        &scratch,
+        "orphan() {
+             setsid sh -c '( while kill -0 $$; do sleep 0.01; done
+                             exec sema $0 >>said ) 2>>complaints &' \"$1\"
+         }
+         sema try -q --persist nobodys
+         orphan 'try a'
+         until grep has.ended complaints; do sleep 0.01; done
+         orphan 'release nobodys'
+         until grep released said; do sleep 0.01; done",
+    );
+    assert!(ran.out.contains("the process that started sema has ended"), "{ran:?}");
+    assert_eq!(scratch.files(), ["complaints", "said"]);
+}
+
 #[test]
 fn a_lock_of_another_boot_is_broken_at_once() {
     let scratch = Scratch::new();

@@ -409,6 +409,23 @@ fn a_lock_without_an_owner_is_released_by_name() {
     assert_eq!(scratch.files(), Vec::<String>::new());
 }
 
+/// The subshell waits until the shell that began it is gone, and becomes `sema` then: another process has
+/// adopted it, and must not have the lock.
+#[rstest]
+#[case::try_at_once("try")]
+#[case::acquire("acquire")]
+fn an_orphan_takes_nothing_for_who_adopted_it(#[case] command: &str) {
+    let scratch = Scratch::new();
+    let orphan = format!(
+        "( while kill -0 $$ 2>/dev/null; do sleep 0.01; done
+           exec sema {command} free.lock >said 2>&1 ) >/dev/null 2>&1 &"
+    );
+    assert_eq!(scratch::finish(scratch.command("setsid").args(["sh", "-c", &orphan])).code(), 0);
+    let said = scratch.wait_for("said");
+    assert!(said.contains("the process that started sema has ended"), "{said}");
+    assert_eq!(scratch.files(), ["said"]);
+}
+
 fn age(scratch: &Scratch, name: &str, seconds: u64) {
     let file = fs::File::options().append(true).open(scratch.at(name)).unwrap();
     let time = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);

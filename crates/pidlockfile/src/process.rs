@@ -1,6 +1,8 @@
 //! Processes as holders: their numbers; which process one means and whether that lives ([`ProcessIdentity`]);
 //! whose it is.
 
+#[cfg(unix)]
+mod caller;
 mod identity;
 mod machine;
 mod pid;
@@ -11,6 +13,8 @@ mod unix;
 #[cfg(windows)]
 mod windows;
 
+#[cfg(unix)]
+pub use caller::of_caller;
 pub use identity::{ClockShift, Fate, Here, ProcessIdentity, Seen, Start};
 pub use machine::Machine;
 pub use pid::{Pid, PidError};
@@ -26,6 +30,15 @@ pub use unix::*;
 use windows as system;
 #[cfg(windows)]
 pub use windows::*;
+
+/// Why nothing can be said of the process that started this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoCaller {
+    /// It is outside of this pid namespace (getppid(2)).
+    Outside,
+    /// It has ended, and another process has adopted this one.
+    Ended,
+}
 
 /// How far up is looked for an ancestor.
 const GENERATIONS: usize = 64;

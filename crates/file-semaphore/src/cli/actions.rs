@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use pidlockfile::Pid;
+use pidlockfile::process::{NoCaller, of_caller};
 use wrapcmd::exit::End;
 use wrapcmd::{Value, print};
 
@@ -244,9 +245,9 @@ pub(crate) fn wait_for(
 
 fn acquired(lock: &Lock, holder: HolderArguments, guard: Guard) -> Outcome {
     let named = holder.persist || holder.named.pid.is_some();
-    let caller = pidlockfile::process::parent().filter(|_| !named);
+    let short_lived = || of_caller(caller::short_lived).ok().flatten();
     // Said also to who wants quiet: a lock that is void in a moment is no lock.
-    if let Some(what) = caller.and_then(caller::short_lived) {
+    if let Some(what) = (!named).then(short_lived).flatten() {
         warn(
             &lock.path,
             &format!(
@@ -282,10 +283,17 @@ fn touch(semaphore: &Semaphore, named: Option<Pid>) -> Result<LockInfo, Error> {
     semaphore.renew_for(Releaser::Holder(&holder))
 }
 
+const ENDED: &str = "the process that started sema has ended: name the holder (--pid), or take the lock \
+                     without an owner (--persist)";
+
 /// The calling process is the holder, or this very process is: a shell often becomes the last
 /// command of a script or a subshell (execve(2)) instead of starting it.
 fn release_as_holder(semaphore: &Semaphore, named: Option<Pid>) -> Result<(), Error> {
-    let holder = semaphore.named_holder_or_number(named)?;
+    let holder = match semaphore.named_holder_or_number(named) {
+        // It may still release what has no owner.
+        Err(Error::Process { message: ENDED }) => semaphore.named_holder(Some(Pid::this()))?,
+        other => other?,
+    };
     let denied = match semaphore.release_for(Releaser::Holder(&holder)) {
         Err(error @ Error::NotHolder { .. }) if named.is_none() => error,
         result => return result,
@@ -302,16 +310,23 @@ impl Semaphore {
         if !holder.persist {
             return self.named_holder(holder.named.pid);
         }
-        let taker = pidlockfile::process::parent().unwrap_or_else(Pid::this);
+        let taker = of_caller(|pid| pid).unwrap_or_else(|_| Pid::this());
         let host = self.inner.judge.here().host.as_deref();
         Ok(Holder::nobody(crate::sys::number(taker), host))
     }
 
     /// The process named on the command line, or the calling one.
     fn named_holder(&self, pid: Option<Pid>) -> Result<Holder, Error> {
-        let pid = pid.or_else(pidlockfile::process::parent).ok_or(Error::NoHolder { pid: 0 })?;
-        let holder = Holder::of(pid, self.inner.judge.here());
-        holder.ok_or(Error::NoHolder { pid: crate::sys::number(pid) })
+        let here = self.inner.judge.here();
+        let describe =
+            |pid| Holder::of(pid, here).ok_or(Error::NoHolder { pid: crate::sys::number(pid) });
+        match pid {
+            Some(pid) => describe(pid),
+            None => of_caller(describe).map_err(|none| match none {
+                NoCaller::Outside => Error::NoHolder { pid: 0 },
+                NoCaller::Ended => Error::Process { message: ENDED },
+            })?,
+        }
     }
 
     /// The same for releasing, where a process that has ended may be named as well.

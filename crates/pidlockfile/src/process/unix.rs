@@ -303,12 +303,6 @@ pub fn owner(pid: Pid) -> Option<u32> {
     }
 }
 
-/// The process that started this one.
-#[must_use]
-pub fn parent() -> Option<Pid> {
-    Pid::new(i64::from(nix::unistd::getppid().as_raw()))
-}
-
 /// The largest pid the kernel gives out, as it says itself; otherwise the largest it could.
 #[must_use]
 pub fn largest() -> i32 {

@@ -6,7 +6,7 @@ use winsafe::guard::CloseHandleGuard;
 use winsafe::prelude::*;
 use winsafe::{HPROCESS, HPROCESSLIST, co};
 
-use super::{ClockShift, Here, Pid, ProcessIdentity, Seen};
+use super::{ClockShift, Here, NoCaller, Pid, ProcessIdentity, Seen};
 
 /// What stands for Windows where lock files of Unix name a pid namespace: no such number on Linux, whose
 /// namespaces are counted from 0xF0000000, so that who reads a lock from there (a Linux beside it on the same
@@ -98,10 +98,17 @@ pub fn owner(_pid: Pid) -> Option<u32> {
     None
 }
 
+/// Looks at the process that started this one.
+///
+/// # Errors
+/// [`NoCaller::Ended`].
+pub fn of_caller<T>(look: impl FnOnce(Pid) -> T) -> Result<T, NoCaller> {
+    parent().map(look).ok_or(NoCaller::Ended)
+}
+
 /// The process that started this one, if it lives: Windows keeps the number of one that has ended, which may
 /// be another's by now. That began after this one.
-#[must_use]
-pub fn parent() -> Option<Pid> {
+fn parent() -> Option<Pid> {
     let own = std::process::id();
     let mut list = HPROCESSLIST::CreateToolhelp32Snapshot(co::TH32CS::SNAPPROCESS, None).ok()?;
     let mut parent = None;
