@@ -1,6 +1,7 @@
 //! Sweeping: stale locks that nobody takes, and temporary files whose maker died. Never touches
 //! what a living process made.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +14,7 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
 use crate::record::LockInfo;
 use crate::semaphore::Semaphore;
-use crate::temporary::{maker, temporary_of};
+use crate::temporary::{maker, temporary_of, ticket_of};
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
 /// takes that long.
@@ -38,7 +39,7 @@ pub struct Swept {
 #[non_exhaustive]
 pub struct Listed {
     /// The lock file's name in the directory.
-    pub name: String,
+    pub name: OsString,
     /// What it says, and what is known of its holder.
     pub status: HeldStatus,
 }
@@ -68,7 +69,8 @@ impl Semaphore {
         swept.temporaries += usize::from(inner.line().sweep());
         let lock_names = || inner.names.iter().chain([&inner.place.name]);
         for name in inner.directory.names()? {
-            let maker = lock_names().find_map(|lock| maker(name.as_str(), lock.as_str()));
+            let maker =
+                lock_names().find_map(|lock| maker(name.as_os_str().as_encoded_bytes(), lock));
             if let Some(maker) = maker {
                 swept.temporaries += usize::from(self.sweep_one(&name, maker));
             }
@@ -115,21 +117,21 @@ fn is_gone(maker: Pid, file_age: Duration) -> bool {
 pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, Error> {
     let handle = Directory::open(directory.as_ref())?;
     let mut names = handle.names()?;
-    names.retain(|name| temporary_of(name.as_str()).is_none());
+    names.retain(|name| temporary_of(name).is_none());
     names.sort();
     let judge = Judge::new(config);
     let mut listed = Vec::new();
     for name in names {
         let status = match handle.read(&name, LONGEST_FILE + 1) {
             Ok(Found::File(judged)) => judge.judge(&judged),
-            Ok(Found::Obstacle(Obstacle::Unreadable)) if ticket_of(name.as_str()).is_none() => {
+            Ok(Found::Obstacle(Obstacle::Unreadable)) if ticket_of(&name).is_none() => {
                 HeldStatus::UNREADABLE
             }
             // A file that cannot be read now is no lock that could be shown.
             Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => continue,
         };
         if status.info.is_none() || status.lock_info().is_some() {
-            listed.push(Listed { name: name.as_str().to_owned(), status });
+            listed.push(Listed { name: name.as_os_str().to_owned(), status });
         }
     }
     Ok(listed)
@@ -144,8 +146,8 @@ pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, 
 pub fn clean_all(directory: impl AsRef<Path>, config: Config) -> Result<Swept, Error> {
     let directory = directory.as_ref();
     let names = Directory::open(directory)?.names()?;
-    let lock_of = |name: &str| temporary_of(name).or_else(|| ticket_of(name)).map(str::to_owned);
-    let mut locks: Vec<String> = names.iter().filter_map(|name| lock_of(name.as_str())).collect();
+    let lock_of = |name| temporary_of(name).or_else(|| ticket_of(name));
+    let mut locks: Vec<OsString> = names.iter().filter_map(lock_of).collect();
     locks.extend(list(directory, config)?.into_iter().map(|listed| listed.name));
     locks.sort();
     locks.dedup();
@@ -159,11 +161,6 @@ pub fn clean_all(directory: impl AsRef<Path>, config: Config) -> Result<Swept, E
         }
     }
     Ok(swept)
-}
-
-/// The lock in whose line the last ticket would be called so.
-fn ticket_of(name: &str) -> Option<&str> {
-    name.strip_suffix(".queue").filter(|lock| !lock.is_empty())
 }
 
 #[cfg(test)]
@@ -185,7 +182,8 @@ mod tests {
     #[case::no_suffix("a.lock.12.0123456789abcdef", None)]
     #[case::the_lock("a.lock", None)]
     fn only_temporary_files_of_the_lock_have_a_maker(#[case] name: &str, #[case] pid: Option<i64>) {
-        assert_eq!(maker(name, "a.lock"), pid.and_then(Pid::new));
+        let lock = Name::new("a.lock").unwrap();
+        assert_eq!(maker(name.as_bytes(), &lock), pid.and_then(Pid::new));
     }
 
     #[rstest]
@@ -195,6 +193,6 @@ mod tests {
     #[case::a_slot("a.lock.12", false)]
     #[case::without_a_lock("12.0123456789abcdef.tmp", false)]
     fn a_listing_leaves_temporary_files_out(#[case] name: &str, #[case] temporary: bool) {
-        assert_eq!(temporary_of(name).is_some(), temporary);
+        assert_eq!(temporary_of(&Name::new(name).unwrap()).is_some(), temporary);
     }
 }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, io};
 
+use pidlockfile::shown;
+
 use crate::record::{LockInfo, ParseError};
 
 /// What is wrong with a path.
@@ -16,7 +18,7 @@ pub enum PathProblem {
     Nul,
     /// It contains `..`.
     Traversal,
-    /// It does not end with a file name, or with one that is no text.
+    /// It does not end with a file name, or on Windows with one that is no text.
     NoName,
     /// Its file name is longer than [`LONGEST_NAME`](crate::limits::LONGEST_NAME), or would be with
     /// the number of a slot.
@@ -205,7 +207,7 @@ impl fmt::Display for Error {
             | Self::NotLocked { path }
             | Self::NotHolder { path, .. }
             | Self::System { path, .. } => {
-                write!(f, "{}: \"{}\"", Reason(self), path.to_string_lossy().escape_debug())
+                write!(f, "{}: \"{}\"", Reason(self), shown(path))
             }
             Self::InvalidPath { .. }
             | Self::Parse { .. }
@@ -234,13 +236,13 @@ impl fmt::Display for Reason<'_> {
             Error::NotLocked { .. } => f.write_str("not held"),
             Error::NotHolder { holder, .. } => write!(f, "not held by you but by {}", Who(holder)),
             Error::InvalidPath { path, problem } => {
-                write!(f, "{problem}: \"{}\"", path.to_string_lossy().escape_debug())
+                write!(f, "{problem}: \"{}\"", shown(path))
             }
             Error::Parse { path, problem } => {
-                write!(f, "{problem}: \"{}\"", path.to_string_lossy().escape_debug())
+                write!(f, "{problem}: \"{}\"", shown(path))
             }
             Error::Obstacle { path } => {
-                write!(f, "not a regular file: \"{}\"", path.to_string_lossy().escape_debug())
+                write!(f, "not a regular file: \"{}\"", shown(path))
             }
             Error::NoHolder { pid: 0 } => {
                 f.write_str("the calling process is outside this pid namespace: use --pid")

@@ -74,7 +74,7 @@ fn in_order(
 ) -> Result<Vec<Guard>, Error> {
     let key = |semaphore: &Semaphore| {
         let place = semaphore.inner.directory.identity();
-        (place.device, place.inode, semaphore.inner.place.name.as_str().to_owned())
+        (place.device, place.inode, semaphore.inner.place.name.as_os_str().to_owned())
     };
     let mut sorted: Vec<(usize, &Semaphore)> = semaphores.iter().copied().enumerate().collect();
     sorted.sort_by_key(|(_, semaphore)| key(semaphore));

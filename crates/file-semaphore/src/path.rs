@@ -61,7 +61,7 @@ fn plain(
     if name.len() > LONGEST_NAME {
         return Err(invalid(PathProblem::TooLong));
     }
-    let name = name.to_str().and_then(Name::new).ok_or_else(|| invalid(PathProblem::NoName))?;
+    let name = Name::new(name).ok_or_else(|| invalid(PathProblem::NoName))?;
     if directory.is_dir() {
         Ok(Place { directory, name })
     } else {

@@ -26,6 +26,7 @@ use crate::path::{self, Place};
 use crate::record::{Holder, LockInfo, Tag};
 use crate::sys::line::Line;
 use crate::sys::now_seconds;
+use crate::temporary::beside;
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
 /// same path, in whatever language they are written.
@@ -249,7 +250,7 @@ impl Semaphore {
     /// Where the lock file is, links followed; with several slots the name they begin with.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.inner.place.directory.join(self.inner.place.name.as_str())
+        self.inner.place.directory.join(&self.inner.place.name)
     }
 
     pub(crate) fn obstacle(&self) -> Error {
@@ -265,7 +266,7 @@ pub(crate) fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Inner {
     /// Where a slot's lock file is.
     pub(crate) fn path_of(&self, name: &Name) -> PathBuf {
-        self.place.directory.join(name.as_str())
+        self.place.directory.join(name)
     }
 
     /// The line of those who wait for it.
@@ -332,7 +333,7 @@ impl Inner {
                     return Ok(Slot::Held(InTheWay::default()));
                 }
                 Found::Obstacle(Obstacle::Link | Obstacle::Directory | Obstacle::Special) => {
-                    let path = self.place.directory.join(name.as_str());
+                    let path = self.place.directory.join(name);
                     return Err(Error::Obstacle { path });
                 }
             }
@@ -366,7 +367,7 @@ impl Inner {
         Claim {
             content: text.as_bytes(),
             mode: self.config.mode & MODE_BITS,
-            prefix: name.as_str(),
+            prefix: name.as_os_str(),
             durability: self.config.durability,
         }
     }
@@ -395,11 +396,11 @@ fn is_absent(error: &pidlockfile::Error) -> bool {
 
 /// The lock files of a semaphore, with room for the temporary name beside each.
 fn slot_names(name: &Name, count: u32) -> Option<Vec<Name>> {
-    let fits = |name: &Name| name.as_str().len() <= LONGEST_NAME;
+    let fits = |name: &Name| name.as_os_str().len() <= LONGEST_NAME;
     if count == 1 {
         return fits(name).then(|| vec![name.clone()]);
     }
-    let slot = |number| Name::new(format!("{name}.{number}")).filter(fits);
+    let slot = |number| beside(name, &format!(".{number}")).filter(fits);
     (1..=count).map(slot).collect()
 }
 

@@ -410,7 +410,8 @@ fn a_listing_shows_locks_and_nothing_else() {
     fs::write(at("a.lock.7.0123456789abcdef.tmp"), "pid=7\ntimestamp=1\n").unwrap();
     fs::create_dir(at("sub")).unwrap();
     let listed = crate::list(path.parent().unwrap(), Config::default()).unwrap();
-    let seen: Vec<_> = listed.iter().map(|lock| (lock.name.as_str(), lock.status.stale)).collect();
+    let seen: Vec<_> =
+        listed.iter().map(|lock| (lock.name.to_str().unwrap(), lock.status.stale)).collect();
     assert_eq!(seen, [("a.lock", false), ("stale", true)]);
 }
 

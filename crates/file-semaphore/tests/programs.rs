@@ -426,6 +426,55 @@ fn an_orphan_takes_nothing_for_who_adopted_it(#[case] command: &str) {
     assert_eq!(scratch.files(), ["said"]);
 }
 
+/// Bytes in, bytes out; what is printed is text, from which bash makes the bytes again.
+#[rstest]
+#[case::try_and_list(
+    "sema try $n --tag x >&2; sema list . | cut -f1,6; sema try $n -q || echo $?; sema release $n",
+    "caf\\xe9\tx\n1\nstatus: released\n"
+)]
+#[case::json(
+    "sema try $n -q; sema list . --json | cut -d, -f1; sema release $n -q",
+    "[{\"name\":\"caf\\\\xe9\"\n"
+)]
+#[case::message("sema release $n 2>&1 || echo $?", "sema: caf\\xe9: not held\n1\n")]
+#[case::slots(
+    "sema try $n --slots 2 -q; sema list . | cut -f1; sema release $n --slots 2 -q",
+    "caf\\xe9.1\n"
+)]
+#[case::shared("sema run -s $n -- sema status $n | grep shared", "shared: 1\n")]
+#[case::run("sema run $n -- sema status $n | sed 1q", "locked: true\n")]
+#[case::swept(
+    "sh -c 'sema try $0 -q' $n; : >$n.4194305.0123456789abcdef.tmp; sema clean .",
+    "cleaned: true\nlocks: 1\ntemporaries: 1\n"
+)]
+#[case::link("ln -s $n link; sema try link -q; sema release $n; rm link", "status: released\n")]
+#[case::of_the_other_tool("semats status $n | sed 1q", "locked: false\n")]
+#[case::printed_twice(
+    "sema try $n -q; x=$(sema list . | cut -f1); sema release $(bash -c 'printf %b $0' $x) -q",
+    ""
+)]
+fn a_name_need_not_be_text(#[case] script: &str, #[case] out: &str) {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(&format!("n=$(printf 'caf\\351'); {script}"));
+    assert_eq!((ran.code(), ran.out.as_str()), (0, out), "{ran:?}");
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+/// Tickets have the lock's bytes, in their names and in what they say.
+#[test]
+fn waiters_for_a_name_that_is_no_text_take_turns() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("n=$(printf 'caf\\351'); sema try $n -q
+         for i in 1 2 3; do
+             sema run $n -- sh -c \"echo $i >>order\" & last=$!
+             until ls | LC_ALL=C grep -c 'tmp\\|queue' | grep -qx $i; do sleep 0.01; done
+         done
+         kill -KILL $last
+         sema release $n -q; wait; cat order; rm order; sema clean . -q");
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\n2\n"), "{ran:?}");
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
 fn age(scratch: &Scratch, name: &str, seconds: u64) {
     let file = fs::File::options().append(true).open(scratch.at(name)).unwrap();
     let time = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);

@@ -48,7 +48,8 @@ fn ways<'a>(path: &Path, directory: &'a Directory) -> Vec<Way<'a>> {
     let bare = path.join("bare");
     let linked = (path.join("temporary"), path.join("linked"));
     let name = Name::new("LCK..x").unwrap();
-    let claim = Claim { content: WORDS, mode: 0o444, prefix: "b", durability: Durability::Memory };
+    let claim =
+        Claim { content: WORDS, mode: 0o444, prefix: "b".as_ref(), durability: Durability::Memory };
     let stale = Name::new("LCK..stale").unwrap();
     directory.publish(&stale, &claim).unwrap();
     let named = name.clone();

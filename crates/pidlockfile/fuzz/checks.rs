@@ -59,7 +59,7 @@ fn temporary_name(text: &str) {
         // Nothing but the prefix, a number, sixteen digits and the ending.
         assert!(rest.ends_with(".tmp") && rest.split('.').count() == 4, "{text:?}");
         assert_eq!(rest.split('.').nth(2).map(str::len), Some(16));
-        assert_eq!(maker(&fresh(prefix, pid), prefix), Some(pid));
+        assert_eq!(maker(fresh(prefix, pid), prefix), Some(pid));
     }
     let own = fresh(text, Pid::this());
     assert_eq!(maker(&own, text), Some(Pid::this()));

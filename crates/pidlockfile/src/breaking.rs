@@ -119,7 +119,7 @@ impl Directory {
         if !self.enter(&mut judged) {
             return Ok(Breaking::Contended);
         }
-        let lock = sys::try_lock_created(self, name.as_str(), &held.file);
+        let lock = sys::try_lock_created(self, name.as_os_str(), &held.file);
         let Some(_lock) = lock.map_err(Error::at(Step::Exclude, name))? else {
             return Ok(Breaking::Contended);
         };
@@ -136,13 +136,18 @@ impl Directory {
     ///
     /// # Errors
     /// With the system's reason.
-    pub fn release(&self, name: &Name, judged: Judged, prefix: &str) -> Result<Removal, Error> {
+    pub fn release(
+        &self,
+        name: &Name,
+        judged: Judged,
+        prefix: impl AsRef<std::ffi::OsStr>,
+    ) -> Result<Removal, Error> {
         match self.exclude(name, judged)? {
             Exclusion::Ours(excluded) => {
                 let removal = self.remove_excluded(name, &excluded.judged)?;
                 Ok(removal.unwrap_or(Removal::Changed))
             }
-            Exclusion::Others(judged) => self.release_past(name, &judged, prefix),
+            Exclusion::Others(judged) => self.release_past(name, &judged, prefix.as_ref()),
             Exclusion::Changed => Ok(Removal::Changed),
         }
     }
@@ -188,9 +193,9 @@ impl Directory {
         published: &Published,
         before: impl FnOnce(&Status) -> bool,
     ) -> Result<Option<Removal>, Error> {
-        let lock = sys::try_lock_created(self, name.as_str(), &published.file);
+        let lock = sys::try_lock_created(self, name.as_os_str(), &published.file);
         let Some(_lock) = lock.map_err(Error::at(Step::Exclude, name))? else { return Ok(None) };
-        match sys::inspect(self, name.as_str()) {
+        match sys::inspect(self, name.as_os_str()) {
             Ok(seen) if seen.identity == published.identity => {
                 if before(&seen) {
                     self.unlink_judged(name).map(Some)
@@ -219,7 +224,7 @@ impl Directory {
     }
 
     fn exclude_by_writing(&self, name: &Name, judged: Judged) -> Result<Exclusion, Error> {
-        let file = match sys::open_to_write(self, name.as_str()) {
+        let file = match sys::open_to_write(self, name.as_os_str()) {
             Ok(file) => file,
             Err(Errno::ENOENT) => return Ok(Exclusion::Changed),
             // Another process has it open to exclude others.
@@ -240,8 +245,8 @@ impl Directory {
     }
 
     /// Whether a name leads to the very file that was judged, unchanged.
-    fn is_still(&self, at: &str, judged: &Judged) -> Result<bool, Errno> {
-        match sys::inspect(self, at) {
+    fn is_still(&self, at: &Name, judged: &Judged) -> Result<bool, Errno> {
+        match sys::inspect(self, at.as_ref()) {
             Ok(stat) => judged.is_still(&stat),
             Err(Errno::ENOENT) => Ok(false),
             Err(errno) => Err(errno),
@@ -250,7 +255,7 @@ impl Directory {
 
     /// `None`: the file has another name than this, so it was moved aside for a moment.
     fn remove_excluded(&self, name: &Name, judged: &Judged) -> Result<Option<Removal>, Error> {
-        match self.is_still(name.as_str(), judged) {
+        match self.is_still(name, judged) {
             Ok(true) => self.unlink_judged(name).map(Some),
             Ok(false) if self.is_aside(name, judged) => Ok(None),
             Ok(false) => Ok(Some(Removal::Changed)),
@@ -259,13 +264,13 @@ impl Directory {
     }
 
     fn is_aside(&self, name: &Name, judged: &Judged) -> bool {
-        let seen = self.identity_of(name.as_str());
+        let seen = self.identity_of(name.as_os_str());
         seen.is_ok_and(|seen| seen != Some(judged.identity())) && has_a_name(&judged.file)
     }
 
     /// The last step of a removal, under `flock(2)` on the file the name was seen to lead to.
     pub(crate) fn unlink_judged(&self, name: &Name) -> Result<Removal, Error> {
-        match sys::unlink(self, name.as_str()) {
+        match sys::unlink(self, name.as_os_str()) {
             Ok(()) => Ok(Removal::Removed),
             Err(Errno::ENOENT) => Ok(Removal::Changed),
             Err(errno) => Err(Error::new(Step::Remove, name, errno)),
@@ -280,13 +285,14 @@ impl Directory {
         claim: &Claim<'_>,
         draft: Draft<'_>,
     ) -> Result<Breaking, Error> {
-        match self.is_still(name.as_str(), judged) {
+        match self.is_still(name, judged) {
             Ok(true) => {}
             Ok(false) => return Ok(Breaking::Changed),
             Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
         }
         let failed = |errno| Error::new(Step::Break, name, errno);
-        match sys::rename_with(self, draft.private.as_str(), name.as_str(), Rename::Exchange) {
+        match sys::rename_with(self, draft.private.as_os_str(), name.as_os_str(), Rename::Exchange)
+        {
             Ok(()) => {}
             Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
                 return self.replace_by_rename(name, judged, claim, draft).map_err(failed);
@@ -319,7 +325,7 @@ impl Directory {
     }
 
     fn caught(&self, private: &PrivateName<'_>, judged: &Judged) -> Result<Caught, Errno> {
-        match sys::inspect(self, private.as_str()) {
+        match sys::inspect(self, private.as_os_str()) {
             Ok(stat) if judged.is_still(&stat)? => Ok(Caught::Judged),
             Ok(_) => Ok(Caught::Other),
             // A sweeper of another pid namespace took the old lock for an orphan.
@@ -335,7 +341,12 @@ impl Directory {
         let mut at_name = Some(draft.identity);
         let mut displaced = draft.private.leads_to().unwrap_or_default();
         for _ in 0..TRIES_TO_GIVE_BACK {
-            match sys::rename_with(self, draft.private.as_str(), name.as_str(), Rename::Exchange) {
+            match sys::rename_with(
+                self,
+                draft.private.as_os_str(),
+                name.as_os_str(),
+                Rename::Exchange,
+            ) {
                 Ok(()) => {}
                 // The name is vacant: the displaced lock was let go. Or the private name is.
                 Err(Errno::ENOENT) => return Ok(()),
@@ -364,10 +375,10 @@ impl Directory {
     /// If the exchange worked once and not again: as long as the name leads to the draft, putting
     /// the displaced lock over it loses nothing.
     fn give_back_by_rename(&self, name: &Name, draft: &Draft<'_>) -> Result<(), Errno> {
-        if self.identity_of(name.as_str())? != Some(draft.identity) {
+        if self.identity_of(name.as_os_str())? != Some(draft.identity) {
             return Err(Errno::EAGAIN);
         }
-        sys::rename(self, draft.private.as_str(), name.as_str())
+        sys::rename(self, draft.private.as_os_str(), name.as_os_str())
     }
 
     /// Breaking where files cannot be exchanged: away, check, and either give the new lock the
@@ -380,7 +391,7 @@ impl Directory {
         draft: Draft<'_>,
     ) -> Result<Breaking, Errno> {
         let mut out = PrivateName::fresh(self, claim.prefix)?;
-        match sys::rename(self, name.as_str(), out.as_str()) {
+        match sys::rename(self, name.as_os_str(), out.as_os_str()) {
             Ok(()) => {}
             // The answer got lost, the deed was done.
             Err(_) if out.leads_to().is_ok_and(|there| there.is_some()) => {}
@@ -404,9 +415,9 @@ impl Directory {
     /// back for another reason, the file is left where it is.
     fn put_back(&self, out: &mut PrivateName<'_>, name: &Name) -> Result<(), Errno> {
         out.forget();
-        let mut put = sys::rename_with(self, out.as_str(), name.as_str(), Rename::NoReplace);
+        let mut put = sys::rename_with(self, out.as_os_str(), name.as_os_str(), Rename::NoReplace);
         if let Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) = put {
-            put = sys::link(self, out.as_str(), name.as_str());
+            put = sys::link(self, out.as_os_str(), name.as_os_str());
             match put {
                 Ok(()) | Err(Errno::EEXIST) => {}
                 // Not everybody's file may be linked: proc(5), fs.protected_hardlinks.
@@ -425,8 +436,8 @@ impl Directory {
 
     /// The last resort where a file can be neither linked nor renamed without replacing.
     fn put_back_if_vacant(&self, out: &PrivateName<'_>, name: &Name) -> Result<(), Errno> {
-        match self.identity_of(name.as_str())? {
-            None => sys::rename(self, out.as_str(), name.as_str()),
+        match self.identity_of(name.as_os_str())? {
+            None => sys::rename(self, out.as_os_str(), name.as_os_str()),
             Some(_) => Err(Errno::EEXIST),
         }
     }

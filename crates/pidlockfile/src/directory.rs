@@ -4,6 +4,7 @@
 //! waits: where another process is in the way, the answer says so and the caller decides.
 
 #[cfg(unix)]
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -49,7 +50,7 @@ impl Directory {
     /// # Errors
     /// [`Step::OpenDirectory`] with the system's reason.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let failed = |errno| Error::new(Step::OpenDirectory, path.display(), errno);
+        let failed = |errno| Error::new(Step::OpenDirectory, path, errno);
         Self::of(sys::open_directory(path).map_err(failed)?).map_err(failed)
     }
 
@@ -152,7 +153,7 @@ impl Directory {
     /// being absent or unreadable.
     pub fn read(&self, name: &Name, limit: usize) -> Result<Found, Error> {
         // Looking first costs a call, but opening a device can already do something to it.
-        let looked = match sys::inspect(self, name.as_str()) {
+        let looked = match sys::inspect(self, name.as_os_str()) {
             Ok(stat) => stat,
             Err(Errno::ENOENT) => return Ok(Found::Nothing),
             Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
@@ -160,7 +161,7 @@ impl Directory {
         if let Some(obstacle) = obstacle(&looked) {
             return Ok(Found::Obstacle(obstacle));
         }
-        let file = match sys::open_to_read(self, name.as_str()) {
+        let file = match sys::open_to_read(self, name.as_os_str()) {
             Ok(file) => file,
             Err(Errno::ENOENT) => return Ok(Found::Nothing),
             Err(Errno::EACCES | Errno::EPERM) => {
@@ -192,17 +193,17 @@ impl Directory {
     /// # Errors
     /// [`Step::List`] when the directory cannot be read; files that cannot be removed are passed
     /// over.
-    pub fn sweep(&self, prefix: &str, now: SystemTime) -> Result<usize, Error> {
+    pub fn sweep(&self, prefix: impl AsRef<OsStr>, now: SystemTime) -> Result<usize, Error> {
         let mut removed = 0_usize;
         for name in self.names()? {
-            let Some(maker) = temporary::maker(name.as_str(), prefix) else { continue };
-            let Ok(stat) = sys::inspect(self, name.as_str()) else { continue };
+            let Some(maker) = temporary::maker(&name, prefix.as_ref()) else { continue };
+            let Ok(stat) = sys::inspect(self, name.as_os_str()) else { continue };
             let age = now.duration_since(stat.modified).unwrap_or_default();
             let regular = obstacle(&stat).is_none();
             if regular
                 && age >= SWEEP_AGE
                 && !lives(maker)
-                && sys::unlink(self, name.as_str()).is_ok()
+                && sys::unlink(self, name.as_os_str()).is_ok()
             {
                 removed = removed.saturating_add(1);
             }
@@ -211,7 +212,7 @@ impl Directory {
     }
 
     /// Which file a name leads to, without following it; `None` when there is none.
-    pub(crate) fn identity_of(&self, name: &str) -> Result<Option<Identity>, Errno> {
+    pub(crate) fn identity_of(&self, name: &OsStr) -> Result<Option<Identity>, Errno> {
         match sys::inspect(self, name) {
             Ok(stat) => Ok(Some(stat.identity)),
             Err(Errno::ENOENT) => Ok(None),

@@ -1,5 +1,6 @@
 //! A lock file in the making: complete under a private name before it gets the lock's name.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::time::SystemTime;
 
@@ -18,7 +19,7 @@ pub struct Claim<'a> {
     /// Its permission bits, whatever the umask.
     pub mode: u32,
     /// The start of the temporary file's name: `PREFIX.PID.RANDOM.tmp`.
-    pub prefix: &'a str,
+    pub prefix: &'a OsStr,
     /// Whether it must be on the disk before it becomes visible.
     pub durability: Durability,
 }
@@ -100,7 +101,7 @@ pub(crate) enum Given {
 }
 
 impl<'d> PrivateName<'d> {
-    pub(crate) fn fresh(directory: &'d Directory, prefix: &str) -> Result<Self, Errno> {
+    pub(crate) fn fresh(directory: &'d Directory, prefix: &OsStr) -> Result<Self, Errno> {
         let name = temporary::fresh(prefix, directory.maker());
         // A prefix with a slash would lead out of the directory.
         let name = Name::new(name).ok_or(Errno::EINVAL)?;
@@ -111,16 +112,16 @@ impl<'d> PrivateName<'d> {
     #[cfg(unix)]
     pub(crate) fn for_release(
         directory: &'d Directory,
-        prefix: &str,
+        prefix: &OsStr,
         lock: &Name,
     ) -> Result<Self, Errno> {
-        let name = temporary::for_release(prefix, crate::process::Pid::this(), lock.as_str());
+        let name = temporary::for_release(prefix, crate::process::Pid::this(), lock);
         let name = Name::new(name).ok_or(Errno::EINVAL)?;
         Ok(Self { directory, name, live: false })
     }
 
-    pub(crate) fn as_str(&self) -> &str {
-        self.name.as_str()
+    pub(crate) fn as_os_str(&self) -> &OsStr {
+        self.name.as_os_str()
     }
 
     /// The name leads to a file of ours from now on.
@@ -135,7 +136,7 @@ impl<'d> PrivateName<'d> {
 
     /// Which file it leads to; `None` when there is none.
     pub(crate) fn leads_to(&self) -> Result<Option<Identity>, Errno> {
-        self.directory.identity_of(self.as_str())
+        self.directory.identity_of(self.as_os_str())
     }
 }
 
@@ -143,7 +144,7 @@ impl Drop for PrivateName<'_> {
     fn drop(&mut self) {
         if self.live {
             // A name that cannot be removed is swept later.
-            let _ = sys::unlink(self.directory, self.as_str());
+            let _ = sys::unlink(self.directory, self.as_os_str());
         }
     }
 }
@@ -181,11 +182,11 @@ impl<'d> Draft<'d> {
         mode: u32,
         hold: impl FnOnce(&File) -> Result<(), Errno>,
     ) -> Result<Self, Errno> {
-        let file = sys::create(private.directory, private.as_str(), mode)?;
+        let file = sys::create(private.directory, private.as_os_str(), mode)?;
         private.keep_clean();
         hold(&file)?;
         let stat = fill(&file, claim)?;
-        let file = sys::settled(private.directory, private.as_str(), file)?;
+        let file = sys::settled(private.directory, private.as_os_str(), file)?;
         let (identity, modified) = (stat.identity, stat.modified);
         Ok(Self { private, file, identity, modified })
     }
@@ -198,7 +199,7 @@ impl<'d> Draft<'d> {
     pub(crate) fn give_name(&mut self, name: &Name) -> Result<Given, Errno> {
         let directory = self.private.directory;
         let how = Rename::NoReplace;
-        match sys::rename_with(directory, self.private.as_str(), name.as_str(), how) {
+        match sys::rename_with(directory, self.private.as_os_str(), name.as_os_str(), how) {
             Ok(()) => {}
             Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => return self.link(name),
             Err(Errno::EEXIST) => return Ok(Given::Taken),
@@ -213,7 +214,7 @@ impl<'d> Draft<'d> {
         let unsupported = |errno| {
             matches!(errno, Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EMLINK)
         };
-        match sys::link(self.private.directory, self.private.as_str(), name.as_str()) {
+        match sys::link(self.private.directory, self.private.as_os_str(), name.as_os_str()) {
             Ok(()) => Ok(Given::Linked),
             Err(errno) if unsupported(errno) => Ok(Given::Unsupported),
             Err(_) if sys::stat_open(&self.file).is_ok_and(|stat| stat.links == 2) => {
@@ -242,7 +243,7 @@ impl<'d> Draft<'d> {
         if given == Given::Renamed && private.directory.guard() == Guard::Flock {
             return Some(Published { file, identity, modified });
         }
-        let seen = private.directory.identity_of(name.as_str());
+        let seen = private.directory.identity_of(name.as_os_str());
         let is_nameless = |links| match given {
             Given::Linked => links < 2,
             Given::Renamed | Given::Taken | Given::Unsupported => links == 0,
@@ -290,7 +291,7 @@ pub(crate) fn create_in_place(
     name: &Name,
     claim: &Claim<'_>,
 ) -> Result<Option<Published>, Errno> {
-    let file = match sys::create(directory, name.as_str(), claim.mode) {
+    let file = match sys::create(directory, name.as_os_str(), claim.mode) {
         Ok(file) => file,
         Err(Errno::EEXIST) => return Ok(None),
         Err(errno) => return Err(errno),
@@ -299,14 +300,16 @@ pub(crate) fn create_in_place(
     match fill(&file, claim) {
         Ok(stat) => {
             let (identity, modified) = (stat.identity, stat.modified);
-            let file = sys::settled(directory, name.as_str(), file)?;
+            let file = sys::settled(directory, name.as_os_str(), file)?;
             Ok(Some(Published { file, identity, modified }))
         }
         Err(errno) => {
             // Half a lock must not stay, and another's must not go.
             let own = sys::stat_open(&file).map(|stat| stat.identity).ok();
-            if own.is_some() && directory.identity_of(name.as_str()).is_ok_and(|seen| seen == own) {
-                let _ = sys::unlink(directory, name.as_str());
+            if own.is_some()
+                && directory.identity_of(name.as_os_str()).is_ok_and(|seen| seen == own)
+            {
+                let _ = sys::unlink(directory, name.as_os_str());
             }
             Err(errno)
         }

@@ -1,8 +1,10 @@
 //! What can go wrong with the system: which step, on which file, and the kernel's reason. Pure.
 
+use std::ffi::{OsStr, OsString};
 use std::{fmt, io};
 
 use crate::errno::{self, Errno};
+use crate::shown::shown;
 
 /// A system call that failed while handling a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +12,7 @@ pub struct Error {
     /// What was being done.
     pub step: Step,
     /// The file or directory it was done to.
-    pub name: String,
+    pub name: OsString,
     pub(crate) errno: Errno,
 }
 
@@ -38,12 +40,12 @@ pub enum Step {
 }
 
 impl Error {
-    pub(crate) fn new(step: Step, name: impl fmt::Display, errno: Errno) -> Self {
-        Self { step, name: name.to_string(), errno }
+    pub(crate) fn new(step: Step, name: impl AsRef<OsStr>, errno: Errno) -> Self {
+        Self { step, name: name.as_ref().to_owned(), errno }
     }
 
     /// The error of a step at a name, by the system's reason.
-    pub(crate) fn at(step: Step, name: &impl fmt::Display) -> impl FnOnce(Errno) -> Self {
+    pub(crate) fn at(step: Step, name: &impl AsRef<OsStr>) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::new(step, name, errno)
     }
 
@@ -79,7 +81,7 @@ impl fmt::Display for Error {
             Step::Break => "breaking",
             Step::Remove => "removing",
         };
-        write!(f, "{step} {}: {}", self.name.escape_default(), errno::words(self.errno))
+        write!(f, "{step} {}: {}", shown(&self.name), errno::words(self.errno))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! What it must never do: remove or move the lock of whoever comes next.
 
+use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
 use crate::breaking::{Breaking, Removal, TRIES_TO_GIVE_BACK, has_a_name};
@@ -34,7 +35,7 @@ impl Directory {
         &self,
         name: &Name,
         judged: &Judged,
-        prefix: &str,
+        prefix: &OsStr,
     ) -> Result<Removal, Error> {
         let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
         if judged.mode() & STAND_IN != 0 && age < LIVING_DRAFT {
@@ -71,8 +72,8 @@ impl Directory {
         let listed = sys::list(self).map_err(|errno| Error::new(Step::List, ".", errno))?;
         let now = SystemTime::now();
         let owners = [0, nix::unistd::geteuid().as_raw(), judged.owner()];
-        Ok(listed.iter().filter(|other| *other != own.private.as_str()).any(|other| {
-            let Some(maker) = temporary::releaser(other, name.as_str()) else { return false };
+        Ok(listed.iter().filter(|other| *other != own.private.as_os_str()).any(|other| {
+            let Some(maker) = temporary::releaser(other, name.as_os_str()) else { return false };
             let Ok(stat) = sys::inspect(self, other) else { return false };
             let age = now.duration_since(stat.modified).unwrap_or_default();
             let is_older = stat.modified < judged.modified();
@@ -88,7 +89,7 @@ impl Directory {
     /// aside, it is about to put it back.
     fn remove_stand_in(&self, name: &Name, held: &Published) -> Result<Removal, Error> {
         for _ in 0..TRIES_TO_GIVE_BACK {
-            match self.identity_of(name.as_str()) {
+            match self.identity_of(name.as_os_str()) {
                 Ok(Some(seen)) if seen == held.identity => {
                     return self.unlink_judged(name).map(|_| Removal::Removed);
                 }

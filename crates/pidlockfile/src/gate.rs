@@ -3,6 +3,7 @@
 //! Anybody who may read a lock file can hold `flock(2)` on it. A gate is files in a directory of the
 //! callers' own that nobody else may open, so `flock(2)` on these is theirs alone.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -44,7 +45,7 @@ impl Gate {
     pub(crate) fn try_enter(&self, file: Identity) -> Result<Option<Passage>, Errno> {
         let name = format!("gate.{}", file.inode % LANES);
         for _ in 0..TRIES {
-            let lane = self.lane(&name)?;
+            let lane = self.lane(name.as_ref())?;
             if !sys::try_lock_writable(&lane)? {
                 return Ok(None);
             }
@@ -56,7 +57,7 @@ impl Gate {
         Err(Errno::EAGAIN)
     }
 
-    fn lane(&self, name: &str) -> Result<File, Errno> {
+    fn lane(&self, name: &OsStr) -> Result<File, Errno> {
         for _ in 0..TRIES {
             match sys::open_to_write(&*self.handle, name) {
                 Ok(lane) => return self.is_ours(&lane)?.then_some(lane).ok_or(Errno::EPERM),
@@ -75,7 +76,7 @@ impl Gate {
     }
 
     /// It gets its name when it belongs to whom the directory belongs to: root may be the first.
-    fn make(&self, name: &str) -> Result<(), Errno> {
+    fn make(&self, name: &OsStr) -> Result<(), Errno> {
         let private = temporary::fresh("gate", Pid::this());
         let lane = sys::create(&*self.handle, &private, MODE)?;
         let named = self.name(&lane, &private, name);
@@ -87,7 +88,7 @@ impl Gate {
         }
     }
 
-    fn name(&self, lane: &File, private: &str, name: &str) -> Result<(), Errno> {
+    fn name(&self, lane: &File, private: &OsStr, name: &OsStr) -> Result<(), Errno> {
         if self.owner != sys::own_user() {
             sys::give_away(lane, self.owner)?;
         }

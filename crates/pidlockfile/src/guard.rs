@@ -28,7 +28,7 @@ const CONTENT_BYTES: usize = 1024;
 /// [`Error::step`] and the system's reason, if the directory cannot be opened or written.
 pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
     let path = path.as_ref();
-    let no_name = || Error::new(Step::Prepare, path.display(), Errno::EINVAL);
+    let no_name = || Error::new(Step::Prepare, path, Errno::EINVAL);
     let name = path.file_name().and_then(|name| name.to_str()).and_then(Name::new);
     let name = name.ok_or_else(no_name)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -38,7 +38,7 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
     let claim = Claim {
         content: content.as_bytes(),
         mode: 0o444,
-        prefix: "pidlockfile",
+        prefix: "pidlockfile".as_ref(),
         durability: Durability::Memory,
     };
     for _ in 0..ATTEMPTS {

@@ -33,7 +33,7 @@
 //! let directory = Directory::open(scratch.path())?;
 //! let name = Name::new("LCK..ttyS0").ok_or("a plain file name")?;
 //! let words = format!("{:>10}\n", pidlockfile::Pid::this());
-//! let claim = Claim { content: words.as_bytes(), mode: 0o444, prefix: "demo", durability: Durability::Memory };
+//! let claim = Claim { content: words.as_bytes(), mode: 0o444, prefix: "demo".as_ref(), durability: Durability::Memory };
 //!
 //! assert!(matches!(directory.publish(&name, &claim)?, Publication::Published(_)));
 //! assert!(matches!(directory.publish(&name, &claim)?, Publication::AlreadyThere));
@@ -129,6 +129,7 @@ mod guard;
 mod name;
 pub mod process;
 mod publishing;
+mod shown;
 mod status;
 mod sys;
 mod temporary;
@@ -172,6 +173,7 @@ pub use guard::{PidLock, try_lock};
 pub use name::Name;
 pub use process::Pid;
 pub use publishing::Publication;
+pub use shown::shown;
 pub use status::{Identity, Status};
 
 /// For the fuzz target alone, which cargo-fuzz compiles with `--cfg fuzzing`: whatever is read here must be

@@ -1,10 +1,18 @@
 //! Names of lock files: one path component, so that no name leads out of its directory. Pure.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::path::Path;
 
-/// A file name: not empty, not `.` or `..`, without `/` and NUL, at most 255 bytes.
+use crate::shown::shown;
+
+/// A file name, which need not be text: not empty, not `.` or `..`, without `/` and NUL, at most 255 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(String);
+pub struct Name {
+    name: OsString,
+    /// What stands for one that is no text.
+    shown: Option<String>,
+}
 
 impl Name {
     /// The longest name the common file systems take, in bytes.
@@ -12,17 +20,26 @@ impl Name {
 
     /// Checks a file name.
     #[must_use]
-    pub fn new(name: impl Into<String>) -> Option<Self> {
+    pub fn new(name: impl Into<OsString>) -> Option<Self> {
         let name = name.into();
-        let fits = (1..=Self::LONGEST).contains(&name.len());
-        let plain = name != "." && name != ".." && !name.bytes().any(|b| b == b'/' || b == 0);
-        (fits && plain && is_usable(&name)).then_some(Self(name))
+        let bytes = name.as_encoded_bytes();
+        let fits = (1..=Self::LONGEST).contains(&bytes.len());
+        let plain = bytes != b"." && bytes != b".." && !bytes.iter().any(|b| matches!(b, b'/' | 0));
+        let shown = name.to_str().is_none().then(|| shown(&name));
+        let checked = Self { name, shown };
+        (fits && plain && is_usable(checked.as_str())).then_some(checked)
     }
 
-    /// The name as text.
+    /// The name itself.
+    #[must_use]
+    pub fn as_os_str(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The name as text. One that is none is escaped ([`shown`]): that leads to no file.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.shown.as_deref().or(self.name.to_str()).unwrap_or_default()
     }
 }
 
@@ -54,9 +71,22 @@ fn is_usable_on_windows(name: &str) -> bool {
         && !numbered("LPT")
 }
 
+impl AsRef<OsStr> for Name {
+    fn as_ref(&self) -> &OsStr {
+        &self.name
+    }
+}
+
+impl AsRef<Path> for Name {
+    fn as_ref(&self) -> &Path {
+        Path::new(&self.name)
+    }
+}
+
+/// As [`Name::as_str`].
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.as_str().fmt(f)
     }
 }
 
@@ -79,6 +109,17 @@ mod tests {
         if let Some(checked) = Name::new(name) {
             assert_eq!((checked.as_str(), checked.to_string().as_str()), (name, name));
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn it_need_not_be_text() {
+        use std::os::unix::ffi::OsStrExt;
+        let name = Name::new(OsStr::from_bytes(b"caf\xe9")).unwrap();
+        assert_eq!(name.as_os_str().as_bytes(), b"caf\xe9");
+        assert_eq!((name.as_str(), name.to_string().as_str()), (r"caf\xe9", r"caf\xe9"));
+        assert_ne!(Name::new(r"caf\xe9"), Some(name));
+        assert_eq!(Name::new(OsStr::from_bytes(b"caf\xe9/x")), None);
     }
 
     #[rstest]

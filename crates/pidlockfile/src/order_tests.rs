@@ -138,7 +138,7 @@ fn name() -> Name {
 }
 
 fn claim(content: &[u8]) -> Claim<'_> {
-    Claim { content, mode: 0o444, prefix: "t", durability: Durability::Memory }
+    Claim { content, mode: 0o444, prefix: "t".as_ref(), durability: Durability::Memory }
 }
 
 /// A step of a program that is not this crate's.

@@ -77,7 +77,12 @@ fn name() -> Name {
 }
 
 fn claim(content: &str) -> Claim<'_> {
-    Claim { content: content.as_bytes(), mode: MODE, prefix: "t", durability: Durability::Disk }
+    Claim {
+        content: content.as_bytes(),
+        mode: MODE,
+        prefix: "t".as_ref(),
+        durability: Durability::Disk,
+    }
 }
 
 fn publish(directory: &Directory, content: &str) -> Publication {

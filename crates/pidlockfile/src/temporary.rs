@@ -1,5 +1,6 @@
 //! Names of temporary files, `PREFIX.PID.RANDOM.tmp`: recognisable, and no lock by any convention.
 
+use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crate::process::Pid;
@@ -9,27 +10,39 @@ const RANDOM_DIGITS: usize = 16;
 
 /// A fresh name. Two calls never give the same but by a chance of one in 2^64; the file is
 /// created exclusively, so even that is noticed.
-pub(crate) fn fresh(prefix: &str, maker: Pid) -> String {
+pub(crate) fn fresh(prefix: impl AsRef<OsStr>, maker: Pid) -> OsString {
     // The standard library keys each hasher from the system's random source.
     let random = RandomState::new().build_hasher().finish();
-    format!("{prefix}.{maker}.{random:0width$x}.tmp", width = RANDOM_DIGITS)
+    behind(prefix, format!(".{maker}.{random:0width$x}.tmp", width = RANDOM_DIGITS))
+}
+
+fn behind(prefix: impl AsRef<OsStr>, rest: String) -> OsString {
+    let mut name = prefix.as_ref().to_owned();
+    name.push(rest);
+    name
 }
 
 /// The same, in the name of a release of this lock past a `flock(2)`: half of what is random tells
 /// which lock it is.
 #[cfg(any(unix, test))]
-pub(crate) fn for_release(prefix: &str, maker: Pid, lock: &str) -> String {
+pub(crate) fn for_release(
+    prefix: impl AsRef<OsStr>,
+    maker: Pid,
+    lock: impl AsRef<OsStr>,
+) -> OsString {
     let random = RandomState::new().build_hasher().finish() & u64::from(u32::MAX);
-    format!("{prefix}.{maker}.{mark:08x}{random:08x}.tmp", mark = mark(lock))
+    behind(prefix, format!(".{maker}.{mark:08x}{random:08x}.tmp", mark = mark(lock)))
 }
 
 /// Who made this temporary file, if it may be one for a release of this lock. Two locks in some
 /// billions have the same mark.
 #[cfg(any(unix, test))]
-pub(crate) fn releaser(name: &str, lock: &str) -> Option<Pid> {
-    let rest = name.strip_suffix(".tmp")?;
-    let (rest, random) = rest.rsplit_once('.')?;
-    let (_, pid) = rest.rsplit_once('.')?;
+pub(crate) fn releaser(name: impl AsRef<OsStr>, lock: impl AsRef<OsStr>) -> Option<Pid> {
+    // What stands before it need not be text.
+    let mut parts = name.as_ref().as_encoded_bytes().rsplitn(4, |byte| *byte == b'.');
+    let mut part = || std::str::from_utf8(parts.next()?).ok();
+    let (end, random, pid) = (part()?, part()?, part()?);
+    parts.next().filter(|_| end == "tmp")?;
     let is_mark =
         random.len() == RANDOM_DIGITS && random.starts_with(&format!("{:08x}", mark(lock)));
     is_mark.then(|| Pid::parse(pid.as_bytes()).ok())?
@@ -37,14 +50,17 @@ pub(crate) fn releaser(name: &str, lock: &str) -> Option<Pid> {
 
 /// The same in every process, unlike the hashes of the standard library: FNV-1a.
 #[cfg(any(unix, test))]
-fn mark(lock: &str) -> u32 {
-    lock.bytes()
-        .fold(0x811c_9dc5, |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+fn mark(lock: impl AsRef<OsStr>) -> u32 {
+    let bytes = lock.as_ref().as_encoded_bytes();
+    let add = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    bytes.iter().fold(0x811c_9dc5, add)
 }
 
 /// Who made this temporary file, if it is one with that prefix.
-pub(crate) fn maker(name: &str, prefix: &str) -> Option<Pid> {
-    let rest = name.strip_prefix(prefix)?.strip_prefix('.')?.strip_suffix(".tmp")?;
+pub(crate) fn maker(name: impl AsRef<OsStr>, prefix: impl AsRef<OsStr>) -> Option<Pid> {
+    let (name, prefix) = (name.as_ref().as_encoded_bytes(), prefix.as_ref().as_encoded_bytes());
+    let rest = std::str::from_utf8(name.strip_prefix(prefix)?).ok()?;
+    let rest = rest.strip_prefix('.')?.strip_suffix(".tmp")?;
     let (pid, random) = rest.split_once('.')?;
     let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     let random = random.len() == RANDOM_DIGITS && random.bytes().all(hex);

@@ -26,7 +26,7 @@ fn name() -> Name {
 }
 
 fn claim(content: &[u8]) -> Claim<'_> {
-    Claim { content, mode: 0o444, prefix: "t", durability: Durability::Memory }
+    Claim { content, mode: 0o444, prefix: "t".as_ref(), durability: Durability::Memory }
 }
 
 fn scratch() -> (TempDir, Directory) {
@@ -206,7 +206,8 @@ fn no_more_than_permission_bits_are_set() {
 #[case::too_long(&"p".repeat(240))]
 fn a_prefix_that_makes_no_file_name_is_refused(#[case] prefix: &str) {
     let (scratch, directory) = scratch();
-    let error = directory.publish(&name(), &Claim { prefix, ..claim(b"") }).unwrap_err();
+    let error =
+        directory.publish(&name(), &Claim { prefix: prefix.as_ref(), ..claim(b"") }).unwrap_err();
     assert_eq!(error.step, Step::Prepare);
     assert_eq!(files(scratch.path()), Vec::<String>::new());
 }

@@ -21,7 +21,8 @@ fn every_way_through_gives_its_descriptors_back() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
     let name = Name::new("lock").unwrap();
-    let claim = Claim { content: b"x", mode: 0o644, prefix: "t", durability: Durability::Memory };
+    let claim =
+        Claim { content: b"x", mode: 0o644, prefix: "t".as_ref(), durability: Durability::Memory };
     let before = open_descriptors();
     for _ in 0..100 {
         drop(directory.publish(&name, &claim).unwrap());
@@ -32,7 +33,7 @@ fn every_way_through_gives_its_descriptors_back() {
         let held = judge(&directory, &name);
         directory.try_release(&name, judge(&directory, &name)).unwrap();
         directory.release(&name, held, "t").unwrap();
-        directory.publish(&name, &Claim { prefix: "no/prefix", ..claim }).unwrap_err();
+        directory.publish(&name, &Claim { prefix: "no/prefix".as_ref(), ..claim }).unwrap_err();
         directory.sweep("t", std::time::SystemTime::now()).unwrap();
     }
     assert_eq!(open_descriptors(), before);

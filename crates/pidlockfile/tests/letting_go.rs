@@ -20,7 +20,7 @@ fn publish(directory: &Directory, words: &str) -> Published {
     let claim = Claim {
         content: words.as_bytes(),
         mode: 0o644,
-        prefix: "t",
+        prefix: "t".as_ref(),
         durability: Durability::Memory,
     };
     match directory.publish(&name(), &claim).unwrap() {
@@ -111,7 +111,8 @@ fn a_guarded_lock_is_nobodys_to_break_until_it_is_let_go() {
     let directory = Directory::open(scratch.path()).unwrap().guarding();
     let published = publish(&directory, "a");
     assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), None);
-    let claim = Claim { content: b"b", mode: 0o644, prefix: "t", durability: Durability::Memory };
+    let claim =
+        Claim { content: b"b", mode: 0o644, prefix: "t".as_ref(), durability: Durability::Memory };
     let broken = directory.replace(&name(), judge(&directory), &claim).unwrap();
     assert!(matches!(broken, Breaking::Contended));
     published.let_go();

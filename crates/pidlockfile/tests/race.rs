@@ -84,7 +84,7 @@ fn claim(content: &str) -> Claim<'_> {
     Claim {
         content: content.as_bytes(),
         mode: 0o444,
-        prefix: "race",
+        prefix: "race".as_ref(),
         durability: Durability::Memory,
     }
 }

@@ -17,7 +17,7 @@ fn the_mode_is_the_claims_whatever_the_umask() {
         for mode in [0o444, 0o644, 0o666, 0o600] {
             let name = Name::new(format!("{mask:o}-{mode:o}")).unwrap();
             let mut claim =
-                Claim { content: b"x", mode, prefix: "t", durability: Durability::Memory };
+                Claim { content: b"x", mode, prefix: "t".as_ref(), durability: Durability::Memory };
             directory.publish(&name, &claim).unwrap();
             assert_eq!(mode_of(scratch.path(), &name), mode, "umask {mask:o}");
             let Found::File(judged) = directory.read(&name, 64).unwrap() else { panic!("a file") };

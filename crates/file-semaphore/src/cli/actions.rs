@@ -76,7 +76,7 @@ fn warn_of_other_slots(lock: &Lock) {
         seen.is_some_and(|slots| slots.iter().any(held))
     };
     if let Some(path) = candidates.into_iter().flatten().find(is_held) {
-        let held = path.display();
+        let held = pidlockfile::shown(&path);
         warn(&lock.path, &format!("warning: {held} is held: does everybody say the same --slots?"));
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn tell_held(words: &Run, begin: Instant, command: &[OsString]) {
         let seconds = begin.elapsed().as_secs_f64();
         warn(&words.lock.path, &format!("held after {seconds:.6} s"));
         let line = command.join(OsStr::new(" "));
-        warn(&words.lock.path, &format!("running {}", line.to_string_lossy()));
+        warn(&words.lock.path, &format!("running {}", pidlockfile::shown(line)));
     }
 }
 

@@ -43,5 +43,5 @@ fn complain(text: &str) {
 
 /// A message of `run` while the command has the standard output.
 fn warn(path: &Path, message: &str) {
-    complain(&(printable(&format!("sema: {}: {message}", path.display())) + "\n"));
+    complain(&(printable(&format!("sema: {}: {message}", pidlockfile::shown(path))) + "\n"));
 }

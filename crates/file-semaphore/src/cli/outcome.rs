@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use pidlockfile::shown;
 use wrapcmd::Value;
 
 use crate::cleaning::{Listed, Swept};
@@ -199,7 +200,7 @@ fn taken(slots: &[SlotStatus]) -> impl Iterator<Item = Vec<(&'static str, Value)
 }
 
 fn listed(lock: &Listed) -> Value {
-    let mut members = vec![("name", lock.name.as_str().into())];
+    let mut members = vec![("name", shown(&lock.name).as_str().into())];
     members.extend(held_members(&lock.status));
     Value::Object(members)
 }
@@ -219,7 +220,7 @@ fn table(locks: &[Listed]) -> String {
             None => "unknown",
         };
         let stale = if held.stale { "stale" } else { "held" };
-        let (name, tag) = (printable(&lock.name), printable(tag));
+        let (name, tag) = (shown(&lock.name), printable(tag));
         text.push_str(&format!("{name}\t{pid}\t{alive}\t{stale}\t{}\t{tag}\n", held.age_seconds));
     }
     text
@@ -333,7 +334,7 @@ impl<'a> Failure<'a> {
     /// One line for a person. `standing` is the holder's, where there is one.
     pub(crate) fn sentence(self, path: &Path, standing: Option<Standing>) -> String {
         let remark = standing.map_or("", remark);
-        printable(&format!("sema: {}: {}{remark}", path.display(), self.error.reason())) + "\n"
+        printable(&format!("sema: {}: {}{remark}", shown(path), self.error.reason())) + "\n"
     }
 
     pub(crate) fn holder(self) -> Option<&'a LockInfo> {

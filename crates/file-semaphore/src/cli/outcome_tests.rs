@@ -114,8 +114,8 @@ fn done(#[case] outcome: Outcome, #[case] text: &str) {
 fn a_listing_is_a_line_a_lock() {
     let lock = Listed { name: "a\n\u{9b}b".into(), status: held(Standing::Dead, true) };
     let outcome = Outcome::Listed(vec![lock]);
-    assert_eq!(outcome.text(), "a  b\t12345\tdead\tstale\t7\tts-process\n");
-    let json = r#"[{"name":"a\n\u009bb","pid":12345,"#;
+    assert_eq!(outcome.text(), "a\\n\\xc2\\x9bb\t12345\tdead\tstale\t7\tts-process\n");
+    let json = r#"[{"name":"a\\n\\xc2\\x9bb","pid":12345,"#;
     assert!(outcome.json().compact().starts_with(json), "{}", outcome.json().compact());
 }
 
@@ -167,5 +167,5 @@ fn a_failure_names_the_holder() {
     let text = lines(&Failure { error: &error }.members());
     assert!(text.ends_with("holderPid: 12345\nlockedSince: 1735420800\n"), "{text}");
     let sentence = Failure { error: &error }.sentence(Path::new("/run/a\n.lock"), None);
-    assert_eq!(sentence, "sema: /run/a .lock: held by process 12345\n");
+    assert_eq!(sentence, "sema: /run/a\\n.lock: held by process 12345\n");
 }

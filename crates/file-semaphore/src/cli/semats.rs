@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pidlockfile::Pid;
+use pidlockfile::{Pid, shown};
 use wrapcmd::exit::End;
 use wrapcmd::{Value, print};
 
@@ -94,7 +94,7 @@ pub(crate) fn main(words: Vec<OsString>) -> End {
             FAILED
         }
         Asked::UnknownCommand(word) => {
-            complain(&format!("Error: Unknown command: {}\n", super::outcome::printable(&word)));
+            complain(&format!("Error: Unknown command: {}\n", word));
             say(USAGE);
             FAILED
         }
@@ -173,7 +173,7 @@ impl Sorted {
         let Some(command) = plain.next() else { return Asked::NoCommand };
         let path = plain.next().filter(|path| !path.is_empty());
         let known = known_command(&command);
-        let word = command.to_string_lossy().into_owned();
+        let word = shown(&command);
         let Some(path) = path else {
             return match known {
                 Some(_) => Asked::Wrong("Lock path is required".to_owned()),
@@ -181,7 +181,7 @@ impl Sorted {
             };
         };
         if let Some(extra) = plain.next() {
-            return Asked::Wrong(format!("Unexpected argument: {}", extra.to_string_lossy()));
+            return Asked::Wrong(format!("Unexpected argument: {}", shown(&extra)));
         }
         let Some(command) = known else { return Asked::UnknownCommand(word) };
         let form = if self.json { Form::Json } else { Form::Text };
@@ -215,7 +215,7 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
 
 fn perform(request: &Request) -> End {
     if request.verbose {
-        complain(&format!("[INFO] {} {}\n", doing(request.command), request.path.display()));
+        complain(&format!("[INFO] {} {}\n", doing(request.command), shown(&request.path)));
     }
     let config = Config { stale_rule: StaleRule::DeadAndOld, ..Config::default() };
     let semaphore = match Semaphore::with_config(&request.path, config) {

@@ -271,7 +271,7 @@ impl Inner {
     ) -> Result<(), Error> {
         let Releaser::Holder(holder) = releaser else { return Ok(()) };
         let info = LockInfo::parse(content).map_err(|problem| {
-            let path = self.place.directory.join(name.as_str());
+            let path = self.place.directory.join(name);
             Error::Parse { path, problem }
         })?;
         if info.holder().is_nobody() || info.holder().is_same_process(holder) {
@@ -287,7 +287,7 @@ impl Inner {
             return Err(Error::NotLocked { path: self.path_of(name) });
         };
         self.check_releaser(name, judged.content(), releaser)?;
-        match self.directory.release(name, judged, name.as_str())? {
+        match self.directory.release(name, judged, name)? {
             Removal::Removed => Ok(()),
             Removal::Changed => Err(Error::NotLocked { path: self.path_of(name) }),
         }
@@ -306,7 +306,7 @@ impl Inner {
         }
         match self.directory.read(name, LONGEST_FILE + 1)? {
             Found::File(judged) if judged.identity() == published.identity => {
-                match self.directory.release(name, judged, name.as_str())? {
+                match self.directory.release(name, judged, name)? {
                     Removal::Removed => Ok(()),
                     Removal::Changed => Err(self.lost(name)),
                 }

@@ -228,7 +228,7 @@ impl Inner {
         let directory = &self.place.directory;
         let ours = self.directory.identity();
         let same = Status::of_path(directory).is_ok_and(|status| status.identity == ours);
-        let path = || directory.join(self.place.name.as_str());
+        let path = || directory.join(&self.place.name);
         let moved = || Error::InvalidPath { path: path(), problem: PathProblem::Moved };
         if same { Ok(()) } else { Err(moved()) }
     }

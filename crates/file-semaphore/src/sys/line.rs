@@ -15,9 +15,11 @@
 //! not work (no such exchange; a sticky directory and another user's ticket) there is no line, and
 //! waiters take the lock as they come.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -29,6 +31,7 @@ use pidlockfile::{Directory, Identity, Name, Pid, Status};
 use super::rename::{How, rename};
 use super::turn::{self, Turn};
 use super::{alike, flock};
+use crate::temporary::{QUEUE, beside, maker};
 
 /// How many tickets of the dead are passed over at once: more than can be there by accident.
 const MOST_DEAD: usize = 4096;
@@ -73,7 +76,7 @@ pub(crate) struct Line<'d> {
 
 /// The name of the last ticket.
 pub(crate) fn last_name(lock: &Name) -> Option<Name> {
-    Name::new(format!("{lock}.queue"))
+    beside(lock, QUEUE)
 }
 
 impl<'d> Line<'d> {
@@ -98,7 +101,7 @@ impl<'d> Line<'d> {
         let own = self.fresh()?;
         let flags = OPENING | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
         let mode = alike::bits(self.mode & 0o666);
-        let mut file = File::from(openat(self.directory, own.as_str(), flags, mode).ok()?);
+        let mut file = File::from(openat(self.directory, own.as_os_str(), flags, mode).ok()?);
         let identity = self.ready(&mut file, &own, mode);
         identity.into_iter().for_each(turn::joined);
         let joined = identity.and_then(|identity| Some((identity, self.put(&own, &last)?)));
@@ -118,7 +121,7 @@ impl<'d> Line<'d> {
     fn ready(self, file: &mut File, own: &Name, mode: Mode) -> Option<Identity> {
         let named = fchmod(&*file, mode).is_ok()
             && flock::exclude(file)
-            && file.write_all(own.as_str().as_bytes()).is_ok();
+            && file.write_all(own.as_os_str().as_bytes()).is_ok();
         Some(Status::of_open(file).ok().filter(|_| named)?.identity)
     }
 
@@ -140,40 +143,39 @@ impl<'d> Line<'d> {
 
     fn fresh(self) -> Option<Name> {
         let random = RandomState::new().build_hasher().finish();
-        Name::new(format!("{}.{}.{random:016x}.tmp", self.lock, Pid::this()))
+        beside(self.lock, &format!(".{}.{random:016x}.tmp", Pid::this()))
     }
 
     fn rename(self, from: &Name, to: &Name, how: How) -> Result<(), Errno> {
-        rename(self.directory, from.as_str(), to.as_str(), how)
+        rename(self.directory, from.as_os_str(), to.as_os_str(), how)
     }
 
     fn remove(self, name: &Name) {
-        let _ = unlinkat(self.directory, name.as_str(), UnlinkatFlags::NoRemoveDir);
+        let _ = unlinkat(self.directory, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
     }
 
     fn identity(self, name: &Name) -> Option<Identity> {
-        Status::of_name(self.directory, name.as_str()).ok().map(|status| status.identity)
+        Status::of_name(self.directory, name).ok().map(|status| status.identity)
     }
 
     /// Opens a ticket; `None` when it is gone, or is none.
     fn open(self, name: Name) -> Option<Before> {
         let flags = OPENING | OFlag::O_RDONLY;
-        let file = File::from(openat(self.directory, name.as_str(), flags, Mode::empty()).ok()?);
+        let file = File::from(openat(self.directory, name.as_os_str(), flags, Mode::empty()).ok()?);
         file.metadata().ok()?.is_file().then(|| Before { name, file: Arc::new(file) })
     }
 
     /// Under which name the owner of a ticket has the one before it.
     fn name_in(self, ticket: &File) -> Option<Name> {
-        let mut text = String::new();
-        ticket.take(TICKET_BYTES).read_to_string(&mut text).ok()?;
-        crate::temporary::maker(&text, self.lock.as_str())?;
-        Name::new(text)
+        let mut name = Vec::new();
+        ticket.take(TICKET_BYTES).read_to_end(&mut name).ok()?;
+        maker(&name, self.lock)?;
+        Name::new(OsString::from_vec(name))
     }
 
     /// Whether a file is somebody's ticket, by its content.
     pub(crate) fn is_ticket(self, content: &[u8]) -> bool {
-        let text = std::str::from_utf8(content).ok();
-        text.is_some_and(|text| crate::temporary::maker(text, self.lock.as_str()).is_some())
+        maker(content, self.lock).is_some()
     }
 
     /// The ticket before one that nobody holds any more, under the name that had.

@@ -1,6 +1,7 @@
 //! The kinds of rename(2) that a line needs: the two that never lose a file, on systems that have them,
 //! and the plain one.
 
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
@@ -17,7 +18,7 @@ pub(super) enum How {
 }
 
 #[cfg(any(target_os = "linux", target_os = "macos"))]
-pub(super) fn rename(within: impl AsFd, from: &str, to: &str, how: How) -> Result<(), Errno> {
+pub(super) fn rename(within: impl AsFd, from: &OsStr, to: &OsStr, how: How) -> Result<(), Errno> {
     use rustix::fs::RenameFlags;
 
     let flags = match how {
@@ -31,7 +32,12 @@ pub(super) fn rename(within: impl AsFd, from: &str, to: &str, how: How) -> Resul
 
 /// Other systems have not all of them, and then there is no line.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
-pub(super) fn rename(_within: impl AsFd, _from: &str, _to: &str, how: How) -> Result<(), Errno> {
+pub(super) fn rename(
+    _within: impl AsFd,
+    _from: &OsStr,
+    _to: &OsStr,
+    how: How,
+) -> Result<(), Errno> {
     match how {
         How::Exchange | How::NoReplace | How::Over => Err(Errno::EINVAL),
     }

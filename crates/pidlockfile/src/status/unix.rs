@@ -1,5 +1,6 @@
 //! Unix: `stat(2)`.
 
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -30,8 +31,8 @@ impl Status {
     ///
     /// # Errors
     /// What the system says.
-    pub fn of_name(directory: impl AsFd, name: &str) -> Result<Self, Errno> {
-        rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+    pub fn of_name(directory: impl AsFd, name: impl AsRef<OsStr>) -> Result<Self, Errno> {
+        rustix::fs::statat(directory, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)
             .map(|stat| Self::of(&stat))
             .map_err(errno)
     }

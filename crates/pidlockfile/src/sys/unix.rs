@@ -1,8 +1,10 @@
 //! Unix: relative to a directory that is open.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
@@ -38,7 +40,7 @@ fn uninterrupted<T>(mut work: impl FnMut() -> Result<T, Errno>) -> Result<T, Err
     }
 }
 
-pub(crate) fn inspect(dir: impl AsFd, name: &str) -> Result<Status, Errno> {
+pub(crate) fn inspect(dir: impl AsFd, name: &OsStr) -> Result<Status, Errno> {
     call("fstatat", || Status::of_name(dir, name))
 }
 
@@ -46,22 +48,22 @@ pub(crate) fn inspect(dir: impl AsFd, name: &str) -> Result<Status, Errno> {
 const UNFOLLOWED: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 
-pub(crate) fn open_to_read(dir: impl AsFd, name: &str) -> Result<File, Errno> {
+pub(crate) fn open_to_read(dir: impl AsFd, name: &OsStr) -> Result<File, Errno> {
     open(dir, name, OFlag::O_RDONLY)
 }
 
-pub(crate) fn open_to_write(dir: impl AsFd, name: &str) -> Result<File, Errno> {
+pub(crate) fn open_to_write(dir: impl AsFd, name: &OsStr) -> Result<File, Errno> {
     open(dir, name, OFlag::O_WRONLY)
 }
 
-fn open(dir: impl AsFd, name: &str, access: OFlag) -> Result<File, Errno> {
+fn open(dir: impl AsFd, name: &OsStr, access: OFlag) -> Result<File, Errno> {
     call("openat", || {
         uninterrupted(|| nix::fcntl::openat(dir.as_fd(), name, access | UNFOLLOWED, Mode::empty()))
             .map(File::from)
     })
 }
 
-pub(crate) fn create(dir: impl AsFd, name: &str, mode: u32) -> Result<File, Errno> {
+pub(crate) fn create(dir: impl AsFd, name: &OsStr, mode: u32) -> Result<File, Errno> {
     let mode = bits(mode);
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | UNFOLLOWED;
     call("create", || {
@@ -115,20 +117,25 @@ pub(crate) fn sync(file: &File) -> Result<(), Errno> {
     call("fsync", || uninterrupted(|| nix::unistd::fsync(file)))
 }
 
-pub(crate) fn link(dir: impl AsFd, from: &str, to: &str) -> Result<(), Errno> {
+pub(crate) fn link(dir: impl AsFd, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
     call("linkat", || nix::unistd::linkat(dir.as_fd(), from, dir.as_fd(), to, AtFlags::empty()))
 }
 
-pub(crate) fn unlink(dir: impl AsFd, name: &str) -> Result<(), Errno> {
+pub(crate) fn unlink(dir: impl AsFd, name: &OsStr) -> Result<(), Errno> {
     call("unlinkat", || nix::unistd::unlinkat(dir.as_fd(), name, UnlinkatFlags::NoRemoveDir))
 }
 
-pub(crate) fn rename(dir: impl AsFd, from: &str, to: &str) -> Result<(), Errno> {
+pub(crate) fn rename(dir: impl AsFd, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
     call("rename", || nix::fcntl::renameat(dir.as_fd(), from, dir.as_fd(), to))
 }
 
 #[cfg(any(target_os = "linux", target_os = "macos"))]
-pub(crate) fn rename_with(dir: impl AsFd, from: &str, to: &str, how: Rename) -> Result<(), Errno> {
+pub(crate) fn rename_with(
+    dir: impl AsFd,
+    from: &OsStr,
+    to: &OsStr,
+    how: Rename,
+) -> Result<(), Errno> {
     use rustix::fs::RenameFlags;
 
     let flags = match how {
@@ -146,8 +153,8 @@ pub(crate) fn rename_with(dir: impl AsFd, from: &str, to: &str, how: Rename) -> 
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub(crate) fn rename_with(
     _dir: impl AsFd,
-    _from: &str,
-    _to: &str,
+    _from: &OsStr,
+    _to: &OsStr,
     how: Rename,
 ) -> Result<(), Errno> {
     call(how.call_name(), || Err(Errno::EINVAL))
@@ -178,14 +185,14 @@ pub(crate) fn try_lock_writable(file: &File) -> Result<bool, Errno> {
 /// The same on a file of [`create`] that may have this name. What it gives is to be kept meanwhile.
 pub(crate) fn try_lock_created(
     _dir: impl AsFd,
-    _name: &str,
+    _name: &OsStr,
     file: &File,
 ) -> Result<Option<Lock>, Errno> {
     Ok(try_lock_inode(file)?.then_some(Lock))
 }
 
 /// A new file as it is kept from here on.
-pub(crate) fn settled(_dir: impl AsFd, _name: &str, file: File) -> Result<File, Errno> {
+pub(crate) fn settled(_dir: impl AsFd, _name: &OsStr, file: File) -> Result<File, Errno> {
     Ok(file)
 }
 
@@ -205,14 +212,14 @@ pub(crate) fn open_directory(path: &std::path::Path) -> Result<Handle, Errno> {
     uninterrupted(|| nix::fcntl::open(path, flags, Mode::empty()))
 }
 
-/// The names in a directory, but for those that are no text.
-pub(crate) fn list(dir: impl AsFd) -> Result<Vec<String>, Errno> {
+/// The names in a directory.
+pub(crate) fn list(dir: impl AsFd) -> Result<Vec<OsString>, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     call("list", || {
         let mut listing = nix::dir::Dir::openat(dir.as_fd(), ".", flags, Mode::empty())?;
         let mut names = Vec::new();
         for entry in listing.iter() {
-            names.extend(entry?.file_name().to_str().ok().map(str::to_owned));
+            names.push(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned());
         }
         Ok(names)
     })

@@ -4,6 +4,7 @@
 //! ends with the handle, however its process ends. Reading, renaming and removing are shared, so that who
 //! has a file open keeps nobody from these; other programs may.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::os::windows::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ impl Handle {
         Ok(Status::of_open(&self.file)?)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn at(&self, name: &OsStr) -> PathBuf {
         self.path.join(name)
     }
 }
@@ -60,12 +61,12 @@ pub(crate) fn open_directory(path: &Path) -> Result<Handle, Errno> {
     if file.metadata()?.is_dir() { Ok(Handle { path, file }) } else { Err(Errno::ENOENT) }
 }
 
-pub(crate) fn inspect(dir: impl AsRef<Handle>, name: &str) -> Result<Status, Errno> {
+pub(crate) fn inspect(dir: impl AsRef<Handle>, name: &OsStr) -> Result<Status, Errno> {
     Ok(Status::of_unfollowed(&dir.as_ref().at(name))?)
 }
 
 /// Shared in every way. The time can be set by it where that is allowed.
-pub(crate) fn open_to_read(dir: impl AsRef<Handle>, name: &str) -> Result<File, Errno> {
+pub(crate) fn open_to_read(dir: impl AsRef<Handle>, name: &OsStr) -> Result<File, Errno> {
     let path = dir.as_ref().at(name);
     let open = |access| {
         let mut options = OpenOptions::new();
@@ -79,14 +80,14 @@ pub(crate) fn open_to_read(dir: impl AsRef<Handle>, name: &str) -> Result<File, 
 }
 
 /// Excludes others as long as it is open.
-pub(crate) fn open_to_write(dir: impl AsRef<Handle>, name: &str) -> Result<File, Errno> {
+pub(crate) fn open_to_write(dir: impl AsRef<Handle>, name: &OsStr) -> Result<File, Errno> {
     let mut options = OpenOptions::new();
     options.write(true).share_mode(SHARE_READING | SHARE_REMOVING).custom_flags(UNFOLLOWED);
     Ok(options.open(dir.as_ref().at(name))?)
 }
 
 /// Excludes others as long as it is open. Access is what the directory's access list passes on.
-pub(crate) fn create(dir: impl AsRef<Handle>, name: &str, _mode: u32) -> Result<File, Errno> {
+pub(crate) fn create(dir: impl AsRef<Handle>, name: &OsStr, _mode: u32) -> Result<File, Errno> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).share_mode(SHARE_READING | SHARE_REMOVING);
     Ok(options.open(dir.as_ref().at(name))?)
@@ -134,16 +135,16 @@ pub(crate) fn sync(file: &File) -> Result<(), Errno> {
 }
 
 /// The caller's next way is a second name, which is not needed here: see [`rename_with`].
-pub(crate) fn link(dir: impl AsRef<Handle>, from: &str, to: &str) -> Result<(), Errno> {
+pub(crate) fn link(dir: impl AsRef<Handle>, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
     Ok(std::fs::hard_link(dir.as_ref().at(from), dir.as_ref().at(to))?)
 }
 
-pub(crate) fn unlink(dir: impl AsRef<Handle>, name: &str) -> Result<(), Errno> {
+pub(crate) fn unlink(dir: impl AsRef<Handle>, name: &OsStr) -> Result<(), Errno> {
     let path = dir.as_ref().at(name);
     patiently(|| Ok(std::fs::remove_file(&path)?))
 }
 
-pub(crate) fn rename(dir: impl AsRef<Handle>, from: &str, to: &str) -> Result<(), Errno> {
+pub(crate) fn rename(dir: impl AsRef<Handle>, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
     let (from, to) = (dir.as_ref().at(from), dir.as_ref().at(to));
     patiently(|| Ok(std::fs::rename(&from, &to)?))
 }
@@ -151,8 +152,8 @@ pub(crate) fn rename(dir: impl AsRef<Handle>, from: &str, to: &str) -> Result<()
 /// `MoveFileW` never replaces a file. Two files cannot change places.
 pub(crate) fn rename_with(
     dir: impl AsRef<Handle>,
-    from: &str,
-    to: &str,
+    from: &OsStr,
+    to: &OsStr,
     how: Rename,
 ) -> Result<(), Errno> {
     match how {
@@ -201,7 +202,7 @@ pub(crate) struct Lock {
 /// another file, or to none, there is nothing to be excluded from.
 pub(crate) fn try_lock_created(
     dir: impl AsRef<Handle>,
-    name: &str,
+    name: &OsStr,
     file: &File,
 ) -> Result<Option<Lock>, Errno> {
     let writable = match open_to_write(dir, name) {
@@ -216,7 +217,7 @@ pub(crate) fn try_lock_created(
 
 /// A new file as it is kept from here on: open for reading only, so that programs that share nothing but
 /// reading can read it.
-pub(crate) fn settled(dir: impl AsRef<Handle>, name: &str, file: File) -> Result<File, Errno> {
+pub(crate) fn settled(dir: impl AsRef<Handle>, name: &OsStr, file: File) -> Result<File, Errno> {
     drop(file);
     open_to_read(dir, name)
 }
@@ -237,10 +238,10 @@ pub(crate) fn give_away(_file: &File, _owner: u32) -> Result<(), Errno> {
 }
 
 /// The names in a directory, but for those that are no text.
-pub(crate) fn list(dir: impl AsRef<Handle>) -> Result<Vec<String>, Errno> {
+pub(crate) fn list(dir: impl AsRef<Handle>) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(&dir.as_ref().path)? {
-        names.extend(entry?.file_name().to_str().map(str::to_owned));
+        names.push(entry?.file_name());
     }
     Ok(names)
 }

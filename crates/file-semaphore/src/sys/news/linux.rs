@@ -86,5 +86,5 @@ fn kept() -> Option<Inotify> {
 }
 
 fn is_among(name: &OsStr, names: &[Name]) -> bool {
-    names.iter().any(|ours| name == OsStr::new(ours.as_str()))
+    names.iter().any(|ours| name == ours.as_os_str())
 }

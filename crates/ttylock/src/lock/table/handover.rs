@@ -103,7 +103,7 @@ impl Table {
         let claim = Claim {
             content: text.as_bytes(),
             mode: NOTE_MODE,
-            prefix: TEMPORARY,
+            prefix: TEMPORARY.as_ref(),
             durability: Durability::Memory,
         };
         match directory.publish(&name, &claim) {
@@ -255,7 +255,7 @@ impl Table {
         let claim = Claim {
             content: &content,
             mode: LOCK_MODE,
-            prefix: TEMPORARY,
+            prefix: TEMPORARY.as_ref(),
             durability: Durability::Memory,
         };
         for _ in 0..ATTEMPTS {

@@ -168,7 +168,7 @@ impl Table {
         let claim = Claim {
             content: &content,
             mode: LOCK_MODE,
-            prefix: TEMPORARY,
+            prefix: TEMPORARY.as_ref(),
             durability: Durability::Memory,
         };
         for _ in 0..ATTEMPTS {

@@ -153,7 +153,7 @@ impl Table {
         let claim = Claim {
             content: &content,
             mode: LOCK_MODE,
-            prefix: TEMPORARY,
+            prefix: TEMPORARY.as_ref(),
             durability: Durability::Memory,
         };
         let mut taken: Vec<Published> = Vec::with_capacity(lock_names.written.len());

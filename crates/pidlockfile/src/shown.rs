@@ -1,0 +1,54 @@
+//! Names and paths for people: one line of text, from which the bytes can be had again. Pure.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+
+/// A name or path as text. What is no text or moves a terminal is escaped as `$'...'` of the shells and
+/// `printf %b` of bash read it: `\xff`, `\n`; a backslash is `\\`. Everything else stays as it is. On Windows a backslash stays one.
+#[must_use]
+pub fn shown(name: impl AsRef<OsStr>) -> String {
+    let mut text = String::new();
+    for part in name.as_ref().as_encoded_bytes().utf8_chunks() {
+        part.valid().chars().for_each(|c| put(&mut text, c));
+        escape(&mut text, part.invalid());
+    }
+    text
+}
+
+fn put(text: &mut String, c: char) {
+    match c {
+        '\n' => text.push_str("\\n"),
+        '\r' => text.push_str("\\r"),
+        '\t' => text.push_str("\\t"),
+        '\\' if cfg!(not(windows)) => text.push_str("\\\\"),
+        c if c.is_control() => escape(text, c.encode_utf8(&mut [0; 4]).as_bytes()),
+        c => text.push(c),
+    }
+}
+
+fn escape(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        let _ = write!(text, "\\x{byte:02x}");
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::text("a b.é部🦀".as_bytes(), "a b.é部🦀")]
+    #[case::empty(b"", "")]
+    #[case::latin_1(b"caf\xe9", r"caf\xe9")]
+    #[case::cut_in_the_middle(b"a\xf0\x9f\xa6z", r"a\xf0\x9f\xa6z")]
+    #[case::control(b"\n\r\t\0\x1b[m\x7f", r"\n\r\t\x00\x1b[m\x7f")]
+    #[case::second_range("\u{9b}".as_bytes(), r"\xc2\x9b")]
+    #[case::what_looks_escaped(br"\xe9", r"\\xe9")]
+    fn it_is_one_line_and_can_be_undone(#[case] bytes: &[u8], #[case] text: &str) {
+        assert_eq!(shown(OsStr::from_bytes(bytes)), text);
+    }
+}
