@@ -2,7 +2,7 @@
 //!
 //! Resident memory is what the process owns; the kernel's socket buffers are not in it. For the rate
 //! of short visits beside held keys see `connect`. With `etcd=A,B,C`, the endpoints that
-//! `etc/etcd-three` prints: 100,000 keys there, through one server.
+//! `etc/etcd-three` prints: 100,000 keys there, through one server. With `rush`: the same without etcd.
 
 #[path = "server/mod.rs"]
 mod server;
@@ -20,8 +20,9 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const IDLE_CONNECTIONS: [usize; 2] = [1_000, 10_000];
 const HELD_KEYS: [usize; 3] = [10_000, 100_000, 1_000_000];
 const KEYS_PER_BATCH: usize = 1_000;
-const IN_ETCD_KEYS: usize = 100_000;
-const IN_ETCD_CONNECTIONS: usize = 100;
+/// Of a rush.
+const RUSH_KEYS: usize = 100_000;
+const RUSH_CONNECTIONS: usize = 100;
 
 fn main() -> Outcome<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -29,22 +30,24 @@ fn main() -> Outcome<()> {
     if let Some(endpoints) =
         std::env::args().find_map(|it| it.strip_prefix("etcd=").map(String::from))
     {
-        return keys_in_etcd(&endpoints);
+        return rush(&[
+            ("DFLOCKD_STORE", "etcd"),
+            ("DFLOCKD_ETCD_ENDPOINTS", &endpoints),
+            ("DFLOCKD_ETCD_PREFIX", "bench-memory/"),
+        ]);
+    }
+    if std::env::args().any(|argument| argument == "rush") {
+        return rush(&[]);
     }
     connections()?;
     keys()
 }
 
-/// Keys in etcd, held through one server: how long it takes to take them and to give them back, and
-/// what of the server's memory comes back.
-fn keys_in_etcd(endpoints: &str) -> Outcome<()> {
-    let server = Server::dflockd_with(&[
-        ("DFLOCKD_STORE", "etcd"),
-        ("DFLOCKD_ETCD_ENDPOINTS", endpoints),
-        ("DFLOCKD_ETCD_PREFIX", "bench-memory/"),
-        ("DFLOCKD_GC_INTERVAL_S", "1"),
-        ("DFLOCKD_GC_MAX_IDLE_S", "5"),
-    ])?;
+/// Keys held through one server: how long it takes to take them and to give them back, and what of the
+/// server's memory comes back.
+fn rush(store: &[(&str, &str)]) -> Outcome<()> {
+    let idle = [("DFLOCKD_GC_INTERVAL_S", "1"), ("DFLOCKD_GC_MAX_IDLE_S", "5")];
+    let server = Server::dflockd_with(&[store, &idle].concat())?;
     let say = |what: &str, began: Instant| -> Outcome<()> {
         let megabytes = resident_bytes(&server)? as f64 / 1e6;
         println!("{what}: {megabytes:.1} MB, {:.0} s", began.elapsed().as_secs_f64());
@@ -57,10 +60,10 @@ fn keys_in_etcd(endpoints: &str) -> Outcome<()> {
     }
     say("no keys", Instant::now())?;
     let began = Instant::now();
-    let held = at_once((0..IN_ETCD_CONNECTIONS).collect(), |number: usize| {
+    let held = at_once((0..RUSH_CONNECTIONS).collect(), |number: usize| {
         let mut holder = BufReader::new(TcpStream::connect(server.address)?);
         let mut tokens = Vec::new();
-        for key in 0..IN_ETCD_KEYS / IN_ETCD_CONNECTIONS {
+        for key in 0..RUSH_KEYS / RUSH_CONNECTIONS {
             let line = ask(&mut holder, &format!("l\nheld/{number}/{key}\n0 3600\n"))?;
             tokens.push(line.split(' ').nth(1).unwrap_or_default().to_owned());
         }

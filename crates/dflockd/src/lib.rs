@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! bin/dflockd ─▶ daemon ─▶ config, log, server, http
-//! server ─▶ wire, etcd, remote, engine
+//! server ─▶ wire, etcd, remote, engine, heap
 //!                               sockets, deadlines, TLS, auth, draining; decides nothing about locks
 //! wire ─▶ engine                pure: bytes → line → Request, Answer → bytes
 //! etcd ─▶ remote, engine        the store on etcd, behind the same calls as engine (feature `etcd`)
@@ -13,6 +13,7 @@
 //! http ─▶ server, wire, engine  numbers and a page for people; only reads, through the server's Handle
 //! config ─▶ server, remote, wire, engine
 //!                               flags and environment → Config
+//! heap                          memory that is not needed any more goes back; the crate's only `unsafe`
 //! log                           log lines on standard error, written by a thread of their own
 //! ```
 //!
@@ -35,6 +36,7 @@ pub mod daemon;
 pub mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+mod heap;
 pub mod http;
 pub mod log;
 pub mod remote;

@@ -2,7 +2,7 @@
 
 use super::counters::{Census, Use};
 use super::request::Progress;
-use super::slab::{Id, Link, Linked, List, Slab, linked};
+use super::slab::{Id, Link, Linked, List, Slab, is_roomy, linked};
 use super::state::{ByKey, Caps, Holder};
 use super::terms::{Key, Limit, Moment};
 use super::waiting::{Queue, Waiter};
@@ -50,6 +50,14 @@ impl KeyEntry {
     pub(super) const fn is_forgettable(&self) -> bool {
         self.is_idle() && self.pins == 0
     }
+}
+
+/// How far a round of forgetting idle keys is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    NotDue,
+    Unfinished,
+    Over,
 }
 
 /// See the module.
@@ -203,9 +211,9 @@ impl Keys {
     }
 
     /// Forgets keys that were idle for longer than `gc_max_idle`, once per `gc_interval`.
-    pub(super) fn collect(&mut self, now: Moment, caps: &Caps, budget: usize) -> Progress {
+    pub(super) fn collect(&mut self, now: Moment, caps: &Caps, budget: usize) -> Round {
         if self.idle.is_empty() || now < self.next_collection {
-            return Progress::Done;
+            return Round::NotDue;
         }
         for _ in 0..budget {
             let Some(id) = self.idle.first() else { break };
@@ -219,10 +227,24 @@ impl Keys {
             .first()
             .is_some_and(|id| now > self.entries[id].touched.after(caps.gc_max_idle));
         if more {
-            return Progress::More;
+            return Round::Unfinished;
         }
         self.next_collection = now.after(caps.gc_interval);
-        Progress::Done
+        Round::Over
+    }
+
+    /// Keys there is memory for.
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// See [`Slab::shrink`].
+    pub(super) fn shrink(&mut self, budget: usize) -> Progress {
+        let entries = &self.entries;
+        if is_roomy(self.table.len(), self.table.capacity()) {
+            self.table.shrink_to(self.table.len() * 2, |&id| widen(entries[id].hash));
+        }
+        self.entries.shrink(budget)
     }
 
     /// When [`Keys::collect`] wants to be called.

@@ -31,6 +31,7 @@ mod slab;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod state;
 mod terms;
+mod tidying;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod waiting;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
@@ -42,6 +43,8 @@ pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
 };
 pub use roster::{Cursor, KeyLine, KeyView, Party};
+#[cfg(feature = "etcd")]
+pub(crate) use slab::{is_roomy, is_worth_telling};
 pub use state::{Caps, Engine};
 pub use terms::{
     Key, Limit, MAX_KEY_BYTES, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS, Token, Ttl,

@@ -179,6 +179,8 @@ pub enum Effect {
         /// Of which key.
         key: Box<[u8]>,
     },
+    /// Its tables have become much smaller: the allocator may give memory back.
+    Shrunk,
 }
 
 /// Whether [`Engine::disconnect`](super::Engine::disconnect) and

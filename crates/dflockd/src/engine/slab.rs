@@ -1,8 +1,20 @@
 //! A growing table with reused places: what the engine keeps its keys, holders and waiters in.
 //! Pure. An id is four bytes and typed, so a waiter's id cannot be used on a holder.
 
+use super::request::Progress;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
+
+/// Whether a table is much larger than what is in it.
+pub(crate) const fn is_roomy(length: usize, capacity: usize) -> bool {
+    capacity > 1024 && capacity / 4 > length
+}
+
+/// Whether tables that had room for `before` entries have become so much smaller that the allocator
+/// should know. The last thousand of a rush count, too: one small piece in use keeps a whole page.
+pub(crate) const fn is_worth_telling(before: usize, now: usize) -> bool {
+    before.saturating_sub(now) > 1024
+}
 
 /// A place in the [`Slab`] of `T`, or [`Id::NIL`].
 pub(crate) struct Id<T>(u32, PhantomData<fn() -> T>);
@@ -176,13 +188,18 @@ impl<T: Linked<L>, L> List<T, L> {
 #[derive(Debug)]
 enum Place<T> {
     Used(T),
-    Free(Id<T>),
+    /// With its neighbours among the free ones.
+    Free {
+        prev: Id<T>,
+        next: Id<T>,
+    },
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     places: Vec<Place<T>>,
+    /// The place that was freed last.
     free: Id<T>,
     len: usize,
 }
@@ -197,19 +214,9 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Places ever used: ids are below this.
+    /// Ids are below this.
     pub(crate) fn places(&self) -> u32 {
         u32::try_from(self.places.len()).unwrap_or(u32::MAX)
-    }
-
-    /// The id the next insertion will give. `None` when all four-byte ids are taken.
-    fn vacancy(&mut self) -> Option<Id<T>> {
-        if let Some(free) = self.free.some() {
-            return Some(free);
-        }
-        let place = u32::try_from(self.places.len()).ok().filter(|&p| p < u32::MAX)?;
-        self.places.push(Place::Free(Id::NIL));
-        Some(Id::new(place))
     }
 
     /// Puts `value` into a free place.
@@ -217,44 +224,89 @@ impl<T> Slab<T> {
     /// # Panics
     /// After four thousand million entries; memory ends long before.
     pub(crate) fn insert(&mut self, value: T) -> Id<T> {
-        let Some(id) = self.vacancy() else { unreachable!("the caps keep tables small") };
-        let Some(place) = self.places.get_mut(id.0 as usize) else {
-            unreachable!("vacancy() made the place")
-        };
-        if let Place::Free(next) = std::mem::replace(place, Place::Used(value)) {
-            self.free = next;
-        }
         self.len += 1;
-        id
+        let free = self.free;
+        match self.places.get_mut(free.0 as usize) {
+            Some(place) => {
+                let before = std::mem::replace(place, Place::Used(value));
+                if let Place::Free { next, .. } = before {
+                    self.join(Id::NIL, next);
+                }
+                free
+            }
+            None => {
+                let Some(place) = u32::try_from(self.places.len()).ok().filter(|&p| p < u32::MAX)
+                else {
+                    unreachable!("the caps keep tables small")
+                };
+                self.places.push(Place::Used(value));
+                Id::new(place)
+            }
+        }
     }
 
     /// Takes the entry out and frees its place; `None` when it is free already.
     pub(crate) fn remove(&mut self, id: Id<T>) -> Option<T> {
+        let next = self.free;
         let place = self.places.get_mut(id.0 as usize)?;
-        match std::mem::replace(place, Place::Free(self.free)) {
+        match std::mem::replace(place, Place::Free { prev: Id::NIL, next }) {
             Place::Used(value) => {
-                self.free = id;
+                self.join(Id::NIL, id);
+                self.join(id, next);
                 self.len -= 1;
                 Some(value)
             }
-            Place::Free(next) => {
-                *place = Place::Free(next);
+            free @ Place::Free { .. } => {
+                *place = free;
                 None
             }
         }
     }
 
+    /// These are neighbours among the free places; [`Id::NIL`] is before the first, and after the last.
+    fn join(&mut self, before: Id<T>, after: Id<T>) {
+        match self.places.get_mut(before.0 as usize) {
+            Some(Place::Free { next, .. }) => *next = after,
+            Some(Place::Used(_)) | None => self.free = after,
+        }
+        if let Some(Place::Free { prev, .. }) = self.places.get_mut(after.0 as usize) {
+            *prev = before;
+        }
+    }
+
+    /// Entries there is memory for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.places.capacity()
+    }
+
+    /// Gives free places at the end back, at most `budget` of them, and then the memory of a table that
+    /// was once much larger. An entry stays where it is, and keeps what is before it.
+    pub(crate) fn shrink(&mut self, budget: usize) -> Progress {
+        for _ in 0..budget {
+            let Some(Place::Free { prev, next }) = self.places.last() else {
+                if is_roomy(self.places.len(), self.places.capacity()) {
+                    self.places.shrink_to(self.places.len() * 2);
+                }
+                return Progress::Done;
+            };
+            let (prev, next) = (*prev, *next);
+            self.join(prev, next);
+            self.places.pop();
+        }
+        Progress::More
+    }
+
     pub(crate) fn get(&self, id: Id<T>) -> Option<&T> {
         match self.places.get(id.0 as usize)? {
             Place::Used(value) => Some(value),
-            Place::Free(_) => None,
+            Place::Free { .. } => None,
         }
     }
 
     pub(crate) fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
         match self.places.get_mut(id.0 as usize)? {
             Place::Used(value) => Some(value),
-            Place::Free(_) => None,
+            Place::Free { .. } => None,
         }
     }
 }
@@ -282,6 +334,8 @@ impl<T> IndexMut<Id<T>> for Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     struct Item(Link<Self>);
     struct Line;
@@ -320,5 +374,65 @@ mod tests {
         let c = slab.insert("c");
         assert_eq!((c, slab.len(), slab.places()), (a, 2, 2));
         assert!(slab.get(Id::NIL).is_none());
+    }
+
+    /// What neighbours of a free place are costs an entry nothing.
+    #[test]
+    fn a_place_is_as_large_as_its_entry() {
+        assert_eq!(size_of::<Place<Box<[u8]>>>(), 16);
+    }
+
+    fn capacity<T>(slab: &mut Slab<T>) -> usize {
+        while slab.shrink(7) == Progress::More {}
+        slab.capacity()
+    }
+
+    #[test]
+    fn free_places_at_the_end_go() {
+        let mut slab = Slab::new();
+        let ids: Vec<_> = (0..10_000).map(|number| slab.insert(number)).collect();
+        assert_eq!(slab.shrink(usize::MAX), Progress::Done);
+        // In an order that leaves holes, and one entry in the first half.
+        for step in [3, 2, 1] {
+            for id in ids.iter().step_by(step).filter(|id| id.place() != 1_234) {
+                slab.remove(*id);
+            }
+        }
+        assert_eq!(slab.shrink(8_000), Progress::More);
+        assert_eq!(slab.shrink(8_000), Progress::Done);
+        assert_eq!((slab.len(), slab.places(), slab[ids[1_234]]), (1, 1_235, 1_234));
+        assert!(capacity(&mut slab) <= 2 * 1_235);
+        slab.remove(ids[1_234]);
+        assert!(capacity(&mut slab) <= 1024);
+        assert_eq!((slab.len(), slab.places()), (0, 0));
+    }
+
+    proptest! {
+        /// Against a sorted map, given back at any moment.
+        #[test]
+        fn agrees_with_a_map(acts in prop::collection::vec((0_u8..5, any::<u16>()), 1..300)) {
+            let (mut slab, mut model) = (Slab::new(), BTreeMap::new());
+            for (act, number) in acts {
+                let known = model.len();
+                match act {
+                    0 | 1 => {
+                        let id = slab.insert(number);
+                        prop_assert!(model.insert(id.place(), number).is_none());
+                    }
+                    2 | 3 if known > 0 => {
+                        let nth = usize::from(number) % known;
+                        let place = *model.keys().nth(nth).unwrap();
+                        prop_assert_eq!(slab.remove(Id::new(place)), model.remove(&place));
+                        prop_assert_eq!(slab.remove(Id::new(place)), None);
+                    }
+                    _ => {
+                        let _some_of_it = slab.shrink(usize::from(number % 5));
+                    }
+                }
+                prop_assert_eq!(slab.len(), model.len());
+                let all = (0..slab.places()).filter_map(|place| Some((place, *slab.get(Id::new(place))?)));
+                prop_assert_eq!(all.collect::<BTreeMap<_, _>>(), model.clone());
+            }
+        }
     }
 }

@@ -109,7 +109,7 @@ pub struct Engine<M> {
     /// Of the connection that came last.
     generation: u32,
     /// Holders of keys with more than one slot, by fence: a scan would be as long as the limit.
-    fences: HashTable<Id<Holder>>,
+    pub(super) fences: HashTable<Id<Holder>>,
     pub(super) timers: Wheel<Alarm>,
     pub(super) effects: VecDeque<Effect>,
     pub(super) counters: Counters,
@@ -122,6 +122,8 @@ pub struct Engine<M> {
     pub(super) reopening: Option<u32>,
     /// Nothing new is granted: it could not be recorded.
     pub(super) space: Space,
+    /// Tables are being made smaller: what they had memory for before.
+    pub(super) shrinking: Option<usize>,
 }
 
 impl<M: Mint> Engine<M> {
@@ -145,6 +147,7 @@ impl<M: Mint> Engine<M> {
             closed_until: Moment::default(),
             reopening: None,
             space: Space::Free,
+            shrinking: None,
         }
     }
 
@@ -212,18 +215,19 @@ impl<M: Mint> Engine<M> {
         self.effects.pop_front()
     }
 
-    /// Serves what is due, at most about `budget` of it, and forgets long idle keys.
+    /// Serves what is due, at most about `budget` of it, forgets long idle keys, and gives back what
+    /// tables do not need any more.
     pub fn advance(&mut self, now: Moment, budget: usize) -> Progress {
         match self.ring(now, budget) {
             Progress::Done if self.reopening.is_some() => self.reopen(now, budget),
-            Progress::Done => self.keys.collect(now, &self.caps, budget),
+            Progress::Done => self.tidy(now, budget),
             unfinished @ (Progress::More | Progress::Later) => unfinished,
         }
     }
 
     /// When [`Engine::advance`] wants to be called; [`Moment::NEVER`] if nothing is pending.
     pub fn next_deadline(&self) -> Moment {
-        if self.reopening.is_some() {
+        if self.reopening.is_some() || self.shrinking.is_some() {
             return Moment::default();
         }
         self.timers.next().min(self.keys.next_collection())
@@ -407,6 +411,6 @@ impl<M: Mint> Engine<M> {
 }
 
 /// Fences are consecutive numbers; a table wants the upper bits to differ too.
-const fn spread(fence: u64) -> u64 {
+pub(super) const fn spread(fence: u64) -> u64 {
     fence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -2,7 +2,7 @@
 
 use super::keys::KeyEntry;
 use super::request::{Answer, AutoRelease, ConnId, Progress, Refusal, Verdict};
-use super::slab::{Id, Link, Linked, List, Slab, linked};
+use super::slab::{Id, Link, Linked, List, Slab, is_roomy, linked};
 use super::state::{Alarm, Conn, Engine, Holder};
 use super::terms::{Key, Limit, Mint, Moment, Seconds, Token, Ttl};
 use super::wheel::TimerId;
@@ -73,6 +73,21 @@ impl Records {
 
     pub(super) const fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Records there is memory for.
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// See [`Slab::shrink`].
+    pub(super) fn shrink(&mut self, budget: usize) -> Progress {
+        if is_roomy(self.table.len(), self.table.capacity()) {
+            let entries = &self.entries;
+            let hash = |&id: &_| spread(entries[id].conn, entries[id].key);
+            self.table.shrink_to(self.table.len() * 2, hash);
+        }
+        self.entries.shrink(budget)
     }
 
     /// Adds a record to those of its connection.

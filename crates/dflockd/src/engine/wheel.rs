@@ -6,6 +6,7 @@
 //!
 //! Pure.
 
+use super::request::Progress;
 use super::slab::{Id, Link, Linked, List, Slab};
 use super::terms::Moment;
 
@@ -71,6 +72,16 @@ impl<P: Copy> Wheel<P> {
     #[cfg(test)]
     pub(crate) const fn len(&self) -> usize {
         self.timers.len()
+    }
+
+    /// Timers there is memory for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.timers.capacity()
+    }
+
+    /// See [`Slab::shrink`].
+    pub(crate) fn shrink(&mut self, budget: usize) -> Progress {
+        self.timers.shrink(budget)
     }
 
     /// Starts a timer that comes due at `deadline`, at most a millisecond later.

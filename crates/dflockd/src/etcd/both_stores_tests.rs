@@ -27,9 +27,9 @@ const TICK_MILLIS: u64 = 100;
 /// More turns of the loop than anything takes.
 const TURNS: usize = 200;
 
-/// The clock of all.
+/// The clock of all, in milliseconds.
 #[derive(Default)]
-struct Clock(AtomicU64);
+pub(super) struct Clock(pub(super) AtomicU64);
 
 impl Above for Clock {
     fn stirred(&self) {}
@@ -178,7 +178,7 @@ impl World {
                 match effect {
                     Effect::Answer(id, answer) if id == *etcd_id => found = Some(answer),
                     Effect::Answer(..) => panic!("nobody else asked"),
-                    Effect::Wake(_) | Effect::Expired { .. } => {}
+                    Effect::Wake(_) | Effect::Expired { .. } | Effect::Shrunk => {}
                 }
             }
         }
@@ -247,7 +247,7 @@ impl World {
     }
 }
 
-fn front(caps: Caps, clock: &Arc<Clock>, etcd: &Etcd) -> Engine {
+pub(super) fn front(caps: Caps, clock: &Arc<Clock>, etcd: &Etcd) -> Engine {
     let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
     let engine = Engine::new(settings, caps);
     let clock: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(clock) as Arc<dyn Above>));

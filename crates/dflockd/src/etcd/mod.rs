@@ -14,7 +14,7 @@
 //! `orphans` which holds are over, `batch` what goes together, `crowd` how many keys there are: pure. Whose a hold is, the engine's
 //! `ownership` says, as for the store in memory.
 //! `client`, `calls`, `watch`, `session` talk to etcd; `asking`, `waiting`, `turns`, `holding`,
-//! `leaving`, `picture` are the store's work; `state` what they share: `seats`, `tickets` of `mine`, and
+//! `leaving`, `picture`, `sweep` are the store's work; `state` what they share: `seats`, `tickets` of `mine`, and
 //! `lines`, each with its own rules.
 
 mod asking;
@@ -41,6 +41,7 @@ mod settings;
 #[path = "stand_in_tests.rs"]
 mod stand_in;
 mod state;
+mod sweep;
 mod tickets;
 mod turns;
 mod txn;

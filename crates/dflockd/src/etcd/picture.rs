@@ -1,6 +1,5 @@
-//! A picture of all keys, for `stats`, the page and the metrics, read from etcd when somebody asks;
-//! and what each round of the sweep does with one: it finds holds without a front-end, and keys that
-//! nobody has used in a while.
+//! A picture of all keys, for `stats`, the page, the metrics and the sweep: read from etcd when
+//! somebody asks. It is what of a great table costs most, so it keeps no more than it needs.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
@@ -9,24 +8,19 @@ use super::orphans::Orphan;
 use super::rpc::{KeyValue, RangeRequest};
 use super::seats::Seats;
 use super::tickets::Tickets;
-use super::txn;
 use crate::engine::{
-    Census, ConnId, Cursor, Key, KeyLine, KeyView, Moment, Party, Progress, Refusal,
+    Census, ConnId, Cursor, Key, KeyLine, KeyView, Moment, Party, Progress, Refusal, is_roomy,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
+use std::iter::Peekable;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::task::JoinSet;
+use std::vec::IntoIter;
 
 /// Keys of etcd in one answer.
 const PAGE: i64 = 1000;
 /// A picture is good this long if this front-end changed nothing.
 const GOOD_MICROS: u64 = 500_000;
-/// A sweep may take this part of the time at most.
-const SWEEP_SHARE: u32 = 20;
-/// Idle keys that are forgotten in one call: one by one the keys of a busy hour stay for another.
-const FORGOTTEN_TOGETHER: usize = 100;
 
 #[derive(Debug)]
 struct Row {
@@ -35,7 +29,7 @@ struct Row {
     /// The revision of its limit.
     revision: i64,
     /// In the order of the queue.
-    tickets: Vec<Seen>,
+    tickets: Box<[Seen]>,
     idle_since: Moment,
 }
 
@@ -54,6 +48,8 @@ pub(super) struct Picture {
     begun: Moment,
     come: Moment,
     changes: u64,
+    /// Since when the first of the idle keys is that.
+    first_idle: Moment,
 }
 
 /// What this front-end knows by itself of the tickets that a picture shows.
@@ -131,7 +127,45 @@ impl Picture {
         self.rows.get(place)
     }
 
-    fn census(&self) -> Census {
+    /// Keys there is memory for.
+    pub(super) fn capacity(&self) -> usize {
+        self.rows.capacity()
+    }
+
+    /// Keys in nobody's use, in the order of names: since when, and the revision of the limit.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (Moment, &[u8], i64)> {
+        let is_idle = |row: &&Row| row.tickets.is_empty();
+        self.rows.iter().filter(is_idle).map(|row| (row.idle_since, &*row.name, row.revision))
+    }
+
+    /// Leaves out keys, each as of this revision, in the order of names.
+    pub(super) fn leave_out(&mut self, gone: &[(Box<[u8]>, i64)]) {
+        let mut gone = gone.iter().peekable();
+        self.rows.retain(|row| {
+            while gone.next_if(|(name, _)| *name < row.name).is_some() {}
+            gone.next_if(|(name, revision)| (name, *revision) == (&row.name, row.revision))
+                .is_none()
+        });
+        if is_roomy(self.rows.len(), self.rows.capacity()) {
+            self.rows.shrink_to_fit();
+        }
+        self.note_idle();
+    }
+
+    fn note_idle(&mut self) {
+        self.first_idle = self.idle().map(|(since, ..)| since).min().unwrap_or(Moment::NEVER);
+    }
+
+    /// Since when the first of the idle keys is that; [`Moment::NEVER`] when none is idle.
+    pub(super) const fn first_idle(&self) -> Moment {
+        self.first_idle
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn census(&self) -> Census {
         let mut census = Census::default();
         for row in &self.rows {
             let held = row.held();
@@ -177,25 +211,71 @@ impl Picture {
     }
 }
 
-/// Since when keys are idle, which etcd does not keep: since a hold of ours left, or since a picture
-/// showed them so first.
-fn idle_as_before(
-    rows: &mut BTreeMap<Box<[u8]>, Row>,
-    before: Picture,
-    left: &mut HashMap<Arc<[u8]>, Moment>,
-) {
-    left.retain(|name, _| rows.get(&**name).is_some_and(|row| row.tickets.is_empty()));
-    for (name, since) in left.iter() {
-        if let Some(row) = rows.get_mut(&**name) {
-            row.idle_since = *since;
+/// The tickets of one key, in the order of the queue.
+struct Group {
+    key: Box<[u8]>,
+    tickets: Box<[Seen]>,
+}
+
+/// What is read of tickets, before it is known which keys there are.
+#[derive(Default)]
+struct Draft {
+    /// In etcd's order, which is not that of keys when one begins with another.
+    groups: Vec<Group>,
+    /// Those of the last key so far: etcd tells the tickets of one key together.
+    last: Option<(Box<[u8]>, Vec<Seen>)>,
+}
+
+impl Draft {
+    fn note(&mut self, key: &[u8], seen: Seen) {
+        if let Some((_, tickets)) = self.last.as_mut().filter(|(last, _)| **last == *key) {
+            return tickets.push(seen);
+        }
+        self.end_group();
+        self.last = Some((key.into(), vec![seen]));
+    }
+
+    /// No more than it needs is kept of each key: there may be a million.
+    fn end_group(&mut self) {
+        if let Some((key, mut tickets)) = self.last.take() {
+            tickets.sort_unstable_by_key(|seen| seen.create);
+            self.groups.push(Group { key, tickets: tickets.into_boxed_slice() });
         }
     }
-    for old in before.rows.into_iter().filter(|old| old.tickets.is_empty()) {
-        let row = rows.get_mut(&old.name).filter(|row| row.tickets.is_empty());
-        if let Some(row) = row.filter(|row| old.revision == row.revision) {
-            if !left.contains_key(&*old.name) {
-                row.idle_since = old.idle_since;
-            }
+
+    fn end(mut self) -> Groups {
+        self.end_group();
+        self.groups.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        Groups(self.groups.into_iter().peekable())
+    }
+}
+
+/// All that was read of tickets, in the order of keys.
+struct Groups(Peekable<IntoIter<Group>>);
+
+impl Groups {
+    /// Takes what there is for this key, which is after the one that was asked for before.
+    fn take(&mut self, key: &[u8]) -> Group {
+        while self.0.next_if(|group| *group.key < *key).is_some() {}
+        let found = self.0.next_if(|group| *group.key == *key);
+        found.unwrap_or_else(|| Group { key: key.into(), tickets: Box::default() })
+    }
+}
+
+/// Since when keys are idle, which etcd does not keep: since a hold of ours left, or since a picture
+/// showed them so first.
+fn idle_as_before(rows: &mut [Row], before: Picture, left: &mut HashMap<Arc<[u8]>, Moment>) {
+    let mut before = before.rows.into_iter().peekable();
+    for row in rows {
+        while before.next_if(|old| old.name < row.name).is_some() {}
+        let old = before.next_if(|old| old.name == row.name);
+        if !row.tickets.is_empty() {
+            continue;
+        }
+        let is_same = |old: &Row| old.tickets.is_empty() && old.revision == row.revision;
+        let as_before = old.filter(is_same).map(|old| old.idle_since);
+        if let Some(since) = left.get(&*row.name).copied().or(as_before) {
+            row.idle_since = since;
         }
     }
     left.clear();
@@ -279,33 +359,36 @@ impl Inner {
         });
     }
 
-    async fn take_picture(self: &Arc<Self>) -> Result<(), Refusal> {
+    pub(super) async fn take_picture(self: &Arc<Self>) -> Result<(), Refusal> {
         let (begun, changes) = (self.now(), self.state().changes);
-        let mut rows: BTreeMap<Box<[u8]>, Row> = BTreeMap::new();
+        let mut draft = Draft::default();
         // The tickets first: a key is there before its tickets and after them.
-        let mut tickets: HashMap<Box<[u8]>, Vec<Seen>> = HashMap::new();
-        for kv in self.read_all(self.names.all_tickets()).await? {
-            let Some((key, nonce)) = self.names.read_ticket(&kv.key) else { continue };
-            let Some(ticket) = Ticket::read(&kv.value) else { continue };
+        self.read_all(self.names.all_tickets(), |kv| {
+            let Some((key, nonce)) = self.names.read_ticket(&kv.key) else { return };
+            let Some(ticket) = Ticket::read(&kv.value) else { return };
             let (create, revision) = (kv.create_revision, kv.mod_revision);
-            tickets.entry(key.into()).or_default().push(Seen { create, nonce, revision, ticket });
-        }
-        for kv in self.read_all(self.names.limits()).await? {
-            let Some(key) = self.names.read_limit(&kv.key) else { continue };
-            let Some(limit) = read_decimal(&kv.value) else { continue };
-            let mut tickets = tickets.remove(key).unwrap_or_default();
-            tickets.sort_unstable_by_key(|seen| seen.create);
-            let name: Box<[u8]> = key.into();
+            draft.note(key, Seen { create, nonce, revision, ticket });
+        })
+        .await?;
+        let mut groups = draft.end();
+        let mut rows: Vec<Row> = Vec::new();
+        self.read_all(self.names.limits(), |kv| {
+            let Some(key) = self.names.read_limit(&kv.key) else { return };
+            let Some(limit) = read_decimal(&kv.value) else { return };
+            let Group { key: name, tickets } = groups.take(key);
             let (revision, idle_since) = (kv.mod_revision, begun);
-            rows.insert(name.clone(), Row { name, limit, revision, tickets, idle_since });
-        }
+            rows.push(Row { name, limit, revision, tickets, idle_since });
+        })
+        .await?;
+        drop(groups);
+        rows.shrink_to_fit();
         let mut state = self.state();
         let state = &mut *state;
         let before = state.picture.take().unwrap_or_default();
         idle_as_before(&mut rows, before, &mut state.left);
-        let rows = rows.into_values().collect();
         let come = self.now();
-        let picture = Picture { rows, begun, come, changes };
+        let mut picture = Picture { rows, begun, come, changes, first_idle: Moment::NEVER };
+        picture.note_idle();
         state.census = picture.census();
         let orphans = picture.orphans(state.known(), &self.names);
         state.orphans.note(picture.come, orphans);
@@ -314,9 +397,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Everything in a span, page by page.
-    async fn read_all(&self, Span { mut from, to }: Span) -> Result<Vec<KeyValue>, Refusal> {
-        let mut all = Vec::new();
+    /// Everything in a span, in the order of names; one page of it at a time.
+    async fn read_all(
+        &self,
+        Span { mut from, to }: Span,
+        mut note: impl FnMut(&KeyValue),
+    ) -> Result<(), Refusal> {
         loop {
             let request = RangeRequest {
                 key: from.clone(),
@@ -326,88 +412,15 @@ impl Inner {
             };
             let until = self.now().after_micros(BUDGET_MICROS);
             let answer = self.range(request, until).await?;
-            let last = answer.kvs.last().map(|kv| kv.key.clone());
-            all.extend(answer.kvs);
-            match last {
+            answer.kvs.iter().for_each(&mut note);
+            match answer.kvs.into_iter().last() {
                 Some(last) if answer.more => {
-                    from = last;
+                    from = last.key;
                     from.push(0);
                 }
-                Some(_) | None => return Ok(all),
+                Some(_) | None => return Ok(()),
             }
         }
-    }
-
-    /// Every now and then, and at once when a front-end has gone.
-    pub(super) async fn sweep(self: Arc<Self>) {
-        let mut pause = Duration::from_secs(self.caps.gc_interval.count());
-        while !self.is_closed() {
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.sweep_now.notified() => {}
-            }
-            if self.state().session.is_none() {
-                continue;
-            }
-            let begun = tokio::time::Instant::now();
-            if self.take_picture().await.is_ok() {
-                self.forget_idle().await;
-                self.state().shrink();
-                self.stir();
-            }
-            let least = Duration::from_secs(self.caps.gc_interval.count());
-            pause = least.max(begun.elapsed().saturating_mul(SWEEP_SHARE));
-        }
-    }
-
-    /// Removes keys that nobody has used for longer than they are kept.
-    async fn forget_idle(self: &Arc<Self>) {
-        let now = self.now();
-        let idle = self.caps.gc_max_idle.count().saturating_mul(1_000_000);
-        let over: Vec<(Box<[u8]>, i64)> = {
-            let state = self.state();
-            let rows = state.picture.iter().flat_map(|picture| &picture.rows);
-            rows.filter(|row| row.tickets.is_empty() && now.micros_since(row.idle_since) > idle)
-                .map(|row| (row.name.clone(), row.revision))
-                .collect()
-        };
-        for many in over.chunks(FORGOTTEN_TOGETHER) {
-            let until = self.now().after_micros(BUDGET_MICROS);
-            let mut under_way = JoinSet::new();
-            for (key, revision) in many {
-                let inner = Arc::clone(self);
-                let forget = txn::forget(&self.names, key, *revision);
-                under_way.spawn(async move { inner.again(forget, until).await });
-            }
-            while let Some(outcome) = under_way.join_next().await {
-                if !matches!(outcome, Ok(Ok(_))) {
-                    return;
-                }
-            }
-            self.state().changes += 1;
-        }
-    }
-
-    /// Forgets the key that has been idle longest, for a new one. False when all are in use.
-    pub(super) async fn make_room(self: &Arc<Self>, new: &[u8]) -> Result<bool, Refusal> {
-        self.take_picture().await?;
-        let mut idle: Vec<(Moment, Box<[u8]>, i64)> = {
-            let state = self.state();
-            let rows = state.picture.iter().flat_map(|picture| &picture.rows);
-            rows.filter(|row| row.tickets.is_empty() && *row.name != *new)
-                .map(|row| (row.idle_since, row.name.clone(), row.revision))
-                .collect()
-        };
-        idle.sort_unstable();
-        for (_, key, revision) in idle {
-            let until = self.now().after_micros(BUDGET_MICROS);
-            let forget = txn::forget(&self.names, &key, revision);
-            if self.again(forget, until).await?.answer.succeeded {
-                self.state().changes += 1;
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }
 
@@ -443,7 +456,8 @@ mod tests {
     fn picture(names: &[&str]) -> Picture {
         let row = |name: &&str| {
             let name = name.as_bytes().into();
-            Row { name, limit: 1, revision: 2, tickets: Vec::new(), idle_since: Moment::default() }
+            let tickets = Box::default();
+            Row { name, limit: 1, revision: 2, tickets, idle_since: Moment::default() }
         };
         Picture { rows: names.iter().map(row).collect(), ..Picture::default() }
     }
@@ -483,8 +497,8 @@ mod tests {
             state.note_left(&number.to_be_bytes()[..].into(), Moment::default());
         }
         assert!(state.left.capacity() > 4096);
-        idle_as_before(&mut BTreeMap::new(), Picture::default(), &mut state.left);
-        state.shrink();
+        idle_as_before(&mut [], Picture::default(), &mut state.left);
+        state.shrink(0);
         assert!(state.left.capacity() < 64, "{}", state.left.capacity());
     }
 
@@ -508,7 +522,7 @@ mod tests {
         if let Some(deadline) = deadline {
             state.keep(mine(ticket, deadline));
         }
-        let tickets = vec![Seen { create: 20, nonce: 7, revision: 20, ticket }];
+        let tickets = Box::new([Seen { create: 20, nonce: 7, revision: 20, ticket }]);
         let idle_since = Moment::default();
         let row = Row { name: b"k"[..].into(), limit: 1, revision: 2, tickets, idle_since };
         let picture = Picture { rows: vec![row], ..Picture::default() };

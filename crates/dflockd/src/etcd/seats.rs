@@ -1,7 +1,7 @@
 //! The connections of this front-end, each in a seat that is taken again when it has left.
 
 use super::keys::{Front, Party};
-use crate::engine::{ConnId, Ttl};
+use crate::engine::{ConnId, Ttl, is_roomy};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -157,7 +157,7 @@ impl Seats {
     /// Tables that were once much larger give back what they do not need.
     pub(super) fn shrink(&mut self) {
         for conn in self.all.iter_mut().flatten() {
-            if super::tickets::is_roomy(conn.holds.len(), conn.holds.capacity()) {
+            if is_roomy(conn.holds.len(), conn.holds.capacity()) {
                 conn.holds.shrink_to(conn.holds.len() * 2);
             }
         }

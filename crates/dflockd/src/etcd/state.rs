@@ -8,15 +8,20 @@ use super::mine::{Ends, Mine, Place};
 use super::orphans::Orphans;
 use super::picture::{Known, Picture};
 use super::seats::{Departure, Phase, Seats};
-use super::tickets::{Tickets, is_roomy};
+use super::tickets::Tickets;
 use super::txn::Session;
 use crate::engine::ownership::Standing;
-use crate::engine::{Answer, Census, ConnId, Counters, Effect, Moment, Refusal};
+use crate::engine::{
+    Answer, Census, ConnId, Counters, Effect, Moment, Refusal, is_roomy, is_worth_telling,
+};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Keys that holds of ours left, noted between two pictures.
 const MOST_LEFT: usize = 100_000;
+
+/// So many are worth a picture for themselves.
+const MANY_LEFT: usize = 1024;
 
 pub(super) struct State {
     pub(super) front: Front,
@@ -117,12 +122,31 @@ impl State {
         }
     }
 
-    /// Tables that were once much larger give back what they do not need.
-    pub(super) fn shrink(&mut self) {
+    /// Whether most of the keys of the last picture were left by holds of ours since.
+    pub(super) fn is_outdated(&self) -> bool {
+        let shown = self.picture.as_ref().map_or(0, Picture::len);
+        self.left.len() > MANY_LEFT && self.left.len() > shown / 2
+    }
+
+    /// Entries that the tables have memory for, all together.
+    pub(super) fn capacity(&self) -> usize {
+        let picture = self.picture.as_ref().map_or(0, Picture::capacity);
+        self.tickets.capacity() + self.left.capacity() + self.effects.capacity() + picture
+    }
+
+    /// Tables that were once much larger give back what they do not need; `before` is what they had
+    /// memory for.
+    pub(super) fn shrink(&mut self, before: usize) {
         self.tickets.shrink();
         self.seats.shrink();
         if is_roomy(self.left.len(), self.left.capacity()) {
             self.left.shrink_to(self.left.len() * 2);
+        }
+        if is_roomy(self.effects.len(), self.effects.capacity()) {
+            self.effects.shrink_to(self.effects.len() * 2);
+        }
+        if is_worth_telling(before, self.capacity()) {
+            self.effects.push_back(Effect::Shrunk);
         }
     }
 

@@ -1,14 +1,9 @@
 //! The tickets that this front-end made or keeps, and when the end of each hold is to be tried.
 
 use super::mine::{Ends, Mine};
-use crate::engine::Moment;
+use crate::engine::{Moment, is_roomy};
 use std::collections::hash_map::Values;
 use std::collections::{BTreeSet, HashMap};
-
-/// Whether a table is much larger than what is in it.
-pub(super) const fn is_roomy(length: usize, capacity: usize) -> bool {
-    capacity > 1024 && capacity / 4 > length
-}
 
 /// By nonce.
 #[derive(Default)]
@@ -86,6 +81,11 @@ impl Tickets {
     /// Whether this front-end is going to end this hold in time.
     pub(super) fn will_end(&self, nonce: u64) -> bool {
         self.get(nonce).is_some_and(|mine| mine.ends.lease < Moment::NEVER)
+    }
+
+    /// Tickets there is memory for.
+    pub(super) fn capacity(&self) -> usize {
+        self.all.capacity()
     }
 
     /// Gives back what it needed when there were many more.

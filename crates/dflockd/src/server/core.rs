@@ -280,6 +280,7 @@ impl Core {
                 Effect::Expired { serial, key } => {
                     tracing::info!(key = %key.escape_ascii(), conn = serial, "lease expired");
                 }
+                Effect::Shrunk => crate::heap::give_back(),
             }
         }
     }

@@ -609,6 +609,8 @@ impl Pair {
         while let Some(effect) = self.engine.take_effect() {
             match effect {
                 Effect::Expired { .. } => engine.push(End::Expired),
+                // No answer depends on it.
+                Effect::Shrunk => {}
                 Effect::Wake(_) => panic!("the store in memory is never waited for"),
                 Effect::Answer(id, answer) => {
                     let conn = self.ids.iter().position(|&i| i == id).expect("nobody is there");

@@ -1,0 +1,113 @@
+use super::*;
+use crate::engine::sample::{CAPS, Counting};
+use crate::engine::{Answer, AutoRelease, ConnId, Key, Limit, Request, Seconds, Token, Verdict};
+use rstest::rstest;
+use std::hash::RandomState;
+
+const KEYS: usize = 50_000;
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_micros(seconds * 1_000_000)
+}
+
+fn engine() -> Engine<Counting> {
+    let caps = super::super::Caps { max_locks: KEYS, max_entries: KEYS, ..CAPS };
+    let caps = super::super::Caps { max_entries_per_connection: KEYS, ..caps };
+    Engine::new(caps, Counting(0), RandomState::new())
+}
+
+/// Locks and pools of two, all held by one connection.
+fn take_all(engine: &mut Engine<Counting>, conn: ConnId) -> Vec<(String, Token)> {
+    let take = |number: usize| {
+        let name = format!("key/{number}");
+        let request = Request::Acquire {
+            key: Key::new(name.as_bytes()).unwrap(),
+            limit: Limit::new(1 + number as u64 % 2).unwrap(),
+            timeout: Seconds::ZERO,
+            ttl: None,
+        };
+        let verdict = engine.ask(at(0), conn, request);
+        let Verdict::Now(Answer::Granted(grant)) = verdict else { panic!("{verdict:?}") };
+        (name, grant.token)
+    };
+    (0..KEYS).map(take).collect()
+}
+
+/// Calls the engine whenever it wants to be called, as the server does.
+fn run(engine: &mut Engine<Counting>, until: Moment) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    let (mut now, mut calls) = (at(0), 0);
+    while engine.next_deadline() <= until {
+        now = now.max(engine.next_deadline());
+        let _the_deadline_tells = engine.advance(now, 64);
+        effects.extend(std::iter::from_fn(|| engine.take_effect()));
+        calls += 1;
+        assert!(calls < 100 * KEYS, "it comes to an end");
+    }
+    effects
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Released,
+    /// The leases end.
+    Expired,
+    /// Its connection goes.
+    Left,
+}
+
+/// However the keys of a rush became free: when they are forgotten their memory goes, but for what is
+/// before a hold that stays.
+#[rstest]
+#[case::released(Way::Released, None, 6 * 1024)]
+#[case::expired(Way::Expired, None, 6 * 1024)]
+#[case::left(Way::Left, None, 6 * 1024)]
+#[case::one_stays(Way::Released, Some(1_000), 12 * 1024)]
+fn tables_of_a_rush_give_their_memory_back(
+    #[case] way: Way,
+    #[case] stays: Option<usize>,
+    #[case] most: usize,
+) {
+    let mut engine = engine();
+    let conn = engine.connect(1);
+    let held = take_all(&mut engine, conn);
+    let full = engine.capacity();
+    assert!(full > 3 * KEYS, "{full}");
+    match way {
+        Way::Released => {
+            for (number, (name, token)) in held.iter().enumerate() {
+                let key = Key::new(name.as_bytes()).unwrap();
+                if stays == Some(number) {
+                    let ttl = crate::engine::Ttl::new(3600);
+                    engine.ask(at(1), conn, Request::Renew { key, token: Some(*token), ttl });
+                } else {
+                    engine.ask(at(1), conn, Request::Release { key, token: Some(*token) });
+                }
+            }
+        }
+        Way::Expired => {}
+        Way::Left => while engine.disconnect(at(1), conn, AutoRelease::On, 64) == Progress::More {},
+    }
+    let effects = run(&mut engine, at(600));
+    assert_eq!((engine.keys(), engine.held()), stays.map_or((0, 0), |_| (1, 1)));
+    // When the holds have gone, and when the keys are forgotten: not in each round.
+    let told = effects.iter().filter(|effect| **effect == Effect::Shrunk).count();
+    assert!((1..=2).contains(&told), "{told}");
+    assert!(engine.capacity() <= most, "{}", engine.capacity());
+}
+
+/// What comes and goes all the time neither shrinks nor grows anything.
+#[test]
+fn small_tables_stay_as_they_are() {
+    let mut engine = engine();
+    let conn = engine.connect(1);
+    for round in 0..50 {
+        for number in 0..10 {
+            let name = format!("{round}/{number}");
+            let key = Key::new(name.as_bytes()).unwrap();
+            let (limit, timeout) = (Limit::ONE, Seconds::ZERO);
+            engine.ask(at(round), conn, Request::Acquire { key, limit, timeout, ttl: None });
+        }
+    }
+    assert!(!run(&mut engine, at(600)).contains(&Effect::Shrunk));
+}

@@ -1,0 +1,144 @@
+//! What is done now and then by a picture of all keys: holds without a front-end are found, and keys
+//! that nobody has used in a while are forgotten, in etcd and here.
+
+use super::Inner;
+use super::calls::BUDGET_MICROS;
+use super::picture::Picture;
+use super::txn;
+use crate::engine::{Moment, Refusal};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Pictures for the sweep may take this part of the time at most.
+const SHARE: u32 = 20;
+/// The same while the last one is mostly of keys that are free again: what it costs to keep goes sooner.
+const SHARE_OF_OUTDATED: u32 = 4;
+/// Idle keys that are forgotten in one call: one by one the keys of a busy hour stay for another.
+const FORGOTTEN_TOGETHER: usize = 100;
+
+/// When there may be another picture.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    due: Instant,
+    due_if_outdated: Instant,
+}
+
+impl Pace {
+    /// After one that took so long.
+    fn since(end: Instant, took: Duration) -> Self {
+        let after = |share| end + took.saturating_mul(share);
+        Self { due: after(SHARE), due_if_outdated: after(SHARE_OF_OUTDATED) }
+    }
+
+    fn is_due(self, now: Instant, is_outdated: bool) -> bool {
+        now >= if is_outdated { self.due_if_outdated } else { self.due }
+    }
+}
+
+impl Inner {
+    /// Every now and then, and at once when a front-end has gone.
+    pub(super) async fn sweep(self: Arc<Self>) {
+        let least = Duration::from_secs(self.caps.gc_interval.count());
+        let mut pace = Pace::since(Instant::now(), Duration::ZERO);
+        while !self.is_closed() {
+            let is_told = tokio::select! {
+                () = tokio::time::sleep(least) => false,
+                () = self.sweep_now.notified() => true,
+            };
+            if self.state().session.is_none() {
+                continue;
+            }
+            let begun = Instant::now();
+            let before = self.state().capacity();
+            if is_told || pace.is_due(begun, self.state().is_outdated()) {
+                let _there_is_the_one_before = self.take_picture().await;
+                pace = Pace::since(Instant::now(), begun.elapsed());
+            }
+            self.tidy(before).await;
+        }
+    }
+
+    /// Forgets what is idle for too long; tables that had memory for `before` entries give it back.
+    async fn tidy(self: &Arc<Self>, before: usize) {
+        self.forget_idle().await;
+        self.state().shrink(before);
+        self.stir();
+    }
+
+    /// Removes keys that nobody has used for longer than they are kept, also from the picture: the
+    /// next one may come much later.
+    async fn forget_idle(self: &Arc<Self>) {
+        let now = self.now();
+        let idle = self.caps.gc_max_idle.count().saturating_mul(1_000_000);
+        let mut over: Vec<(Box<[u8]>, i64)> = {
+            let state = self.state();
+            let is_over = |since: Moment| now.micros_since(since) > idle;
+            let picture = state.picture.iter().filter(|picture| is_over(picture.first_idle()));
+            // What was used since is not idle, or not for so long; what others used has another revision.
+            picture
+                .flat_map(Picture::idle)
+                .filter(|(since, key, _)| is_over(*since) && !state.left.contains_key(*key))
+                .map(|(_, key, revision)| (key.into(), revision))
+                .collect()
+        };
+        let mut asked = 0;
+        for many in over.chunks(FORGOTTEN_TOGETHER) {
+            if !self.forget_together(many).await {
+                break;
+            }
+            asked += many.len();
+        }
+        over.truncate(asked);
+        let mut state = self.state();
+        if let Some(picture) = &mut state.picture {
+            picture.leave_out(&over);
+            state.census = picture.census();
+        }
+    }
+
+    /// Whether etcd answered for all of them: each is gone, or was used again.
+    async fn forget_together(self: &Arc<Self>, many: &[(Box<[u8]>, i64)]) -> bool {
+        let until = self.now().after_micros(BUDGET_MICROS);
+        let mut under_way = JoinSet::new();
+        for (key, revision) in many {
+            let inner = Arc::clone(self);
+            let forget = txn::forget(&self.names, key, *revision);
+            under_way.spawn(async move { inner.again(forget, until).await });
+        }
+        while let Some(outcome) = under_way.join_next().await {
+            if !matches!(outcome, Ok(Ok(_))) {
+                return false;
+            }
+        }
+        self.state().changes += 1;
+        true
+    }
+
+    /// Forgets the key that has been idle longest, for a new one. False when all are in use.
+    pub(super) async fn make_room(self: &Arc<Self>, new: &[u8]) -> Result<bool, Refusal> {
+        self.take_picture().await?;
+        let mut idle: Vec<(Moment, Box<[u8]>, i64)> = {
+            let state = self.state();
+            let keys = state.picture.iter().flat_map(Picture::idle);
+            keys.filter(|(_, key, _)| *key != new)
+                .map(|(since, key, revision)| (since, key.into(), revision))
+                .collect()
+        };
+        idle.sort_unstable();
+        for (_, key, revision) in idle {
+            let until = self.now().after_micros(BUDGET_MICROS);
+            let forget = txn::forget(&self.names, &key, revision);
+            if self.again(forget, until).await?.answer.succeeded {
+                self.state().changes += 1;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+#[path = "sweep_tests.rs"]
+mod tests;

@@ -1,0 +1,18 @@
+//! The memory of tables that have become much smaller goes back to the system. The C library keeps by itself
+//! what lies between pieces in use, and up to 64 MB more: the memory of a rush, until the next one.
+
+use std::time::Instant;
+
+/// Gives back all whole pages that nothing is in.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "no library offers this call of the C library otherwise")]
+pub(crate) fn give_back() {
+    let begun = Instant::now();
+    // SAFETY: it takes no pointer, moves nothing that is in use, and may be called at any time.
+    let _whether_there_was_any = unsafe { nix::libc::malloc_trim(0) };
+    tracing::debug!(took = ?begun.elapsed(), "memory given back");
+}
+
+/// Other C libraries give it back by themselves, or not at all.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) const fn give_back() {}
