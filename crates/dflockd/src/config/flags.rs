@@ -55,45 +55,45 @@ macro_rules! flags {
 }
 
 flags! {
-    Host = "host", ["DFLOCKD_HOST"], Kind::Text, "127.0.0.1", "address or name to listen on";
+    Host = "host", ["DFLOCKD_HOST"], Kind::Text, "127.0.0.1", "address or host name to listen on";
     Port = "port", ["DFLOCKD_PORT"], Kind::Port, "6388", "port to listen on; 0 lets the system choose";
     UnixSocket = "unix-socket", ["DFLOCKD_UNIX_SOCKET"], Kind::Text, "", "also listen on this Unix socket";
-    HttpHost = "http-host", ["DFLOCKD_HTTP_HOST"], Kind::Text, "127.0.0.1", "address or name of the HTTP port";
-    HttpPort = "http-port", ["DFLOCKD_HTTP_PORT"], Kind::Port, "0", "port for statistics, health, metrics and a page, by HTTP; 0 for none";
-    DefaultLeaseTtl = "default-lease-ttl", ["DFLOCKD_DEFAULT_LEASE_TTL_S"], Kind::Number(1), "33", "lease in seconds when a request names none";
-    LeaseSweepInterval = "lease-sweep-interval", ["DFLOCKD_LEASE_SWEEP_INTERVAL_S"], Kind::Number(1), "1", "accepted for compatibility; leases end on time without a sweep";
+    HttpHost = "http-host", ["DFLOCKD_HTTP_HOST"], Kind::Text, "127.0.0.1", "address or host name for the HTTP port";
+    HttpPort = "http-port", ["DFLOCKD_HTTP_PORT"], Kind::Port, "0", "HTTP port for statistics, health, metrics and a web page; 0 for none";
+    DefaultLeaseTtl = "default-lease-ttl", ["DFLOCKD_DEFAULT_LEASE_TTL_S"], Kind::Number(1), "33", "seconds of a lease when the request does not say";
+    LeaseSweepInterval = "lease-sweep-interval", ["DFLOCKD_LEASE_SWEEP_INTERVAL_S"], Kind::Number(1), "1", "accepted for compatibility, without effect; leases end on time without a sweep";
     GcInterval = "gc-interval", ["DFLOCKD_GC_INTERVAL_S", "DFLOCKD_GC_LOOP_SLEEP"], Kind::Number(1), "5", "seconds between searches for idle keys";
     GcMaxIdle = "gc-max-idle", ["DFLOCKD_GC_MAX_IDLE_S", "DFLOCKD_GC_MAX_UNUSED_TIME"], Kind::Number(1), "60", "seconds after which an idle key is forgotten";
-    MaxLocks = "max-locks", ["DFLOCKD_MAX_LOCKS"], Kind::Number(1), "1024", "keys at once; when all are taken, the one idle for longest is forgotten";
-    MaxWaiters = "max-waiters", ["DFLOCKD_MAX_WAITERS"], Kind::Number(0), "0", "waiters per key; 0 for no cap";
-    MaxHolds = "max-holds", ["DFLOCKD_MAX_HOLDS"], Kind::Number(0), "0", "slots held, places in queues and enqueue records at once; 0 for 100000 or twice --max-locks, whichever is more";
-    MaxHoldsPerConnection = "max-holds-per-connection", ["DFLOCKD_MAX_HOLDS_PER_CONNECTION"], Kind::Number(0), "0", "the same of one connection; 0 for half of them";
-    MaxConnections = "max-connections", ["DFLOCKD_MAX_CONNECTIONS"], Kind::Number(0), "0", "connections at once; 0 for no cap";
-    MaxConnectionsPerIp = "max-connections-per-ip", ["DFLOCKD_MAX_CONNECTIONS_PER_IP"], Kind::Number(0), "0", "connections at once from one address; 0 for no cap";
-    ReadTimeout = "read-timeout", ["DFLOCKD_READ_TIMEOUT_S"], Kind::Number(1), "23", "seconds for one line, and for silence between requests";
-    WriteTimeout = "write-timeout", ["DFLOCKD_WRITE_TIMEOUT_S"], Kind::Number(0), "5", "seconds for one reply; 0 for no limit";
-    ShutdownTimeout = "shutdown-timeout", ["DFLOCKD_SHUTDOWN_TIMEOUT_S"], Kind::Number(0), "30", "seconds clients may stay after a signal; 0 for no limit";
-    AutoRelease = "auto-release-on-disconnect", ["DFLOCKD_AUTO_RELEASE_ON_DISCONNECT"], Kind::Switch, "true", "release what a gone connection held";
-    DisconnectGrace = "disconnect-grace", ["DFLOCKD_DISCONNECT_GRACE_S"], Kind::Number(0), "0", "seconds a hold stays after its connection went, for a client that comes back and renews";
+    MaxLocks = "max-locks", ["DFLOCKD_MAX_LOCKS"], Kind::Number(1), "1024", "limit of keys; when it is reached, the key that was idle for longest is forgotten";
+    MaxWaiters = "max-waiters", ["DFLOCKD_MAX_WAITERS"], Kind::Number(0), "0", "limit of waiters for each key; 0 for none";
+    MaxHolds = "max-holds", ["DFLOCKD_MAX_HOLDS"], Kind::Number(0), "0", "limit of slots held, places in queues and enqueue records together; 0 for 100000 or twice --max-locks, whichever is more";
+    MaxHoldsPerConnection = "max-holds-per-connection", ["DFLOCKD_MAX_HOLDS_PER_CONNECTION"], Kind::Number(0), "0", "the same limit for each connection; 0 for half of --max-holds";
+    MaxConnections = "max-connections", ["DFLOCKD_MAX_CONNECTIONS"], Kind::Number(0), "0", "limit of connections; 0 for none";
+    MaxConnectionsPerIp = "max-connections-per-ip", ["DFLOCKD_MAX_CONNECTIONS_PER_IP"], Kind::Number(0), "0", "limit of connections from one address; 0 for none";
+    ReadTimeout = "read-timeout", ["DFLOCKD_READ_TIMEOUT_S"], Kind::Number(1), "23", "seconds that a client may take for one line, or be silent between requests";
+    WriteTimeout = "write-timeout", ["DFLOCKD_WRITE_TIMEOUT_S"], Kind::Number(0), "5", "seconds that a client may take to accept one reply; 0 for no limit";
+    ShutdownTimeout = "shutdown-timeout", ["DFLOCKD_SHUTDOWN_TIMEOUT_S"], Kind::Number(0), "30", "seconds that clients may stay after SIGTERM or SIGINT; 0 for no limit";
+    AutoRelease = "auto-release-on-disconnect", ["DFLOCKD_AUTO_RELEASE_ON_DISCONNECT"], Kind::Switch, "true", "release the holds of a connection when it closes";
+    DisconnectGrace = "disconnect-grace", ["DFLOCKD_DISCONNECT_GRACE_S"], Kind::Number(0), "0", "seconds that a hold stays after its connection closed, so that the client can reconnect and renew it";
     TlsCert = "tls-cert", ["DFLOCKD_TLS_CERT"], Kind::Text, "", "certificate chain (PEM); needs --tls-key";
     TlsKey = "tls-key", ["DFLOCKD_TLS_KEY"], Kind::Text, "", "private key (PEM); needs --tls-cert";
-    AuthToken = "auth-token", ["DFLOCKD_AUTH_TOKEN"], Kind::Text, "", "secret clients must show; others on this machine can see it, prefer the file";
-    AuthTokenFile = "auth-token-file", ["DFLOCKD_AUTH_TOKEN_FILE"], Kind::Text, "", "file with the secret clients must show; several, one in each line, are all good";
-    AuthPrefixFile = "auth-prefix-file", ["DFLOCKD_AUTH_PREFIX_FILE"], Kind::Text, "", "file with secrets that are good for some keys only: in each line the beginning of the keys, a blank, the secret";
-    AdminTokenFile = "admin-token-file", ["DFLOCKD_ADMIN_TOKEN_FILE"], Kind::Text, "", "file with the secret that lets an administrator take holds away and end connections, by HTTP";
-    MetricsTokenFile = "metrics-token-file", ["DFLOCKD_METRICS_TOKEN_FILE"], Kind::Text, "", "file with a secret that is good for /metrics only";
-    StateDir = "state-dir", ["DFLOCKD_STATE_DIR"], Kind::Text, "", "directory where holds are recorded, so that a restart forgets none";
-    StateSync = "state-sync", ["DFLOCKD_STATE_SYNC"], Kind::Switch, "false", "answer only when the record is on the disk, so that a power cut forgets none either";
-    StartupGrace = "startup-grace", ["DFLOCKD_STARTUP_GRACE_S"], Kind::Number(0), "0", "seconds after the start in which nothing is granted, for holders that a server without --state-dir does not know any more";
-    FenceStateFile = "fence-state-file", ["DFLOCKD_FENCE_STATE_FILE"], Kind::Text, "", "file that keeps fences growing across restarts though the clock goes back";
-    Store = "store", ["DFLOCKD_STORE"], Kind::Text, "memory", "what keeps the locks: memory, this process; etcd, which outlives any one machine";
-    EtcdEndpoints = "etcd-endpoints", ["DFLOCKD_ETCD_ENDPOINTS"], Kind::Text, "127.0.0.1:2379", "members of etcd, host:port, separated by commas; the one that leads is used, else the first that answers";
-    EtcdPrefix = "etcd-prefix", ["DFLOCKD_ETCD_PREFIX"], Kind::Text, "dflockd/", "beginning of all our keys in etcd; servers with the same one are one service";
-    EtcdCa = "etcd-ca", ["DFLOCKD_ETCD_CA"], Kind::Text, "", "who vouches for the members of etcd (PEM); turns TLS on";
-    EtcdCert = "etcd-cert", ["DFLOCKD_ETCD_CERT"], Kind::Text, "", "our certificate for etcd (PEM); needs --etcd-key and --etcd-ca";
-    EtcdKey = "etcd-key", ["DFLOCKD_ETCD_KEY"], Kind::Text, "", "its private key (PEM)";
+    AuthToken = "auth-token", ["DFLOCKD_AUTH_TOKEN"], Kind::Text, "", "secret that clients must send; other users of this machine can see it, so prefer --auth-token-file";
+    AuthTokenFile = "auth-token-file", ["DFLOCKD_AUTH_TOKEN_FILE"], Kind::Text, "", "file with the secrets that clients may send, one in each line";
+    AuthPrefixFile = "auth-prefix-file", ["DFLOCKD_AUTH_PREFIX_FILE"], Kind::Text, "", "file with secrets for some keys only; each line has a prefix of keys, a blank, and a secret";
+    AdminTokenFile = "admin-token-file", ["DFLOCKD_ADMIN_TOKEN_FILE"], Kind::Text, "", "file with the secret of administrators, who can take holds away and end connections by HTTP";
+    MetricsTokenFile = "metrics-token-file", ["DFLOCKD_METRICS_TOKEN_FILE"], Kind::Text, "", "file with a secret for /metrics only";
+    StateDir = "state-dir", ["DFLOCKD_STATE_DIR"], Kind::Text, "", "directory in which holds are recorded, so that a restart forgets none";
+    StateSync = "state-sync", ["DFLOCKD_STATE_SYNC"], Kind::Switch, "false", "answer only when the record is on the disk, so that a power failure forgets none either";
+    StartupGrace = "startup-grace", ["DFLOCKD_STARTUP_GRACE_S"], Kind::Number(0), "0", "seconds after the start in which nothing is granted; for servers without --state-dir, whose clients may still hold locks";
+    FenceStateFile = "fence-state-file", ["DFLOCKD_FENCE_STATE_FILE"], Kind::Text, "", "file that keeps fences growing across restarts even if the clock goes back";
+    Store = "store", ["DFLOCKD_STORE"], Kind::Text, "memory", "where the locks are kept: memory (in this process) or etcd (which survives the loss of a machine)";
+    EtcdEndpoints = "etcd-endpoints", ["DFLOCKD_ETCD_ENDPOINTS"], Kind::Text, "127.0.0.1:2379", "members of etcd, as host:port, separated by commas; the leader is used, or else the first that answers";
+    EtcdPrefix = "etcd-prefix", ["DFLOCKD_ETCD_PREFIX"], Kind::Text, "dflockd/", "prefix of all keys in etcd; servers with the same prefix are one service";
+    EtcdCa = "etcd-ca", ["DFLOCKD_ETCD_CA"], Kind::Text, "", "certificate authority of the members of etcd (PEM); turns TLS on";
+    EtcdCert = "etcd-cert", ["DFLOCKD_ETCD_CERT"], Kind::Text, "", "certificate that the server sends to etcd (PEM); needs --etcd-key and --etcd-ca";
+    EtcdKey = "etcd-key", ["DFLOCKD_ETCD_KEY"], Kind::Text, "", "private key of that certificate (PEM)";
     EtcdUser = "etcd-user", ["DFLOCKD_ETCD_USER"], Kind::Text, "", "user of etcd; needs --etcd-password-file";
-    EtcdPasswordFile = "etcd-password-file", ["DFLOCKD_ETCD_PASSWORD_FILE"], Kind::Text, "", "file with that user's password";
+    EtcdPasswordFile = "etcd-password-file", ["DFLOCKD_ETCD_PASSWORD_FILE"], Kind::Text, "", "file with the password of --etcd-user";
     Debug = "debug", ["DFLOCKD_DEBUG"], Kind::Switch, "false", "log connections and requests too";
     Version = "version", [], Kind::Switch, "false", "print the version and exit";
 }
@@ -103,11 +103,11 @@ const ABSENT: &[(&str, &str)] = &[
     ("http-session-idle-timeout", "there are no HTTP sessions here"),
     ("http-max-sessions", "there are no HTTP sessions here"),
     ("http-max-sessions-per-ip", "there are no HTTP sessions here"),
-    ("http-max-connections-per-ip", "the HTTP side takes 64 connections, the most silent goes"),
-    ("http-rate-limit-per-ip", "the HTTP side never gets more than a fifth of the thread"),
-    ("http-rate-limit-burst", "the HTTP side never gets more than a fifth of the thread"),
+    ("http-max-connections-per-ip", "the HTTP port takes 64 connections; a further one replaces the one that was silent for longest"),
+    ("http-rate-limit-per-ip", "HTTP never gets more than a fifth of the thread"),
+    ("http-rate-limit-burst", "HTTP never gets more than a fifth of the thread"),
     ("http-cors-allowed-origins", "pages of other origins may not read this server"),
-    ("max-subscriptions", "there is no publishing here, as in version 2 of the reference"),
+    ("max-subscriptions", "there is no publish and listen here, as in version 2 of the reference"),
 ];
 
 /// What the command line says, per row of [`FLAGS`].
