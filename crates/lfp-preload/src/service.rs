@@ -66,9 +66,8 @@ impl Service {
 
     /// Stands in line for a lock. Whatever this process catches a signal for, it is to go on with.
     pub(crate) fn wait(&mut self, device: &DeviceName, pid: Pid, time: Duration) -> Waited {
-        let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
         self.deadline = later(time.saturating_add(timeout()));
-        if self.client.begin_wait(device, pid, seconds).inspect_err(remember).is_err() {
+        if self.client.begin_wait(device, pid, time).inspect_err(remember).is_err() {
             return Waited::Unknown;
         }
         let left = self.deadline.saturating_duration_since(Instant::now());

@@ -1,8 +1,7 @@
 //! Every limit of the client in one place. Pure.
 
 /// The longest time that one WAIT to a service may name, in seconds: one day (the service's own
-/// limit). Whoever waits longer asks again.
-#[cfg(feature = "cli")]
+/// limit). A client that waits longer asks again.
 pub(crate) const WAIT_MAX_SECS: u32 = 86_400;
 
 /// What is read of `/proc/net/tcp` and `/proc/net/tcp6` each, in bytes.

@@ -4,6 +4,7 @@ use std::error;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 
@@ -12,6 +13,9 @@ use crate::layout::Layout;
 use crate::lock::holders::Holder;
 use crate::lock::table::Table;
 use crate::lock::{Answer, Outcome, Request, Weight};
+
+/// How often a busy port is tried again.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Locks a serial port for this process, or says at once who has it.
 ///
@@ -24,7 +28,30 @@ pub fn lock(port: impl AsRef<Path>) -> Result<PortLock, LockError> {
     lock_in(Layout::native(), port)
 }
 
-/// The same with other directories.
+/// Locks a serial port for this process, and tries for up to `timeout`. Nobody keeps an order of those who
+/// wait: for that, the crate `lfp` asks the service.
+///
+/// # Errors
+/// See [`LockError`].
+pub fn lock_timeout(port: impl AsRef<Path>, timeout: Duration) -> Result<PortLock, LockError> {
+    retry(timeout, || lock(&port))
+}
+
+fn retry(
+    timeout: Duration,
+    mut attempt: impl FnMut() -> Result<PortLock, LockError>,
+) -> Result<PortLock, LockError> {
+    let begin = Instant::now();
+    loop {
+        let left = timeout.saturating_sub(begin.elapsed());
+        match attempt() {
+            Err(LockError::Busy(_)) if !left.is_zero() => std::thread::sleep(PAUSE.min(left)),
+            answer => return answer,
+        }
+    }
+}
+
+/// [`lock`] with other directories.
 ///
 /// # Errors
 /// See [`LockError`].
@@ -50,11 +77,16 @@ fn reasons(answer: Answer) -> Vec<String> {
 /// A serial port that belongs to this process until the value is dropped, or until the process ends.
 ///
 /// A child that was forked does not have the lock, and does not release it.
-#[derive(Debug)]
 #[must_use = "the port is released at once"]
 pub struct PortLock {
     layout: Layout,
     request: Request,
+}
+
+impl fmt::Debug for PortLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortLock").field("request", &self.request).finish_non_exhaustive()
+    }
 }
 
 impl PortLock {
@@ -132,10 +164,11 @@ impl FromStr for DeviceName {
 
 #[cfg(test)]
 mod tests {
-    use super::{LockError, lock_in};
+    use super::{LockError, lock_in, retry};
     use crate::layout::Layout;
     use rstest::rstest;
     use std::path::Path;
+    use std::time::Duration;
 
     fn layout(root: &Path) -> Layout {
         for name in ["dev", "lock", "state", "udev"] {
@@ -173,6 +206,34 @@ mod tests {
         let error = lock_in(layout, "ttyW0").unwrap_err();
         assert!(matches!(error, LockError::Busy(_)), "{error:?}");
         assert!(error.to_string().ends_with(&format!("(process {holder})")), "{error}");
+    }
+
+    #[test]
+    fn a_port_that_becomes_free_is_got_before_the_time_is_up() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = layout(root.path());
+        let file = root.path().join("lock/LCK..ttyW0");
+        std::fs::write(&file, format!("{:>10}\n", std::os::unix::process::parent_id())).unwrap();
+        let mut attempts = 0;
+        let port = retry(Duration::from_secs(60), || {
+            attempts += 1;
+            if attempts == 3 {
+                std::fs::remove_file(&file).unwrap();
+            }
+            lock_in(layout.clone(), "/dev/ttyW0")
+        });
+        assert_eq!((port.unwrap().device().as_str(), attempts), ("ttyW0", 3));
+    }
+
+    #[test]
+    fn a_port_that_stays_busy_is_an_error_when_the_time_is_up() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = layout(root.path());
+        let holder = std::os::unix::process::parent_id();
+        std::fs::write(root.path().join("lock/LCK..ttyW0"), format!("{holder:>10}\n")).unwrap();
+        let error =
+            retry(Duration::from_millis(30), || lock_in(layout.clone(), "ttyW0")).unwrap_err();
+        assert!(matches!(error, LockError::Busy(_)), "{error:?}");
     }
 
     #[rstest]

@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), ttylock::LockError> {
-//! let port = ttylock::lock("/dev/ttyUSB0")?;
+//! let port = ttylock::lock("/dev/ttyUSB0")?; // or lock_timeout(.., duration)
 //! // ... open and use /dev/ttyUSB0; it is released when `port` is dropped
 //! # drop(port); Ok(()) }
 //! ```
@@ -45,7 +45,7 @@ pub use device::node::follow;
 pub use device::udev::links as udev_links;
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
-pub use guard::{LockError, PortLock, held_by, lock, lock_in};
+pub use guard::{LockError, PortLock, held_by, lock, lock_in, lock_timeout};
 pub use layout::Layout;
 pub use lock::backoff::{Backoff, Contention};
 pub use lock::holders::{

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::Status;
 
 use crate::error::{Error, InTheWay, PathProblem};
+#[cfg(feature = "cli")]
 use crate::judge::HeldStatus;
 use crate::limits::{
     BESIDE_INTERVAL, LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNTOLD_INTERVAL,
@@ -126,7 +127,8 @@ impl Semaphore {
         self.until(Instant::now(), patience, interval, || self.look_for_readers())
     }
 
-    /// Waits until nobody holds it: no slot, and nobody who shares it.
+    /// Waits until nobody holds a slot or a share. For the program `sema`.
+    #[cfg(feature = "cli")]
     pub(crate) fn wait_for_all(&self, patience: &Patience<'_>) -> Result<(), Error> {
         let interval = self.inner.config.retry_interval;
         self.until(Instant::now(), patience, interval, || {

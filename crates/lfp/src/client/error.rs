@@ -17,7 +17,7 @@ pub enum Error {
     Broken(io::Error),
     /// Whoever is there does not speak the protocol, or says more than [`REPLY_LIMIT`](super::REPLY_LIMIT) bytes.
     NotLfp,
-    /// 550 instead of a greeting: the service does not serve us.
+    /// 550 instead of a greeting: the service refuses this client.
     Refused,
     /// 421: the service is shutting down, or serves too many already.
     Dismissed,
@@ -63,12 +63,16 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(error) => write!(f, "no connection: {error}"),
+            Self::Unreachable(error) => {
+                write!(f, "the lock file service cannot be reached: {error}")
+            }
             Self::TimedOut => f.write_str("no reply in time"),
             Self::Closed => f.write_str("the connection ended before the reply"),
             Self::Broken(error) => write!(f, "the connection failed: {error}"),
-            Self::NotLfp => f.write_str("what answers there is no lock file service"),
-            Self::Refused => f.write_str("the service does not serve us"),
+            Self::NotLfp => {
+                f.write_str("the program that answers there is not a lock file service")
+            }
+            Self::Refused => f.write_str("the service refuses this client"),
             Self::Dismissed => f.write_str("the service is shutting down or has too many clients"),
             Self::Unsupported => f.write_str("the service does not know this command"),
             Self::Unexpected(code) => write!(f, "an unexpected reply, code {code}"),

@@ -80,7 +80,7 @@ impl PortLock {
         &self.device
     }
 
-    /// Releases the port. Dropping the value does the same, but tells of no failure.
+    /// Releases the port. Dropping the value does the same, but reports no failure.
     ///
     /// # Errors
     /// [`LockError::Service`]; the lock then ends with this process.
@@ -102,7 +102,7 @@ impl PortLock {
 
 impl Drop for PortLock {
     fn drop(&mut self) {
-        // When the process has ended the lock is stale, and the next one who asks gets the port.
+        // When the process has ended, the lock is stale, and the next process that asks gets the port.
         let _ = self.let_go();
     }
 }
@@ -153,19 +153,16 @@ fn wait(
     let begin = Instant::now();
     loop {
         let left = timeout.saturating_sub(begin.elapsed());
-        let seconds = u32::try_from(left.as_secs()).unwrap_or(u32::MAX).min(WAIT_MAX_SECS);
-        let outcome = match seconds {
-            0 => client.lock(device, pid)?,
-            seconds => client.wait(device, pid, seconds)?,
+        let whole = Duration::from_secs(left.as_secs());
+        let outcome = match whole.is_zero() {
+            true => client.lock(device, pid)?,
+            false => client.wait(device, pid, whole)?,
         };
         if outcome != Outcome::Busy || left.is_zero() {
             return Ok(outcome);
         }
-        if seconds == 0 {
+        if whole.is_zero() {
             std::thread::sleep(PAUSE.min(left));
         }
     }
 }
-
-/// The longest WAIT that the service takes.
-const WAIT_MAX_SECS: u32 = 86_400;

@@ -30,6 +30,7 @@ pub use status::Waiter;
 #[cfg(feature = "cli")]
 pub(crate) use usual::{chosen_by_root, is_outside};
 
+use crate::limits::WAIT_MAX_SECS;
 use crate::sys;
 use reply::{Assembler, Reply};
 use ttylock::{DeviceName, Holder, Outcome};
@@ -50,6 +51,12 @@ pub struct Client {
 enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+}
+
+/// What WAIT can be told: whole seconds, rounded up, at most [`WAIT_MAX_SECS`].
+pub(crate) fn whole_seconds(time: Duration) -> u32 {
+    let whole = time.as_millis().div_ceil(1000);
+    u32::try_from(whole).unwrap_or(WAIT_MAX_SECS).min(WAIT_MAX_SECS)
 }
 
 impl Client {
@@ -137,9 +144,10 @@ impl Client {
         outcome(&self.ask(&format!("PASS {} {from} {to}", device.as_str()))?)
     }
 
-    /// Releases a device for a process of anybody's: for root, and on a Unix socket for members of
-    /// the group that the service was told (`--force-group`). Who held it is named, so that it is
-    /// never taken from somebody else who came in between; tell him before, the service does not.
+    /// Releases a device for a process of any user: for root, and on a Unix socket for members of
+    /// the group that the service was told (`--force-group`). The caller names the holder, so that the device is
+    /// never taken from another process that came in between. The service does not tell the holder; the caller should
+    /// do that before.
     /// [`Outcome::Busy`]: that process does not hold it; [`Outcome::Denied`]: the caller may not.
     /// An extension.
     ///
@@ -149,25 +157,35 @@ impl Client {
         outcome(&self.ask(&format!("FORCE {} {holder}", device.as_str()))?)
     }
 
-    /// LOCK that waits its turn, for as many whole seconds at most. [`Outcome::Busy`]: the time
-    /// is up. An extension.
+    /// LOCK that waits its turn, for at most `time`, which is rounded up to whole seconds and is never longer than
+    /// a day. [`Outcome::Busy`]: the time is up. An extension.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the service has no WAIT; and as [`Client::lock`].
-    pub fn wait(&mut self, device: &DeviceName, pid: Pid, seconds: u32) -> Result<Outcome, Error> {
-        self.begin_wait(device, pid, seconds)?;
-        let time = Duration::from_secs(seconds.into()).saturating_add(self.patience);
-        outcome(&self.receive(time)?)
+    pub fn wait(
+        &mut self,
+        device: &DeviceName,
+        pid: Pid,
+        time: Duration,
+    ) -> Result<Outcome, Error> {
+        self.begin_wait(device, pid, time)?;
+        let whole = Duration::from_secs(whole_seconds(time).into());
+        outcome(&self.receive(whole.saturating_add(self.patience))?)
     }
 
-    /// The first half of [`Client::wait`], for those who have more to wait for: poll the
+    /// The first half of [`Client::wait`], for callers that wait for other things too: poll the
     /// connection's descriptor, then call [`Client::finish_wait`]. To give up, drop the client:
-    /// the service takes no lock for a waiter who is gone.
+    /// the service takes no lock for a waiter that is gone.
     ///
     /// # Errors
     /// As [`Client::lock`].
-    pub fn begin_wait(&mut self, device: &DeviceName, pid: Pid, seconds: u32) -> Result<(), Error> {
-        self.send(&format!("WAIT {} {pid} {seconds}", device.as_str()))
+    pub fn begin_wait(
+        &mut self,
+        device: &DeviceName,
+        pid: Pid,
+        time: Duration,
+    ) -> Result<(), Error> {
+        self.send(&format!("WAIT {} {pid} {}", device.as_str(), whole_seconds(time)))
     }
 
     /// The second half.

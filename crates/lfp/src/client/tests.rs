@@ -58,7 +58,7 @@ fn pid() -> Pid {
 #[case::without_use("202 Command not implemented\r\n", Err("does not know"))]
 #[case::closing("421 Service not available\r\n", Err("shutting down"))]
 #[case::odd("333 x\r\n", Err("unexpected reply, code 333"))]
-#[case::not_lfp("HTTP/1.1 400 Bad Request\r\n", Err("no lock file service"))]
+#[case::not_lfp("HTTP/1.1 400 Bad Request\r\n", Err("not a lock file service"))]
 #[case::cut_short("200 Command ok", Err("ended before the reply"))]
 #[case::silent("", Err("ended before the reply"))]
 fn an_answer_is_an_outcome(#[case] answer: &'static str, #[case] expected: Result<Outcome, &str>) {
@@ -110,7 +110,7 @@ fn a_whole_session() {
     assert_eq!(client.greeting(), "testbed Lock File Server (Version rxtx-1.5-9) ready");
     assert_eq!(client.lock(&device(), pid()).unwrap(), Outcome::Done);
     assert_eq!(client.unlock(&device(), pid()).unwrap(), Outcome::Done);
-    assert_eq!(client.wait(&device(), pid(), 5).unwrap(), Outcome::Busy);
+    assert_eq!(client.wait(&device(), pid(), Duration::from_secs(5)).unwrap(), Outcome::Busy);
     assert_eq!(client.status(Some(&device())).unwrap().len(), 1);
     assert_eq!(client.status(None).unwrap().len(), 0);
     assert_eq!(client.help().unwrap()[1], " LOCK device pid");
@@ -131,10 +131,10 @@ fn a_whole_session() {
 }
 
 #[rstest]
-#[case::refused("550 : Permission denied.\r\n", "does not serve us")]
+#[case::refused("550 : Permission denied.\r\n", "refuses this client")]
 #[case::too_many("421 Service not available\r\n", "too many")]
 #[case::mail("220\r\n", "")]
-#[case::other("SSH-2.0-OpenSSH\r\n", "no lock file service")]
+#[case::other("SSH-2.0-OpenSSH\r\n", "not a lock file service")]
 #[case::ended("", "ended before the reply")]
 fn the_greeting_decides(#[case] greeting: &'static str, #[case] text: &str) {
     let script = service(greeting, &[]);

@@ -10,8 +10,7 @@ use wrapcmd::{Signals, Woken};
 use super::broker::{Broker, PATIENCE, Queue, Service, Trouble, may_write_locks};
 use super::denial::Reason;
 use super::news::News;
-use crate::client::Error;
-use crate::limits::WAIT_MAX_SECS;
+use crate::client::{Error, whole_seconds};
 use ttylock::{Outcome, Request};
 
 /// How long and how often a service that went away is looked for while we wait for a lock.
@@ -105,9 +104,9 @@ impl Wait<'_, '_> {
         if let Some(signal) = self.signals.and_then(Signals::ending) {
             return Some(Waited::Interrupted(signal));
         }
-        let seconds = seconds(self.left());
+        let time = self.left().unwrap_or(Duration::MAX);
         let began = service.client().and_then(|client| {
-            let began = client.begin_wait(&self.request.device, self.request.pid, seconds);
+            let began = client.begin_wait(&self.request.device, self.request.pid, time);
             began.map_err(|error| Trouble::of(&error, vec![error.to_string()]))
         });
         if let Err(trouble) = began {
@@ -119,7 +118,7 @@ impl Wait<'_, '_> {
             return self.absent(trouble);
         }
         self.reached = true;
-        match self.listen(service, seconds) {
+        match self.listen(service, whole_seconds(time)) {
             Ok(Ok(Outcome::Done)) => Some(Waited::Taken),
             Ok(Ok(Outcome::Denied)) => Some(Waited::Denied),
             Ok(Ok(Outcome::Busy)) => {
@@ -239,10 +238,4 @@ impl Wait<'_, '_> {
             }
         }
     }
-}
-
-/// What WAIT can be told: whole seconds, rounded up.
-fn seconds(left: Option<Duration>) -> u32 {
-    let left = left.map_or(WAIT_MAX_SECS.into(), |left| left.as_millis().div_ceil(1000));
-    u32::try_from(left).unwrap_or(WAIT_MAX_SECS).min(WAIT_MAX_SECS)
 }

@@ -145,12 +145,12 @@ impl Table {
                     None => return Ok(Breakable::NotYet(Cause::Reading)),
                     Some(Flocker::Entitled(_)) => return Ok(Breakable::NotYet(Cause::Breaking)),
                     Some(Flocker::Outsider(holder)) => holder.to_string(),
-                    Some(Flocker::Nobody) => "somebody who is gone".to_owned(),
+                    Some(Flocker::Nobody) => "a process that is gone".to_owned(),
                 };
                 judged.go_past();
                 self.say(
                     Weight::Notice,
-                    format!("went past flock(2) of {by} on {}", place.name(name)),
+                    format!("ignored flock(2) of {by} on {}", place.name(name)),
                 );
                 Ok(Breakable::Ours)
             }
@@ -403,7 +403,7 @@ impl std::fmt::Display for Stale {
         match self {
             Self::Gone(pid) => write!(f, "pid {pid} is gone"),
             Self::Reused(pid) => write!(f, "pid {pid} is another process by now"),
-            Self::Unreadable => f.write_str("it has held no pid for 30 seconds"),
+            Self::Unreadable => f.write_str("it has named no process for 30 seconds"),
         }
     }
 }
