@@ -292,8 +292,8 @@ impl fmt::Display for Stranger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Remote(address) => write!(f, "{address} is not on this host"),
-            Self::OtherFamily => f.write_str("a socket that does not tell its peer"),
-            Self::Gone => f.write_str("a connection that was gone before it could be looked at"),
+            Self::OtherFamily => f.write_str("a socket whose peer is unknown"),
+            Self::Gone => f.write_str("a connection that had closed already"),
         }
     }
 }
@@ -307,19 +307,17 @@ impl fmt::Display for Refusal {
             Self::Elsewhere => f.write_str(
                 "the peer is in another pid namespace, where it is neither the peer nor above it",
             ),
-            Self::NamespaceUnknown => {
-                f.write_str("nobody tells in which pid namespace the peer is")
-            }
+            Self::NamespaceUnknown => f.write_str("the pid namespace of the peer is unknown"),
             Self::NoForce => {
                 f.write_str("only root, and members of --force-group on a Unix socket")
             }
-            Self::NoPort => f.write_str("what is there is no serial port"),
+            Self::NoPort => f.write_str("it is not a serial port"),
             Self::DeviceClosed => f.write_str("it may not open the device"),
             Self::RightsUnknown => {
                 f.write_str("this system does not tell what it may open: see --anyone")
             }
             Self::Hidden => f.write_str(sys::WHY_HIDDEN),
-            Self::PeerUnknown => f.write_str("nobody tells whose the connection is"),
+            Self::PeerUnknown => f.write_str("the user of the connection is unknown"),
         }
     }
 }

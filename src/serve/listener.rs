@@ -80,7 +80,7 @@ fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
         Ok(file) if !file.file_type().is_socket() => {
-            let text = "there is something that is no socket";
+            let text = "there is something else than a socket";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
         Ok(_) => match UnixStream::connect(path) {

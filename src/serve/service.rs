@@ -125,8 +125,7 @@ impl Service {
         }
         if let Verdict::Log(left_out) = self.log_budget.spend(user, Instant::now()) {
             if left_out > 0 {
-                let uid =
-                    user.map_or_else(|| "nobody knows whom".to_owned(), |u| format!("uid {u}"));
+                let uid = user.map_or_else(|| "an unknown user".to_owned(), |u| format!("uid {u}"));
                 let line = format!("{left_out} lines about {uid} were left out");
                 self.untold.push((Severity::Warning, line));
             }
@@ -241,7 +240,7 @@ impl Service {
     }
 
     fn dismiss_a_browser(&mut self, client: &mut Client) {
-        let said = format_args!("a web browser speaks to us: the session is ended");
+        let said = format_args!("the client is a web browser: session ended");
         self.tell_of(client.user(), Severity::Warning, said);
         client.session.dismiss();
     }
@@ -258,7 +257,7 @@ impl Service {
             self.tell_of(
                 client.user(),
                 Severity::Info,
-                format_args!("{real} is busy: somebody waits for it"),
+                format_args!("{real} is busy: a client waits for it"),
             );
             return Ok(Outcome::Busy);
         }

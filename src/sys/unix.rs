@@ -35,7 +35,7 @@ pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
 pub(crate) const SHOWS_RIGHTS: bool = false;
 
 /// Why nobody says whose a living process is.
-pub(crate) const WHY_HIDDEN: &str = "this system does not tell whose it is: see --trust-pid";
+pub(crate) const WHY_HIDDEN: &str = "this system does not tell its user: see --trust-pid";
 
 /// Whose the TCP sockets of this host are: that cannot be seen.
 #[derive(Debug, Default)]

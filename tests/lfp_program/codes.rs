@@ -248,7 +248,7 @@ fn a_shell_locks_for_itself() {
 #[rstest]
 #[case::missing(
     "--direct lock ttyU0",
-    "lfp: /dev/ttyU0: there is no such device; did you mean /dev/ttyW0? (locked all the same)\ncode 0\n"
+    "lfp: /dev/ttyU0: there is no such device; did you mean /dev/ttyW0? (locked anyway)\ncode 0\n"
 )]
 #[case::no_process(
     "--direct lock --pid 4000000 ttyW0",
@@ -257,7 +257,7 @@ fn a_shell_locks_for_itself() {
 #[case::missing_in_json(
     "--direct --json lock --pid 1 ttyU0",
     "{\"outcome\":\"done\",\"device\":\"/dev/ttyU0\",\"pid\":1,\"remarks\":[\"/dev/ttyU0: there is \
-     no such device; did you mean /dev/ttyW0? (locked all the same)\"]}\ncode 0\n"
+     no such device; did you mean /dev/ttyW0? (locked anyway)\"]}\ncode 0\n"
 )]
 #[case::there("--direct wait ttyW0", "code 0\n")]
 #[case::behind_a_link("--direct lock modemW", "code 0\n")]

@@ -321,9 +321,9 @@ fn a_lock_is_handed_over(#[case] route: &[&str]) {
 
 /// What is no port is not locked, and is told what it is.
 #[rstest]
-#[case::directory("shm", "a directory")]
-#[case::regular_file("shm/file", "no device")]
-#[case::null("null", "the null device")]
+#[case::directory("shm", "a directory, not a serial port")]
+#[case::regular_file("shm/file", "not a device")]
+#[case::null("null", "the null device, not a serial port")]
 #[ignore = "needs root: tests/run"]
 fn what_is_no_port(#[case] name: &str, #[case] told: &str) {
     let bench = Bench::open();
@@ -332,7 +332,7 @@ fn what_is_no_port(#[case] name: &str, #[case] told: &str) {
     for route in [&["--direct"][..], &[]] {
         let end = bench.called(User::Root, &[route, &["lock", name]].concat()).run();
         assert_eq!(end.code(), 77, "{end}");
-        assert!(end.said(&format!("it is {told}, not a serial port")), "{end}");
+        assert!(end.said(&format!("it is {told}")), "{end}");
     }
 }
 
@@ -468,7 +468,7 @@ fn nobody_is_signalled_whom_a_planted_file_names(#[case] route: &[&str], #[case]
     let end = bench.lfp(User::Root, &named).run();
     assert!(bench.runs(innocent.pid()), "{end}");
     assert_eq!(end.code(), code, "{end}");
-    let said = end.said("was not told: its lock is on no record of a service");
+    let said = end.said("got no signal: no service has recorded its lock");
     assert_eq!(said, code == 0, "{end}");
 }
 

@@ -261,7 +261,7 @@ impl Connection {
         if line.last() == Some(&b'\r') {
             line.pop();
         }
-        String::from_utf8(line).map_err(|_| ClientError::strange("bytes that are no text"))
+        String::from_utf8(line).map_err(|_| ClientError::strange("bytes that are not text"))
     }
 }
 

@@ -36,7 +36,7 @@ const WORDS: [(Refusal, &str, &str); 9] = [
     (Refusal::LimitMismatch, "error_limit_mismatch", "the key is in use with another limit"),
     (Refusal::NotEnqueued, "error_not_enqueued", "not in the queue"),
     (Refusal::AlreadyEnqueued, "error_already_enqueued", "in the queue already"),
-    (Refusal::LeaseExpired, "error_lease_expired", "the lease ended before it was taken up"),
+    (Refusal::LeaseExpired, "error_lease_expired", "the lease ended before the client took it"),
     (Refusal::Draining, "error_draining", "the server is shutting down"),
 ];
 
@@ -139,12 +139,12 @@ impl fmt::Display for ClientError {
             Self::Refused(refusal) => write!(f, "{refusal} ({})", refusal.word()),
             Self::Strange(line) => write!(f, "not a dflockd answer: {line}"),
             Self::GivenUp { after_s: 0 } => {
-                f.write_str("the server gives the lock up when this connection closes")
+                f.write_str("the server releases the lock when this connection closes")
             }
             Self::GivenUp { after_s } => {
                 write!(
                     f,
-                    "the server gives the lock up {after_s} seconds after this connection closes"
+                    "the server releases the lock {after_s} seconds after this connection closes"
                 )
             }
             Self::NoServer => f.write_str("no server is named"),

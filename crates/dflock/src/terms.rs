@@ -123,7 +123,7 @@ impl fmt::Display for TermError {
             Self::KeyEmpty => "the key is empty",
             Self::KeyLong => "the key is longer than 256 bytes",
             Self::KeyBlank => "the key contains a blank, tab or line end",
-            Self::Token => "the token is not of the form servers give",
+            Self::Token => "not a token: 32 hexadecimal digits",
             Self::Ttl => "the lease must be at least 1 second",
             Self::Limit => "the limit must be at least 1",
         })

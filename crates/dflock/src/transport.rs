@@ -73,7 +73,7 @@ impl Tls {
     fn server_name(&self, address: &ServerAddress) -> io::Result<ServerName<'static>> {
         let name = self.name.as_deref().or_else(|| address.host()).unwrap_or("localhost");
         ServerName::try_from(name.to_owned()).map_err(|_| {
-            let words = format!("a certificate cannot be made out to {name:?}; see --tls-name");
+            let words = format!("no certificate can be for {name:?}; see --tls-name");
             io::Error::new(io::ErrorKind::InvalidData, words)
         })
     }
@@ -107,7 +107,8 @@ pub(super) async fn open(
     let outcome = match timeout(limit, open_unbounded(address, tls, &is_there)).await {
         Ok(outcome) => outcome,
         Err(_) if is_there.into_inner() => {
-            let words = "it is there, but began no TLS in time; does it speak TLS?";
+            let words =
+                "it accepted the connection but did not start TLS in time; does it speak TLS?";
             Err(io::Error::new(io::ErrorKind::TimedOut, words))
         }
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time")),

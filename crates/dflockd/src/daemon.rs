@@ -127,7 +127,7 @@ fn raise_file_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(err) = raised {
-        tracing::warn!(%err, "the limit of open files stays as it is");
+        tracing::warn!(%err, "cannot raise the limit of open files");
     }
 }
 
@@ -281,7 +281,7 @@ fn secret_lines(path: &Path) -> Result<Vec<String>, Failure> {
     let lines: Result<Vec<_>, _> = text.lines().map(check_secret).collect();
     let lines: Vec<String> = lines?.into_iter().flatten().collect();
     if lines.is_empty() {
-        let message = format!("{}: no auth token in it", path.display());
+        let message = format!("{}: contains no auth token", path.display());
         return Err(ConfigError::Value(message).into());
     }
     Ok(lines)

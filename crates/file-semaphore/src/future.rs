@@ -136,7 +136,7 @@ fn begin(state: &Arc<Mutex<State>>, wanted: Wanted) -> Result<Cancel, Error> {
         }
     };
     let thread = std::thread::Builder::new().name("file-semaphore".to_owned()).spawn(wait);
-    thread.map_err(|_| Error::Process { message: "no thread can be had" })?;
+    thread.map_err(|_| Error::Process { message: "no thread can be started" })?;
     Ok(cancel)
 }
 

@@ -160,7 +160,7 @@ impl Semaphore {
                 if error.kind() == io::ErrorKind::NotADirectory {
                     return Err(Error::Obstacle { path: directory });
                 }
-                let message = "the directory of readers cannot be made";
+                let message = "the directory of readers cannot be created";
                 return Err(Error::Process { message });
             }
             let reader = Self::with_config(&path, self.inner.config)
@@ -170,7 +170,7 @@ impl Semaphore {
                 Err(error) if is_gone(&error) => last = Some(error),
                 Err(Error::System { error, .. }) if error.is_not_permitted() => {
                     return Err(Error::Process {
-                        message: "the directory of readers is another user's, who lets nobody in",
+                        message: "the directory of readers belongs to another user and is closed",
                     });
                 }
                 Err(error) => return Err(error),

@@ -400,7 +400,7 @@ fn a_lock_without_an_owner_is_released_by_name() {
     assert!(scratch.read("a").contains("\nowner=none\n"));
     let denied = scratch.sema(&["try", "a"]);
     assert_eq!(denied.code(), 1);
-    assert!(denied.err.contains("without an owner: until it is released by name"), "{denied:?}");
+    assert!(denied.err.contains("without an owner: held until somebody releases it"), "{denied:?}");
     let old = scratch.read("a").replace("timestamp=", "timestamp=1\nx=");
     scratch.write("a", old);
     age(&scratch, "a", 7200);
@@ -630,7 +630,7 @@ fn list_shows_the_locks_of_a_directory() {
 #[test]
 fn other_numbers_of_slots_are_told() {
     let scratch = Scratch::new();
-    let told = "does everybody say the same --slots?";
+    let told = "do all users give the same --slots?";
     assert_eq!(scratch.sema(&["try", "a", "--slots", "3"]).err, "");
     assert_eq!(scratch.sema(&["try", "a", "--slots", "3"]).err, "");
     let forgotten = scratch.sema(&["try", "a"]);

@@ -94,7 +94,7 @@ fn users_share_and_exclude_each_other(
 #[rstest]
 #[case::link("ln -s /etc locks/a.shared", "not a regular file")]
 #[case::file("touch locks/a.shared", "not a regular file")]
-#[case::closed("mkdir -m 700 locks/a.shared", "lets nobody in")]
+#[case::closed("mkdir -m 700 locks/a.shared", "belongs to another user and is closed")]
 #[ignore = "needs root: tests/run"]
 fn what_is_no_place_for_readers_is_refused_with_words(#[case] plant: &str, #[case] words: &str) {
     let scratch = place(ROOT, ROOT, 0o1777);

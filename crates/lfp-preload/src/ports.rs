@@ -49,7 +49,7 @@ pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
     }
     let Some(name) = device(dir, path) else {
         let typed = path.to_bytes().escape_ascii().to_string();
-        return without(&typed, "its name below /dev is not to be learned", NO_LOCK);
+        return without(&typed, "its name below /dev is unknown", NO_LOCK);
     };
     if !taken::owes(number) && files::lock_holder(&name) == Some(Pid::this()) {
         // The program has made a lock file itself.

@@ -25,7 +25,7 @@ pub(crate) fn held(device: &DeviceName, holder: Option<&Holder>, then: &str) {
     }
     let users = contents::of("/etc/passwd", PASSWD_BYTES).unwrap_or_default();
     let sentence = holder.map_or_else(
-        || "somebody else has it".to_owned(),
+        || "another process has it".to_owned(),
         |holder| sentence(holder, &users, SystemTime::now()),
     );
     say(&format!("lfp: /dev/{}: {sentence}{then}\n", device.as_str()));

@@ -176,7 +176,7 @@ fn a_program_with_address_sanitizer_starts_without_it() {
     let _daemon = ground.serve();
     let why = "it is made with AddressSanitizer, which must be loaded first";
     let told = format!(
-        "lfp: {program}: {why}, so liblfp_preload.so does nothing for it\n  it is started without\n"
+        "lfp: {program}: {why}, so liblfp_preload.so does nothing for it\n  it is started without the library\n"
     );
     let ways: [(&[&str], bool); 4] = [
         (&["run", PORT], false),

@@ -52,7 +52,7 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Command { program, error } = self else {
-            return f.write_str("never told to run the command");
+            return f.write_str("the wrapper ended before it started the command");
         };
         write!(f, "{}: ", program.to_string_lossy())?;
         let is_path = program.as_encoded_bytes().contains(&b'/');
@@ -166,7 +166,7 @@ mod tests {
             (refusal("./x", Errno::ENOENT), Some(127), "./x: No such file or directory"),
             (refusal("x", Errno::EACCES), Some(126), "x: Permission denied"),
             (refusal("x", Errno::ENOEXEC), Some(126), "x: Exec format error"),
-            (Refusal::Untold, None, "never told to run the command"),
+            (Refusal::Untold, None, "the wrapper ended before it started the command"),
         ];
         for (refusal, code, words) in table {
             assert_eq!((refusal.code(), refusal.to_string().as_str()), (code, words));

@@ -201,7 +201,7 @@ class _Service:
             if server is None and not _is_trusted(self._socket):
                 raise NoService("a stranger listens at " + path)
             if self._reply(PATIENCE)[0] != 220:
-                raise NoService("the service does not serve us")
+                raise NoService("the service refuses this client")
         except NoService:
             self.close()
             raise
@@ -245,7 +245,7 @@ class _Service:
         first = self._line(deadline)
         lines = [first]
         if not re.match(r"\d{3}(?:[ -]|$)", first):
-            raise NoService("what answers is no lock file service")
+            raise NoService("the program that answers there is not a lock file service")
         code = first[:3]
         while first[3:4] == "-" and not re.match(code + r"(?: |$)", lines[-1]):
             lines.append(self._line(deadline))

@@ -45,7 +45,7 @@ impl Daemon<'_> {
 
     pub(super) fn pause_accepting(&mut self, error: &io::Error, now: Instant) {
         if self.accept_after.is_none() {
-            self.service.note(Severity::Error, format_args!("no connection can be taken: {error}"));
+            self.service.note(Severity::Error, format_args!("cannot accept a connection: {error}"));
         }
         self.accept_after = now.checked_add(ACCEPT_PAUSE);
         self.listen_for(EpollFlags::empty());
@@ -90,7 +90,7 @@ impl Daemon<'_> {
             let count = std::mem::take(&mut self.turned_away);
             self.service.note(
                 Severity::Warning,
-                format_args!("too many connections: {count} turned away or closed"),
+                format_args!("too many connections: {count} refused or closed"),
             );
             self.told_turned_away = Some(now);
         }

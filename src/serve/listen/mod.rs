@@ -277,7 +277,7 @@ impl<'s> Daemon<'s> {
                 self.service.reopen();
                 self.service.note(
                     Severity::Notice,
-                    format_args!("SIGHUP: the lock directories are opened anew"),
+                    format_args!("SIGHUP: opening the lock directories again"),
                 );
             } else {
                 self.ending = true;

@@ -13,8 +13,7 @@ impl Daemon<'_> {
     pub(super) fn begin_with_opens(&mut self) {
         let Some(watch) = &self.opens else { return };
         for port in watch.unwatched() {
-            self.service
-                .note(Severity::Warning, format_args!("who opens {port} cannot be watched"));
+            self.service.note(Severity::Warning, format_args!("cannot watch {port}"));
         }
         self.find_openers();
     }
@@ -55,10 +54,8 @@ impl Daemon<'_> {
         let Some(watch) = &mut self.opens else { return };
         let began = Instant::now();
         for (port, errno) in watch.refresh(began) {
-            self.service.note(
-                Severity::Warning,
-                format_args!("who opens {port} cannot be watched: {}", errno.desc()),
-            );
+            self.service
+                .note(Severity::Warning, format_args!("cannot watch {port}: {}", errno.desc()));
         }
         self.looks.turn(self.service, began);
         self.watch_holders();

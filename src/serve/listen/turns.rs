@@ -177,7 +177,8 @@ impl Daemon<'_> {
             Ok(Some(survey)) => survey,
             Ok(None) => return,
             Err(Ended) => {
-                self.service.note(Severity::Error, format_args!("nobody looks for STAT any more"));
+                self.service
+                    .note(Severity::Error, format_args!("the thread that answers STAT has ended"));
                 self.ending = true;
                 return;
             }

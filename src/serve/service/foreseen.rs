@@ -55,7 +55,9 @@ impl Service {
                 self.tell_of(
                     user,
                     Severity::Notice,
-                    format_args!("released {device} of pid {pid}, who has come since: {refusal}"),
+                    format_args!(
+                        "released {device} of pid {pid}, which has started since: {refusal}"
+                    ),
                 );
             }
             if let Some(real) = self.table.take_released() {

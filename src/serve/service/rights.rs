@@ -74,7 +74,7 @@ impl Service {
         self.tell_of(
             client.user(),
             Severity::Notice,
-            format_args!("no lock for a user whose processes have {files} lock files"),
+            format_args!("refused: the processes of this user already have {files} lock files"),
         );
         true
     }

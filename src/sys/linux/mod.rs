@@ -34,7 +34,7 @@ pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
 pub(crate) const SHOWS_RIGHTS: bool = true;
 
 /// Why nobody says whose a living process is.
-pub(crate) const WHY_HIDDEN: &str = "it is hidden from us: is /proc mounted with hidepid?";
+pub(crate) const WHY_HIDDEN: &str = "it is hidden: is /proc mounted with hidepid?";
 
 /// The attribute in which the kernel keeps an ACL.
 const ACL_ATTRIBUTE: &str = "system.posix_acl_access";

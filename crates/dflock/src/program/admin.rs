@@ -39,7 +39,9 @@ pub(super) async fn kick(
     json: bool,
 ) -> Result<(), Failure> {
     let [server] = client.servers() else {
-        return Err(Failure::Usage("a connection is one server's; give --server once".to_owned()));
+        return Err(Failure::Usage(
+            "a connection belongs to one server; give --server once".to_owned(),
+        ));
     };
     let path = format!("/v1/admin/kick?connection={}", wish.connection);
     post(&wish.admin, reach, server, &path, "there is no such connection").await?;
@@ -55,7 +57,7 @@ async fn post(
     nothing: &'static str,
 ) -> Result<Value, Failure> {
     let ServerAddress::Tcp { host, .. } = server else {
-        return Err(Failure::Usage("a Unix socket has no HTTP; name the host".to_owned()));
+        return Err(Failure::Usage("HTTP needs a host and port, not a Unix socket".to_owned()));
     };
     let server = ServerAddress::Tcp { host: host.clone(), port: admin.http_port };
     let Some(secret) = reach::admin_token(admin.admin_token_file.as_deref())? else {

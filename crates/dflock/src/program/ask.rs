@@ -217,7 +217,8 @@ fn table(server: &str, body: &str) -> String {
     };
     let rows = |name: &str| stats.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     let connections = holder::text(&stats, "connections");
-    let mut lines = format!("{server}: {connections} connections\n");
+    let plural = if connections == "1" { "" } else { "s" };
+    let mut lines = format!("{server}: {connections} connection{plural}\n");
     for row in rows("locks") {
         lines +=
             &format!("  lock       {}  {}\n", holder::text(&row, "key"), holder::of_lock(&row));

@@ -16,7 +16,7 @@ Exit codes:
   71  the system refused something
   74  run: the lease was lost and the command was stopped
   75  timed out
-  76  that is no dflockd server
+  76  not a dflockd server
   77  the server refused the auth token
   78  unusable TLS or token file; acquire: the server would not keep it
 run passes the exit code of the command, 128+n when signal n ended it, 126 when

@@ -94,7 +94,7 @@ fn client_word(error: &ClientError) -> &'static str {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy(None) => f.write_str("held by somebody else"),
+            Self::Busy(None) => f.write_str("held by another client"),
             Self::Busy(Some(holder)) => write!(f, "busy: {holder}"),
             Self::Nothing(what) => f.write_str(what),
             Self::TimedOut(None) => f.write_str("timed out waiting"),

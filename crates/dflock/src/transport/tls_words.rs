@@ -11,12 +11,12 @@ pub(super) fn of(reason: &Error) -> String {
         Error::InvalidCertificate(problem) => of_certificate(problem),
         Error::NoCertificatesPresented => "the server shows no certificate",
         Error::PeerIncompatible(_) => {
-            "the server and we have no kind of TLS in common (1.2 or 1.3)"
+            "no TLS version or cipher in common with the server (TLS 1.2 or 1.3)"
         }
         Error::PeerMisbehaved(_)
         | Error::InappropriateMessage { .. }
         | Error::InappropriateHandshakeMessage { .. }
-        | Error::DecryptError => "the server breaks the rules of TLS",
+        | Error::DecryptError => "the server violates TLS",
         Error::AlertReceived(alert) => {
             // RFC 8446, 6: the numbers have names there.
             return format!("the server ended the TLS handshake (alert {})", u8::from(*alert));
@@ -30,10 +30,10 @@ pub(super) fn of(reason: &Error) -> String {
 fn of_certificate(problem: &CertificateError) -> &'static str {
     match problem {
         CertificateError::UnknownIssuer => {
-            "nobody we trust has signed the server's certificate; see --tls-ca"
+            "the server's certificate is not signed by a trusted authority; see --tls-ca"
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "the server's certificate is made out to another name; see --tls-name"
+            "the server's certificate is for another name; see --tls-name"
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "the server's certificate has expired"
@@ -52,7 +52,7 @@ fn of_certificate(problem: &CertificateError) -> &'static str {
             "the server shows the certificate of an authority (CA:TRUE) as its own; make it one \
              with basicConstraints=CA:FALSE, or sign another with it"
         }
-        _ => "the server's certificate is of a kind that we cannot check",
+        _ => "the server's certificate is of an unsupported kind",
     }
 }
 
@@ -61,9 +61,11 @@ fn of_certificate(problem: &CertificateError) -> &'static str {
 pub(super) fn of_pem(reason: &pem::Error) -> String {
     match reason {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::MissingSectionEnd { .. } => "the end is missing; is the file cut?".to_owned(),
-        pem::Error::NoItemsFound => "nothing of the kind in it".to_owned(),
-        _ => "this is no PEM file, or a damaged one".to_owned(),
+        pem::Error::MissingSectionEnd { .. } => {
+            "the end is missing; is the file cut short?".to_owned()
+        }
+        pem::Error::NoItemsFound => "it contains nothing of this kind".to_owned(),
+        _ => "not a PEM file, or a damaged one".to_owned(),
     }
 }
 

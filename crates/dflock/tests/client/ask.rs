@@ -35,7 +35,7 @@ fn a_script_takes_renews_and_releases() {
     assert!(is_token(token));
     assert_eq!(rest, ["33", "120", "code 1", "code 75", "33", "code 1", "code 1"]);
     let complaints = [
-        "dflock: held by somebody else",
+        "dflock: held by another client",
         "dflock: timed out waiting",
         "dflock: the token does not hold this key",
         "dflock: the token does not hold this key",

@@ -194,7 +194,7 @@ fn pem(name: &str) -> String {
 #[rstest]
 #[case::trusted(&["--tls-ca", "ca.pem", "--tls-name", "localhost"], 0, "")]
 #[case::by_its_own_address(&["--tls-ca", "ca.pem"], 0, "")]
-#[case::not_trusted(&["--tls"], 69, "nobody we trust has signed the server's certificate")]
+#[case::not_trusted(&["--tls"], 69, "the server's certificate is not signed by a trusted authority")]
 #[case::another_name(&["--tls-ca", "ca.pem", "--tls-name", "other.example"], 69, "another name")]
 #[case::no_certificates(&["--tls-ca", "key.pem"], 78, "no trusted certificate found")]
 #[case::no_such_file(&["--tls-ca", "none.pem"], 78, "none.pem")]
@@ -221,7 +221,7 @@ fn tls(#[case] options: &[&str], #[case] code: i32, #[case] words: &str) {
     "no trusted"
 )]
 #[case::damaged("-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n", "damaged")]
-#[case::cut("-----BEGIN CERTIFICATE-----\nAAAA\n", "is the file cut?")]
+#[case::cut("-----BEGIN CERTIFICATE-----\nAAAA\n", "is the file cut short?")]
 fn a_file_of_certificates(#[case] content: &str, #[case] words: &str) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, content).unwrap();

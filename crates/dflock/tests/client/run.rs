@@ -201,9 +201,9 @@ fn who_waits_has_the_kernel_ask_for_the_server() {
 }
 
 #[rstest]
-#[case::busy(&["--timeout", "0"], 1, "dflock: held by somebody else\n")]
+#[case::busy(&["--timeout", "0"], 1, "dflock: held by another client\n")]
 #[case::timed_out(&["--timeout", "1"], 75, "dflock: timed out waiting\n")]
-#[case::other_code(&["-t", "0", "-E", "99"], 99, "dflock: held by somebody else\n")]
+#[case::other_code(&["-t", "0", "-E", "99"], 99, "dflock: held by another client\n")]
 #[case::other_code_too(&["-t", "1", "--busy-exit-code", "0"], 0, "dflock: timed out waiting\n")]
 #[case::other_limit(
     &["--limit", "2"],

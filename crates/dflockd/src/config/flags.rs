@@ -103,7 +103,10 @@ const ABSENT: &[(&str, &str)] = &[
     ("http-session-idle-timeout", "there are no HTTP sessions here"),
     ("http-max-sessions", "there are no HTTP sessions here"),
     ("http-max-sessions-per-ip", "there are no HTTP sessions here"),
-    ("http-max-connections-per-ip", "the HTTP port takes 64 connections; a further one replaces the one that was silent for longest"),
+    (
+        "http-max-connections-per-ip",
+        "the HTTP port takes 64 connections; a further one replaces the one that was silent for longest",
+    ),
     ("http-rate-limit-per-ip", "HTTP never gets more than a fifth of the thread"),
     ("http-rate-limit-burst", "HTTP never gets more than a fifth of the thread"),
     ("http-cors-allowed-origins", "pages of other origins may not read this server"),

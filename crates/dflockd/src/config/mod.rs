@@ -198,7 +198,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         match (self.switch(Name::StateSync)?, self.path(Name::StateDir)) {
             (true, None) => wrong("--state-sync needs --state-dir"),
             (_, Some(_)) if self.path(Name::FenceStateFile).is_some() => {
-                wrong("--state-dir keeps the fences, too: leave --fence-state-file out")
+                wrong("--state-dir keeps the fences too: leave out --fence-state-file")
             }
             (true, Some(_)) => Ok(Synced::Yes),
             (false, _) => Ok(Synced::No),

@@ -70,7 +70,7 @@ impl Page {
         self.head(
             "keys",
             "gauge",
-            "Keys in the table; idle ones are held and waited for by nobody.",
+            "Keys in the table; an idle key has neither holders nor waiters.",
         );
         for (kind, state, count) in [
             ("lock", "in_use", census.locks),
@@ -96,8 +96,8 @@ impl Page {
 
     fn locks(&mut self, numbers: &Numbers) {
         let engine = &numbers.engine;
-        self.counter("grants_total", "Slots given out.", engine.grants);
-        self.counter("renewals_total", "Leases started anew by token.", engine.renewals);
+        self.counter("grants_total", "Slots granted.", engine.grants);
+        self.counter("renewals_total", "Leases renewed by token.", engine.renewals);
         self.head("releases_total", "counter", "Slots given back, by what gave them back.");
         self.sample("releases_total", "{cause=\"token\"}", engine.releases);
         self.sample("releases_total", "{cause=\"disconnect\"}", engine.disconnect_releases);

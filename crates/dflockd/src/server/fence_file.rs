@@ -33,7 +33,10 @@ impl FenceFile {
         }
         let stored = u64::from_be_bytes(bytes);
         if stored > MOST {
-            return Err(io::Error::new(ErrorKind::InvalidData, "no fence is as great as this"));
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "the number is too great for a fence",
+            ));
         }
         if length == 0 {
             // Now rather than at the first grant, while somebody looks who can mend it.

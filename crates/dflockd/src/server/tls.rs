@@ -42,7 +42,7 @@ impl Tls {
                     named(key, &format!("not the key of the certificate in {}", cert.display()))
                 }
                 Error::InvalidCertificate(_) => named(cert, &"the certificate is damaged"),
-                _ => named(key, &"a kind of key that we do not know; take Ed25519, ECDSA or RSA"),
+                _ => named(key, &"this kind of key is not supported; use Ed25519, ECDSA or RSA"),
             })?;
         Ok(Self(Arc::new(config)))
     }
@@ -53,9 +53,11 @@ impl Tls {
 fn of_pem(reason: &pem::Error) -> String {
     match reason {
         pem::Error::Io(err) => err.to_string(),
-        pem::Error::MissingSectionEnd { .. } => "the end is missing; is the file cut?".to_owned(),
-        pem::Error::NoItemsFound => "nothing of the kind in it".to_owned(),
-        _ => "this is no PEM file, or a damaged one".to_owned(),
+        pem::Error::MissingSectionEnd { .. } => {
+            "the end is missing; is the file cut short?".to_owned()
+        }
+        pem::Error::NoItemsFound => "it contains nothing of this kind".to_owned(),
+        _ => "not a PEM file, or a damaged one".to_owned(),
     }
 }
 
@@ -67,8 +69,10 @@ pub(super) fn of_handshake(err: &io::Error) -> String {
         Some(Error::AlertReceived(alert)) => {
             format!("the client ended it (alert {})", u8::from(*alert))
         }
-        Some(Error::InvalidMessage(_)) => "what came is no TLS".to_owned(),
-        Some(Error::PeerIncompatible(_)) => "no kind of TLS in common (1.2 or 1.3)".to_owned(),
-        Some(_) => "the client breaks the rules of TLS".to_owned(),
+        Some(Error::InvalidMessage(_)) => "the client does not speak TLS".to_owned(),
+        Some(Error::PeerIncompatible(_)) => {
+            "no TLS version or cipher in common (TLS 1.2 or 1.3)".to_owned()
+        }
+        Some(_) => "the client violates TLS".to_owned(),
     }
 }

@@ -186,7 +186,7 @@ fn one_server_at_a_time() {
     let output = second.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    let who = format!("process {} has this state directory", daemon.pid());
+    let who = format!("process {} uses this state directory", daemon.pid());
     assert!(stderr.contains(&who), "{stderr}");
 }
 

@@ -23,14 +23,14 @@ fn output(arguments: &[&str]) -> Output {
 #[case::cert_of_no_letters(
     "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n",
     None,
-    "a.pem: this is no PEM file"
+    "a.pem: not a PEM file"
 )]
 #[case::cert_cut("-----BEGIN CERTIFICATE-----\nAAAA\n", None, "a.pem: the end is missing")]
-#[case::key_of_nothing(CERT, Some("hello\n"), "b.pem: nothing of the kind in it")]
+#[case::key_of_nothing(CERT, Some("hello\n"), "b.pem: it contains nothing of this kind")]
 #[case::key_of_no_kind(
     CERT,
     Some("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
-    "b.pem: a kind of key that we do not know"
+    "b.pem: this kind of key is not supported"
 )]
 #[case::key_of_another(include_str!("tls/ca.pem"), None, "b.pem: not the key of the certificate in ")]
 fn files_of_tls(#[case] cert: &str, #[case] key: Option<&str>, #[case] said: &str) {
@@ -75,11 +75,11 @@ const CERT: &str = include_str!("tls/cert.pem");
 #[case::key_alone(&["--tls-key", "x"], "both --tls-cert and --tls-key must be provided together")]
 #[case::no_such_cert(&["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "/nowhere")]
 #[case::sync_without_state(&["--state-sync"], "--state-sync needs --state-dir")]
-#[case::two_fences(&["--state-dir", "x", "--fence-state-file", "y"], "leave --fence-state-file out")]
+#[case::two_fences(&["--state-dir", "x", "--fence-state-file", "y"], "leave out --fence-state-file")]
 #[case::absent_option(&["--http-max-sessions", "9"], "there are no HTTP sessions here; leave it out")]
 #[case::a_word_too_many(&["--port", "0", "more"], "unexpected argument: more")]
 #[case::no_such_secret(&["--auth-token-file", "/nowhere"], "/nowhere")]
-#[case::empty_secret(&["--auth-token-file", "/dev/null"], "no auth token in it")]
+#[case::empty_secret(&["--auth-token-file", "/dev/null"], "contains no auth token")]
 #[case::newline_in_secret(&["--auth-token", "a\nb"], "must not contain a newline")]
 #[case::no_such_host(&["--host", "256.256.256.256", "--port", "0"], "listen 256.256.256.256")]
 fn a_bad_configuration_ends_with_one(#[case] arguments: &[&str], #[case] message: &str) {

@@ -77,7 +77,7 @@ fn warn_of_other_slots(lock: &Lock) {
     };
     if let Some(path) = candidates.into_iter().flatten().find(is_held) {
         let held = pidlockfile::shown(&path);
-        warn(&lock.path, &format!("warning: {held} is held: does everybody say the same --slots?"));
+        warn(&lock.path, &format!("warning: {held} is held: do all users give the same --slots?"));
     }
 }
 
@@ -95,7 +95,7 @@ fn dispatch(command: Command) -> End {
         | Command::Completions(_) => false,
     };
     if shared_slots {
-        complain("sema: --shared and --slots exclude each other\n");
+        complain("sema: --shared and --slots cannot be used together\n");
         return End::Code(exit::USAGE);
     }
     match &command {
@@ -131,7 +131,7 @@ fn perform_command(command: Command) -> End {
                 return End::Code(exit::USAGE);
             }
             if words.slot.is_some_and(|slot| slot > lock.slots || lock.slots == Slots::ONE) {
-                complain("sema: --slot is one of those of --slots\n");
+                complain("sema: --slot needs a number from 1 to that of --slots\n");
                 return End::Code(exit::USAGE);
             }
             signals::hold_off();

@@ -324,7 +324,7 @@ impl Output {
 
 /// Decimal seconds with an optional fraction: `5`, `0.25`, `.5`. No sign, no exponent.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let refused = || "seconds are decimal digits, with a fraction if need be".to_owned();
+    let refused = || "needs a number of seconds, such as 10 or 0.5".to_owned();
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if whole.len() + fraction.len() == 0 || !digits(whole) || !digits(fraction) {
@@ -344,22 +344,26 @@ fn seconds(text: &str) -> Result<Duration, String> {
 fn slots(text: &str) -> Result<Slots, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let count = text.parse().ok().filter(|_| digits).and_then(Slots::new);
-    count.ok_or_else(|| format!("a number from 1 to {MOST_SLOTS}"))
+    count.ok_or_else(|| format!("needs a number from 1 to {MOST_SLOTS}"))
 }
 
 fn exit_code(text: &str) -> Result<u8, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits).ok_or_else(|| "a number from 0 to 255".to_owned())
+    text.parse().ok().filter(|_| digits).ok_or_else(|| "needs a number from 0 to 255".to_owned())
 }
 
 fn pid(text: &str) -> Result<Pid, String> {
-    Pid::parse(text.as_bytes()).map_err(|_| "no process has such a number".to_owned())
+    Pid::parse(text.as_bytes()).map_err(|_| "needs a process number, 1 or more".to_owned())
 }
 
 fn mode(text: &str) -> Result<u32, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let bits = u32::from_str_radix(text, 8).ok().filter(|bits| digits && *bits & !MODE_BITS == 0);
-    bits.ok_or_else(|| format!("permission to read and write in octal, such as {MODE:o}"))
+    bits.ok_or_else(|| {
+        format!(
+            "needs permission bits in octal that let the owner read and write, such as {MODE:o}"
+        )
+    })
 }
 
 #[path = "examples.rs"]

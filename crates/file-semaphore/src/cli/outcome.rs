@@ -151,10 +151,9 @@ fn slot_members(slot: &SlotStatus) -> Vec<(&'static str, Value)> {
             members.extend(held_members(held));
             members
         }
-        SlotStatus::Obstacle => vec![
-            ("locked", Value::Bool(true)),
-            ("problem", "there is something that is no lock file".into()),
-        ],
+        SlotStatus::Obstacle => {
+            vec![("locked", Value::Bool(true)), ("problem", "not a lock file".into())]
+        }
     }
 }
 
@@ -257,7 +256,7 @@ fn remark(standing: Standing) -> &'static str {
         Standing::Namesake | Standing::Elsewhere => {
             ", which cannot be seen from here: see --stale-when in sema(1)"
         }
-        Standing::Ownerless => ", without an owner: until it is released by name",
+        Standing::Ownerless => ", without an owner: held until somebody releases it",
         Standing::Alive | Standing::Dead | Standing::NumberTaken | Standing::NumberFree => "",
     }
 }

@@ -159,7 +159,7 @@ pub(super) fn surprises(request: &Request) -> Vec<String> {
     let mut remarks = Vec::new();
     let resolved = follow(Path::new("/dev"), device);
     if resolved.is_ok_and(|resolved| resolved.node.is_none()) {
-        remarks.push(format!("{} (locked all the same)", no_such_device(device.as_str())));
+        remarks.push(format!("{} (locked anyway)", no_such_device(device.as_str())));
     }
     if !lives(*pid) {
         remarks

@@ -48,7 +48,7 @@ fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
         return Err(Failure::system("a path is not in UTF-8"));
     };
     if [lfp, program, library].iter().any(|path| path.contains('\'')) {
-        return Err(Failure::system("a path holds a quote"));
+        return Err(Failure::system("a path contains a quotation mark"));
     }
     let text = format!(
         "{MARK} {name} locks serial ports through the service, see liblfp_preload(7);\n\

@@ -26,7 +26,7 @@ pub(super) fn supposed_reason(Request { device, pid }: &Request) -> Reason {
         .or_else(|| somebody_elses(*pid))
         .or_else(|| closed_device(device))
         .unwrap_or_else(|| {
-            "the service may not write the lock directory, or does not know who we are: its log \
+            "the service may not write the lock directory, or does not know this user: its log \
              says which"
                 .to_owned()
         })
@@ -40,13 +40,13 @@ pub(super) fn wrong_device(device: &DeviceName) -> Option<Reason> {
     let node = node(device)?;
     let kind = node.file_type();
     let is = match kind {
-        _ if node.rdev() == NULL && kind.is_char_device() => "the null device",
+        _ if node.rdev() == NULL && kind.is_char_device() => "the null device, not a serial port",
         _ if kind.is_char_device() => return None,
-        _ if kind.is_dir() => "a directory",
-        _ if kind.is_block_device() => "a block device, such as a disk",
-        _ => "no device",
+        _ if kind.is_dir() => "a directory, not a serial port",
+        _ if kind.is_block_device() => "a block device such as a disk, not a serial port",
+        _ => "not a device",
     };
-    Some(format!("it is {is}, not a serial port"))
+    Some(format!("it is {is}"))
 }
 
 /// Why nothing is locked for a number that no process has.
@@ -58,7 +58,7 @@ fn somebody_elses(pid: Pid) -> Option<Reason> {
     let owner = process::owner(pid)?;
     let foreign = !geteuid().is_root() && owner != geteuid().as_raw();
     foreign.then(|| {
-        format!("process {pid} belongs to uid {owner}, and locks are for one's own processes")
+        format!("process {pid} belongs to uid {owner}; you can lock only for your own processes")
     })
 }
 
@@ -70,7 +70,7 @@ fn closed_device(device: &DeviceName) -> Option<Reason> {
     let group = users::get_group_by_gid(node.gid());
     let group =
         group.map_or_else(|| node.gid().to_string(), |it| printable(&it.name().to_string_lossy()));
-    Some(format!("we may not read and write it: members of its group, {group}, may"))
+    Some(format!("you may not read and write it; members of its group {group} may"))
 }
 
 fn node(device: &DeviceName) -> Option<Metadata> {

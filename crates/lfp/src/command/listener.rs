@@ -20,7 +20,7 @@ pub(super) type Doubt = String;
 /// # Errors
 /// [`Doubt`] when it is a stranger, or is not to be learned.
 pub(super) fn trusted_socket(path: &Path, owner: Option<u32>) -> Result<(), Doubt> {
-    let Some(owner) = owner else { return Err("whoever listens there is unknown".to_owned()) };
+    let Some(owner) = owner else { return Err("the owner of the listener is unknown".to_owned()) };
     if is_trusted(owner) || chosen_by_root(path) == Some(owner) {
         Ok(())
     } else {
@@ -35,7 +35,7 @@ pub(super) fn trusted_socket(path: &Path, owner: Option<u32>) -> Result<(), Doub
 /// [`Doubt`] when it is a stranger, or is not to be learned.
 pub(super) fn trusted_port(owner: Option<u32>) -> Result<(), Doubt> {
     match owner {
-        None => Err("nobody can be seen to listen there".to_owned()),
+        None => Err("no listener can be seen there".to_owned()),
         Some(owner) if is_trusted(owner) => Ok(()),
         Some(owner) => Err(stranger(owner)),
     }

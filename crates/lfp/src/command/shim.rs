@@ -111,7 +111,7 @@ fn wanted(program: &OsStr, otherwise: Otherwise) -> Result<Option<String>, Failu
     };
     match (judged(program, obstacle), otherwise) {
         (Err(failure), Otherwise::RunWithout) => {
-            warn(&format!("{failure}\n  it is started without"));
+            warn(&format!("{failure}\n  it is started without the library"));
             Ok(None)
         }
         (judged, _) => judged.map(Some),

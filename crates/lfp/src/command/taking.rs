@@ -73,10 +73,10 @@ fn tell(request: &Request, signal: Signal) -> Option<String> {
     let pid = request.pid;
     let on_record = Table::new(layout()).holder_on_record(&request.device);
     let Some(holder) = on_record.filter(|holder| holder.pid == pid) else {
-        return Some(format!("pid {pid} was not told: its lock is on no record of a service"));
+        return Some(format!("pid {pid} got no signal: no service has recorded its lock"));
     };
     let errno = process::signal(&holder, signal).err()?;
-    Some(format!("pid {pid} could not be told: {}", errno.desc()))
+    Some(format!("pid {pid} got no signal: {}", errno.desc()))
 }
 
 /// The living process that has a lock of the device, as we see it, or else as the service does.

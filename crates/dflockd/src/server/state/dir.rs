@@ -110,7 +110,7 @@ fn taken(directory: &File, errno: nix::errno::Errno) -> io::Error {
     let owner = owner.trim();
     let known = owner.parse::<u32>().is_ok();
     let who = if known { format!("process {owner}") } else { "another process".to_owned() };
-    io::Error::new(ErrorKind::ResourceBusy, format!("{who} has this state directory"))
+    io::Error::new(ErrorKind::ResourceBusy, format!("{who} uses this state directory"))
 }
 
 fn open(directory: &File, name: &str, mode: nix::libc::mode_t) -> io::Result<File> {

@@ -57,7 +57,7 @@ impl Damage {
         match self {
             Self::Index => "the index is missing or damaged",
             Self::Newest => "the newest file of holds is missing, damaged or not the newest",
-            Self::End => "the newest file of holds is damaged or cut at its end",
+            Self::End => "the newest file of holds is damaged or cut short at its end",
             Self::Other => "the older file of holds, which is not needed, is missing or damaged",
         }
     }
