@@ -172,6 +172,10 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("lfp run /dev/ttyUSB0 -- minicom -o -D /dev/ttyUSB0", Shown::By("terminal_programs")),
     ("lfp run /dev/ttyUSB0 -- minicom -D /dev/ttyUSB0", Shown::By("programs_lock")),
     ("lfp run --shim --ports /dev/ttyUSB0 -- make flash", Shown::By("programs_lock")),
+    (
+        "lfp run --exclusive /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0",
+        Shown::By("what_looks_at_no_lock_is_refused_by_the_kernel"),
+    ),
     ("lfp shim --ports --wait 30 -- tio /dev/ttyUSB0", Shown::By("a_program_waits_in_line")),
     ("lfp shim -- gammu identify", Shown::By("programs_lock")),
     ("lfp shim --ports --wait 30 -- tio /dev/ttyUSB0", Shown::By("a_program_waits_in_line")),

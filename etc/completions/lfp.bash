@@ -481,7 +481,7 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__run)
-            opts="-a -E -h --also --timeout --yield-on --no-fork --shim --no-shim --ports --conflict-exit-code --server --direct --json --help"
+            opts="-a -E -h --also --timeout --yield-on --exclusive --no-fork --shim --no-shim --ports --conflict-exit-code --server --direct --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -94,6 +94,7 @@ complete -c lfp -n "__fish_lfp_using_subcommand run" -l timeout -d 'Wait for the
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l yield-on -d 'Send the command this signal when somebody waits for the device' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -s E -l conflict-exit-code -d 'The exit code if another process has the device' -r
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
+complete -c lfp -n "__fish_lfp_using_subcommand run" -l exclusive -d 'While the command has the device open, have the kernel refuse it to everybody else (TIOCEXCL)'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l no-fork -d 'Become the command instead of waiting for its end, so that the process number stays'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l shim -d 'Make the lock files of the command locks of the service, so that it finds the port its own [default: where liblfp_preload.so is installed and can be loaded into COMMAND]'
 complete -c lfp -n "__fish_lfp_using_subcommand run" -l no-shim -d 'Do not do that, even if the library is installed'

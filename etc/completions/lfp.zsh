@@ -137,6 +137,7 @@ _arguments "${_arguments_options[@]}" : \
 '-E+[The exit code if another process has the device]:CODE:_default' \
 '--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
+'(--no-fork)--exclusive[While the command has the device open, have the kernel refuse it to everybody else (TIOCEXCL)]' \
 '--no-fork[Become the command instead of waiting for its end, so that the process number stays]' \
 '(--no-shim)--shim[Make the lock files of the command locks of the service, so that it finds the port its own \[default\: where liblfp_preload.so is installed and can be loaded into COMMAND\]]' \
 '--no-shim[Do not do that, even if the library is installed]' \

@@ -3,6 +3,7 @@
 mod bench;
 mod clean;
 mod codes;
+mod exclusive;
 mod help;
 mod limits;
 mod look;

@@ -137,6 +137,18 @@ impl<'a> Bench<'a> {
         server
     }
 
+    /// Starts the program on a port that somebody else has open, and waits for its end.
+    pub(crate) fn attempt_in_vain(&self) -> End {
+        let mut troupe = self.begin();
+        let end = until(LIMIT, || troupe.program.ended());
+        match end {
+            Some(end) => end,
+            None => {
+                unreachable!("{} does not end:\n{}", self.program.name, troupe.program.output())
+            }
+        }
+    }
+
     /// Starts the program and waits until it is clear what it does about the port.
     pub(crate) fn attempt(&self) -> (Came, Troupe<'a>) {
         if self.program.user != User::Root {

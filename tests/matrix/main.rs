@@ -11,6 +11,7 @@
 
 mod bench;
 mod daemon;
+mod exclusive;
 mod names;
 mod programs;
 mod quirks;

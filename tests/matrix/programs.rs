@@ -345,6 +345,15 @@ pub(crate) const SHELL: Program = Program {
     ..FLOCK
 };
 
+/// A program that no library can be loaded into.
+pub(crate) const STATIC: Program = Program {
+    name: "a static C program",
+    before: &[&["cc", "-static", "-o", "/tmp/hold", "/run/test/programs/hold.c"]],
+    command: &["/tmp/hold", "{dev}"],
+    mark: Mark::Open,
+    ..FLOCK
+};
+
 /// Every row of the table, in its order.
 pub(crate) const ALL: &[Program] = &[
     MINICOM, CU, KERMIT, PPPD, MGETTY, SER2NET, GENSIOT, MICROCOM, BUSYBOX, RXTX, QT, QT_AS_ROOT,

@@ -16,7 +16,7 @@ use crate::programs::{self, Program};
 use crate::table::Table;
 
 const SOCKET: &str = "/run/lfpd/lfpd.sock";
-const LFP: &str = "/run/test/bin/lfp";
+pub(crate) const LFP: &str = "/run/test/bin/lfp";
 
 /// The ways to start a program.
 const WAYS: [&[&str]; 4] = [
@@ -29,7 +29,7 @@ const WAYS: [&[&str]; 4] = [
 
 /// A lock directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Directory {
+pub(crate) enum Directory {
     /// Root's and the service's, as newer systemd makes it.
     Closed,
     /// Everybody's, sticky, as Debian makes it.
@@ -37,7 +37,7 @@ enum Directory {
 }
 
 impl Directory {
-    fn sandbox(self) -> Sandbox {
+    pub(crate) fn sandbox(self) -> Sandbox {
         let mode = match self {
             Self::Closed => "0755",
             Self::Open => "1777",
@@ -60,7 +60,7 @@ impl Directory {
     }
 }
 
-fn daemon(sandbox: &Sandbox) -> Process<'_> {
+pub(crate) fn daemon(sandbox: &Sandbox) -> Process<'_> {
     let listen = format!("unix:{SOCKET}");
     let command =
         sandbox.command("/run/test/lfpd").args(["--listen", &listen]).user(User::LfpdWithFowner);

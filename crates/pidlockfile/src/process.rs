@@ -45,8 +45,13 @@ const GENERATIONS: usize = 64;
 
 /// Whether `other` is this process, or one that it descends from, as `parent` tells. Allocates nothing.
 pub fn descends_from(other: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> bool {
-    let line = std::iter::successors(Some(Pid::this()), |child| parent(*child));
-    line.take(GENERATIONS).any(|process| process == other)
+    is_in_line(Pid::this(), other, parent)
+}
+
+/// Whether `ancestor` is that process, or one that it descends from, as `parent` tells. Allocates nothing.
+pub fn is_in_line(process: Pid, ancestor: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> bool {
+    let line = std::iter::successors(Some(process), |child| parent(*child));
+    line.take(GENERATIONS).any(|process| process == ancestor)
 }
 
 impl Pid {

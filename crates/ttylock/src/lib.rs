@@ -48,6 +48,7 @@ pub use dialects::content::{Content, READ_LIMIT, Unreadable};
 pub use guard::{LockError, PortLock, held_by, lock, lock_in, lock_timeout};
 pub use layout::Layout;
 pub use lock::backoff::{Backoff, Contention};
+pub use lock::exclusive::{Duplicate, NoDuplicate};
 pub use lock::holders::{
     Holder, NoLook, OpenLook, Progress, Scheme, Standing, opener, openers_of, serial_devices,
 };

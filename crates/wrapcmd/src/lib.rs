@@ -59,4 +59,4 @@ pub use output::print;
 #[cfg(unix)]
 pub use signals::{Arrived, Sender, Signals, Woken, hold_off, is_ignored, pause};
 #[cfg(unix)]
-pub use standby::{Running, Standby};
+pub use standby::{Beside, Running, Standby};

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Child;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use crate::command::{REAL_PATH, WHEN_TOLD, word};
 use crate::exit::End;
-use crate::signals::{Sender, Signals, has_ended, is_ignored, stop_here, was_stopped};
+use crate::signals::{Sender, Signals, Woken, has_ended, is_ignored, stop_here, was_stopped};
 use crate::sys;
 
 /// A process that waits for the word to become a command. Without the word it ends by itself and
@@ -98,6 +98,28 @@ impl Standby {
     }
 }
 
+/// What is done beside a command while it runs.
+pub trait Beside {
+    /// Readable when there is work before its time; none as long as the time alone counts.
+    fn bell(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Does the work. Tells after which time it is due again at the latest; none: when the bell rings.
+    fn work(&mut self) -> Option<Duration>;
+}
+
+/// Work that nothing wakes.
+struct ByTheClock<W>(W);
+
+impl<W: FnMut() -> Duration> Beside for ByTheClock<W> {
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn work(&mut self) -> Option<Duration> {
+        Some((self.0)())
+    }
+}
+
 impl Running {
     /// Waits until the command has ended, without taking note of it yet: its number stays its
     /// own. Hands it the signals that arrive meanwhile, and stops when a terminal has stopped it.
@@ -113,10 +135,20 @@ impl Running {
         &self,
         signals: &Signals,
         first: Option<Duration>,
-        mut work: impl FnMut() -> Duration,
+        work: impl FnMut() -> Duration,
+    ) {
+        self.attend_beside(signals, first, &mut ByTheClock(work));
+    }
+
+    /// [`Running::attend_and`] with work that may also be woken by a descriptor.
+    pub fn attend_beside(
+        &self,
+        signals: &Signals,
+        first: Option<Duration>,
+        beside: &mut dyn Beside,
     ) {
         let Some(pid) = self.number() else { return };
-        let (mut last, mut every) = (Instant::now(), first);
+        let (mut last, mut every, mut rang) = (Instant::now(), first, false);
         loop {
             while let Some(arrived) = signals.arrived() {
                 let told_already = arrived.sender == Sender::Kernel;
@@ -132,11 +164,12 @@ impl Running {
             if has_ended(pid) {
                 return;
             }
-            if every.is_some_and(|every| last.elapsed() >= every) {
-                every = Some(work());
+            if rang || every.is_some_and(|every| last.elapsed() >= every) {
+                every = beside.work();
                 last = Instant::now();
             }
-            signals.pause(None, every.map(|every| every.saturating_sub(last.elapsed())));
+            let time = every.map(|every| every.saturating_sub(last.elapsed()));
+            rang = signals.pause(beside.bell(), time) == Woken::Ready;
         }
     }
 

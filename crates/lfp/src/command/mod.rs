@@ -13,6 +13,8 @@ mod denial;
 mod devices;
 mod elf;
 mod examples;
+#[cfg_attr(not(target_os = "linux"), path = "exclusive_elsewhere.rs")]
+mod exclusive;
 mod executable;
 mod exit;
 mod listener;

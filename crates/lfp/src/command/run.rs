@@ -1,17 +1,19 @@
 //! `lfp run`: hold a device while a command runs, in the name of the command's own process (see the
 //! crate `wrapcmd`).
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use pidlockfile::{Pid, process};
-use wrapcmd::{Signals, Standby};
+use wrapcmd::{Beside, Signals, Standby};
 
 use super::actions::{busy, came_of, denied, surprises, unreachable};
 use super::arguments::{Becoming, Route, Run};
 use super::broker::{Broker, layout};
+use super::exclusive::Exclusion;
 use super::news::News;
 use super::outcome::{Failure, Kind};
 use super::output::{Output, refused, warn};
@@ -53,14 +55,14 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
         return Err(Failure::about(asked.device.as_str(), Kind::Interrupted(signal)));
     }
     broker.hang_up();
+    // Before the command is there: none of its openings is missed.
+    let exclusion = asked.exclusive.then(|| Exclusion::watch(&requests)).flatten();
     let running = standby.go(&additions.pairs());
-    match asked.yield_on {
-        None => running.attend(&signals),
-        Some(signal) => {
-            let mut yielding = Yielding::new(&requests, signal);
-            let work = || yielding.look(&mut broker);
-            running.attend_and(&signals, Some(Yielding::FIRST), work);
-        }
+    let yielding = asked.yield_on.map(|signal| Yielding::new(&requests, signal));
+    let mut beside = Work { yielding, exclusion, broker: &mut broker };
+    running.attend_beside(&signals, beside.first(), &mut beside);
+    if let Some(exclusion) = beside.exclusion {
+        exclusion.end();
     }
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's.
@@ -68,6 +70,34 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
         release(&mut broker, request);
     }
     ended(running.end())
+}
+
+/// What is done while the command runs.
+struct Work<'a> {
+    yielding: Option<Yielding<'a>>,
+    exclusion: Option<Exclusion>,
+    broker: &'a mut Broker,
+}
+
+impl Work<'_> {
+    fn first(&self) -> Option<Duration> {
+        if self.exclusion.is_some() {
+            return Some(Duration::ZERO);
+        }
+        self.yielding.as_ref().map(Yielding::rest)
+    }
+}
+
+impl Beside for Work<'_> {
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.exclusion.as_ref().and_then(Exclusion::bell)
+    }
+
+    fn work(&mut self) -> Option<Duration> {
+        let exclusion = self.exclusion.as_mut().and_then(Exclusion::look);
+        let yielding = self.yielding.as_mut().map(|yielding| yielding.look(self.broker));
+        exclusion.into_iter().chain(yielding).min()
+    }
 }
 
 /// The locks are this process's own, and end with it: nobody is left to release them.

@@ -132,18 +132,24 @@ pub(super) struct Yielding<'a> {
     requests: &'a [Request],
     signal: Signal,
     told: bool,
+    last: Instant,
 }
 
 impl<'a> Yielding<'a> {
-    /// When it is to be asked for the first time.
-    pub(super) const FIRST: Duration = ASK_AGAIN;
-
     pub(super) fn new(requests: &'a [Request], signal: Signal) -> Self {
-        Self { requests, signal, told: false }
+        Self { requests, signal, told: false, last: Instant::now() }
     }
 
-    /// Looks, and tells; when to look again.
+    /// In which time it is to be asked.
+    pub(super) fn rest(&self) -> Duration {
+        ASK_AGAIN.saturating_sub(self.last.elapsed())
+    }
+
+    /// Looks if it is time, and tells; when to look again.
     pub(super) fn look(&mut self, broker: &mut Broker) -> Duration {
+        if !self.rest().is_zero() {
+            return self.rest();
+        }
         let waiting = self.requests.iter().find(|request| broker.is_waited_for(&request.device));
         if let (Some(request), false) = (waiting, self.told) {
             // The command has not been waited for, so its number is still its own.
@@ -151,6 +157,7 @@ impl<'a> Yielding<'a> {
         }
         self.told = waiting.is_some();
         broker.hang_up();
+        self.last = Instant::now();
         ASK_AGAIN
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod directories;
+pub(crate) mod exclusive;
 pub(crate) mod flock;
 mod flock_guards;
 mod flock_rights;

@@ -60,6 +60,7 @@ pub struct OpenLook {
     node: Node,
     is_complete: bool,
     left: usize,
+    last: Option<i32>,
 }
 
 /// What a step of an [`OpenLook`] has told.
@@ -89,7 +90,8 @@ impl OpenLook {
     /// [`NoLook`].
     pub fn begin(pid: Pid, node: &Node) -> Result<Self, NoLook> {
         let begun = Descriptors::of(pid).map_err(|error| NoLook::because(&error))?;
-        Ok(Self { descriptors: begun, node: *node, is_complete: true, left: LOOKS_AT_A_PROCESS })
+        let left = LOOKS_AT_A_PROCESS;
+        Ok(Self { descriptors: begun, node: *node, is_complete: true, left, last: None })
     }
 
     /// Looks at so many descriptors at most. Tells how many it has looked at, and what it
@@ -98,7 +100,8 @@ impl OpenLook {
         for looks in 0..LOOKS_IN_A_STEP {
             match self.descriptors.next() {
                 None => return (looks, Progress::Told(self.is_complete.then_some(false))),
-                Some(Ok(seen)) if is_of(&seen, &self.node) => {
+                Some(Ok((number, seen))) if is_of(&seen, &self.node) => {
+                    self.last = Some(number);
                     return (looks, Progress::Told(Some(true)));
                 }
                 Some(Ok(_)) => {}
@@ -109,10 +112,16 @@ impl OpenLook {
         let progress = if self.left == 0 { Progress::Told(None) } else { Progress::More };
         (LOOKS_IN_A_STEP, progress)
     }
+
+    /// The number of the descriptor by which the process was seen last to have the device open. Further
+    /// steps look at those behind it.
+    pub(super) fn descriptor(&self) -> Option<i32> {
+        self.last
+    }
 }
 
 impl NoLook {
-    fn because(error: &io::Error) -> Self {
+    pub(super) fn because(error: &io::Error) -> Self {
         match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ENOENT | Errno::ESRCH) => Self::Ended,
             Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => Self::NoRoom,
@@ -148,8 +157,9 @@ impl Descriptors {
     }
 }
 
+/// The number of each, and what it leads to.
 impl Iterator for Descriptors {
-    type Item = io::Result<Seen>;
+    type Item = io::Result<(i32, Seen)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -157,8 +167,9 @@ impl Iterator for Descriptors {
                 Ok(link) => link,
                 Err(errno) => return Some(Err(errno.into())),
             };
-            if !link.file_name().to_bytes().starts_with(b".") {
-                return Some(self.look_through(link.file_name()));
+            let number = link.file_name().to_str().ok().and_then(|name| name.parse().ok());
+            if let Some(number) = number {
+                return Some(self.look_through(link.file_name()).map(|seen| (number, seen)));
             }
         }
     }
@@ -182,7 +193,7 @@ impl Opened {
     }
 }
 
-fn is_of(found: &Seen, node: &Node) -> bool {
+pub(super) fn is_of(found: &Seen, node: &Node) -> bool {
     match node.device {
         Some(device) => {
             sys::kind(found.mode) == FileType::CharacterDevice
@@ -242,7 +253,7 @@ fn look(most: usize, mut visit: impl FnMut(Pid, Opened) -> bool) -> bool {
                 return false;
             }
             match descriptor {
-                Ok(seen) => {
+                Ok((_, seen)) => {
                     if !visit(pid, Opened::File(seen)) {
                         return complete;
                     }

@@ -9,7 +9,9 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
+use pidlockfile::Pid;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::{Seen, look_plainly};
 
@@ -41,6 +43,40 @@ pub(crate) fn look_through(directory: impl AsFd, link: &CStr) -> io::Result<Seen
             std::fs::metadata(path).map(|seen| Seen::from(&seen))
         }
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// What an open descriptor is of, as [`look_at`] looks.
+pub(crate) fn look_into(open: impl AsFd) -> io::Result<Seen> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    match rustix::fs::statx(&open, c"", flags, StatxFlags::BASIC_STATS) {
+        Ok(seen) => Ok(seen.into()),
+        Err(rustix::io::Errno::NOSYS) => {
+            let open = std::fs::File::from(open.as_fd().try_clone_to_owned()?);
+            open.metadata().map(|seen| Seen::from(&seen))
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// One process, never a later one with its number (pidfd_open(2)).
+#[derive(Debug)]
+pub(crate) struct ProcessHandle(OwnedFd);
+
+impl ProcessHandle {
+    pub(crate) fn open(pid: Pid) -> io::Result<Self> {
+        let pid = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(Errno::ESRCH)?;
+        Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
+    }
+
+    /// A descriptor of the process, as one of our own that no program started from here inherits; none where
+    /// it has none of that number (any more). Source: pidfd_getfd(2); asks for the right to trace the process.
+    pub(crate) fn duplicate(&self, number: i32) -> io::Result<Option<OwnedFd>> {
+        match pidfd_getfd(&self.0, number, PidfdGetfdFlags::empty()) {
+            Ok(descriptor) => Ok(Some(descriptor)),
+            Err(rustix::io::Errno::BADF) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 }
 

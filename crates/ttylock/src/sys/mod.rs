@@ -1,6 +1,8 @@
 //! What the locks ask of the system and get in another way on each: one file for each kind of system.
 
 use std::fs::Metadata;
+use std::io;
+use std::os::fd::AsFd;
 
 use rustix::fs::FileType;
 
@@ -10,9 +12,13 @@ mod linux;
 mod unix;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{HANDLE, SHOWS_DESCRIPTORS, look_at, look_through, numbers, open_below};
+pub(crate) use linux::{
+    HANDLE, ProcessHandle, SHOWS_DESCRIPTORS, look_at, look_into, look_through, numbers, open_below,
+};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use unix::{HANDLE, SHOWS_DESCRIPTORS, look_at, look_through, numbers, open_below};
+pub(crate) use unix::{
+    HANDLE, ProcessHandle, SHOWS_DESCRIPTORS, look_at, look_into, look_through, numbers, open_below,
+};
 
 /// What a name leads to.
 #[derive(Debug)]
@@ -29,7 +35,7 @@ pub(crate) struct Seen {
 }
 
 /// `lstat(2)`, as every Unix has it.
-fn look_plainly(path: &std::path::Path) -> std::io::Result<Seen> {
+fn look_plainly(path: &std::path::Path) -> io::Result<Seen> {
     std::fs::symlink_metadata(path).map(|seen| Seen::from(&seen))
 }
 
@@ -46,6 +52,21 @@ impl From<&Metadata> for Seen {
             device: numbers(seen.rdev()),
         }
     }
+}
+
+/// Whether an open file is a terminal.
+pub(crate) fn is_terminal(file: impl AsFd) -> bool {
+    rustix::termios::isatty(file)
+}
+
+/// Sets the exclusive mode of a terminal (ioctl_tty(2), `TIOCEXCL`).
+pub(crate) fn set_exclusive(terminal: impl AsFd) -> io::Result<()> {
+    Ok(rustix::termios::ioctl_tiocexcl(terminal)?)
+}
+
+/// Ends it (`TIOCNXCL`).
+pub(crate) fn end_exclusive(terminal: impl AsFd) -> io::Result<()> {
+    Ok(rustix::termios::ioctl_tiocnxcl(terminal)?)
 }
 
 /// What kind of file `st_mode` tells of.

@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use pidlockfile::Status;
+use pidlockfile::{Pid, Status};
 
 use super::{Seen, look_plainly};
 
@@ -26,6 +26,26 @@ pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
 /// Where descriptors are not shown, there is nothing to look through.
 pub(crate) fn look_through(_: impl AsFd, _: &CStr) -> io::Result<Seen> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// What an open descriptor is of.
+pub(crate) fn look_into(open: impl AsFd) -> io::Result<Seen> {
+    let open = std::fs::File::from(open.as_fd().try_clone_to_owned()?);
+    open.metadata().map(|seen| Seen::from(&seen))
+}
+
+/// No process's descriptors can be had there.
+#[derive(Debug)]
+pub(crate) struct ProcessHandle;
+
+impl ProcessHandle {
+    pub(crate) fn open(_: Pid) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn duplicate(&self, _: i32) -> io::Result<Option<OwnedFd>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// Opens a directory in one that others may write: they may have made it, put a link in its place,

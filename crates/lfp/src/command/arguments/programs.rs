@@ -29,6 +29,10 @@ pub(in crate::command) struct Run {
     #[arg(long, value_name = "SIGNAL", value_parser = signal, conflicts_with = "no_fork")]
     pub(in crate::command) yield_on: Option<Signal>,
 
+    /// While the command has the device open, have the kernel refuse it to everybody else (TIOCEXCL)
+    #[arg(long, conflicts_with = "no_fork")]
+    pub(in crate::command) exclusive: bool,
+
     /// Become the command instead of waiting for its end, so that the process number stays
     #[arg(long)]
     no_fork: bool,

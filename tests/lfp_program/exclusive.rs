@@ -1,0 +1,226 @@
+//! `lfp run --exclusive`: what the command has open nobody else can open, not a moment longer, and whoever dies
+//! when. On pseudo-terminals and, for what becomes of a port at its last close, on a virtual console, whose
+//! driver forgets the exclusive mode then, as those of serial ports do.
+
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsFd;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use rstest::rstest;
+use testbed::{Process, User};
+
+use crate::bench::{Bench, PORT};
+
+/// A terminal with the life of a serial port: nobody has its far end.
+const CONSOLE: &str = "/dev/ttyV0";
+
+const BUSY: &str = "Device or resource busy";
+
+/// A machine with both kinds of ports, and the service.
+fn with_a_console() -> Bench {
+    let bench = Bench::closed();
+    let made = bench.shell(User::Root, &format!("mknod {CONSOLE} c 4 51 && chmod 666 {CONSOLE}"));
+    assert_eq!(made.code(), 0, "{made}");
+    bench
+}
+
+/// Whether somebody without rights can open a port. He closes it again.
+fn can_open(bench: &Bench, port: &str) -> bool {
+    let end = bench.shell(User::Bob, &format!("exec 3<>{port}"));
+    assert!(end.code() == 0 || end.said(BUSY), "{end}");
+    end.code() == 0
+}
+
+fn wait_until_exclusive(bench: &Bench, port: &str) {
+    bench.wait_for("the exclusive mode", || !can_open(bench, port));
+}
+
+fn wait_until_shared(bench: &Bench, port: &str) {
+    bench.wait_for("the end of the exclusive mode", || can_open(bench, port));
+}
+
+/// `lfp run --exclusive` with a shell that says each step when it is done, and does the next at a line.
+fn in_steps<'s>(bench: &'s Bench, user: User, port: &str, steps: &[&str]) -> Process<'s> {
+    let script: String = steps
+        .iter()
+        .enumerate()
+        .map(|(n, step)| format!("{step}; echo {n}.; read line; "))
+        .collect();
+    let words = ["run", "--no-shim", "--exclusive", port, "--", "sh", "-c", &script];
+    let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(user).spawn();
+    lfp.expect("0.");
+    lfp
+}
+
+fn go_on(lfp: &mut Process<'_>, step: usize) {
+    lfp.type_in("\n");
+    lfp.expect(&format!("{step}."));
+}
+
+fn has_open(bench: &Bench, process: &Process<'_>, port: &str) -> bool {
+    let look = format!(
+        "for fd in /proc/{}/fd/*; do test $fd -ef {port} && exit 0; done; exit 1",
+        process.pid()
+    );
+    bench.shell(User::Root, &look).code() == 0
+}
+
+/// From the first opening to the last close, again at the next, and no longer than the command lives.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn nobody_else_can_open_what_the_command_has_open(
+    #[values(PORT, CONSOLE)] port: &str,
+    #[values(User::Alice, User::Root)] user: User,
+) {
+    let bench = with_a_console();
+    let _service = bench.serve(User::Lfpd);
+    let open = format!("exec 3<>{port}");
+    let mut lfp = in_steps(&bench, user, port, &["true", &open, "exec 3>&-", &open]);
+    assert!(can_open(&bench, port), "before the command has opened it, it is locked only");
+    go_on(&mut lfp, 1);
+    wait_until_exclusive(&bench, port);
+    go_on(&mut lfp, 2);
+    wait_until_shared(&bench, port);
+    assert_eq!(bench.shell(User::Bob, &format!("/run/test/lfp run {port} true")).code(), 1);
+    go_on(&mut lfp, 3);
+    wait_until_exclusive(&bench, port);
+    lfp.type_in("\n");
+    let end = lfp.wait(testbed::LIMIT);
+    assert_eq!(end.code(), 0, "{end}");
+    assert!(can_open(&bench, port), "after its end");
+}
+
+/// By a child of the command, and by what the command has been given.
+#[rstest]
+#[case::by_a_child("sh -c 'exec cat' <PORT & true")]
+#[case::by_a_grandchild("(sh -c 'sleep 1000; true' <PORT; true) & true")]
+#[ignore = "needs root: tests/run"]
+fn whoever_of_the_command_opens_it(#[case] step: &str, #[values(PORT, CONSOLE)] port: &str) {
+    let bench = with_a_console();
+    let _service = bench.serve(User::Lfpd);
+    let _lfp = in_steps(&bench, User::Alice, port, &[&step.replace("PORT", port)]);
+    wait_until_exclusive(&bench, port);
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn what_the_command_was_given_open_is_exclusive_too() {
+    let bench = with_a_console();
+    let _service = bench.serve(User::Lfpd);
+    let line = format!("exec /run/test/lfp run --exclusive {PORT} -- sleep 1000 <{PORT}");
+    let _lfp = bench.sandbox.command("sh").args(["-c", &line]).user(User::Alice).spawn();
+    wait_until_exclusive(&bench, PORT);
+}
+
+/// The last close has to be the command's: it lets DTR fall, which resets many boards.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_serial_port_is_not_kept_open() {
+    let bench = with_a_console();
+    let _service = bench.serve(User::Lfpd);
+    let open = format!("exec 3<>{CONSOLE}");
+    let lfp = in_steps(&bench, User::Alice, CONSOLE, &[&open]);
+    wait_until_exclusive(&bench, CONSOLE);
+    bench.wait_for("the duplicate to be closed", || !has_open(&bench, &lfp, CONSOLE));
+}
+
+/// The far end of a pseudo-terminal sees the command's close, too.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_far_end_sees_the_close() {
+    let bench = with_a_console();
+    let _service = bench.serve(User::Lfpd);
+    let mut far_end = bench.sandbox.far_end("ttyW0");
+    fcntl(far_end.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    let open = format!("exec 3<>{PORT}");
+    let mut lfp = in_steps(&bench, User::Alice, PORT, &[&open, "exec 3>&-"]);
+    wait_until_exclusive(&bench, PORT);
+    let mut read = || far_end.read(&mut [0; 64]).map_err(|error| error.kind());
+    assert_eq!(read(), Err(ErrorKind::WouldBlock), "the near end is open");
+    go_on(&mut lfp, 1);
+    bench.wait_for("the hang-up", || matches!(read(), Err(kind) if kind != ErrorKind::WouldBlock));
+}
+
+/// A program that the command has left behind has the port open, and no lock: it keeps nobody out.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn what_outlives_the_command_is_not_exclusive(#[values(PORT, CONSOLE)] port: &str) {
+    let bench = with_a_console();
+    let _service = bench.serve(User::Lfpd);
+    let mut lfp = in_steps(&bench, User::Alice, port, &[&format!("sleep 1000 3<>{port} & true")]);
+    wait_until_exclusive(&bench, port);
+    lfp.type_in("\n");
+    bench.wait_for("the end of lfp", || lfp.ended().is_some());
+    assert!(can_open(&bench, port));
+}
+
+/// The command is killed: a port is left as it was found.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn the_command_is_killed(#[values(PORT, CONSOLE)] port: &str) {
+    let bench = with_a_console();
+    let _service = bench.serve(User::Lfpd);
+    let mut lfp = in_steps(&bench, User::Alice, port, &[&format!("exec 3<>{port}")]);
+    wait_until_exclusive(&bench, port);
+    let command = bench.children(lfp.pid())[0];
+    assert_eq!(bench.shell(User::Root, &format!("kill -KILL {command}")).code(), 0);
+    bench.wait_for("the end of lfp", || lfp.ended().is_some());
+    assert!(can_open(&bench, port));
+}
+
+/// `lfp` is killed while the command works: the lock is the command's, and so is the exclusive mode. At the last
+/// close the kernel ends it.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_wrapper_is_killed() {
+    let bench = with_a_console();
+    let _service = bench.serve(User::Lfpd);
+    let sleep = format!("exec 3<>{CONSOLE}; echo 0.; exec sleep 1000");
+    let lfp = in_steps(&bench, User::Alice, CONSOLE, &[&sleep]);
+    wait_until_exclusive(&bench, CONSOLE);
+    let command = bench.children(lfp.pid())[0];
+    lfp.kill();
+    assert!(!can_open(&bench, CONSOLE), "the command is at work");
+    let _ = bench.shell(User::Root, &format!("kill -KILL {command}"));
+    wait_until_shared(&bench, CONSOLE);
+}
+
+/// What has more rights than `lfp` cannot be made exclusive by it: that is said, and the lock stands.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn what_may_not_be_duplicated_is_said() {
+    let bench = with_a_console();
+    let _service = bench.serve(User::Lfpd);
+    let made = "mount -t tmpfs none /usr/local/bin; \
+                cp /bin/cat /usr/local/bin/rootcat; chmod 4755 /usr/local/bin/rootcat";
+    assert_eq!(bench.shell(User::Root, made).code(), 0);
+    let words = ["run", "--exclusive", PORT, "--", "/usr/local/bin/rootcat", PORT];
+    let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
+    lfp.expect(
+        "/dev/ttyW0: locked, but not exclusive: what the command has open may not be duplicated",
+    );
+    assert!(bench.locked_by().is_some());
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn who_may_not_read_a_port_is_told() {
+    let bench = Bench::open();
+    assert_eq!(bench.shell(User::Root, &format!("chmod 222 {PORT}")).code(), 0);
+    let words = ["--direct", "run", "--exclusive", PORT, "--", "true"];
+    let end = bench.lfp(User::Alice, &words).run();
+    assert!(end.code() == 0 && end.said("only who may read it is told"), "{end}");
+}
+
+/// Without the option the kernel refuses nobody.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn nothing_is_exclusive_unless_asked_for() {
+    let bench = with_a_console();
+    let _service = bench.serve(User::Lfpd);
+    let script = format!("exec 3<>{PORT}; echo 0.; read line");
+    let words = ["run", "--no-shim", PORT, "--", "sh", "-c", &script];
+    let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
+    lfp.expect("0.");
+    assert!(can_open(&bench, PORT));
+}

@@ -1,0 +1,117 @@
+//! Programs that look at no lock files, as ordinary users, against `lfp run --exclusive`: what they do about a
+//! port that another has in this way, and whether they work that way themselves.
+
+use rstest::rstest;
+use testbed::{LIMIT, Process, Sandbox, User, until};
+
+use crate::bench::{Bench, Came, Mark, PORT};
+use crate::programs::{self, Program};
+use crate::table::Table;
+use crate::unmodified::{Directory, LFP, daemon};
+
+/// What the kernel says.
+const BUSY: &str = "Device or resource busy";
+
+const EXCLUSIVE: &[&str] = &[LFP, "run", "--no-shim", "--exclusive", "{dev}", "--"];
+
+const PROGRAMS: [Program; 10] = [
+    programs::PICOCOM,
+    programs::TIO_ONCE,
+    programs::PYSERIAL,
+    programs::MINICOM_O,
+    programs::STATIC,
+    programs::PYSERIAL_PLAIN,
+    programs::NODE,
+    programs::RUST,
+    programs::SOCAT_PLAIN,
+    programs::SHELL,
+];
+
+/// Whether Bob, who asks nobody, is refused the port by the kernel.
+fn is_refused(sandbox: &Sandbox) -> bool {
+    let open = format!("exec 3<>{PORT}");
+    let end = sandbox.command("sh").args(["-c", &open]).user(User::Bob).no_input().run();
+    assert!(end.code() == 0 || end.said(BUSY), "{end}");
+    end.code() != 0
+}
+
+fn wait_until_refused(sandbox: &Sandbox, holder: &Process<'_>) {
+    let refused = until(LIMIT, || is_refused(sandbox).then_some(()));
+    assert!(refused.is_some(), "{}", holder.output());
+}
+
+/// What a program says of a port that Alice has; the program is Bob's.
+fn second_comer(program: &Program) -> String {
+    let sandbox = Directory::Closed.sandbox();
+    let _daemon = daemon(&sandbox);
+    let hold = format!("exec 3<>{PORT}; exec sleep 1000");
+    let words = ["run", "--no-shim", "--exclusive", PORT, "--", "sh", "-c", &hold];
+    let holder = sandbox.command(LFP).args(words).user(User::Alice).spawn();
+    wait_until_refused(&sandbox, &holder);
+    let program = Program { user: User::Bob, mark: Mark::Open, ..*program };
+    let end = Bench::new(&sandbox, &program, PORT).attempt_in_vain();
+    assert!(end.code() != 0, "{}: {end}", program.name);
+    assert!(is_refused(&sandbox), "{} ended the exclusive mode", program.name);
+    let said = end.output().to_lowercase().contains("resource busy");
+    if said {
+        format!("refused: {}, `{BUSY}`", end.code())
+    } else {
+        format!("refused: {}", end.code())
+    }
+}
+
+/// Whether a program of Alice's works behind `lfp run --exclusive`, and nobody else gets the port, until it is killed.
+fn first_comer(program: &Program) -> &'static str {
+    let sandbox = Directory::Closed.sandbox();
+    let _daemon = daemon(&sandbox);
+    let program = Program { user: User::Alice, mark: Mark::Open, waits: None, ..*program };
+    let bench = Bench::new(&sandbox, &program, PORT).behind(EXCLUSIVE);
+    let (came, troupe) = bench.attempt();
+    assert!(matches!(came, Came::Has), "{}: {came:?}", program.name);
+    let refused = until(LIMIT, || is_refused(&sandbox).then_some(()));
+    assert!(refused.is_some(), "{}: others can open the port", program.name);
+    // The lock is the program's, not that of `lfp`, which has a pseudo-terminal open as well.
+    let holder = sandbox.read("/run/lock/LCK..ttyW0").unwrap_or_default();
+    let holder = String::from_utf8_lossy(&holder).trim().to_owned();
+    let killed = sandbox.command("kill").args(["-KILL", &holder]).run();
+    assert_eq!(killed.code(), 0, "{}: {killed}", program.name);
+    if program.name == programs::RUST.name {
+        // What it has set itself is its own: killed, it leaves a pseudo-terminal as it does without `lfp`.
+        return "right; sets the mode itself";
+    }
+    let free = until(LIMIT, || (!is_refused(&sandbox)).then_some(()));
+    assert!(free.is_some(), "{}: killed, it leaves the port exclusive", program.name);
+    drop(troupe);
+    "right"
+}
+
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn what_looks_at_no_lock_is_refused_by_the_kernel(
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)] row: usize,
+) {
+    let program = &PROGRAMS[row];
+    let seen = cells(program, &second_comer(program), first_comer(program));
+    TABLE.add(seen.clone());
+    let shown = TABLE.markdown(&[seen]);
+    let page = squeezed(include_str!("../../docs/compatibility.md"));
+    for line in squeezed(&shown).lines() {
+        assert!(page.contains(line) || line.contains("---"), "docs/compatibility.md needs: {line}");
+    }
+}
+
+/// Without what aligns the columns.
+fn squeezed(text: &str) -> String {
+    let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.lines().map(squeeze).collect::<Vec<_>>().join("\n")
+}
+
+fn cells(program: &Program, second: &str, first: &str) -> Vec<String> {
+    vec![program.name.to_owned(), second.to_owned(), first.to_owned()]
+}
+
+static TABLE: Table = Table::new(
+    "matrix-exclusive.md",
+    &["Program", "another has the port with `--exclusive`", "run by `lfp run --exclusive`"],
+    PROGRAMS.len(),
+);
