@@ -16,28 +16,37 @@
 //!
 //! A lock for which many others wait is told with them, in one piece that may be longer than a page.
 //! Then both readers stop before it. But the kernel's room grows with it and stays as long as the
-//! file is open, so the readers are rewound and not opened anew.
+//! file is open, so the readers are rewound and not opened anew. And so a daemon has it grow on
+//! purpose ([`room`](super::room)): the fewer the pieces, the less can slide between them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read, Seek};
 
 use super::passes::{Line, Passes, Run};
 
-/// A page, as much as the kernel tells at once.
-const PAGE_BYTES: usize = 4096;
+/// A page, as much as the kernel tells at once from the start.
+pub(super) const PAGE_BYTES: usize = 4096;
 
-/// A piece shorter than this ended because there was no more: what follows would have fitted,
-/// unless it was a lock for which a dozen others wait.
-const SHORT_BYTES: usize = 3 * PAGE_BYTES / 4;
+/// As much when its room was made to grow.
+pub(super) const WIDE_BYTES: usize = 256 << 10;
 
-/// Room for a piece; the kernel gives more than a page where one line is longer.
-const ROOM_BYTES: usize = 4 * PAGE_BYTES;
+/// As much is asked for at once, which is more than the kernel tells of its own accord.
+const ASKED_BYTES: usize = 2 * WIDE_BYTES;
 
 /// A line is about as long.
 const LINE_BYTES: usize = 50;
 
+/// Telling a lock takes the kernel as long as counting through so many.
+const TELLING_ONE: usize = 64;
+
 /// How often a torn list is read again.
 const PASSES: usize = 16;
+
+/// One opening of the list.
+pub(super) trait Source: Read + Seek {
+    /// So many bytes the kernel tells at once, and maybe more.
+    fn room(&self) -> usize;
+}
 
 /// How much of the list was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,8 +67,6 @@ pub(super) struct Listing {
     pub(super) text: String,
     /// How much of the list that is.
     pub(super) extent: Extent,
-    /// Whether it came in one piece, with room for more.
-    pub(super) is_of_one_piece: bool,
     /// How many lines name which process, for telling who has most of them.
     pub(super) takers: BTreeMap<i64, usize>,
 }
@@ -102,27 +109,27 @@ impl Piece {
 }
 
 /// Reads the list until it is whole, or `may_read` allows no more reading: that is asked before each
-/// reading, and is told how many locks the kernel counts through for it. Lines that `wants` does not
+/// reading, and is told how many locks the kernel counts through for it, or could while it tells some. Lines that `wants` does not
 /// want are not kept.
 ///
 /// # Errors
 /// When the list cannot be opened or read.
-pub(super) fn read<R: Read + Seek>(
+pub(super) fn read<R: Source>(
     mut open: impl FnMut() -> io::Result<R>,
     mut may_read: impl FnMut(usize) -> bool,
     wants: impl Fn(&str) -> bool,
 ) -> io::Result<Listing> {
     let mut told = Told { wants, known: HashSet::new(), listing: Listing::default() };
     let mut first = Reader::new(open()?);
-    let Some(piece) = first.piece(ROOM_BYTES, &mut may_read)? else { return Ok(told.listing) };
+    let Some(piece) = first.piece(ASKED_BYTES, &mut may_read)? else { return Ok(told.listing) };
     told.take(&piece);
-    if piece.len() < SHORT_BYTES {
+    // What follows would have fitted, unless it is a lock for which a dozen others wait.
+    if piece.len() < first.source.room() / 4 * 3 {
         // In one piece, if nothing comes behind it.
-        let Some(rest) = first.piece(ROOM_BYTES, &mut may_read)? else { return Ok(told.listing) };
+        let Some(rest) = first.piece(ASKED_BYTES, &mut may_read)? else { return Ok(told.listing) };
         told.take(&rest);
         if rest.is_empty() {
             told.listing.extent = Extent::Whole;
-            told.listing.is_of_one_piece = true;
             return Ok(told.listing);
         }
     }
@@ -154,21 +161,22 @@ struct Pieces {
 
 /// Reads the list once; `None` where it may not be read to its end. What the pieces mean is looked at
 /// later: the less time there is between two readings, the less can slide.
-fn pass<R: Read + Seek>(
+fn pass<R: Source>(
     [ahead, behind]: &mut [Reader<R>; 2],
     may_read: &mut impl FnMut(usize) -> bool,
 ) -> io::Result<Option<Pieces>> {
     ahead.rewind()?;
     behind.rewind()?;
     let mut pieces = Pieces::default();
-    let Some(start) = ahead.piece(PAGE_BYTES / 2, may_read)? else { return Ok(None) };
+    let half = ahead.source.room().max(behind.source.room()) / 2;
+    let Some(start) = ahead.piece(half, may_read)? else { return Ok(None) };
     pieces.start = start;
-    let Some(first) = behind.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
+    let Some(first) = behind.piece(ASKED_BYTES, may_read)? else { return Ok(None) };
     pieces.told.push(first);
     loop {
-        let Some(piece) = ahead.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
+        let Some(piece) = ahead.piece(ASKED_BYTES, may_read)? else { return Ok(None) };
         if piece.is_empty() {
-            let Some(rest) = behind.piece(ROOM_BYTES, may_read)? else { return Ok(None) };
+            let Some(rest) = behind.piece(ASKED_BYTES, may_read)? else { return Ok(None) };
             pieces.rest = rest;
             return Ok(Some(pieces));
         }
@@ -223,7 +231,7 @@ struct Reader<R> {
     position: usize,
 }
 
-impl<R: Read + Seek> Reader<R> {
+impl<R: Source> Reader<R> {
     fn new(source: R) -> Self {
         Self { source, begun: Vec::new(), position: 0 }
     }
@@ -243,7 +251,8 @@ impl<R: Read + Seek> Reader<R> {
     ) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = std::mem::take(&mut self.begun);
         loop {
-            if !may_read(self.position) {
+            let told = self.source.room() / LINE_BYTES;
+            if !may_read(self.position.saturating_add(told.saturating_mul(TELLING_ONE))) {
                 return Ok(None);
             }
             let begun = bytes.len();
@@ -363,6 +372,12 @@ mod tests {
         }
     }
 
+    impl Source for Opening {
+        fn room(&self) -> usize {
+            self.page
+        }
+    }
+
     impl Seek for Opening {
         fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
             assert_eq!(to, io::SeekFrom::Start(0));
@@ -393,13 +408,22 @@ mod tests {
     fn read_while(
         list: Vec<String>,
         meanwhile: impl FnMut(&mut Vec<String>) + 'static,
+        reads: usize,
+    ) -> Listing {
+        read_by_pages_of(PAGE_BYTES, list, meanwhile, reads)
+    }
+
+    fn read_by_pages_of(
+        page: usize,
+        list: Vec<String>,
+        meanwhile: impl FnMut(&mut Vec<String>) + 'static,
         mut reads: usize,
     ) -> Listing {
         let kernel = Kernel(Rc::new(RefCell::new(list)));
         let meanwhile: Meanwhile = Rc::new(RefCell::new(meanwhile));
         let open = || {
             let (kernel, meanwhile) = (kernel.clone(), Rc::clone(&meanwhile));
-            Ok(Opening { kernel, next: 0, left: Vec::new(), page: PAGE_BYTES, meanwhile })
+            Ok(Opening { kernel, next: 0, left: Vec::new(), page, meanwhile })
         };
         let may_read = |_| {
             reads = reads.saturating_sub(1);
@@ -432,22 +456,30 @@ mod tests {
 
     /// A stranger has 20,000 locks, and takes and drops 5,000 more: whenever the reader has to wait for
     /// the processor, most of them have gone or come. The limit is a count of readings.
-    #[test]
-    fn a_long_list_is_whole_though_thousands_come_and_go() {
-        const COMING: usize = 5000;
+    #[rstest]
+    #[case::a_page_at_a_time(PAGE_BYTES, 20_000, 50, 10_000)]
+    #[case::with_more_room(WIDE_BYTES, 20_000, 50, 100)]
+    #[case::with_more_room_and_late_each_time(WIDE_BYTES, 20_000, 1, 400)]
+    #[case::all_in_one_piece(WIDE_BYTES, 2000, 1, 4)]
+    fn a_long_list_is_whole_though_thousands_come_and_go(
+        #[case] page: usize,
+        #[case] standing: usize,
+        #[case] late_one_in: usize,
+        #[case] reads: usize,
+    ) {
+        let coming = standing / 4;
         let mut random = 1_u64;
         let mut dice = move |most: usize| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             usize::try_from(random >> 33).unwrap() % most
         };
-        let (mut there, mut is_coming) = (COMING, false);
+        let (mut there, mut is_coming) = (coming, false);
         let churn = move |list: &mut Vec<String>| {
-            // One reading in fifty is late.
-            let count = if dice(50) == 0 { dice(COMING) } else { dice(4) };
+            let count = if dice(late_one_in) == 0 { dice(coming) } else { dice(4) };
             for _ in 0..count {
-                is_coming = if is_coming { there < COMING } else { there == 0 };
+                is_coming = if is_coming { there < coming } else { there == 0 };
                 if is_coming {
-                    list.insert(0, lock(COMING - 1 - there));
+                    list.insert(0, lock(coming - 1 - there));
                     there += 1;
                 } else {
                     there -= 1;
@@ -455,7 +487,9 @@ mod tests {
                 }
             }
         };
-        assert!(read_while(list(15_000, 10_000), churn, 10_000).is_whole());
+        let list = list(standing * 3 / 4, standing / 2);
+        let listing = read_by_pages_of(page, list, churn, reads);
+        assert!(listing.is_whole() && listing.text.contains(HELD), "{:?}", listing.extent);
     }
 
     /// Shared locks of one process on one file.
@@ -480,7 +514,7 @@ mod tests {
     fn an_empty_list_is_whole() {
         assert_eq!(
             read_while(vec![], |_| (), 9),
-            Listing { extent: Extent::Whole, is_of_one_piece: true, ..Listing::default() }
+            Listing { extent: Extent::Whole, ..Listing::default() }
         );
     }
 
@@ -516,7 +550,7 @@ mod tests {
     /// is in no two pieces with them, so such a list is not believed.
     #[rstest]
     #[case::longer_than_a_page(3 * PAGE_BYTES, Extent::Whole)]
-    #[case::longer_than_the_room(ROOM_BYTES + PAGE_BYTES, Extent::Changing)]
+    #[case::longer_than_the_room(ASKED_BYTES + PAGE_BYTES, Extent::Changing)]
     fn a_line_longer_than_a_page_is_read_to_its_end(#[case] length: usize, #[case] extent: Extent) {
         let mut list = list(30, 40);
         list.insert(10, format!("FLOCK {}", "x".repeat(length)));
@@ -549,6 +583,12 @@ mod tests {
     impl Read for Failing {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             self.0.take().map_or_else(|| self.1.read(buffer), |kind| Err(kind.into()))
+        }
+    }
+
+    impl Source for Failing {
+        fn room(&self) -> usize {
+            PAGE_BYTES
         }
     }
 
@@ -652,10 +692,11 @@ mod tests {
             before in 0..300_usize,
             behind in 0..300_usize,
             changes in proptest::collection::vec((any::<bool>(), 0..64_usize, 0..300_usize), 0..40),
+            page in prop::sample::select(vec![PAGE_BYTES, 2 * PAGE_BYTES, 4 * PAGE_BYTES]),
         ) {
             let mut changes = changes.into_iter();
             let mut fresh = 10_000;
-            let listing = read_while(list(before, behind), move |list| {
+            let listing = read_by_pages_of(page, list(before, behind), move |list| {
                 let Some((come, count, at)) = changes.next() else { return };
                 for _ in 0..count {
                     if come {
@@ -677,13 +718,14 @@ mod tests {
             coming in 1..600_usize,
             held in 0..1000_usize,
             changes in proptest::collection::vec((0..600_usize, any::<[bool; 2]>(), 0..9_usize), 1..60),
+            page in prop::sample::select(vec![PAGE_BYTES, 2 * PAGE_BYTES, 4 * PAGE_BYTES]),
         ) {
             let mut whole: Vec<String> = (0..standing + coming).map(lock).collect();
             whole.insert(held % whole.len(), HELD.to_owned());
             let mut border = whole.len() / 2;
             let mut gone = Vec::new();
             let mut changes = changes.into_iter();
-            let listing = read_while(whole, move |list| {
+            let listing = read_by_pages_of(page, whole, move |list| {
                 let Some((count, [go, to_first], pause)) = changes.next() else { return };
                 if pause < 3 {
                     return;

@@ -1,13 +1,15 @@
 //! Reads the kernel's list of locks, `/proc/locks`, as far as it is about some nodes. How long that may
 //! take is a count of work: a clock would say more of the machine's other work than of the list.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-use super::kernel_list::{self, Listing};
+use super::kernel_list::{self, Extent, Listing, PAGE_BYTES, Source, WIDE_BYTES};
+use super::room;
 use crate::device::node::Node;
 
 /// The kernel's list.
@@ -18,11 +20,11 @@ const LIST: &str = "/proc/locks";
 /// users, take some 300 million; and that takes it a second or two.
 const LOCKS_COUNTED_THROUGH: usize = 1 << 29;
 
-/// Telling a lock takes as long as counting through so many.
-const TELLING_ONE: usize = 64;
+/// A list is read by so many at the same time.
+const READERS: usize = 2;
 
-/// As many locks are in a piece.
-const LOCKS_IN_A_PIECE: usize = 80;
+/// As many readings of a page are enough for a list of three hundred locks.
+const SHORT_READINGS: usize = 16;
 
 /// The nodes that are asked about.
 #[derive(Clone, Debug, Default)]
@@ -63,25 +65,82 @@ pub(super) fn place_of(node: &Node) -> String {
 /// The list, and what is kept of it from one reading to the next.
 #[derive(Debug, Default)]
 pub(super) struct ListReader {
-    /// The list, open since it was read last: it fitted into one piece. The kernel's room for a longer one
-    /// would stay as long.
-    kept: Option<Rc<File>>,
+    /// The list, opened for the last reading. Not where a stranger has made the kernel's room grow: that
+    /// would stay.
+    kept: Vec<Rc<Opening>>,
+    /// Of one who lives long.
+    widening: Option<Widening>,
+}
+
+/// When the kernel's room is made to grow.
+#[derive(Debug, Default)]
+struct Widening {
+    /// How many lists were too long for the room as it is.
+    long_lists: usize,
+}
+
+impl Widening {
+    /// For the first list that is too long, the second, the fourth and so on: where it cannot be had, asking
+    /// for it takes ever less time.
+    fn is_due(&mut self) -> bool {
+        self.long_lists = self.long_lists.saturating_add(1);
+        self.long_lists.is_power_of_two()
+    }
 }
 
 impl ListReader {
+    /// For one who reads again and again, to whom it is worth some threads for a moment to be told long
+    /// lists in a few pieces.
+    pub(super) fn of_one_who_lives_long() -> Self {
+        Self { widening: Some(Widening::default()), ..Self::default() }
+    }
+
     /// The list as far as it is about these nodes.
     ///
     /// # Errors
     /// The system's.
     pub(super) fn read(&mut self, wanted: &Wanted) -> io::Result<Listing> {
-        let open = || File::open(LIST).map(Rc::new);
-        let first = self.kept.take().map_or_else(open, Ok)?;
-        let mut kept = Some(Rc::clone(&first));
-        let again = || kept.take().map_or_else(open, Ok).map(Reading::of);
+        if self.widening.is_some() && !self.is_wide() {
+            let mut readings = 0..SHORT_READINGS;
+            let listing = self.read_while(wanted, |_| readings.next().is_some())?;
+            if listing.extent == Extent::Whole {
+                return Ok(listing);
+            }
+            if self.widening.as_mut().is_some_and(Widening::is_due) {
+                self.widen()?;
+            }
+        }
         let mut allowance = Allowance::new(LOCKS_COUNTED_THROUGH);
-        let may_read = |position| allowance.spend(position);
-        let listing = kernel_list::read(again, may_read, |lock| wanted.wants(lock))?;
-        self.kept = listing.is_of_one_piece.then_some(first);
+        self.read_while(wanted, |work| allowance.spend(work))
+    }
+
+    fn is_wide(&self) -> bool {
+        self.kept.len() == READERS && self.kept.iter().all(|it| it.room() >= WIDE_BYTES / 2)
+    }
+
+    /// Opens the list with more room than a page, if that can be had.
+    fn widen(&mut self) -> io::Result<()> {
+        let opened: io::Result<Vec<_>> = (0..READERS).map(|_| Opening::new()).collect();
+        self.kept = opened?;
+        room::widen(self.kept.iter().map(|it| &it.file))
+    }
+
+    fn read_while(
+        &mut self,
+        wanted: &Wanted,
+        may_read: impl FnMut(usize) -> bool,
+    ) -> io::Result<Listing> {
+        let mut known = std::mem::take(&mut self.kept).into_iter();
+        let mut opened = Vec::new();
+        let open = || {
+            let opening = known.next().map_or_else(Opening::new, Ok)?;
+            opened.push(Rc::clone(&opening));
+            Ok(Reading::of(opening))
+        };
+        let listing = kernel_list::read(open, may_read, |lock| wanted.wants(lock))?;
+        self.kept = opened;
+        self.kept.extend(known);
+        self.kept.retain(|it| it.room() <= WIDE_BYTES);
         Ok(listing)
     }
 }
@@ -97,31 +156,67 @@ impl Allowance {
         Self { left }
     }
 
-    /// For a piece behind so many locks.
-    fn spend(&mut self, position: usize) -> bool {
-        let work = position.saturating_add(LOCKS_IN_A_PIECE * TELLING_ONE);
+    fn spend(&mut self, work: usize) -> bool {
         let left = self.left.checked_sub(work);
         self.left = left.unwrap_or_default();
         left.is_some()
     }
 }
 
+/// The list, open.
+#[derive(Debug)]
+struct Opening {
+    file: File,
+    /// So much the kernel has told at once, to the next power of two: its room is one.
+    room: Cell<usize>,
+    /// Less was asked for than the kernel had, so it tells the rest next, and more than it has room for.
+    has_rest: Cell<bool>,
+}
+
+impl Opening {
+    fn new() -> io::Result<Rc<Self>> {
+        let file = File::open(LIST)?;
+        Ok(Rc::new(Self { file, room: PAGE_BYTES.into(), has_rest: false.into() }))
+    }
+
+    fn room(&self) -> usize {
+        self.room.get()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], place: u64) -> io::Result<usize> {
+        let length = self.file.read_at(buffer, place)?;
+        if place == 0 || !self.has_rest.get() {
+            // Source: `seq_has_overflowed`: a piece is shorter than the room.
+            let least = length.saturating_add(1).next_power_of_two();
+            self.room.set(self.room().max(least));
+        }
+        self.has_rest.set(length == buffer.len());
+        Ok(length)
+    }
+}
+
 /// The list, read from a place of its own: so one that stays open need not be rewound.
 #[derive(Debug)]
 struct Reading {
-    file: Rc<File>,
+    opening: Rc<Opening>,
     place: u64,
 }
 
 impl Reading {
-    fn of(file: Rc<File>) -> Self {
-        Self { file, place: 0 }
+    fn of(opening: Rc<Opening>) -> Self {
+        Self { opening, place: 0 }
+    }
+}
+
+impl Source for Reading {
+    fn room(&self) -> usize {
+        self.opening.room()
     }
 }
 
 impl Read for Reading {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.file.read_at(buffer, self.place)?;
+        let length = self.opening.read_at(buffer, self.place)?;
         self.place = self.place.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
         Ok(length)
     }
@@ -159,6 +254,36 @@ mod tests {
         assert_eq!(Wanted::of([&NODE]).wants(lock), is_wanted);
     }
 
+    /// In a file that is told as far as there is room for it.
+    #[rstest]
+    #[case::less_than_a_page(&[(9999, 3000)], 4096)]
+    #[case::as_much_as_a_page_holds(&[(9999, 4095)], 4096)]
+    #[case::a_page_would_not_have_held_it(&[(9999, 4096)], 8192)]
+    #[case::as_much_as_was_asked_for(&[(5000, 9000)], 8192)]
+    #[case::the_rest_of_one_piece_with_all_of_the_next(&[(2048, 9000), (9999, 9000)], 4096)]
+    #[case::the_piece_after_that(&[(2048, 29_000), (9999, 8000), (20_000, 29_000)], 32_768)]
+    fn the_room_is_what_was_told_at_once(#[case] reads: &[(usize, u64)], #[case] room: usize) {
+        let file = tempfile::tempfile().unwrap();
+        let opening = Opening { file, room: PAGE_BYTES.into(), has_rest: false.into() };
+        let mut place = 0;
+        for (asked, end) in reads {
+            opening.file.set_len(*end).unwrap();
+            place += opening.read_at(&mut vec![0; *asked], place).unwrap() as u64;
+        }
+        assert_eq!(opening.room(), room);
+        // One who begins again is told no rest.
+        opening.file.set_len(60_000).unwrap();
+        opening.read_at(&mut [0; 99_999], 0).unwrap();
+        assert_eq!(opening.room(), 65_536);
+    }
+
+    #[test]
+    fn room_is_asked_for_ever_less_often() {
+        let mut widening = Widening::default();
+        let due: Vec<usize> = (1..20).filter(|_| widening.is_due()).collect();
+        assert_eq!(due, [1, 2, 4, 8, 16]);
+    }
+
     /// How often a list of so many locks may be read through, by two readers.
     #[rstest]
     #[case::a_stranger_who_tries(25_000, 16)]
@@ -167,7 +292,7 @@ mod tests {
         let mut allowance = Allowance::new(LOCKS_COUNTED_THROUGH);
         for _ in 0..2 * times {
             let mut positions = (0..locks).step_by(70);
-            assert!(positions.all(|position| allowance.spend(position)));
+            assert!(positions.all(|position| allowance.spend(position + 80 * 64)));
         }
     }
 
@@ -177,6 +302,6 @@ mod tests {
         let mut allowance = Allowance::new(LOCKS_COUNTED_THROUGH);
         let told = (0..).step_by(70).take_while(|position| allowance.spend(*position)).count();
         assert!((1000..1_000_000).contains(&told), "{told}");
-        assert!(!allowance.spend(0));
+        assert!(!allowance.spend(1));
     }
 }

@@ -147,7 +147,7 @@ impl Drop for Lookout {
 
 /// Until nobody asks any more.
 fn keep_reading(shared: &Shared) {
-    let mut reader = ListReader::default();
+    let mut reader = ListReader::of_one_who_lives_long();
     loop {
         let mut board = shared.look();
         while !board.is_asked && !board.is_over {

@@ -20,6 +20,7 @@ mod model;
 pub(crate) mod names;
 mod open;
 mod passes;
+mod room;
 pub(crate) mod table;
 mod watched;
 
