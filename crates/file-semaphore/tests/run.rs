@@ -427,6 +427,93 @@ fn a_process_that_is_never_told_does_not_run_the_command() {
     assert_eq!(scratch.files(), Vec::<String>::new());
 }
 
+/// A job in the background that writes its number and waits for the file `go`.
+const JOB: &str = "echo $$ >job; until [ -e go ]; do sleep 0.01; done";
+
+#[test]
+fn in_the_background_the_lock_is_the_jobs_when_run_returns() {
+    let scratch = Scratch::new();
+    let started = scratch.sh(&format!("sema run --bg a -- sh -c '{JOB}' >/dev/null 2>&1"));
+    assert_eq!(started.code(), 0, "{started:?}");
+    let job = scratch.wait_for("job");
+    let status = scratch.sema(&["status", "a"]);
+    assert!(status.out.contains(&format!("pid: {job}")), "{job} {status:?}");
+    scratch.write("go", "");
+    assert_eq!(scratch.sema(&["wait", "a"]).code(), 0);
+    until("the lock to be released", || (scratch.files() == ["go", "job"]).then_some(()));
+}
+
+#[test]
+fn in_the_background_no_more_run_than_there_are_slots() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(
+        "i=0
+         while [ $i -lt 12 ]; do
+             sema run --bg --slots 3 a -- sh -c 'mkdir in.$SEMA_SLOT && sleep 0.02 && rmdir in.$SEMA_SLOT'
+             sema status a --slots 3 | sed -n 's/^held: //p' >>held
+             i=$((i + 1))
+         done
+         sema wait a --slots 3 --all -q
+         ls -d in.* 2>/dev/null && exit 9
+         sort -u held | tail -n 1; rm held",
+    );
+    assert_eq!((ran.code(), ran.err.as_str()), (0, ""), "{ran:?}");
+    assert!(["1\n", "2\n", "3\n"].contains(&ran.out.as_str()), "{ran:?}");
+    until("the last lock to be released", || scratch.files().is_empty().then_some(()));
+}
+
+#[rstest]
+#[case::held("run --bg -w 0.05 a true", 1, "timed out")]
+#[case::at_once("run --bg -n -E 75 a true", 75, "held by process 1")]
+#[case::bad_path("run --bg no/a true", 3, "parent directory")]
+fn in_the_background_what_cannot_begin_is_told(
+    #[case] line: &str,
+    #[case] code: i32,
+    #[case] message: &str,
+) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sema(&line.split(' ').collect::<Vec<_>>());
+    assert_eq!(ran.code(), code, "{ran:?}");
+    assert!(ran.err.contains(message), "{ran:?}");
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+/// The list of a loop is the loop's to read, and the job finds what any command finds.
+#[test]
+fn a_job_in_the_background_reads_nothing_and_inherits_what_a_command_does() {
+    let scratch = Scratch::new();
+    let ran =
+        scratch.sh("printf '1\\n2\\n' | while read n; do sema run --bg a -- cat; echo $n; done
+         sema wait a -q
+         job='printenv PATH; printenv WRAPCMD_PATH; grep Sig /proc/self/status; ls /proc/self/fd'
+         sema run a -- sh -c \"$job\" >plain </dev/null
+         sema run --bg a -- sh -c \"$job\" >job
+         sema wait a -q");
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\n2\n"), "{ran:?}");
+    assert_eq!(scratch.read("job"), scratch.read("plain"));
+}
+
+#[rstest]
+#[case::asked_to_end(Signal::SIGTERM)]
+#[case::killed(Signal::SIGKILL)]
+fn who_is_ended_before_it_is_its_turn_runs_nothing_in_the_background(#[case] signal: Signal) {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    let waiter = start(&scratch, &["run", "--bg", "a", "--", "touch", "ran"]);
+    until("a waiter in line", || scratch.at("a.queue").exists().then_some(()));
+    kill(pid_of(&waiter), signal).unwrap();
+    let ended = gather_first(waiter);
+    assert_eq!(ended, Some(signal as i32));
+    assert_eq!(scratch.sema(&["release", "a"]).code(), 0);
+    until("nobody to be left", || scratch.files().is_empty().then_some(()));
+}
+
+/// How a process ends, whoever else has its output.
+fn gather_first(mut process: Child) -> Option<i32> {
+    process.wait().unwrap().signal()
+}
+
 #[test]
 fn run_renews_its_lock() {
     let scratch = Scratch::new();

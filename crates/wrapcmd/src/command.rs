@@ -11,13 +11,10 @@ use nix::errno::Errno;
 
 use crate::exit;
 use crate::signals::let_through;
-use crate::sys;
+use crate::sys::{self, REAL_PATH};
 
 /// The first argument of the process that stands by. No program's command may be called so.
 pub(crate) const WHEN_TOLD: &str = "exec-when-told";
-
-/// Where the process that stands by finds the PATH that is not its own.
-pub(crate) const REAL_PATH: &str = "WRAPCMD_PATH";
 
 /// Why this process did not become the command.
 #[derive(Debug)]

@@ -10,6 +10,9 @@
 //! Meanwhile the wrapper's signals are something to wait for ([`Signals`]), so that none arrives
 //! between taking a lock and knowing that it was taken, and all that arrive are handed on.
 //!
+//! A wrapper can go on in the background ([`Background`]): it takes what is to be taken and minds the command, while
+//! the process that was started first returns.
+//!
 //! This crate holds nothing itself, writes nothing to any descriptor but its pipe, and never
 //! starts a command by way of a shell.
 //!
@@ -41,6 +44,8 @@
 //! ```
 
 #[cfg(unix)]
+mod background;
+#[cfg(unix)]
 mod command;
 pub mod exit;
 mod json;
@@ -52,6 +57,8 @@ mod standby;
 #[cfg(unix)]
 mod sys;
 
+#[cfg(unix)]
+pub use background::{Background, Began, in_background};
 #[cfg(unix)]
 pub use command::{Refusal, execute, take_over};
 pub use json::Value;

@@ -14,7 +14,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::command::{REAL_PATH, WHEN_TOLD, word};
+use crate::command::{WHEN_TOLD, word};
 use crate::exit::End;
 use crate::signals::{Sender, Signals, Woken, has_ended, is_ignored, stop_here, was_stopped};
 use crate::sys;
@@ -49,13 +49,7 @@ impl Standby {
         // The only descriptor the child inherits besides those that were ours; it closes it
         // before it becomes the command.
         fcntl(listen.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
-        let mut itself = sys::itself()?;
-        // Its PATH need not be ours; the one that was is handed on.
-        match std::env::var_os("PATH") {
-            Some(path) => itself.env(REAL_PATH, path),
-            None => itself.env_remove(REAL_PATH),
-        };
-        let child = itself
+        let child = sys::itself()?
             .arg0(program)
             .arg(WHEN_TOLD)
             .arg(listen.as_raw_fd().to_string())
@@ -203,7 +197,7 @@ impl Drop for Running {
 
 /// A caller may have told the kernel to forget children (`signal(SIGCHLD, SIG_IGN)` survives
 /// execve(2)); then nobody would learn the command's exit code. Any handler undoes that.
-fn reap_children() {
+pub(crate) fn reap_children() {
     if is_ignored(Signal::SIGCHLD) {
         let unused = Arc::new(AtomicBool::new(false));
         let _ = signal_hook::flag::register(Signal::SIGCHLD as i32, unused);

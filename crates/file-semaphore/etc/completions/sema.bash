@@ -413,7 +413,7 @@ _sema() {
             return 0
             ;;
         sema__subcmd__run)
-            opts="-q -w -s -n -E -c -h --slots --stale --stale-when --json --quiet --timeout --tag --shared --mode --nonblock --conflict-exit-code --with --verbose --command --help"
+            opts="-q -w -s -n -E -v -c -h --slots --stale --stale-when --json --quiet --timeout --tag --shared --mode --nonblock --conflict-exit-code --with --verbose --bg --command --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

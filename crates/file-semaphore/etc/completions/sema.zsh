@@ -175,7 +175,9 @@ _arguments "${_arguments_options[@]}" : \
 '--shared[Share the lock with others that use --shared; without it, one holder alone]' \
 '(-w --timeout)-n[Give up at once if the lock is held]' \
 '(-w --timeout)--nonblock[Give up at once if the lock is held]' \
-'--verbose[Say on standard error how long the wait took, and what is run]' \
+'-v[Say on standard error who has the lock, how long the wait took, and what is run]' \
+'--verbose[Say on standard error who has the lock, how long the wait took, and what is run]' \
+'--bg[Return as soon as the command runs\: it goes on in the background, and reads nothing]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \

@@ -15,6 +15,7 @@ use super::arguments::{
     Release, Run, Status, Taking, Touch, Try, Wait,
 };
 use super::outcome::{Failure, Outcome, exit};
+use super::run::Began;
 use super::{caller, complain, run, signals, warn};
 use crate::config::{Config, Slots};
 use crate::error::Error;
@@ -24,11 +25,16 @@ use crate::stale::Here;
 use crate::sys::watch::Alarm as _;
 
 /// Does what a command line says, reports, and tells the exit code.
-pub(crate) fn perform(words: Vec<OsString>) -> End {
+/// `began`: this process is the one of `run --bg` in the background.
+pub(crate) fn perform(words: Vec<OsString>, began: Option<Began>) -> End {
     let options = words.split(|word| word == "--").next().unwrap_or_default();
     let json = options.iter().any(|word| word == "--json");
-    match arguments::parse(words) {
-        Ok(command) => dispatch(command),
+    match arguments::parse(words.clone()) {
+        Ok(Command::Run(Run { bg: true, lock, .. })) if began.is_none() => {
+            run::in_background(&words)
+                .unwrap_or_else(|error| report_failure(&lock.path, lock.output.form(), &error))
+        }
+        Ok(command) => dispatch(command, began),
         Err(error) if error.use_stderr() => {
             if json {
                 usage_in_json(&error);
@@ -81,7 +87,7 @@ fn warn_of_other_slots(lock: &Lock) {
     }
 }
 
-fn dispatch(command: Command) -> End {
+fn dispatch(command: Command, began: Option<Began>) -> End {
     let shared_slots = match &command {
         Command::Try(Try { lock, taking, .. })
         | Command::Acquire(Acquire { lock, taking, .. })
@@ -110,10 +116,10 @@ fn dispatch(command: Command) -> End {
         | Command::Clean(_)
         | Command::Completions(_) => {}
     }
-    perform_command(command)
+    perform_command(command, began)
 }
 
-fn perform_command(command: Command) -> End {
+fn perform_command(command: Command, began: Option<Began>) -> End {
     match command {
         Command::Try(words) => {
             signals::hold_off();
@@ -168,7 +174,7 @@ fn perform_command(command: Command) -> End {
             };
             report(&lock.path, lock.output.form(), outcome.map(Outcome::Cleaned))
         }
-        Command::Run(words) => run_command(&words),
+        Command::Run(words) => run_command(&words, began),
         Command::Completions(Completions { shell }) => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "sema", &mut text);
@@ -177,8 +183,8 @@ fn perform_command(command: Command) -> End {
     }
 }
 
-fn run_command(words: &Run) -> End {
-    let failure = match run::run(words) {
+fn run_command(words: &Run, began: Option<Began>) -> End {
+    let failure = match run::run(words, began) {
         Ok(end) => return end,
         Err(failure) => failure,
     };

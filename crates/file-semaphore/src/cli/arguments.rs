@@ -153,9 +153,12 @@ pub(crate) struct Run {
     /// One more lock to hold; may be given several times
     #[arg(long, value_name = "PATH")]
     pub(crate) with: Vec<PathBuf>,
-    /// Say on standard error how long the wait took, and what is run
-    #[arg(long)]
+    /// Say on standard error who has the lock, how long the wait took, and what is run
+    #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// Return as soon as the command runs: it goes on in the background, and reads nothing
+    #[arg(long)]
+    pub(crate) bg: bool,
     /// Run this line in a shell
     #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
     pub(crate) line: Option<OsString>,

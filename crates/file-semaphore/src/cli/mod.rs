@@ -26,7 +26,12 @@ pub fn sema() -> ExitCode {
     if let Some(refusal) = wrapcmd::take_over(std::env::args_os().skip(1)) {
         return ExitCode::from(run::refused(&refusal));
     }
-    ExitCode::from(actions::perform(std::env::args_os().collect()).follow())
+    let words: Vec<_> = std::env::args_os().collect();
+    #[cfg(unix)]
+    if let Some((words, began)) = wrapcmd::in_background(words.iter().skip(1)) {
+        return ExitCode::from(actions::perform(words, Some(began)).follow());
+    }
+    ExitCode::from(actions::perform(words, None).follow())
 }
 
 /// The whole program `semats`.

@@ -169,6 +169,7 @@ impl<'a> Line<'a> {
                 conflict_exit_code: some(self.value(CONFLICT), exit_code)?,
                 with: Vec::new(),
                 verbose: false,
+                bg: false,
                 line: None,
                 command: self.command?.to_vec(),
             }),

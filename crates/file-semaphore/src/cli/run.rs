@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
+pub(crate) use wrapcmd::Began;
 use wrapcmd::exit::End;
-use wrapcmd::{Refusal, Running, Signals, Standby};
+use wrapcmd::{Background, Refusal, Running, Signals, Standby};
 
 use super::arguments::Run;
 use super::locks::{Failure, Kept, let_go, open, renewal, taken, tell_held};
@@ -23,11 +24,20 @@ use crate::record::Holder;
 use crate::semaphore::{Guard, Semaphore};
 use crate::sys::watch::Alarm;
 
+/// Does all of it in a process of its own, and returns when the command begins, or with what kept it from that.
+pub(crate) fn in_background(words: &[OsString]) -> Result<End, Error> {
+    let signals = signals::catch()?;
+    let background = Background::start("sema", words, &signals).map_err(cannot_start)?;
+    let ended = background.outcome(&signals);
+    let ended = ended.map_err(|_| Error::Process { message: "cannot wait for the command" })?;
+    Ok(ended.unwrap_or(End::Code(exit::DONE)))
+}
+
 /// Takes the locks, runs the command, and tells how it ended.
 ///
 /// # Errors
 /// Whatever kept the command from being run.
-pub(crate) fn run(words: &Run) -> Result<End, Failure> {
+pub(crate) fn run(words: &Run, began: Option<Began>) -> Result<End, Failure> {
     let semaphores = open(words)?;
     let signals = signals::catch()?;
     let begin = Instant::now();
@@ -63,6 +73,10 @@ pub(crate) fn run(words: &Run) -> Result<End, Failure> {
         (Ok(_), None, None) => return Err(Error::NoHolder { pid: 0 }.into()),
         (Err(error), ..) => return Err(error.into()),
     };
+    if began.is_some_and(|began| began.tell().is_err()) {
+        guards.into_iter().try_for_each(Guard::release)?;
+        return Err(Error::Process { message: "the process that waited for it has ended" }.into());
+    }
     tell_held(words, begin, &command);
     guards.iter().for_each(Guard::shield);
     let slot = guards.first().map_or(1, Guard::slot);

@@ -1,7 +1,7 @@
 //! Linux: signalfd(2), proc(5).
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::{Arrived, Sender, WORD_BYTES, is_a_terminals_stop};
+use super::{Arrived, REAL_PATH, Sender, WORD_BYTES, is_a_terminals_stop, real_path};
 
 /// Signals that are held off, readable.
 #[derive(Debug)]
@@ -82,11 +82,33 @@ pub(crate) fn hear(number: i32) -> Option<String> {
     Some(text)
 }
 
+/// What tells the other side that something began: one byte.
+#[derive(Debug)]
+pub(crate) struct Tell(File);
+
+impl Tell {
+    /// By an inherited descriptor, which nobody else inherits then.
+    pub(crate) fn by(number: i32) -> Option<Self> {
+        let pipe = File::options().write(true).open(format!("/proc/self/fd/{number}")).ok()?;
+        nix::unistd::close(number).ok()?;
+        Some(Self(pipe))
+    }
+
+    pub(crate) fn begun(mut self) -> io::Result<()> {
+        self.0.write_all(b"1")
+    }
+}
+
 /// This very program, to be started with fork(2) and execvp(3): posix_spawn(3), which the standard
 /// library prefers, leaves signals 32 and 33, the C library's own, ignored in the child and in every
-/// program after it. It does not prefer it when the program is looked for in another PATH.
+/// program after it. It does not prefer it when the program is looked for in another PATH; the real one is
+/// handed on.
 pub(crate) fn itself() -> io::Result<Command> {
     let mut command = Command::new("exe");
     command.env("PATH", "/proc/self");
+    match real_path() {
+        Some(path) => command.env(REAL_PATH, path),
+        None => command.env_remove(REAL_PATH),
+    };
     Ok(command)
 }

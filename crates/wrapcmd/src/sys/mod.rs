@@ -1,5 +1,8 @@
 //! What a wrapper asks of the system and gets in another way on each: one file for each kind of system.
 
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use nix::sys::signal::Signal;
 
 #[cfg(target_os = "linux")]
@@ -8,9 +11,26 @@ mod linux;
 mod unix;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{Caught, has_ended, hear, ignored, itself, line, was_stopped};
+pub(crate) use linux::{Caught, Tell, has_ended, hear, ignored, itself, line, was_stopped};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use unix::{Caught, has_ended, hear, ignored, itself, line, was_stopped};
+pub(crate) use unix::{Caught, Tell, has_ended, hear, ignored, itself, line, was_stopped};
+
+/// Where a process that was started by [`itself`] finds the PATH that is not its own.
+pub(crate) const REAL_PATH: &str = "WRAPCMD_PATH";
+
+/// Whether this process is one that goes on as a wrapper.
+static PATH_IS_HANDED_ON: AtomicBool = AtomicBool::new(false);
+
+/// This process was started by [`itself`], and starts others.
+pub(crate) fn path_is_handed_on() {
+    PATH_IS_HANDED_ON.store(true, Ordering::Relaxed);
+}
+
+/// The PATH that a command is to have.
+fn real_path() -> Option<OsString> {
+    let handed_on = PATH_IS_HANDED_ON.load(Ordering::Relaxed);
+    std::env::var_os(if handed_on { REAL_PATH } else { "PATH" })
+}
 
 /// One signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicBool;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::{MsgFlags, recv, send};
 use nix::unistd::Pid;
 #[cfg(not(target_os = "openbsd"))]
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 #[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
 use super::is_a_terminals_stop;
-use super::{Arrived, Sender, WORD_BYTES};
+use super::{Arrived, REAL_PATH, Sender, WORD_BYTES, real_path};
 
 /// Signals that are held off, readable: a thread waits for them (sigwait(2)) and passes them on.
 #[derive(Debug)]
@@ -141,9 +141,29 @@ pub(crate) fn hear(number: i32) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// This very program, to be started.
+/// What tells the other side that something began: one byte, by an inherited descriptor.
+#[derive(Debug)]
+pub(crate) struct Tell(i32);
+
+impl Tell {
+    pub(crate) fn by(number: i32) -> Option<Self> {
+        Some(Self(number))
+    }
+
+    pub(crate) fn begun(self) -> io::Result<()> {
+        send(self.0, b"1", MsgFlags::empty())?;
+        Ok(nix::unistd::close(self.0)?)
+    }
+}
+
+/// This very program, to be started; the real PATH is handed on.
 pub(crate) fn itself() -> io::Result<Command> {
-    std::env::current_exe().map(Command::new)
+    let mut command = std::env::current_exe().map(Command::new)?;
+    match real_path() {
+        Some(path) => command.env(REAL_PATH, path),
+        None => command.env_remove(REAL_PATH),
+    };
+    Ok(command)
 }
 
 fn errno(error: io::Error) -> Errno {

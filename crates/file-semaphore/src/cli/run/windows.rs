@@ -1,6 +1,7 @@
 //! `sema run` on Windows: the locks are held in the name of `sema` itself, as no process can become another
 //! program. When `sema` is killed the command runs on, and its locks are those of a dead process.
 
+use std::ffi::OsString;
 use std::io;
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -16,11 +17,20 @@ use crate::error::Error;
 use crate::many::Wish;
 use crate::semaphore::{Guard, Semaphore};
 
+/// Nobody goes on in the background here.
+#[derive(Debug)]
+pub(crate) enum Began {}
+
+/// Refuses it.
+pub(crate) fn in_background(_words: &[OsString]) -> Result<End, Error> {
+    Err(Error::Process { message: "--bg: not on Windows" })
+}
+
 /// Takes the locks, runs the command, and tells how it ended.
 ///
 /// # Errors
 /// Whatever kept the command from being run.
-pub(crate) fn run(words: &Run) -> Result<End, Failure> {
+pub(crate) fn run(words: &Run, _began: Option<Began>) -> Result<End, Failure> {
     let semaphores = open(words)?;
     let begin = Instant::now();
     let wish = Wish {

@@ -1,0 +1,108 @@
+//! A wrapper that goes on in the background: this program, started once more, takes what is to be taken and minds
+//! the command, while the process that began it returns as soon as the command has begun.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::exit::End;
+use crate::signals::{Sender, Signals, Woken, let_through, stop_here};
+use crate::standby::reap_children;
+use crate::sys;
+
+/// The first argument of the process in the background. No program's command may be called so.
+const IN_BACKGROUND: &str = "run-in-background";
+
+/// The process in the background, as the one that started it sees it. It reads nothing (`/dev/null`).
+#[derive(Debug)]
+#[must_use]
+pub struct Background {
+    told: File,
+    child: Child,
+}
+
+impl Background {
+    /// Starts this very program again, under the name `program`, with these arguments; its `main` must begin
+    /// with [`crate::take_over`] and then ask [`in_background`].
+    ///
+    /// # Errors
+    /// No pipe or no process can be had.
+    pub fn start(program: &str, words: &[OsString], signals: &Signals) -> io::Result<Self> {
+        reap_children();
+        let (told, tell) = sys::line()?;
+        fcntl(tell.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+        let child = sys::itself()?
+            .arg0(program)
+            .arg(IN_BACKGROUND)
+            .arg(tell.as_raw_fd().to_string())
+            .arg(signals.newly_held())
+            .args(words)
+            .stdin(Stdio::null())
+            .spawn()?;
+        Ok(Self { told: told.into(), child })
+    }
+
+    /// Waits until the command begins (`None`), or the process has ended before that. Hands it the signals that
+    /// arrive meanwhile; what a terminal sends it gets anyway.
+    ///
+    /// # Errors
+    /// Somebody else has waited for the process.
+    pub fn outcome(mut self, signals: &Signals) -> io::Result<Option<End>> {
+        let child = i32::try_from(self.child.id()).map(Pid::from_raw).ok();
+        while signals.pause(Some(self.told.as_fd()), None) != Woken::Ready {
+            while let Some(arrived) = signals.arrived() {
+                if arrived.sender == Sender::Process && arrived.signal != Signal::SIGCHLD {
+                    // It has not been waited for, so its number is still its own.
+                    let _ = child.map(|child| kill(child, arrived.signal));
+                }
+                if arrived.signal == Signal::SIGTSTP {
+                    stop_here();
+                }
+            }
+        }
+        if self.told.read(&mut [0])? > 0 {
+            return Ok(None);
+        }
+        let status = self.child.wait()?;
+        End::of(status).map(Some).ok_or_else(|| io::Error::other("neither ended nor killed"))
+    }
+}
+
+/// What tells whoever waits that the command begins.
+#[derive(Debug)]
+#[must_use]
+pub struct Began(sys::Tell);
+
+impl Began {
+    /// Tells it.
+    ///
+    /// # Errors
+    /// Whoever was to be told is gone.
+    pub fn tell(self) -> io::Result<()> {
+        self.0.begun()
+    }
+}
+
+/// Whether this process is one in the background ([`Background`]), by the arguments behind the program's name:
+/// then its own arguments, and what it tells when its command begins. Undoes what it inherited.
+#[must_use]
+pub fn in_background<S: AsRef<OsStr>>(
+    mut words: impl Iterator<Item = S>,
+) -> Option<(Vec<OsString>, Began)> {
+    words.next().filter(|word| word.as_ref() == IN_BACKGROUND)?;
+    let (descriptor, held) = (words.next()?, words.next()?);
+    let descriptor = descriptor.as_ref().to_str()?;
+    let digits = descriptor.bytes().all(|byte| byte.is_ascii_digit());
+    let number = descriptor.parse().ok().filter(|number| digits && *number > 2)?;
+    held.as_ref().to_str().and_then(let_through)?;
+    let began = Began(sys::Tell::by(number)?);
+    sys::path_is_handed_on();
+    Some((words.map(|word| word.as_ref().to_owned()).collect(), began))
+}
