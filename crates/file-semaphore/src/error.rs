@@ -198,24 +198,12 @@ impl From<Error> for io::Error {
     }
 }
 
-/// "held by process 12: /run/lock/a".
+/// "held by process 12: "/run/lock/a"".
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AlreadyLocked { path, .. }
-            | Self::Timeout { path, .. }
-            | Self::NotLocked { path }
-            | Self::NotHolder { path, .. }
-            | Self::System { path, .. } => {
-                write!(f, "{}: \"{}\"", Reason(self), shown(path))
-            }
-            Self::InvalidPath { .. }
-            | Self::Parse { .. }
-            | Self::Obstacle { .. }
-            | Self::NoHolder { .. }
-            | Self::Interrupted { .. }
-            | Self::Cancelled
-            | Self::Process { .. } => Reason(self).fmt(f),
+        match self.path() {
+            Some(path) => write!(f, "{}: \"{}\"", Reason(self), shown(path)),
+            None => Reason(self).fmt(f),
         }
     }
 }
@@ -235,15 +223,9 @@ impl fmt::Display for Reason<'_> {
             }
             Error::NotLocked { .. } => f.write_str("not held"),
             Error::NotHolder { holder, .. } => write!(f, "not held by you but by {}", Who(holder)),
-            Error::InvalidPath { path, problem } => {
-                write!(f, "{problem}: \"{}\"", shown(path))
-            }
-            Error::Parse { path, problem } => {
-                write!(f, "{problem}: \"{}\"", shown(path))
-            }
-            Error::Obstacle { path } => {
-                write!(f, "not a regular file: \"{}\"", shown(path))
-            }
+            Error::InvalidPath { problem, .. } => problem.fmt(f),
+            Error::Parse { problem, .. } => problem.fmt(f),
+            Error::Obstacle { .. } => f.write_str("not a regular file"),
             Error::NoHolder { pid: 0 } => {
                 f.write_str("the calling process is outside this pid namespace: use --pid")
             }
@@ -251,7 +233,7 @@ impl fmt::Display for Reason<'_> {
             Error::Interrupted { signal } => write!(f, "interrupted by signal {signal}"),
             Error::Cancelled => f.write_str("the wait was cancelled"),
             Error::Process { message } => f.write_str(message),
-            Error::System { error, .. } => error.fmt(f),
+            Error::System { error, .. } => error.reason().fmt(f),
         }
     }
 }
@@ -295,7 +277,7 @@ impl fmt::Display for Left {
 }
 
 /// What keeps somebody from taking a semaphore.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct InTheWay {
     pub(crate) holder: Option<Box<LockInfo>>,
     pub(crate) left_by: Option<u32>,

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, PathProblem};
 use crate::record::Holder;
 use crate::semaphore::{Guard, Patience, Semaphore, Sharing};
-use crate::sys::watch::Alarm;
 
 impl Semaphore {
     /// Takes all of these semaphores for this process if all are free or stale, or none. The
@@ -41,7 +40,8 @@ impl Semaphore {
         timeout: Option<Duration>,
     ) -> Result<Vec<Guard>, Error> {
         let mut own = |semaphore: &Self| semaphore.inner.own_holder();
-        let wish = Wish { tag, timeout, alarm: None, sharing: Sharing::Alone };
+        let patience = Patience { timeout, ..Patience::default() };
+        let wish = Wish { tag, patience, sharing: Sharing::Alone };
         Self::acquire_many_as(semaphores, &wish, &mut own)
     }
 
@@ -52,8 +52,9 @@ impl Semaphore {
     ) -> Result<Vec<Guard>, Error> {
         let begin = Instant::now();
         in_order(semaphores, |semaphore| {
-            let timeout = wish.timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
-            let patience = Patience { timeout, alarm: wish.alarm };
+            let timeout =
+                wish.patience.timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
+            let patience = Patience { timeout, ..wish.patience };
             semaphore.acquire_as(wish.tag, &mut || claimant(semaphore), &patience, wish.sharing)
         })
     }
@@ -62,8 +63,7 @@ impl Semaphore {
 /// What several semaphores are taken for, and how.
 pub(crate) struct Wish<'a> {
     pub(crate) tag: Option<&'a str>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) alarm: Option<&'a dyn Alarm>,
+    pub(crate) patience: Patience<'a>,
     pub(crate) sharing: Sharing,
 }
 

@@ -146,7 +146,8 @@ impl Semaphore {
     /// # Errors
     /// [`Error::Timeout`]; otherwise as [`try_acquire`](Self::try_acquire).
     pub fn acquire(&self, tag: Option<&str>) -> Result<Guard, Error> {
-        let patience = Patience { timeout: self.inner.config.acquire_timeout, alarm: None };
+        let patience =
+            Patience { timeout: self.inner.config.acquire_timeout, ..Patience::default() };
         self.acquire_as(tag, &mut || self.inner.own_holder(), &patience, Sharing::Alone)
     }
 
@@ -155,7 +156,8 @@ impl Semaphore {
     /// # Errors
     /// [`Error::Timeout`] after the configured [`acquire_timeout`](Config::acquire_timeout).
     pub fn wait(&self) -> Result<(), Error> {
-        self.wait_with(&Patience { timeout: self.inner.config.acquire_timeout, alarm: None })
+        let timeout = self.inner.config.acquire_timeout;
+        self.wait_with(&Patience { timeout, ..Patience::default() })
     }
 
     /// Every slot as it is now, slot 1 first.

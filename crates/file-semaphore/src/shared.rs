@@ -125,6 +125,7 @@ impl Semaphore {
             }
             // What happened before the watch began is found by one more look.
             let Some(watch) = &watch else {
+                patience.say(self.path(), &reader);
                 let directory = Directory::open(&self.readers_directory()).ok();
                 watch = directory.map(|directory| Watch::on(&directory));
                 continue;

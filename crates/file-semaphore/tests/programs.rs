@@ -75,6 +75,38 @@ fn a_lock_that_is_held_is_exit_1_and_says_by_whom() {
     assert_eq!(scratch.files(), ["a"]);
 }
 
+#[rstest]
+#[case::no_directory("no/xyz", "try", "the parent directory does not exist")]
+#[case::obstacle("xyz", "try", "not a regular file")]
+#[case::refused_by_the_system(
+    "/proc/xyz",
+    "try",
+    "a temporary file for it cannot be prepared: No such"
+)]
+#[case::not_held("free.xyz", "release", "not held")]
+#[case::traversal("../xyz", "status", "path traversal")]
+#[case::run("no/xyz", "run -- true", "the parent directory does not exist")]
+fn a_message_names_the_path_once(#[case] path: &str, #[case] words: &str, #[case] reason: &str) {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("xyz")).unwrap();
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.insert(1, path);
+    let ran = scratch.sema(&words);
+    assert!(ran.err.starts_with(&format!("sema: {path}: {reason}")), "{ran:?}");
+    assert_eq!(ran.err.matches("xyz").count(), 1, "{ran:?}");
+    let semats = scratch.semats(&["try-acquire", path]);
+    assert!(semats.err.matches("xyz").count() <= 1, "{semats:?}");
+}
+
+/// Where it is another file than the one that was named, that is said.
+#[test]
+fn a_message_names_what_is_in_the_way_of_what_was_named() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("a.2")).unwrap();
+    let ran = scratch.sh("sema try a --slots 2 -q; sema try a --slots 2 2>&1 || true");
+    assert_eq!(ran.out, "sema: a: not a regular file: \"./a.2\"\n", "{ran:?}");
+}
+
 #[test]
 fn not_held_is_exit_1() {
     let scratch = Scratch::new();

@@ -73,6 +73,23 @@ fn what_is_busy_ends_in_the_code_that_was_asked_for(
     assert!(ran.err.contains(message), "{ran:?}");
 }
 
+#[rstest]
+#[case::verbose("sema run -v -w 0.1 a true 2>&1 || true", true)]
+#[case::nobody_reads_it("sema run -w 0.1 a true 2>&1 || true", false)]
+#[case::on_a_terminal("script -qec 'sema run -w 0.1 a true' /dev/null || true", true)]
+#[case::acquire("script -qec 'sema acquire -w 0.1 a' /dev/null || true", true)]
+#[case::of_several("sema run -v -w 0.1 --with a b true 2>&1 || true", true)]
+#[case::at_once("script -qec 'sema run -n a true' /dev/null || true", false)]
+#[case::quiet("script -qec 'sema run -q -w 0.1 a true' /dev/null || true", false)]
+fn who_waits_is_told_once_who_has_it(#[case] line: &str, #[case] told: bool) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\ntag=nightly\n");
+    let ran = scratch.sh(line);
+    let count = ran.out.matches("a: waiting: held by process 1 (nightly)").count();
+    assert_eq!(count, usize::from(told), "{ran:?}");
+    assert_eq!(ran.out.matches("waiting").count(), usize::from(told), "{ran:?}");
+}
+
 #[test]
 fn verbose_tells_how_long_it_took() {
     let scratch = Scratch::new();

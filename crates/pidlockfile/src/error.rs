@@ -66,6 +66,30 @@ impl Error {
     pub fn is_not_permitted(&self) -> bool {
         matches!(self.errno, Errno::EACCES | Errno::EPERM | Errno::EROFS)
     }
+
+    /// The same without the name, for who has said it already: "cannot be published: No space left on device".
+    pub fn reason(&self) -> impl fmt::Display + '_ {
+        Reason(self)
+    }
+}
+
+struct Reason<'a>(&'a Error);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = match self.0.step {
+            Step::OpenDirectory => "the directory cannot be opened",
+            Step::List => "the directory cannot be listed",
+            Step::Inspect => "cannot be looked at",
+            Step::Read => "cannot be read",
+            Step::Prepare => "a temporary file for it cannot be prepared",
+            Step::Publish => "cannot be published",
+            Step::Exclude => "other breakers cannot be excluded",
+            Step::Break => "cannot be broken",
+            Step::Remove => "cannot be removed",
+        };
+        write!(f, "{step}: {}", errno::words(self.0.errno))
+    }
 }
 
 impl fmt::Display for Error {

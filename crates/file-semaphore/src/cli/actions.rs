@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::Duration;
 
 use clap::CommandFactory;
 use pidlockfile::Pid;
@@ -16,6 +15,7 @@ use super::arguments::{
 };
 use super::outcome::{Failure, Outcome, exit};
 use super::run::Began;
+use super::telling::{Verbosity, teller};
 use super::{caller, complain, run, signals, warn};
 use crate::config::{Config, Slots};
 use crate::error::Error;
@@ -152,7 +152,7 @@ fn perform_command(command: Command, began: Option<Began>) -> End {
             report(&lock.path, lock.output.form(), outcome)
         }
         Command::Wait(Wait { lock, patience, all }) => {
-            let patience = Patience { timeout: patience.timeout, alarm: None };
+            let patience = Patience { timeout: patience.timeout, ..Patience::default() };
             let outcome = open(&lock).and_then(|semaphore| match all {
                 true => semaphore.wait_for_all(&patience),
                 false => semaphore.wait_with(&patience),
@@ -227,7 +227,9 @@ fn acquire(words: &Acquire) -> Result<Outcome, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     let recorded = semaphore.holder_to_record(*holder)?;
     let wish = (taking.tag.as_deref(), taking.sharing());
-    let guard = wait_for(&semaphore, wish, &recorded, patience.timeout)?;
+    let hears = teller(vec![&lock.path], lock.output.form(), Verbosity::Usual);
+    let patience = Patience { timeout: patience.timeout, alarm: None, hears: hears.as_deref() };
+    let guard = wait_for(&semaphore, wish, &recorded, patience)?;
     Ok(acquired(lock, *holder, guard))
 }
 
@@ -237,10 +239,10 @@ pub(crate) fn wait_for(
     semaphore: &Semaphore,
     (tag, sharing): (Option<&str>, Sharing),
     holder: &Holder,
-    timeout: Option<Duration>,
+    patience: Patience<'_>,
 ) -> Result<Guard, Error> {
     let signals = signals::catch()?;
-    let patience = Patience { timeout, alarm: Some(&signals) };
+    let patience = Patience { alarm: Some(&signals), ..patience };
     let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience, sharing)?;
     if let Some(interrupted) = signals.ring() {
         guard.release()?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::arguments::Run;
+use super::telling::{Hears, Verbosity, teller};
 use super::warn;
 use crate::error::Error;
 use crate::limits::STALE_TIMEOUT;
@@ -34,6 +35,13 @@ pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Failure> {
         Semaphore::with_config(path, config).map_err(failed)
     });
     std::iter::once(Ok(first)).chain(more).collect()
+}
+
+/// What says who has the lock that is waited for.
+pub(super) fn hears(words: &Run) -> Option<Hears<'_>> {
+    let verbosity = if words.verbose { Verbosity::More } else { Verbosity::Usual };
+    let paths = std::iter::once(&words.lock.path).chain(&words.with);
+    teller(paths.map(PathBuf::as_path).collect(), words.lock.output.form(), verbosity)
 }
 
 /// How often a lock is renewed, so that it never counts as old for who has the same idea of that.

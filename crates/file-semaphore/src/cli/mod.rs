@@ -11,6 +11,7 @@ mod run;
 mod semats;
 #[cfg_attr(windows, path = "signals/windows.rs")]
 mod signals;
+mod telling;
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! The words and exit codes of both programs: every outcome to text, JSON and a number. No
 //! output key, failure type or exit code is written anywhere else.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Component, Path};
 
 use pidlockfile::shown;
 use wrapcmd::Value;
@@ -330,10 +331,24 @@ impl<'a> Failure<'a> {
         members
     }
 
-    /// One line for a person. `standing` is the holder's, where there is one.
+    /// One line for a person. `standing` is the holder's, where there is one; `path` is what the lock is called on
+    /// the command line.
     pub(crate) fn sentence(self, path: &Path, standing: Option<Standing>) -> String {
+        self.line(path, "", standing)
+    }
+
+    /// The same while it is waited for.
+    pub(crate) fn waiting(self, path: &Path, standing: Option<Standing>) -> String {
+        self.line(path, "waiting: ", standing)
+    }
+
+    fn line(self, path: &Path, begin: &str, standing: Option<Standing>) -> String {
         let remark = standing.map_or("", remark);
-        printable(&format!("sema: {}: {}{remark}", shown(path), self.error.reason())) + "\n"
+        // A link's target, a slot, the readers' directory: what is not named yet.
+        let other = self.error.path().filter(|other| !is_same(path, other));
+        let other = other.map_or_else(String::new, |other| format!(": \"{}\"", shown(other)));
+        let reason = self.error.reason();
+        printable(&format!("sema: {}: {begin}{reason}{remark}{other}", shown(path))) + "\n"
     }
 
     pub(crate) fn holder(self) -> Option<&'a LockInfo> {
@@ -352,6 +367,15 @@ impl<'a> Failure<'a> {
             | Error::System { .. } => None,
         }
     }
+}
+
+/// Whether two paths are one, but for a `.` in them.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let parts = |path: &Path| -> Vec<OsString> {
+        let parts = path.components().filter(|part| *part != Component::CurDir);
+        parts.map(|part| part.as_os_str().to_owned()).collect()
+    };
+    parts(one) == parts(other)
 }
 
 #[cfg(test)]

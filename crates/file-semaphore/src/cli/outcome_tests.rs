@@ -163,9 +163,10 @@ fn failures(#[case] error: Error, #[case] code: u8, #[case] kind: &str) {
 
 #[test]
 fn a_failure_names_the_holder() {
-    let error = Error::AlreadyLocked { path: PathBuf::new(), holder: boxed(), left_by: None };
+    let path = Path::new("/run/a\n.lock");
+    let error = Error::AlreadyLocked { path: path.to_owned(), holder: boxed(), left_by: None };
     let text = lines(&Failure { error: &error }.members());
     assert!(text.ends_with("holderPid: 12345\nlockedSince: 1735420800\n"), "{text}");
-    let sentence = Failure { error: &error }.sentence(Path::new("/run/a\n.lock"), None);
+    let sentence = Failure { error: &error }.sentence(path, None);
     assert_eq!(sentence, "sema: /run/a\\n.lock: held by process 12345\n");
 }

@@ -14,14 +14,14 @@ use wrapcmd::exit::End;
 use wrapcmd::{Background, Refusal, Running, Signals, Standby};
 
 use super::arguments::Run;
-use super::locks::{Failure, Kept, let_go, open, renewal, taken, tell_held};
+use super::locks::{Failure, Kept, hears, let_go, open, renewal, taken, tell_held};
 use super::outcome::{exit, printable};
 use super::warn;
 use super::{complain, signals};
 use crate::error::Error;
 use crate::many::Wish;
 use crate::record::Holder;
-use crate::semaphore::{Guard, Semaphore};
+use crate::semaphore::{Guard, Patience, Semaphore};
 use crate::sys::watch::Alarm;
 
 /// Does all of it in a process of its own, and returns when the command begins, or with what kept it from that.
@@ -44,10 +44,14 @@ pub(crate) fn run(words: &Run, began: Option<Began>) -> Result<End, Failure> {
     let command = words.command();
     let mut standby = None;
     let mut claimant = |semaphore: &Semaphore| claim(semaphore, &mut standby, &command, &signals);
+    let hears = hears(words);
     let wish = Wish {
         tag: words.taking.tag.as_deref(),
-        timeout: words.timeout(),
-        alarm: Some(&signals),
+        patience: Patience {
+            timeout: words.timeout(),
+            alarm: Some(&signals),
+            hears: hears.as_deref(),
+        },
         sharing: words.taking.sharing(),
     };
     let all: Vec<&Semaphore> = semaphores.iter().collect();

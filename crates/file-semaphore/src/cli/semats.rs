@@ -16,7 +16,7 @@ use super::{actions, complain, signals};
 use crate::config::Config;
 use crate::error::{Error, InTheWay};
 use crate::record::{Holder, LockInfo, integer};
-use crate::semaphore::{Guard, Releaser, Semaphore, Sharing, SlotStatus};
+use crate::semaphore::{Guard, Patience, Releaser, Semaphore, Sharing, SlotStatus};
 use crate::stale::StaleRule;
 
 const USAGE: &str = "\
@@ -275,7 +275,8 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
         Command::Acquire => {
             let tag = request.tag.as_deref();
             let wish = (tag, Sharing::Alone);
-            actions::wait_for(semaphore, wish, &own, request.timeout).map(acquired)
+            let patience = Patience { timeout: request.timeout, ..Patience::default() };
+            actions::wait_for(semaphore, wish, &own, patience).map(acquired)
         }
         Command::Release => {
             signals::hold_off();

@@ -103,7 +103,7 @@ impl<'a> Request<'a> {
         if let Some(error) = alarm.and_then(|alarm| alarm.ring()) {
             return Err(error);
         }
-        let patience = Patience { timeout: self.timeout, alarm };
+        let patience = Patience { timeout: self.timeout, alarm, hears: None };
         let inner = &self.semaphore.inner;
         self.semaphore.acquire_as(self.tag, &mut || inner.own_holder(), &patience, self.sharing)
     }

@@ -1,6 +1,7 @@
 //! Waiting for a semaphore: standing in line, and then watching the lock. Decides when to try; whether
 //! it is free, and for whom, is decided elsewhere.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use pidlockfile::Status;
@@ -17,15 +18,27 @@ use crate::sys::line::Ticket;
 use crate::sys::watch::{Alarm, Watch};
 
 /// How to wait for a semaphore.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Patience<'a> {
     pub(crate) timeout: Option<Duration>,
     pub(crate) alarm: Option<&'a dyn Alarm>,
+    /// Hears, before a wait begins, who has it ([`Error::AlreadyLocked`]).
+    pub(crate) hears: Option<&'a dyn Fn(&Error)>,
 }
 
 impl Patience<'_> {
     /// How much of the time is left; `None` when there is no end.
     pub(crate) fn left(&self, waited: Duration) -> Option<Duration> {
         self.timeout.map(|timeout| timeout.saturating_sub(waited))
+    }
+}
+
+impl Patience<'_> {
+    /// Says who is in the way of a wait that begins.
+    pub(crate) fn say(&self, path: PathBuf, in_the_way: &InTheWay) {
+        if let Some(hears) = self.hears {
+            hears(&in_the_way.clone().refused(path));
+        }
     }
 }
 
@@ -53,6 +66,9 @@ impl Semaphore {
             if let Attempt::Taken(guard) = self.attempt(tag, claimant)? {
                 return Ok(guard);
             }
+        }
+        if let (Some(_), Err(in_the_way)) = (patience.hears, self.look()?) {
+            patience.say(self.path(), &in_the_way);
         }
         let mut ticket = line.join();
         if let Some(ticket) = &mut ticket {
@@ -193,6 +209,7 @@ impl Semaphore {
             }
             // What happened before the watch began is found by one more look.
             let Some(watch) = &watch else {
+                patience.say(self.path(), &in_the_way);
                 watch = Some(Watch::on(&self.inner.directory));
                 continue;
             };

@@ -11,11 +11,11 @@ use wrapcmd::exit::{End, NOT_EXECUTABLE, NOT_FOUND};
 
 use super::arguments::Run;
 use super::complain;
-use super::locks::{Failure, Kept, let_go, open, renewal, taken, tell_held};
+use super::locks::{Failure, Kept, hears, let_go, open, renewal, taken, tell_held};
 use super::outcome::{exit, printable};
 use crate::error::Error;
 use crate::many::Wish;
-use crate::semaphore::{Guard, Semaphore};
+use crate::semaphore::{Guard, Patience, Semaphore};
 
 /// Nobody goes on in the background here.
 #[derive(Debug)]
@@ -33,10 +33,10 @@ pub(crate) fn in_background(_words: &[OsString]) -> Result<End, Error> {
 pub(crate) fn run(words: &Run, _began: Option<Began>) -> Result<End, Failure> {
     let semaphores = open(words)?;
     let begin = Instant::now();
+    let hears = hears(words);
     let wish = Wish {
         tag: words.taking.tag.as_deref(),
-        timeout: words.timeout(),
-        alarm: None,
+        patience: Patience { timeout: words.timeout(), alarm: None, hears: hears.as_deref() },
         sharing: words.taking.sharing(),
     };
     let all: Vec<&Semaphore> = semaphores.iter().collect();
