@@ -13,7 +13,8 @@ use std::time::Duration;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::openpty;
-use nix::unistd::pipe2;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, pipe2};
 
 use crate::peers::advice;
 use crate::sandbox::{PATH, Sandbox};
@@ -420,9 +421,15 @@ impl Process<'_> {
         })
     }
 
-    /// Waits for the end of a killed program.
+    /// Waits for the end of a killed program. Where that was stopped, so is nsenter, which does what its child
+    /// does: it has to go on in order to see the end. Nobody else has its number before it is waited for.
     fn is_gone(&mut self) -> bool {
-        until(LIMIT, || self.child.try_wait().expect("a child")).is_some()
+        let guide = i32::try_from(self.child.id()).map(Pid::from_raw).expect("a pid");
+        let ended = until(LIMIT, || {
+            let _ = kill(guide, Signal::SIGCONT);
+            self.child.try_wait().expect("a child")
+        });
+        ended.is_some()
     }
 }
 
