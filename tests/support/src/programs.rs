@@ -2,7 +2,8 @@
 //!
 //! Cargo tells a test where the programs of its own package are (`CARGO_BIN_EXE_lfpd`), but not
 //! where those of other packages are. They lie in the same directory; and so that a test of one
-//! package never runs an old program of another, they are built first.
+//! package never runs an old program of another, they are built first: by `tests/run` all together,
+//! before the first test; otherwise each by the first test that starts it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,9 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use crate::peers::workspace;
+
+/// The directory where `tests/run` has built everything, just now.
+const BUILT_TOGETHER: &str = "LFPD_TEST_PROGRAMS";
 
 /// The program `name` of `package`, built with these features as the running test was built.
 ///
@@ -76,6 +80,9 @@ fn built(package: &str, target: &[&str], place: &[&str], features: &[&str]) -> P
     let deps = std::env::current_exe().expect("the running test");
     let directory = deps.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
     let path: PathBuf = std::iter::once(directory).chain(place.iter().map(Path::new)).collect();
+    if std::env::var_os(BUILT_TOGETHER).is_some_and(|place| Path::new(&place) == directory) {
+        return path;
+    }
     let mut built = BUILT.lock().expect("no other thread has failed to build");
     if !built.contains(&path) {
         let profile = match directory.file_name().and_then(|name| name.to_str()) {
