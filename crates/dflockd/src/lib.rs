@@ -4,23 +4,22 @@
 //!
 //! ```text
 //! bin/dflockd ─▶ daemon ─▶ config, log, server, http
-//! server ─▶ wire, etcd, remote, engine, heap
+//! server ─▶ etcd, remote, heap
 //!                               sockets, deadlines, TLS, auth, draining; decides nothing about locks
-//! wire ─▶ engine                pure: bytes → line → Request, Answer → bytes
-//! etcd ─▶ remote, engine        the store on etcd, behind the same calls as engine (feature `etcd`)
-//! remote ─▶ engine              what the server and a store outside of it have to tell each other
-//! engine                        pure: (now, request) → answer and effects; no clock, socket, randomness of its own
-//! http ─▶ server, wire, engine  numbers and a page for people; only reads, through the server's Handle
-//! config ─▶ server, remote, wire, engine
+//! etcd ─▶ remote                the store on etcd, behind the same calls as the engine (feature `etcd`)
+//! remote                        what the server and a store outside of it have to tell each other
+//! http ─▶ server                numbers and a page for people; only reads, through the server's Handle
+//! config ─▶ server, remote
 //!                               flags and environment → Config
 //! heap                          memory that is not needed any more goes back; the crate's only `unsafe`
 //! log                           log lines on standard error, written by a thread of their own
 //! ```
 //!
+//! All use the crate [`leases`]: what decides about locks, as a state machine, and the text of the protocol.
 //! The other end of the wire is the crate `dflock`; neither needs the other.
 //!
 //! A second store behind the same commands joins in `server::store`, whose head has the contract:
-//! one that must ask others for every request answers [`engine::Verdict::Later`] and hands what
+//! one that must ask others for every request answers [`leases::Verdict::Later`] and hands what
 //! comes in through [`remote::Inlet`]; the one in memory pays neither an allocation nor an await
 //! for the possibility.
 //!
@@ -33,7 +32,6 @@
 
 pub mod config;
 pub mod daemon;
-pub mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod heap;
@@ -41,4 +39,7 @@ pub mod http;
 pub mod log;
 pub mod remote;
 pub mod server;
-pub mod wire;
+
+#[cfg(test)]
+#[path = "sample_tests.rs"]
+mod sample;

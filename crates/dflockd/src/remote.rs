@@ -2,7 +2,7 @@
 //! it counts, that it is away, and its way into the server. With and without the feature `etcd`, so that
 //! options and numbers have one form; `etcd` is the store itself.
 
-use crate::engine::Moment;
+use leases::Moment;
 use std::path::PathBuf;
 use std::sync::Weak;
 

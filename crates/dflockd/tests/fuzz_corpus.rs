@@ -3,9 +3,6 @@
 #[cfg(test)]
 #[path = "../fuzz/checks.rs"]
 mod checks;
-#[cfg(test)]
-#[path = "model/mod.rs"]
-mod model;
 
 #[cfg(test)]
 mod replay {
@@ -33,23 +30,9 @@ mod replay {
     }
 
     #[test]
-    fn requests() {
-        for seed in corpus("requests") {
-            variants(&seed).for_each(|bytes| checks::requests(&bytes));
-        }
-    }
-
-    #[test]
     fn state() {
         for seed in corpus("state") {
             variants(&seed).for_each(|bytes| checks::state(&bytes));
-        }
-    }
-
-    #[test]
-    fn events() {
-        for seed in corpus("events") {
-            variants(&seed).for_each(|bytes| checks::events(&bytes));
         }
     }
 }

@@ -75,7 +75,7 @@ fn in_a_pure_file(#[case] planted: &str) {
 }
 
 #[rstest]
-#[case("crates/dflockd/src/wire/frame.rs")]
+#[case("crates/leases/src/wire/frame.rs")]
 #[case("crates/pidlockfile/src/name.rs")]
 #[case("crates/file-semaphore/src/record.rs")]
 #[case("crates/ttylock/src/device/name.rs")]

@@ -7,10 +7,10 @@ mod flags;
 
 pub use flags::{FLAGS, Flag, Kind, Name, usage};
 
-use crate::engine::{AutoRelease, Caps, MAX_SECONDS, Seconds, Ttl};
 use crate::remote::EtcdOptions;
 use crate::server::{Settings, Synced};
-use crate::wire::MAX_AUTH_LINE_BYTES;
+use leases::wire::MAX_AUTH_LINE_BYTES;
+use leases::{AutoRelease, Caps, MAX_SECONDS, Seconds, Ttl};
 use std::path::PathBuf;
 
 /// Everything the program is told.

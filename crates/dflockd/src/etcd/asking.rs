@@ -11,7 +11,7 @@ use super::rpc::RangeRequest;
 use super::seats::{Conn, Phase, Record};
 use super::state::State;
 use super::txn::{self, Behind, Changed, Create, Created, Guard, Session};
-use crate::engine::{Answer, ConnId, Grant, Limit, Moment, Refusal, Ttl};
+use leases::{Answer, ConnId, Grant, Limit, Moment, Refusal, Ttl};
 use std::sync::Arc;
 use std::time::Duration;
 

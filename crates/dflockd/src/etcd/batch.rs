@@ -158,7 +158,7 @@ mod tests {
         let session = txn::Session { lease: 1, revision: 1 };
         let create = |nonce| {
             let (held, waiting) = (vec![b'h'], vec![b'w']);
-            let limit = crate::engine::Limit::ONE;
+            let limit = leases::Limit::ONE;
             let behind = txn::Behind::Wait;
             let new = txn::Create { key: b"k", nonce, limit, behind, counts: true, held, waiting };
             txn::create(&names, b"f/1", session, &new)

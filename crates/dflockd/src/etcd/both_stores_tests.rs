@@ -5,12 +5,12 @@ use super::keys::Front;
 use super::stand_in::Etcd;
 use super::txn::Session;
 use super::{Engine, Inner, Settings, turns};
-use crate::engine::sample::{Counting, take};
-use crate::engine::{
-    self, Answer, AutoRelease, Caps, ConnId, Effect, Key, Limit, Moment, Progress, Refusal,
-    Request, Seconds, Token, Ttl, Verdict,
-};
 use crate::remote::{Above, Inlet};
+use crate::sample::{Counting, take};
+use leases::{
+    Answer, AutoRelease, Caps, ConnId, Effect, Key, Limit, Moment, Progress, Refusal, Request,
+    Seconds, Token, Ttl, Verdict,
+};
 use proptest::prelude::*;
 use rstest::rstest;
 use std::collections::HashSet;
@@ -105,7 +105,7 @@ struct Seat {
 
 struct World {
     clock: Arc<Clock>,
-    memory: engine::Engine<Counting>,
+    memory: leases::Engine<Counting>,
     fronts: Vec<Engine>,
     seats: Vec<Seat>,
     serial: u64,
@@ -120,7 +120,7 @@ impl World {
         let mut fronts: Vec<Engine> = (0..FRONTS).map(|_| front(caps, &clock, &etcd)).collect();
         let all: HashSet<Front> = fronts.iter().map(|front| front.inner.front).collect();
         fronts.iter_mut().for_each(|front| front.inner.state().fronts.clone_from(&all));
-        let memory = engine::Engine::new(caps, Counting(0), RandomState::new());
+        let memory = leases::Engine::new(caps, Counting(0), RandomState::new());
         let tokens = [None; KEYS];
         let mut world = Self { clock, memory, fronts, seats: Vec::new(), serial: 0, tokens };
         world.seats = (0..FRONTS * SEATS).map(|seat| world.connect(seat)).collect();

@@ -6,7 +6,7 @@ use super::batch::{Batch, Haste, Queue, together};
 use super::client::Failure;
 use super::rpc::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use super::txn::{self, Changed, Guard};
-use crate::engine::{Moment, Refusal};
+use leases::{Moment, Refusal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;

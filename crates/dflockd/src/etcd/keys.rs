@@ -10,8 +10,8 @@
 //! A key of the protocol has no line end in it, so the first one ends it. Numbers are hexadecimal
 //! with 16 digits but where it says decimal.
 
-use crate::engine::ownership::Standing;
-use crate::engine::{Seconds, Ttl};
+use leases::ownership::Standing;
+use leases::{Seconds, Ttl};
 use std::fmt;
 
 /// A half-open range of keys in etcd.

@@ -7,8 +7,8 @@ use super::keys::{Party, Ticket};
 use super::mine::{Known, Place};
 use super::seats::{Conn, Departure, Phase, Remains};
 use super::txn::{Changed, Guard};
-use crate::engine::ownership::Parting;
-use crate::engine::{AutoRelease, ConnId, Effect};
+use leases::ownership::Parting;
+use leases::{AutoRelease, ConnId, Effect};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 

@@ -4,7 +4,7 @@ use super::keys::{Names, Span};
 use super::mirror::Mirror;
 use super::rpc::watch_request::RequestUnion;
 use super::rpc::{WatchCancelRequest, WatchCreateRequest, WatchRequest};
-use crate::engine::Moment;
+use leases::Moment;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc;

@@ -1,7 +1,7 @@
 //! A ticket as this front-end knows it: one that it made, or that one of its connections renewed.
 
 use super::keys::Ticket;
-use crate::engine::{ConnId, Grant, Moment, Refusal, Token};
+use leases::{ConnId, Grant, Moment, Refusal, Token};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 

@@ -50,14 +50,14 @@ mod watch;
 
 pub use settings::Settings;
 
-use crate::engine::{
-    Answer, AutoRelease, Caps, Census, ConnId, Counters, Cursor, Effect, Key, KeyLine, KeyView,
-    Moment, Progress, Refusal, Request, Seconds, Token, Verdict,
-};
 use crate::remote::{EtcdNumbers, Inlet, Unreachable};
 use asking::{Patience, Want};
 use client::Client;
 use keys::{Front, Names};
+use leases::{
+    Answer, AutoRelease, Caps, Census, ConnId, Counters, Cursor, Effect, Key, KeyLine, KeyView,
+    Moment, Progress, Refusal, Request, Seconds, Token, Verdict,
+};
 use seats::{Departure, Phase, Record};
 use state::State;
 use std::hash::{BuildHasher, RandomState};

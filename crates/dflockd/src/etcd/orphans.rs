@@ -4,7 +4,7 @@
 //! unchanged for as long as it can last, and a second more for an answer that was on its way, is over
 //! whatever clock one asks. Every renewal changes the ticket and so begins the time anew.
 
-use crate::engine::{Moment, Seconds};
+use leases::{Moment, Seconds};
 use std::collections::HashMap;
 
 /// An answer that promises a lease leaves at most this long after the write it rests on.

@@ -8,7 +8,7 @@ use super::orphans::Orphan;
 use super::rpc::{KeyValue, RangeRequest};
 use super::seats::Seats;
 use super::tickets::Tickets;
-use crate::engine::{
+use leases::{
     Census, ConnId, Cursor, Key, KeyLine, KeyView, Moment, Party, Progress, Refusal, is_roomy,
 };
 use std::collections::{HashMap, HashSet};
@@ -353,7 +353,7 @@ impl Inner {
                     state.away = state.session.is_none();
                 }
                 let ids: Vec<ConnId> = state.seats.conns().map(|conn| conn.id).collect();
-                state.effects.extend(ids.into_iter().map(crate::engine::Effect::Wake));
+                state.effects.extend(ids.into_iter().map(leases::Effect::Wake));
             }
             inner.stir();
         });
@@ -431,7 +431,7 @@ mod tests {
     use super::super::state::State;
     use super::super::{Engine, Settings, turns};
     use super::*;
-    use crate::engine::Ttl;
+    use leases::Ttl;
     use rstest::rstest;
 
     const OURS: Front = Front(1);

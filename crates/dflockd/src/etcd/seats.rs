@@ -1,7 +1,7 @@
 //! The connections of this front-end, each in a seat that is taken again when it has left.
 
 use super::keys::{Front, Party};
-use crate::engine::{ConnId, Ttl, is_roomy};
+use leases::{ConnId, Ttl, is_roomy};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::Notify;

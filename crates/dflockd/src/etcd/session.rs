@@ -8,7 +8,7 @@ use super::mine::Place;
 use super::rpc::RangeRequest;
 use super::turns::end_wait;
 use super::txn::{self, Session};
-use crate::engine::{Moment, Refusal};
+use leases::{Moment, Refusal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -10,8 +10,8 @@ use super::picture::{Known, Picture};
 use super::seats::{Departure, Phase, Seats};
 use super::tickets::Tickets;
 use super::txn::Session;
-use crate::engine::ownership::Standing;
-use crate::engine::{
+use leases::ownership::Standing;
+use leases::{
     Answer, Census, ConnId, Counters, Effect, Moment, Refusal, is_roomy, is_worth_telling,
 };
 use std::collections::{HashMap, HashSet, VecDeque};

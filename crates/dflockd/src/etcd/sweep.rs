@@ -5,7 +5,7 @@ use super::Inner;
 use super::calls::BUDGET_MICROS;
 use super::picture::Picture;
 use super::txn;
-use crate::engine::{Moment, Refusal};
+use leases::{Moment, Refusal};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;

@@ -5,9 +5,7 @@ use super::super::both_stores::{Clock, front};
 use super::super::stand_in::Etcd;
 use super::super::turns::CAPS;
 use super::*;
-use crate::engine::{
-    Answer, Caps, ConnId, Effect, Key, Limit, Request, Seconds, Token, Ttl, Verdict,
-};
+use leases::{Answer, Caps, ConnId, Effect, Key, Limit, Request, Seconds, Token, Ttl, Verdict};
 use rstest::rstest;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! The tickets that this front-end made or keeps, and when the end of each hold is to be tried.
 
 use super::mine::{Ends, Mine};
-use crate::engine::{Moment, is_roomy};
+use leases::{Moment, is_roomy};
 use std::collections::hash_map::Values;
 use std::collections::{BTreeSet, HashMap};
 

@@ -6,7 +6,7 @@ use super::mine::{End, Known, Mine, Place};
 use super::seats::Phase;
 use super::state::State;
 use super::txn::{Changed, Guard, Next};
-use crate::engine::{Moment, Refusal};
+use leases::{Moment, Refusal};
 use std::sync::Arc;
 
 impl Inner {

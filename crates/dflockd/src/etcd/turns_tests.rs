@@ -6,7 +6,7 @@ use super::super::mine::Ends;
 use super::super::txn::Session;
 use super::super::{Engine, Settings};
 use super::*;
-use crate::engine::{AutoRelease, Caps, ConnId, Progress, Seconds, Ttl};
+use leases::{AutoRelease, Caps, ConnId, Progress, Seconds, Ttl};
 use rstest::rstest;
 use std::time::Duration;
 use tokio::sync::oneshot::{self, error::TryRecvError};

@@ -11,7 +11,7 @@ use super::rpc::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp,
     ResponseOp, TxnRequest, TxnResponse,
 };
-use crate::engine::Limit;
+use leases::Limit;
 
 /// A front-end's registration: only while it is there may its tickets be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::keys::Party;
 use super::mine::{End, Place};
 use super::seats::{Departure, Phase};
 use super::state::State;
-use crate::engine::{Answer, ConnId, Grant, Moment, Refusal, Ttl};
+use leases::{Answer, ConnId, Grant, Moment, Refusal, Ttl};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;

@@ -1,8 +1,8 @@
 //! The roster as JSON. A token is never in it: a [`Party`] has none.
 
-use crate::engine::{KeyView, Party};
 use crate::server::{Numbers, Roster};
-use crate::wire::{Decimal, push_json_string};
+use leases::wire::{Decimal, push_json_string};
+use leases::{KeyView, Party};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -90,8 +90,8 @@ fn push_list<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Census, Counters};
     use crate::server::{Addresses, Tallies};
+    use leases::{Census, Counters};
     use serde_json::{Value, json};
     use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The numbers in Prometheus' text format.
 
-use crate::engine::{Histogram, Refusal, WAIT_BOUNDS_MICROS};
 use crate::server::{EtcdNumbers, Numbers};
-use crate::wire::refusal_status;
+use leases::wire::refusal_status;
+use leases::{Histogram, Refusal, WAIT_BOUNDS_MICROS};
 use std::fmt::{Display, Write as _};
 
 /// Version 0.0.4 of the format.
@@ -232,8 +232,8 @@ fn seconds(micros: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Census, Counters};
     use crate::server::Tallies;
+    use leases::{Census, Counters};
     use rstest::rstest;
     use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! What to show of the holders: `key=PART&limit=N` → [`Wanted`].
 
 use super::reply::Fault;
-use crate::engine::MAX_KEY_BYTES;
 use crate::server::Wanted;
+use leases::MAX_KEY_BYTES;
 
 /// Keys shown when nobody says how many.
 pub(super) const DEFAULT_KEYS: usize = 200;

@@ -4,9 +4,7 @@
 //! or taken for another type.
 
 use super::pace::Pace;
-use crate::engine::Progress;
 use crate::server::Handle;
-use crate::wire::StatsCursor;
 use hyper::Response;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::{
@@ -14,6 +12,8 @@ use hyper::header::{
     HeaderValue, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::http::StatusCode;
+use leases::Progress;
+use leases::wire::StatsCursor;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;

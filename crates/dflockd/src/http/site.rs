@@ -7,11 +7,11 @@ use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
 use super::route::{self, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
-use crate::engine::{Key, Progress};
 use crate::server::{Doubt, Handle, Health, Readiness, Search, Unreachable};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
+use leases::{Key, Progress};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

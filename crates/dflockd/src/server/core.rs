@@ -10,11 +10,11 @@ use super::settings::Settings;
 use super::state::{Doubt, Health, Keeper};
 use super::store::Store;
 use super::tls::Tls;
-use crate::engine::wheel::{TimerId, Wheel};
-use crate::engine::{
+use leases::wheel::{TimerId, Wheel};
+use leases::wire::{Fault, StatsCursor, push_stats};
+use leases::{
     Answer, AutoRelease, ConnId, Effect, KeyLine, Moment, Progress, Refusal, Request, Verdict,
 };
-use crate::wire::{Fault, StatsCursor, push_stats};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;

@@ -3,7 +3,7 @@
 
 use super::connection::yield_turn;
 use super::core::Shared;
-use crate::engine::Moment;
+use leases::Moment;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::connection::{Connection, Peer};
 use super::core::{Shared, TurnedAway};
 use super::transport::{Stream, Transport};
-use crate::engine::AutoRelease;
+use leases::AutoRelease;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};

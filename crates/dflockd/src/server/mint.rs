@@ -2,7 +2,7 @@
 //! across restarts, and random bits from the system.
 
 use super::fence_file::FenceFile;
-use crate::engine::{Mint, Token};
+use leases::{Mint, Token};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -30,12 +30,12 @@ use store::Forced;
 pub use tls::Tls;
 
 use self::core::Shared;
-use crate::engine::{Census, Counters, Key, Progress, Seconds};
 use crate::remote::Inlet;
 pub use crate::remote::{EtcdNumbers, Unreachable};
-use crate::wire::StatsCursor;
 use driver::Driver;
 use flusher::Flusher;
+use leases::wire::StatsCursor;
+use leases::{Census, Counters, Key, Progress, Seconds};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

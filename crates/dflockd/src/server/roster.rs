@@ -3,7 +3,7 @@
 //! somebody's curiosity.
 
 use super::Handle;
-use crate::engine::{Cursor, Key, KeyLine, KeyView, Party, Progress};
+use leases::{Cursor, Key, KeyLine, KeyView, Party, Progress};
 use memchr::memmem::Finder;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -180,8 +180,8 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Caps, Limit, Request, Seconds, Verdict};
     use crate::server::{Server, Settings};
+    use leases::{Caps, Limit, Request, Seconds, Verdict};
 
     /// A server nobody runs, with these keys held by one connection and one waiter for the last.
     fn server_with(names: impl Iterator<Item = String>) -> Server {

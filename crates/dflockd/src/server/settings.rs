@@ -4,7 +4,7 @@ use super::access::Access;
 use super::fence_file::FenceFile;
 use super::state::StateDir;
 use super::tls::Tls;
-use crate::engine::{AutoRelease, Caps, Seconds, Ttl};
+use leases::{AutoRelease, Caps, Seconds, Ttl};
 use std::sync::Arc;
 
 /// What keeps the locks.

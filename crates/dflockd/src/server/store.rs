@@ -21,12 +21,12 @@
 //! - [`Store::advance`] when [`Store::next_deadline`] has come.
 //! - [`Store::look_over`] and [`Store::view`] show keys in steps; a key that is there all the time is
 //!   told once. A store may show a picture taken earlier, and say [`Progress::Later`] until it has one.
-//! - [`Refusal::Unavailable`](crate::engine::Refusal::Unavailable) may answer any request: the
+//! - [`Refusal::Unavailable`](leases::Refusal::Unavailable) may answer any request: the
 //!   client is told `error_draining`, the connection ends, and its holds stay
 //!   ([`AutoRelease::Off`]): a store that is away never says "not held". While
 //!   [`Store::is_available`] is false `ping` and `stats` are answered so too.
 //!
-//! Whose a hold is, every store decides by one rule: see `engine::ownership`.
+//! Whose a hold is, every store decides by one rule: see [`leases::ownership`].
 //!
 //! The store in memory answers inside the call, without an allocation and without an await. A
 //! store that has to ask others starts its tasks in [`Store::start`] and hands what they learn in
@@ -34,15 +34,15 @@
 
 use super::mint::ServerMint;
 use super::settings::{Settings, StoreChoice};
-use crate::engine::{
-    AutoRelease, Census, ConnId, Counters, Cursor, Effect, Engine, Key, KeyLine, KeyView, Moment,
-    Progress, Request, Token, Verdict,
-};
 #[cfg(feature = "etcd")]
 use crate::etcd;
 #[cfg(feature = "etcd")]
 use crate::remote::Unreachable;
 use crate::remote::{EtcdNumbers, Inlet};
+use leases::{
+    AutoRelease, Census, ConnId, Counters, Cursor, Effect, Engine, Key, KeyLine, KeyView, Moment,
+    Progress, Request, Token, Verdict,
+};
 use std::hash::RandomState;
 use std::ops::ControlFlow;
 #[cfg(feature = "etcd")]

@@ -3,10 +3,10 @@
 
 use super::room::REPLY_BYTES;
 use super::{Connection, Phase};
-use crate::engine::{self, Answer, AutoRelease, Moment, Progress, Refusal, Verdict};
 use crate::server::access::Scope;
 use crate::server::core::STATS_PIECE_BYTES;
-use crate::wire::{self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
+use leases::wire::{self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
+use leases::{Answer, AutoRelease, Moment, Progress, Refusal, Verdict};
 use std::sync::Arc;
 
 impl Connection {
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     /// Asks the store; the answer comes at once, or later.
-    fn ask(&mut self, request: engine::Request<'_>) {
+    fn ask(&mut self, request: leases::Request<'_>) {
         let now = self.shared.now();
         let mut core = self.shared.core();
         match core.ask(now, self.id, request) {

@@ -2,8 +2,8 @@
 //! whether that is saved.
 
 use super::{Core, Readiness};
-use crate::engine::{ConnId, Moment};
 use crate::server::state::{Health, Keeper, Saving};
+use leases::{ConnId, Moment};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;

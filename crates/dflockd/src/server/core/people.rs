@@ -2,9 +2,9 @@
 //! and how long those wait who guess secrets.
 
 use super::Core;
-use crate::engine::{ConnId, Key, Moment};
 use crate::server::access::AuthToken;
 use crate::server::store::Forced;
+use leases::{ConnId, Key, Moment};
 use std::sync::Arc;
 
 /// Between two answers to wrong secrets: a hundred a second, for all who try together.

@@ -2,14 +2,14 @@
 
 use super::Tallies;
 use super::{Core, Shared};
-use crate::engine::wheel::Wheel;
-use crate::engine::{Moment, Seconds};
 use crate::remote::Above;
 use crate::server::access::Access;
 use crate::server::settings::Settings;
 use crate::server::state::Keeper;
 use crate::server::store::Store;
 use crate::server::tls::Tls;
+use leases::wheel::Wheel;
+use leases::{Moment, Seconds};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

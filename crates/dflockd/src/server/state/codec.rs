@@ -7,7 +7,7 @@
 //!
 //! The index names the file that counts, by its header, and what the other one has to be.
 
-use crate::engine::{Key, Limit, Token, Ttl};
+use leases::{Key, Limit, Token, Ttl};
 
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = 8 + FIELDS_BYTES + SUM_BYTES;
@@ -16,7 +16,7 @@ pub(super) const INDEX_BYTES: usize = HEADER_BYTES + 8;
 /// Bytes of the mark at the end of what was written.
 pub(super) const END_BYTES: usize = FRAME_BYTES;
 /// The longest entry, with its frame.
-pub(super) const MAX_ENTRY_BYTES: usize = FRAME_BYTES + HELD_BYTES + crate::engine::MAX_KEY_BYTES;
+pub(super) const MAX_ENTRY_BYTES: usize = FRAME_BYTES + HELD_BYTES + leases::MAX_KEY_BYTES;
 
 const FIELDS_BYTES: usize = 2 * 16 + 8 * 8;
 const SUM_BYTES: usize = 4;

@@ -9,10 +9,8 @@ use super::keeper::resume;
 use super::ledger::Ledger;
 use super::load::{Clocks, Damage, Found, Loaded, load};
 use super::promises::Origin;
-use crate::engine::sample::{CAPS, Counting, take};
-use crate::engine::{
-    Answer, ConnId, Engine, Key, Limit, Moment, Request, Seconds, Token, Ttl, Verdict,
-};
+use crate::sample::{CAPS, Counting, take};
+use leases::{Answer, ConnId, Engine, Key, Limit, Moment, Request, Seconds, Token, Ttl, Verdict};
 use rstest::rstest;
 use std::cell::{Cell, RefCell};
 use std::hash::RandomState;

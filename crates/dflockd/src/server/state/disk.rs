@@ -1,7 +1,7 @@
 //! What the record needs of others: somewhere to write, somebody who knows all holds, the time. Pure.
 
 use super::load::Clocks;
-use crate::engine::{Hold, Moment, Progress};
+use leases::{Hold, Moment, Progress};
 use std::io;
 
 /// Where the index is and the two files of holds, 0 and 1.

@@ -7,9 +7,7 @@ use super::disk::{Disk, Health, Holds, Synced, Times};
 use super::ledger::Ledger;
 use super::load::{Damage, Loaded};
 use super::promises::{Origin, Promises};
-use crate::engine::{
-    ConnId, Engine, Hold, Mint, Moment, Progress, Refusal, Request, Seconds, Space,
-};
+use leases::{ConnId, Engine, Hold, Mint, Moment, Progress, Refusal, Request, Seconds, Space};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;

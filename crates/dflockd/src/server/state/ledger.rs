@@ -18,7 +18,7 @@ use super::codec::{
 use super::disk::{Disk, Health, Holds, Synced, Times};
 use super::load::Loaded;
 use super::promises::Promises;
-use crate::engine::{Change, Hold, Moment, Progress};
+use leases::{Change, Hold, Moment, Progress};
 use std::io;
 
 /// Reserved for each file at first.

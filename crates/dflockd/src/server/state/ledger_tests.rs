@@ -1,14 +1,14 @@
 //! The record under every failure: at each write once an error, once half a write and the end.
 
 use super::*;
-use crate::engine::sample::{CAPS, Counting, take};
-use crate::engine::{
-    Answer, AutoRelease, ConnId, Effect, Engine, Key, Request, Seconds, Space, Token, Ttl, Verdict,
-};
+use crate::sample::{CAPS, Counting, take};
 use crate::server::state::codec::{BootId, DirId, Doubt};
 use crate::server::state::keeper::resume;
 use crate::server::state::load::{Clocks, Damage, Found, load};
 use crate::server::state::promises::Origin;
+use leases::{
+    Answer, AutoRelease, ConnId, Effect, Engine, Key, Request, Seconds, Space, Token, Ttl, Verdict,
+};
 use rstest::rstest;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -306,7 +306,7 @@ fn a_full_disk_refuses_new_holds_only() {
         world.engine.set_space(if has_room { Space::Free } else { Space::Full });
         match world.engine.ask(now, world.conn, request) {
             Verdict::Now(Answer::Granted(grant)) => tokens.push((name, grant.token)),
-            Verdict::Now(Answer::Refused(crate::engine::Refusal::NoSpace)) => break,
+            Verdict::Now(Answer::Refused(leases::Refusal::NoSpace)) => break,
             other @ (Verdict::Now(_) | Verdict::Later) => panic!("{other:?}"),
         }
         note_and_flush(&mut world);

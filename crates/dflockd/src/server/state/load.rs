@@ -3,7 +3,7 @@
 
 use super::codec::{BootId, DirId, Doubt, Header, Index, read_index};
 use super::story::Story;
-use crate::engine::{Key, Limit, Seconds, Token, Ttl};
+use leases::{Key, Limit, Seconds, Token, Ttl};
 
 /// The clocks at one moment, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ pub fn check(bytes: &[u8]) {
     let loaded = load::load(load::Found { index, holds: [one, two] }, &[0; 16], clocks);
     assert!(loaded.next_slot < 2 && loaded.generation <= loaded.last_generation);
     assert!(loaded.holds.iter().all(|hold| hold.left_micros > 0 && hold.key().is_some()));
-    let waits = loaded.wait(crate::engine::Seconds::ZERO).is_some();
+    let waits = loaded.wait(leases::Seconds::ZERO).is_some();
     assert_eq!(waits, loaded.doubt.is_some() || loaded.closing.is_some());
 }
 

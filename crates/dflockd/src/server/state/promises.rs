@@ -4,7 +4,7 @@
 use super::codec::{BootId, Closing, DirId, Doubt, Entry, Header};
 use super::disk::{Synced, Times};
 use super::load::Loaded;
-use crate::engine::{Hold, Seconds};
+use leases::{Hold, Seconds};
 
 /// Fences that may be given out before the next one is noted.
 const FENCES_AHEAD: u64 = 1 << 20;

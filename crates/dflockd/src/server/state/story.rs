@@ -5,7 +5,7 @@ use super::codec::{
 };
 use super::first_format;
 use super::load::{Clocks, Kept};
-use crate::engine::Token;
+use leases::Token;
 use std::collections::HashMap;
 
 /// See the module.

@@ -1,6 +1,6 @@
 use super::*;
-use crate::engine::sample::{CAPS, Counting};
-use crate::engine::{Answer, AutoRelease, ConnId, Key, Limit, Request, Seconds, Token, Verdict};
+use crate::sample::{CAPS, Counting};
+use crate::{Answer, AutoRelease, ConnId, Key, Limit, Request, Seconds, Token, Verdict};
 use rstest::rstest;
 use std::hash::RandomState;
 
@@ -11,8 +11,8 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn engine() -> Engine<Counting> {
-    let caps = super::super::Caps { max_locks: KEYS, max_entries: KEYS, ..CAPS };
-    let caps = super::super::Caps { max_entries_per_connection: KEYS, ..caps };
+    let caps = crate::Caps { max_locks: KEYS, max_entries: KEYS, ..CAPS };
+    let caps = crate::Caps { max_entries_per_connection: KEYS, ..caps };
     Engine::new(caps, Counting(0), RandomState::new())
 }
 
@@ -78,7 +78,7 @@ fn tables_of_a_rush_give_their_memory_back(
             for (number, (name, token)) in held.iter().enumerate() {
                 let key = Key::new(name.as_bytes()).unwrap();
                 if stays == Some(number) {
-                    let ttl = crate::engine::Ttl::new(3600);
+                    let ttl = crate::Ttl::new(3600);
                     engine.ask(at(1), conn, Request::Renew { key, token: Some(*token), ttl });
                 } else {
                     engine.ask(at(1), conn, Request::Release { key, token: Some(*token) });

@@ -1,6 +1,6 @@
 //! Answer → bytes: every word the server says is in this file, and no path, errno or peer is. Pure.
 
-use crate::engine::{Answer, Grant, Refusal, Seconds, Ttl};
+use crate::{Answer, Grant, Refusal, Seconds, Ttl};
 
 /// Longest reply but for `stats`: status, token, lease.
 pub const MAX_REPLY_BYTES: usize = 64;

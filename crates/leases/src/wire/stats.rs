@@ -8,7 +8,7 @@
 //! Pure.
 
 use super::json::{Decimal, push_json_string};
-use crate::engine::{Cursor, KeyLine, Progress};
+use crate::{Cursor, KeyLine, Progress};
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 
@@ -41,7 +41,7 @@ impl StatsCursor {
     }
 
     /// Whether anything of the body is out.
-    pub(crate) const fn has_begun(&self) -> bool {
+    pub const fn has_begun(&self) -> bool {
         self.begun
     }
 }

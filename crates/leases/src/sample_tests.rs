@@ -1,6 +1,6 @@
-//! What tests in several places begin with: a mint that counts, limits in nobody's way, a request.
+//! What tests in several places begin with: a mint that counts, limits in nobody's way.
 
-use super::{Caps, Key, Limit, Mint, Request, Seconds, Token, Ttl};
+use leases::{Caps, Mint, Seconds, Token, Ttl};
 
 /// Tokens one after another, from the one after this.
 pub(crate) struct Counting(pub(crate) u64);
@@ -22,9 +22,3 @@ pub(crate) const CAPS: Caps = Caps {
     max_entries: usize::MAX,
     max_entries_per_connection: usize::MAX,
 };
-
-/// The lock of this name for so many seconds, without waiting.
-pub(crate) fn take(name: &[u8], lease: u64) -> Request<'_> {
-    let (key, ttl) = (Key::new(name).unwrap(), Some(Ttl::new(lease).unwrap()));
-    Request::Acquire { key, limit: Limit::ONE, timeout: Seconds::ZERO, ttl }
-}

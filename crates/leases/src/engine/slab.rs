@@ -6,22 +6,22 @@ use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
 /// Whether a table is much larger than what is in it.
-pub(crate) const fn is_roomy(length: usize, capacity: usize) -> bool {
+pub const fn is_roomy(length: usize, capacity: usize) -> bool {
     capacity > 1024 && capacity / 4 > length
 }
 
 /// Whether tables that had room for `before` entries have become so much smaller that the allocator
 /// should know. The last thousand of a rush count, too: one small piece in use keeps a whole page.
-pub(crate) const fn is_worth_telling(before: usize, now: usize) -> bool {
+pub const fn is_worth_telling(before: usize, now: usize) -> bool {
     before.saturating_sub(now) > 1024
 }
 
 /// A place in the [`Slab`] of `T`, or [`Id::NIL`].
-pub(crate) struct Id<T>(u32, PhantomData<fn() -> T>);
+pub struct Id<T>(u32, PhantomData<fn() -> T>);
 
 impl<T> Id<T> {
     /// No place.
-    pub(crate) const NIL: Self = Self(u32::MAX, PhantomData);
+    pub const NIL: Self = Self(u32::MAX, PhantomData);
 
     pub(crate) const fn new(place: u32) -> Self {
         Self(place, PhantomData)

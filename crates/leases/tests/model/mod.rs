@@ -4,7 +4,7 @@
 //! happens i milliseconds after a whole second, and spans are whole seconds, so no two deadlines
 //! of different events meet and their order is never in doubt.
 
-use dflockd::engine::{
+use leases::{
     Answer, AutoRelease, Caps, Census, ConnId, Cursor, Effect, Engine, Grant, Key, Limit, Mint,
     Moment, Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
 };

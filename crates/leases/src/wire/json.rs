@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Microseconds, shown as seconds without needless zeros.
-pub(crate) struct Decimal(pub(crate) u64);
+pub struct Decimal(pub u64);
 
 impl std::fmt::Display for Decimal {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -17,7 +17,7 @@ impl std::fmt::Display for Decimal {
 }
 
 /// Quotes as Go's encoder does, which the reference's clients were written against.
-pub(crate) fn push_json_string(out: &mut String, bytes: &[u8]) {
+pub fn push_json_string(out: &mut String, bytes: &[u8]) {
     out.push('"');
     for chunk in bytes.utf8_chunks() {
         chunk.valid().chars().for_each(|c| push_json_char(out, c));

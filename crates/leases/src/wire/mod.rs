@@ -8,7 +8,7 @@ mod request;
 mod stats;
 
 pub use frame::{Caps, Scan, scan};
-pub(crate) use json::{Decimal, push_json_string};
+pub use json::{Decimal, push_json_string};
 pub use reply::{MAX_REPLY_BYTES, push_answer, push_grace, refusal_status, status};
 pub use request::{Detail, Fault, Request, parse};
 pub use stats::{StatsCursor, push_stats};

@@ -2,11 +2,11 @@
 
 #[cfg(test)]
 mod engine {
-    use dflockd::engine::{
+    use leases::wire::{StatsCursor, push_stats};
+    use leases::{
         Answer, AutoRelease, Caps, ConnId, Cursor, Effect, Engine, Grant, Key, Limit, Mint, Moment,
         Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
     };
-    use dflockd::wire::{StatsCursor, push_stats};
     use rstest::rstest;
     use std::hash::RandomState;
 

@@ -148,8 +148,7 @@ impl Token {
     }
 
     /// The half nobody can guess.
-    #[cfg(feature = "etcd")]
-    pub(crate) const fn salt(self) -> u64 {
+    pub const fn salt(self) -> u64 {
         self.salt
     }
 

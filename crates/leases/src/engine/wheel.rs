@@ -20,10 +20,11 @@ const MICROS_PER_TICK: u64 = 1000;
 const MOVES: usize = 1024;
 
 /// A running timer.
-pub(crate) type TimerId<P> = Id<Timer<P>>;
+pub type TimerId<P> = Id<Timer<P>>;
 
+/// What is kept of a running timer.
 #[derive(Debug)]
-pub(crate) struct Timer<P> {
+pub struct Timer<P> {
     tick: u64,
     link: Link<Self>,
     payload: P,
@@ -46,7 +47,7 @@ type Timers<P> = List<Timer<P>, Slot>;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Wheel<P> {
+pub struct Wheel<P> {
     timers: Slab<Timer<P>>,
     slots: [[Timers<P>; SLOTS]; LEVELS],
     occupied: [u64; LEVELS],
@@ -56,8 +57,16 @@ pub(crate) struct Wheel<P> {
     elapsed: u64,
 }
 
+impl<P: Copy> Default for Wheel<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<P: Copy> Wheel<P> {
-    pub(crate) const fn new() -> Self {
+    /// Without timers, at the beginning of time.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             timers: Slab::new(),
             slots: [const { [const { List::new() }; SLOTS] }; LEVELS],
@@ -75,17 +84,17 @@ impl<P: Copy> Wheel<P> {
     }
 
     /// Timers there is memory for.
-    pub(crate) fn capacity(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.timers.capacity()
     }
 
     /// See [`Slab::shrink`].
-    pub(crate) fn shrink(&mut self, budget: usize) -> Progress {
+    pub fn shrink(&mut self, budget: usize) -> Progress {
         self.timers.shrink(budget)
     }
 
     /// Starts a timer that comes due at `deadline`, at most a millisecond later.
-    pub(crate) fn insert(&mut self, deadline: Moment, payload: P) -> TimerId<P> {
+    pub fn insert(&mut self, deadline: Moment, payload: P) -> TimerId<P> {
         let tick = deadline.micros().div_ceil(MICROS_PER_TICK);
         let timer = Timer { tick, link: Link::new(), payload, list: DUE };
         let id = self.timers.insert(timer);
@@ -94,7 +103,7 @@ impl<P: Copy> Wheel<P> {
     }
 
     /// Stops a timer. One that was taken by [`Wheel::pop`] is gone already.
-    pub(crate) fn remove(&mut self, id: TimerId<P>) {
+    pub fn remove(&mut self, id: TimerId<P>) {
         if self.timers.get(id).is_some() {
             self.unlink(id);
             self.timers.remove(id);
@@ -103,7 +112,7 @@ impl<P: Copy> Wheel<P> {
 
     /// The next payload whose deadline is at or before `now`. `None` when there is none left, or
     /// when finding one takes more than a turn's work: then [`Wheel::next`] is not after `now`.
-    pub(crate) fn pop(&mut self, now: Moment) -> Option<P> {
+    pub fn pop(&mut self, now: Moment) -> Option<P> {
         let now = now.micros() / MICROS_PER_TICK;
         loop {
             if let Some(id) = self.due.pop_front(&mut self.timers) {
@@ -131,7 +140,7 @@ impl<P: Copy> Wheel<P> {
 
     /// When [`Wheel::pop`] should be asked next: never after the first deadline's millisecond,
     /// and before it only for one of the few steps down the levels.
-    pub(crate) fn next(&self) -> Moment {
+    pub fn next(&self) -> Moment {
         if !self.due.is_empty() || !self.opening.is_empty() {
             return Moment::from_micros(0);
         }
@@ -269,7 +278,7 @@ mod tests {
     #[test]
     fn the_longest_lease_fits() {
         let mut wheel = Wheel::new();
-        let end = Moment::default().after(crate::engine::Seconds::new(9_223_372_036).unwrap());
+        let end = Moment::default().after(crate::Seconds::new(9_223_372_036).unwrap());
         let id = wheel.insert(end, 1);
         assert_eq!(wheel.pop(Moment::from_micros(end.micros() - 1)), None);
         assert_eq!(wheel.pop(end), Some(1));

@@ -13,17 +13,19 @@ use super::terms::{Moment, Seconds, Ttl};
 
 /// Whose a hold is, among parties of any kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing<P> {
-    pub(crate) owner: Option<P>,
-    pub(crate) renewer: Option<P>,
+pub struct Standing<P> {
+    /// Who got it, or inherited it.
+    pub owner: Option<P>,
+    /// The last other one who renewed it.
+    pub renewer: Option<P>,
     /// Its owner went, and nobody was left: from then on it stays for this long. It has neither
     /// owner nor renewer.
-    pub(crate) grace: Option<Seconds>,
+    pub grace: Option<Seconds>,
 }
 
 /// What the end of a connection makes of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parting<P> {
+pub enum Parting<P> {
     /// It is no concern of this hold.
     Keep,
     /// From here on it stands so.
@@ -34,15 +36,15 @@ pub(crate) enum Parting<P> {
 
 impl<P: Copy + Eq> Standing<P> {
     /// Of a hold that was just granted.
-    pub(crate) const fn of(owner: P) -> Self {
+    pub const fn of(owner: P) -> Self {
         Self { owner: Some(owner), ..Self::NOBODYS }
     }
 
     /// Of a hold that stays until its lease ends.
-    pub(crate) const NOBODYS: Self = Self { owner: None, renewer: None, grace: None };
+    pub const NOBODYS: Self = Self { owner: None, renewer: None, grace: None };
 
     /// After `who` has shown the token. `lives` is asked of the owner alone.
-    pub(crate) fn renewed(self, who: P, lives: impl Fn(P) -> bool) -> Self {
+    pub fn renewed(self, who: P, lives: impl Fn(P) -> bool) -> Self {
         if self.owner == Some(who) {
             return self;
         }
@@ -54,7 +56,7 @@ impl<P: Copy + Eq> Standing<P> {
     }
 
     /// When `who` has gone. `lives` is asked of the renewer alone.
-    pub(crate) fn parted(
+    pub fn parted(
         self,
         who: P,
         auto: AutoRelease,
@@ -79,12 +81,12 @@ impl<P: Copy + Eq> Standing<P> {
     }
 
     /// When the grace ends that begins `now`; [`Moment::NEVER`] without one.
-    pub(crate) fn lapses(self, now: Moment) -> Moment {
+    pub fn lapses(self, now: Moment) -> Moment {
         self.grace.map_or(Moment::NEVER, |grace| now.after(grace))
     }
 
     /// How long a hold that was put so, with its lease begun anew at the latest then, lasts at most.
-    pub(crate) fn lasts(self, ttl: Ttl) -> Seconds {
+    pub fn lasts(self, ttl: Ttl) -> Seconds {
         self.grace.map_or(ttl.span(), |grace| grace.min(ttl.span()))
     }
 }

@@ -3,8 +3,7 @@
 //!
 //! Pure.
 
-use crate::engine;
-use crate::engine::{Key, Limit, MAX_SECONDS, Seconds, Token, Ttl};
+use crate::{Key, Limit, MAX_SECONDS, Seconds, Token, Ttl};
 
 /// A well-formed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +19,7 @@ pub enum Request<'a> {
     /// `grace`: how long what a connection held stays when it closes.
     Grace,
     /// Everything about a key.
-    Lock(engine::Request<'a>),
+    Lock(crate::Request<'a>),
 }
 
 /// How much `stats` tells.
@@ -121,13 +120,13 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
     shape(key, arg).map(Request::Lock)
 }
 
-fn acquire_lock<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+fn acquire_lock<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     let (timeout, lease) = one_or_two(arg)?;
     let timeout = seconds(timeout)?;
-    Ok(engine::Request::Acquire { key, limit: Limit::ONE, timeout, ttl: optional_lease(lease)? })
+    Ok(crate::Request::Acquire { key, limit: Limit::ONE, timeout, ttl: optional_lease(lease)? })
 }
 
-fn acquire_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+fn acquire_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     let mut fields = Fields(arg);
     let (Some(timeout), Some(slots), lease, None) =
         (fields.next(), fields.next(), fields.next(), fields.next())
@@ -135,41 +134,41 @@ fn acquire_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, 
         return Err(Fault::ArgumentCount);
     };
     let timeout = seconds(timeout)?;
-    Ok(engine::Request::Acquire { key, limit: limit(slots)?, timeout, ttl: optional_lease(lease)? })
+    Ok(crate::Request::Acquire { key, limit: limit(slots)?, timeout, ttl: optional_lease(lease)? })
 }
 
-fn enqueue_lock<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+fn enqueue_lock<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     let mut fields = Fields(arg);
     let (lease, None) = (fields.next(), fields.next()) else {
         return Err(Fault::ArgumentCount);
     };
-    Ok(engine::Request::Enqueue { key, limit: Limit::ONE, ttl: optional_lease(lease)? })
+    Ok(crate::Request::Enqueue { key, limit: Limit::ONE, ttl: optional_lease(lease)? })
 }
 
-fn enqueue_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+fn enqueue_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     let (slots, lease) = one_or_two(arg)?;
-    Ok(engine::Request::Enqueue { key, limit: limit(slots)?, ttl: optional_lease(lease)? })
+    Ok(crate::Request::Enqueue { key, limit: limit(slots)?, ttl: optional_lease(lease)? })
 }
 
-fn wait<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+fn wait<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     let timeout = trim(arg);
     if timeout.is_empty() {
         return Err(Fault::ArgumentCount);
     }
-    Ok(engine::Request::Wait { key, timeout: seconds(timeout)? })
+    Ok(crate::Request::Wait { key, timeout: seconds(timeout)? })
 }
 
-fn release<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+fn release<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     let token = trim(arg);
     if token.is_empty() {
         return Err(Fault::EmptyToken);
     }
-    Ok(engine::Request::Release { key, token: Token::parse(token) })
+    Ok(crate::Request::Release { key, token: Token::parse(token) })
 }
 
-fn renew<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<engine::Request<'a>, Fault> {
+fn renew<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     let (token, lease) = one_or_two(arg)?;
-    Ok(engine::Request::Renew { key, token: Token::parse(token), ttl: optional_lease(lease)? })
+    Ok(crate::Request::Renew { key, token: Token::parse(token), ttl: optional_lease(lease)? })
 }
 
 fn one_or_two(arg: &[u8]) -> Result<(&[u8], Option<&[u8]>), Fault> {

@@ -1,7 +1,7 @@
 //! The protocol documents' rows about requests and replies, as tables.
 
 use super::*;
-use crate::engine::{Answer, Grant, Limit, Moment, Refusal, Request as Ask, Token, Ttl};
+use crate::{Answer, Grant, Limit, Moment, Refusal, Request as Ask, Token, Ttl};
 use rstest::rstest;
 
 fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
@@ -167,7 +167,7 @@ fn replies(#[case] answer: Answer, #[case] want: &str) {
 
 #[test]
 fn grants_have_three_fields() {
-    let ttl = Ttl::new(crate::engine::MAX_SECONDS).unwrap();
+    let ttl = Ttl::new(crate::MAX_SECONDS).unwrap();
     let grant = Grant { token: Token::new(u64::MAX, 0xab), ttl, expires: Moment::NEVER };
     let token = "ffffffffffffffff00000000000000ab";
     assert_eq!(reply(Answer::Granted(grant)), format!("ok {token} 9223372036\n"));

@@ -4,7 +4,7 @@
 #[path = "model/mod.rs"]
 mod model;
 
-use dflockd::engine::AutoRelease;
+use leases::AutoRelease;
 use model::{Event, Pair};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;

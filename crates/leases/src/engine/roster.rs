@@ -181,8 +181,8 @@ impl<M: Mint> Engine<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sample::{CAPS, Counting};
-    use crate::engine::{Answer, ConnId, Engine, Key, Limit, Request, Seconds, Verdict};
+    use crate::sample::{CAPS, Counting};
+    use crate::{Answer, ConnId, Engine, Key, Limit, Request, Seconds, Verdict};
     use std::hash::RandomState;
 
     const SECOND: u64 = 1_000_000;

@@ -1,0 +1,65 @@
+//! Lease locks and semaphores as one state machine without input or output: (now, request) → answer and
+//! effects. No socket, clock or randomness of its own; [`wire`] has the text of the protocol, both ways,
+//! [`ownership`] the rule whose a hold is, [`wheel`] the timers.
+//!
+//! What to tell it, and in which order:
+//! 1. [`Engine::connect`] for a connection, before its first request.
+//! 2. [`Engine::ask`] per request. After [`Verdict::Later`] nothing more is asked for that
+//!    connection until its answer came as an [`Effect::Answer`], or [`Engine::cancel`] took it back.
+//! 3. [`Engine::advance`] when [`Engine::next_deadline`] has come.
+//! 4. [`Engine::disconnect`] until it is done; the id is free then.
+//!
+//! After each of these, take the effects ([`Engine::take_effect`]).
+//!
+//! It never reads a clock, a socket or a random source: `now` and the [`Mint`] are given.
+//! The same calls give the same answers. Time must not run backwards between calls.
+//!
+//! ```
+//! use leases::{Answer, Caps, Engine, Key, Limit, Mint, Moment, Request, Seconds, Token, Ttl, Verdict};
+//!
+//! struct Numbers(u64);
+//! impl Mint for Numbers {
+//!     fn token(&mut self) -> Token {
+//!         self.0 += 1;
+//!         Token::new(self.0, 0) // The second half is to be random: nobody shall guess a token.
+//!     }
+//! }
+//!
+//! let seconds = |count| Seconds::new(count).unwrap();
+//! let caps = Caps {
+//!     default_ttl: Ttl::new(33).unwrap(),
+//!     max_locks: 1000,
+//!     max_waiters: 0,
+//!     gc_interval: seconds(5),
+//!     gc_max_idle: seconds(60),
+//!     disconnect_grace: Seconds::ZERO,
+//!     max_entries: 10_000,
+//!     max_entries_per_connection: 1000,
+//! };
+//! let mut engine = Engine::new(caps, Numbers(0), std::hash::RandomState::new());
+//! let (one, other) = (engine.connect(1), engine.connect(2));
+//! let key = Key::new(b"nightly").unwrap();
+//! let take = Request::Acquire { key, limit: Limit::ONE, timeout: seconds(10), ttl: None };
+//! let now = Moment::from_micros(0);
+//! let Verdict::Now(Answer::Granted(grant)) = engine.ask(now, one, take) else { panic!() };
+//! assert_eq!(engine.ask(now, other, take), Verdict::Later); // It waits for its turn.
+//! engine.ask(now, one, Request::Release { key, token: Some(grant.token) });
+//! assert!(engine.take_effect().is_some()); // The other one has it.
+//! ```
+
+mod engine;
+#[cfg(test)]
+#[path = "sample_tests.rs"]
+mod sample;
+pub mod wire;
+
+pub use engine::{
+    Answer, AutoRelease, Caps, Census, Change, ConnId, Counters, Cursor, Effect, Engine, Grant,
+    Histogram, Hold, Key, KeyLine, KeyView, Limit, MAX_KEY_BYTES, MAX_SECONDS, Mint, Moment, Party,
+    Progress, Refusal, Request, Seconds, Space, TOKEN_DIGITS, Token, Ttl, Verdict,
+    WAIT_BOUNDS_MICROS, is_roomy, is_worth_telling, ownership, wheel,
+};
+
+// What several tests begin with names this crate as other crates' tests do.
+#[cfg(test)]
+extern crate self as leases;
