@@ -1,4 +1,4 @@
-//! Arguments to configuration, and the program's one entry.
+//! The command line of `lfpd`: arguments to configuration, and the program's entry point.
 //!
 //! Reads no file and no environment variable. Prints only where no client can see it.
 

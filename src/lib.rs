@@ -1,8 +1,8 @@
 //! The Lock File Protocol service.
 //!
-//! bytes → line → Command → Session → DeviceName → lock file names → lock files → Outcome →
-//! Reply → bytes. Every arrow makes the type narrower; nothing flows back. What a device is and
-//! how it is locked is in the crate `ttylock`; the other end of the protocol is in `lfp`.
+//! bytes → line → Command → Session → DeviceName → lock file names → lock files → Outcome → Reply → bytes.
+//! Every arrow makes the type narrower; nothing flows back. The crate `ttylock` has the locks of devices, and
+//! `lfp` the client of the protocol.
 
 pub mod cli;
 pub mod limits;

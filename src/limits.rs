@@ -1,4 +1,4 @@
-//! Every limit of the service in one place; each is tested at, below and above. Pure.
+//! Every limit of the service. Each is tested at, below and above. Pure.
 //!
 //! The longest device name is [`ttylock::NAME_BYTES`].
 

@@ -1,8 +1,7 @@
-//! The administrator's log: syslog, or standard error where that is surely not the client.
+//! The administrator's log: syslog, or standard error if that is surely not the client.
 //!
-//! Never speaks to a client, never stops a session: without `/dev/log`, or with a syslog daemon
-//! that has stalled, lines are lost, and only after a while is it tried again. Opens nothing
-//! before the first line.
+//! Never speaks to a client and never stops a session. If there is no `/dev/log`, or the syslog daemon has
+//! stalled, lines are lost, and syslog is tried again after a while. Opens nothing before the first line.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
-//! Who is at the other end of a connection, and whether they may name a process.
+//! The peer: the process or user at the other end of a connection, and whether it may name a process.
 //!
-//! Never believes what the client says of itself, and never answers in doubt: a peer whose
-//! address or uid the kernel does not tell is a stranger, or nobody.
+//! Never believes what the client says about itself. If the kernel does not tell the address or the uid, the
+//! peer is a stranger.
 
 mod permission;
 

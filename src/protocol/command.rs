@@ -1,14 +1,13 @@
-//! What a line asks for. Never touches a device, a process or a file. Pure.
+//! Parses a line into a command. Never touches a device, a process or a file. Pure.
 //!
-//! Refused in a fixed order, so that a line with several faults always gets the same answer:
-//! the verb unknown (500), or without use here (202); the number of arguments (500); the pid no
-//! number, or the seconds (500); the pid no process can have, or more seconds than anybody may wait
-//! (550); the device name not allowed (550). Whose pid it is comes after that, and is not asked
-//! here.
+//! Errors are found in a fixed order, so a line with several errors always gets the same answer: unknown verb
+//! (500), verb without meaning here (202), number of arguments (500), pid or seconds not a number (500),
+//! impossible pid or too many seconds (550), device name not allowed (550). The owner of the pid is checked
+//! later, elsewhere.
 //!
 //! NOOP, HELP, STAT, WAIT, PASS and FORCE are additions to the protocol, in the manner of RFC 959; `status`
-//! says what STAT answers. RFC 959 has a PASS of its own, with a password: whatever is not a
-//! device and two numbers is that one.
+//! has the answer to STAT. RFC 959 has a PASS of its own, with a password: PASS with anything but a device
+//! and two numbers is that one.
 
 use pidlockfile::process::{Pid, PidError};
 

@@ -1,7 +1,7 @@
-//! Cuts a stream of bytes into lines, with telnet's option bytes taken out. Pure.
+//! Cuts a stream of bytes into lines, and removes telnet's option bytes. Pure.
 //!
-//! Holds at most one line of [`LINE_BYTES`] whatever arrives, and gives the same lines however
-//! the stream was cut into packets. Never looks at what a line says.
+//! Holds at most one line of [`LINE_BYTES`], whatever arrives, and gives the same lines however the stream
+//! was cut into packets. Never looks at the content of a line.
 
 use crate::limits::{ECHO_CHARS, LINE_BYTES};
 

@@ -1,13 +1,15 @@
-//! Who waits for which device, in which order, until when: WAIT without clock, files or sockets.
+//! The queue of WAIT: which client waits for which device, in which order, until when. Has no clock, files or
+//! sockets.
 //!
 //! # The order
-//! First come, first served, for each real device: only the first of a line is tried, and nobody
-//! overtakes who could have the device now. But names of his own, such as a link that he made,
-//! may keep the first from a device that is free for everybody else: so where he is busy the first
-//! waiter of the next user is tried ([`Queue::next_head`]). A LOCK by another client of the same
-//! service is busy until those who wait have been tried ([`Queue::was_busy_since`]), or those who
-//! ask again and again would pass them. Other programs, which know nothing of the line, may still
-//! be faster.
+//!
+//! First come, first served, for each real device: only the first waiter of a queue is tried, and nobody
+//! overtakes a waiter that could have the device now. But the first waiter may use names of its own, such as
+//! a link that it made, and one of these may be locked while the device is free for everybody else. So if the
+//! first waiter is busy, the first waiter of the next user is tried ([`Queue::next_head`]). A LOCK by another
+//! client of the same service is busy until all waiters have been tried ([`Queue::was_busy_since`]);
+//! otherwise clients that ask again and again would overtake them. Other programs do not know the queue and
+//! may still be faster.
 //!
 //! Pure.
 

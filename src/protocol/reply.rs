@@ -1,10 +1,10 @@
-//! Every code and sentence the service says, and nobody else says any. Pure.
+//! Every code and sentence of the service's replies; no other file has any. Pure.
 //!
-//! A reply is one line of printable ASCII with CR LF, shorter than [`REPLY_BYTES`]; those to HELP
-//! and STAT are several such lines, the first with a hyphen after the code, the last with a blank,
-//! and those between indented by one blank (RFC 959, 4.2). A reply never holds a path, a system
-//! error or a control character: it is made of fixed sentences, the host's name, the version, at
-//! most [`ECHO_CHARS`] cleaned characters of the client's line, and what `status` says of holders.
+//! A reply is one line of printable ASCII with CR LF, shorter than [`REPLY_BYTES`]. The replies to HELP and
+//! STAT have several lines: the first has a hyphen after the code, the last a blank, and those between are
+//! indented by one blank (RFC 959, 4.2). A reply never holds a path, a system error or a control character.
+//! It is made of fixed sentences, the host's name, the version, at most [`ECHO_CHARS`] cleaned characters of
+//! the client's line, and the text of `status` about holders.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One session from greeting to goodbye: what to say, whom to ask, when to close. Pure.
+//! One session from greeting to goodbye, as a state machine: what to say, what to ask, when to close. Pure.
 //!
 //! Holds no descriptor, clock, process or file, and decides nothing about them.
 

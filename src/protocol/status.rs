@@ -9,16 +9,16 @@
 //! ```
 //!
 //! `STAT device` is answered with 213, `STAT` (all devices) with 211, each in the same form. The
-//! first line tells how many holders there are and how many of them are shown, at most
-//! [`STATUS_HOLDERS`], and with `waiting=` how many wait, if anybody does; at most
-//! [`STATUS_WAITERS`] of them are shown, after the holders. Names of users are for the reader to
-//! look up: name services can take any time. Then one line a holder, `key=value` with one blank between, in this order:
+//! first line has the number of holders and how many of them are shown, at most [`STATUS_HOLDERS`], and with
+//! `waiting=` the number of waiters, if there are any; at most [`STATUS_WAITERS`] of them are shown, after the
+//! holders. Clients look up the names of users, because name services can take any time. Then there is one line for
+//! each holder, `key=value` with one blank between, in this order:
 //!
 //! | key | value |
 //! |---|---|
 //! | `device` | the device's name below `/dev`, or what the lock file's name says of it |
 //! | `scheme` | `uucp` or `svr4` (a lock file), `flock` (on the node), `open` (without any lock), `waiting` (in the line for it) |
-//! | `standing` | `alive`, `stale` (the next LOCK takes it), `unknown` (no pid can be read), `claim` (anybody can have put it there: it keeps nobody out) |
+//! | `standing` | `alive`, `stale` (the next LOCK takes it), `unknown` (no pid can be read), `claim` (any user could have made it: it keeps nobody out) |
 //! | `pid` | the process, in decimal |
 //! | `uid` | the user it runs as, or ran as, in decimal |
 //! | `since` | when the lock file was written, in seconds since 1970 |
@@ -26,10 +26,9 @@
 //! | `command` | the name of the program, without its path and arguments |
 //!
 //! Words and numbers stand as they are. Text stands in double quotes, with a backslash before a
-//! quote or a backslash in it, and everything outside printable ASCII shown as `?`. A key whose
-//! value is not known, or for which there is no room in the line, is left out: `device`, `scheme`
-//! and `standing` are always there but for device names too long for a line. A reader must pass
-//! over keys that it does not know.
+//! quote or a backslash in it, and with `?` for everything outside printable ASCII. A key is left out if its value is
+//! not known, or if the line has no room for it; `device`, `scheme` and `standing` are always there, except for
+//! device names too long for a line. A reader must ignore keys that it does not know.
 
 use std::time::UNIX_EPOCH;
 

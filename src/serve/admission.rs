@@ -1,12 +1,13 @@
-//! How many connections whom, and who has to go when there are too many. Counts only: no sockets,
-//! no clock.
+//! How many connections each user may have, and which connection is closed when there are too many. Counts
+//! only: no sockets, no clock.
 //!
 //! # The rule
-//! A user who has as many connections as one user may have gets a new one only at the price of
-//! the oldest of his own that has never completed a command (silent, dribbling, or in an endless
-//! line). When there are as many as there may be at all, the price is paid by the user who has
-//! most. Without such a connection the new one is turned away. So one who floods the service
-//! pushes out himself, and those who work are never pushed out.
+//!
+//! A user who has reached the limit of connections gets a new one only if an old one of the same user is
+//! closed: the oldest that has never completed a command (silent, slow, or in an endless line). If the limit
+//! of all connections is reached, such a connection of the user with the most connections is closed. If there
+//! is none, the new connection is refused. So a user who floods the service loses only connections of the
+//! same user, and clients that work are never disconnected.
 //!
 //! Pure.
 

@@ -1,7 +1,7 @@
-//! Who may ask for what: joins the peer, the process that it names and the device.
+//! Decides which requests are allowed, from the peer, the process that it names, and the device.
 //!
-//! The one place where that is judged. What comes of it is `Granted`, which nobody else can make, and
-//! nothing else is locked, waited for or passed.
+//! This is the only place that decides it. The result is a `Granted`, which no other code can make, and only
+//! a `Granted` can be locked, waited for or passed.
 
 use std::cell::LazyCell;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! One client of the service: its session, who it is, and how far its request has come.
+//! One client of the service: its session, its peer, and the state of its request.
 
 use std::time::{Duration, Instant};
 

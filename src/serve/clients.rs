@@ -1,5 +1,5 @@
-//! The clients of a daemon: their connections, how many there may be of whom, and who has more to
-//! do. Knows no epoll and no service.
+//! The clients of a daemon: their connections, the limits for each user, and which clients have more to do.
+//! Knows neither epoll nor the service.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;

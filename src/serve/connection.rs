@@ -1,5 +1,5 @@
-//! One connection of many: its socket, what has not been sent yet, what has not been looked at
-//! yet. Never waits, and does a bounded piece of work at a time.
+//! One of many connections: its socket, its unsent output, and its unread input. Never waits, and does a
+//! bounded piece of work at a time.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};

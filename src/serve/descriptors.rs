@@ -1,4 +1,4 @@
-//! How many descriptors a daemon may have, and how they are shared out; and whether there is memory for more.
+//! How many descriptors a daemon may have, how they are divided, and whether there is memory for more.
 
 use std::hint::black_box;
 use std::io;

@@ -1,5 +1,5 @@
-//! Whose turn it is: users take turns, however many connections each of them has. Within one user,
-//! whoever has waited longest comes first.
+//! Which connection is served next: users take turns, however many connections each of them has. Among the
+//! connections of a user, the one that has waited longest comes first.
 //!
 //! Pure.
 

@@ -1,5 +1,5 @@
-//! Locks for numbers that no process has yet, as the memo takes one over telnet: for whom each was
-//! taken, and of which device. Values only.
+//! Locks for process numbers that no process has yet, as the memo takes one over telnet: the user and the
+//! device of each. Values only.
 
 use ttylock::{Request, ResolvedDevice};
 

@@ -1,4 +1,5 @@
-//! Many connections in one process: only on Linux so far. Elsewhere inetd starts a process for each.
+//! Replaces `listen` on other systems than Linux, where a daemon cannot serve many connections: inetd starts
+//! a process for each.
 
 use std::io;
 

@@ -1,6 +1,6 @@
-//! Listening sockets: opened by a daemon, or handed over by systemd or inetd.
+//! Listening sockets: opened by a daemon, or passed by systemd or inetd.
 //!
-//! Never takes a Unix socket away from a daemon that lives.
+//! Never takes a Unix socket from a daemon that is running.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -1,5 +1,5 @@
-//! How many log lines each user may cause: whoever asks without end would bury what others did.
-//! Counts only; the clock is an argument.
+//! How many log lines each user may cause, so that one user cannot bury the lines about others. Counts only;
+//! the clock is an argument.
 //!
 //! Pure.
 

@@ -1,5 +1,5 @@
-//! Clients and their connections: `stdio` serves the one on descriptors 0 and 1, `listen` many in one
-//! process; `service` answers both. Many are served on Linux only, so far.
+//! Clients and their connections: `stdio` serves one connection on descriptors 0 and 1, `listen` many in one
+//! process (on Linux only, so far). `service` answers the requests of both.
 #![cfg_attr(
     not(target_os = "linux"),
     expect(dead_code, reason = "what only a daemon needs, and there is none so far")

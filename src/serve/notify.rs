@@ -1,6 +1,6 @@
-//! Tells systemd that the daemon is ready and that it is alive: sd_notify(3) and the watchdog of
-//! sd_watchdog_enabled(3), which starts a daemon anew that hangs, say in a file system that does
-//! not answer. Without systemd nothing happens.
+//! Tells systemd that the daemon is ready and that it is alive: sd_notify(3), and the watchdog of
+//! sd_watchdog_enabled(3), which restarts a daemon that hangs, for example in a file system that does not
+//! answer. Does nothing without systemd.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;

@@ -1,5 +1,5 @@
-//! How many lock files each user's processes have: whoever fills the lock directory keeps everybody
-//! from locking anything. Numbers only; how many files a process has, the caller knows.
+//! How many lock files the processes of each user have: a user who fills the lock directory keeps all others
+//! from locking. Numbers only; the caller knows how many files a process has.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,5 +1,5 @@
-//! Joins a session with those who answer its questions: the peer, the lock table, the line of those
-//! who wait, the log. Reads and writes no connection.
+//! Answers the questions of a session with the peer, the lock table, the queue of waiters, and the log. Reads
+//! and writes no connection.
 
 mod daemon;
 mod foreseen;

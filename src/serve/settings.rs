@@ -1,4 +1,4 @@
-//! How a daemon behaves.
+//! The settings of a daemon.
 
 use std::time::Duration;
 

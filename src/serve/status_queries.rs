@@ -1,6 +1,5 @@
-//! Who has asked STAT and is not answered yet: one at a time, and all of them together take a part
-//! of the time at most, for every process of the machine is looked at. The clock is an
-//! argument.
+//! The queue of STAT requests. They are answered one at a time, and all together take only a part of the
+//! time, because each looks at every process of the machine. The clock is an argument.
 //!
 //! Pure.
 

@@ -1,5 +1,5 @@
-//! Looks who holds what, for STAT: in a thread of its own, for every process of the machine is looked
-//! at, and no client is to wait for that but the one who asks. One look at a time.
+//! Finds the holders for STAT, in a thread of its own: this looks at every process of the machine, and only
+//! the client that asked is to wait for it. Answers one request at a time.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

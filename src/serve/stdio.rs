@@ -1,7 +1,6 @@
-//! One connection on descriptors 0 and 1, as inetd and its kin hand it over.
+//! Serves one connection on descriptors 0 and 1, for inetd and similar programs.
 //!
-//! Nothing but the protocol ever goes to descriptor 1, and nothing at all to descriptor 2 where
-//! that may be the client.
+//! Writes only the protocol to descriptor 1, and nothing to descriptor 2 if that may be the client.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! Those who wait, and what is known of the devices they wait for: which files keep each busy,
-//! and which process.
+//! The waiters, and what is known of the devices they wait for: which files keep each device busy, and which
+//! process.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

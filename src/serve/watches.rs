@@ -1,5 +1,5 @@
-//! What may free a device: changes in the lock directories, and the ends of processes. Tells, and
-//! decides nothing.
+//! Watches for events that may free a device: changes in the lock directories, and ends of processes. Reports
+//! them and decides nothing.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! What the service asks of the system and gets in another way on each: one file for each kind of
-//! system. What a system does not tell is said to be unknown, and never guessed.
+//! What the service asks of the operating system: one file for each kind of system. What a system does not
+//! tell is reported as unknown, and never guessed.
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -1,8 +1,8 @@
-//! Other systems than Linux, by what most of them have. Type-checked, never run so far.
+//! Other systems than Linux, by functions that most of them have. Type-checked, never run so far.
 //!
-//! None of them tells, in a way that all have, whose the other end of a TCP connection is, whose a
-//! process is, or what that may open. So a client may name a living process only with `--trust-pid`,
-//! or as root on a Unix socket, and have it hold a device only with `--anyone`.
+//! They have no common way to tell the user at the other end of a TCP connection, the user of a process, or
+//! what a process may open. So a client may name a living process only with `--trust-pid`, or as root on a
+//! Unix socket, and that process can hold a device only with `--anyone`.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;

@@ -1,4 +1,4 @@
-//! What is asked about a peer, as values of every system. Pure.
+//! What is known about a peer, as values for every system. Pure.
 
 use std::net::SocketAddr;
 

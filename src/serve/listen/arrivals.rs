@@ -1,4 +1,4 @@
-//! New connections: how many are taken, and who has to go for them.
+//! New connections: how many are accepted, and which others are closed for them.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,10 +1,10 @@
-//! Many connections in one process and one thread: who is served when, and for how long.
+//! Serves many connections in one process and one thread: which connection is served when, and for how long.
 //!
-//! No thread and no process for a connection, and nothing in memory that a restart would lose: locks
-//! are files. Every piece of work is bounded (one reading, a few commands, a few new connections),
-//! so that one client never keeps another waiting for long; and when many have much to say, users
-//! take turns, and of each user's connections those that say most come last. Only the answer to STAT
-//! takes longer than a moment: one thread looks, for one client at a time, and a part of the time.
+//! There is no thread or process for each connection, and nothing in memory that a restart would lose,
+//! because locks are files. Every piece of work is bounded (one read, a few commands, a few new connections),
+//! so one client never keeps another waiting for long. If many clients are busy, users take turns, and among
+//! the connections of a user the busiest come last. Only the answer to STAT takes longer: a thread prepares
+//! it for one client at a time, and for a limited part of the time.
 
 mod arrivals;
 mod opens;

@@ -1,5 +1,5 @@
-//! Who opens ports without a lock, where that is watched: what the kernel tells is handed on, and
-//! who holds a port open for a while is given its lock.
+//! Programs that open ports without a lock, if they are watched: passes on the kernel's reports, and locks a
+//! port for a process that keeps it open for a while.
 
 use std::time::Instant;
 

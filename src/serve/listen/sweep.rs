@@ -1,5 +1,4 @@
-//! What is done from time to time, and at the end: deadlines, deferred work, directories opened
-//! anew, goodbyes.
+//! Periodic work and the work at the end: deadlines, deferred work, reopening the lock directories, goodbyes.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What each connection does when it has something to do, and what becomes of it then.
+//! Serves one ready connection, and handles the result.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Those who wait, and what frees a device: attempts, changes in the lock directories, and the ends
-//! of holders.
+//! The waiters of a daemon, and the events that free a device: attempts, changes in the lock directories, and
+//! ends of holders.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Who opens serial ports, for `--watch-opens`: what is seen of it, and what is to be done.
+//! Programs that open serial ports, for `--watch-opens`: what is seen of them, and what is to be done.
 
 mod events;
 mod openers;

@@ -1,9 +1,9 @@
-//! Which processes have which ports open without a lock of their own, and which of them is to be looked
-//! at next. Names and numbers only; the clock is an argument.
+//! Which processes have which ports open without a lock of their own, and which of them is to be examined
+//! next. Names and numbers only; the clock is an argument.
 //!
-//! Tell it what was seen; ask what to look at now, look, and tell it what was found. A look may take
-//! long, and what happens meanwhile makes it void. Both the ports and the processes of each are
-//! bounded: whoever opens a port a thousand times is listed sixteen times.
+//! Usage: report what was seen; ask what to examine now; examine it, and report the result. Examining may
+//! take long, and an event in the meantime invalidates its result. The numbers of ports and of processes for
+//! each port are bounded: a process that opens a port a thousand times is listed sixteen times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

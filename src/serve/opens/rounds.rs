@@ -1,6 +1,6 @@
-//! Looks at what processes have open, a piece of each in turn: a process may have a hundred thousand
-//! descriptors, and whoever says NOOP is not to wait for that. How much is done in one turn of the loop is a count of
-//! descriptors. What a look is, its caller knows.
+//! Examines the open descriptors of processes in small pieces, in turn: a process may have a hundred thousand
+//! descriptors, and a client that says NOOP must not wait for that. The amount of work in one turn of the
+//! loop is a number of descriptors. The caller knows how to examine one.
 //!
 //! Pure.
 

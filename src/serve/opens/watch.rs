@@ -1,10 +1,10 @@
-//! Watches who opens serial ports, for `--watch-opens`: fanotify(7) on the nodes of `/dev`. Tells,
-//! and decides nothing; never opens a port and never keeps anybody from opening one.
+//! Watches which processes open serial ports, for `--watch-opens`: fanotify(7) on the nodes of `/dev`.
+//! Reports and decides nothing; never opens a port, and never keeps a process from opening one.
 //!
-//! It takes `CAP_SYS_ADMIN` to be told which process it was, once, at the beginning; then that
-//! capability is given up for good. Ports that are plugged in later are watched if the service may
-//! read them, for that is what the kernel asks then. Events of one process that arrive faster than
-//! they are read come as one: they say that something happened, not how often.
+//! To learn which process it was, the service needs `CAP_SYS_ADMIN` once, at the start; it then gives up that
+//! capability for good. Ports that are plugged in later are watched if the service may read them, because the
+//! kernel checks that. Events of one process that arrive faster than they are read come as one: they tell
+//! that something happened, not how often.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;

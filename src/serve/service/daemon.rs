@@ -1,4 +1,4 @@
-//! What a daemon asks the service and tells it, besides what its clients say.
+//! The interface of the service for the daemon, besides the requests of clients.
 
 use std::fmt;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Locks for numbers that no process has yet: bounded for whoever asks for them, and gone as soon as
-//! the number is that of a process without the right to the port.
+//! Limits locks for process numbers that no process has yet, and removes such a lock as soon as a process
+//! without the right to the port gets the number.
 
 use pidlockfile::process::lives;
 use ttylock::{Answer, Contended, Contention, Outcome};

@@ -1,5 +1,5 @@
-//! Asks the authority whether a client may have what it demands, with one look at the device each time;
-//! and whether its user has too much already.
+//! Asks the authority whether a request is allowed, with one look at the device each time, and whether its
+//! user has too many locks already.
 
 use pidlockfile::Pid;
 use ttylock::{Contended, DeviceName, Outcome, Request};

@@ -1,4 +1,4 @@
-//! Whose a TCP socket of this host is: asks the kernel by netlink, and in the slow way by `/proc/net`.
+//! Finds the user of a TCP socket of this host: by netlink, or more slowly by `/proc/net`.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

@@ -1,10 +1,10 @@
-//! Peers on a Unix socket that run in a pid namespace of their own, as in a container: the number
-//! that one of them gives for a process means another process here.
+//! Peers on a Unix socket that run in a pid namespace of their own, as in a container: a process number that
+//! such a peer gives means another process here.
 //!
-//! The kernel tells the peer's number in our namespace. From there `/proc` tells the numbers of
-//! the peer and of the processes above and below it in its own namespace, and these are translated;
-//! what else runs in there cannot be found out without looking at every process of the machine.
-//! Source: proc(5), `/proc/PID/status`, fields `NSpid` and `PPid`; `/proc/PID/task/TID/children`.
+//! The kernel tells the peer's number in our namespace. From there `/proc` tells the numbers of the peer, of
+//! its ancestors and of its descendants in its own namespace, so these can be translated. Finding other
+//! processes of that namespace would need a look at every process of the machine. Source: proc(5),
+//! `/proc/PID/status`, fields `NSpid` and `PPid`; `/proc/PID/task/TID/children`.
 
 use std::collections::VecDeque;
 use std::fs::File;

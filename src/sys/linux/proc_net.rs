@@ -1,7 +1,7 @@
-//! Lines of `/proc/net/tcp` and `/proc/net/tcp6`: reading only.
+//! Parses lines of `/proc/net/tcp` and `/proc/net/tcp6`.
 //!
-//! Source: proc(5). Addresses stand there as 32-bit words in host order, the same words the
-//! kernel holds in network order.
+//! Source: proc(5). Addresses stand there as 32-bit words in host order, the same words the kernel holds in
+//! network order.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -1,7 +1,7 @@
-//! The kernel's answer to "whose TCP socket is this?" as bytes: encoding and decoding only.
+//! Encodes and decodes netlink's sock_diag messages, which tell the user of a TCP socket.
 //!
-//! Source: sock_diag(7), `linux/inet_diag.h`, netlink(7). Every length is checked before it is
-//! used, and an answer that is not about the socket asked for is no answer.
+//! Source: sock_diag(7), `linux/inet_diag.h`, netlink(7). Every length is checked before it is used. An
+//! answer about another socket than the one asked for is ignored.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

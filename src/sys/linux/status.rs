@@ -1,4 +1,4 @@
-//! What the kernel tells of a process in `/proc/PID/status`: whose it is, and which rights it has.
+//! Parses `/proc/PID/status`: the user of a process, and its capabilities and groups.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
