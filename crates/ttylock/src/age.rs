@@ -1,4 +1,4 @@
-//! How long something has lasted, as people read it. Pure.
+//! A duration as text for people, such as `3m20s`. Pure.
 
 use std::time::Duration;
 

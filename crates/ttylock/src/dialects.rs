@@ -1,6 +1,6 @@
-//! The one table of lock-file dialects: where the programs of each system, and those with ways of their own,
-//! keep locks, what the files are called and what they say. Everything that writes, looks for, lists or
-//! clears away locks goes over it. Every row works on every machine. Pure.
+//! The one table of lock-file dialects: for each system, and for each program with conventions of its own,
+//! the directories, names and contents of its lock files. All code that writes, searches, lists or removes
+//! lock files uses this table. Every row works on every machine. Pure.
 
 pub(crate) mod content;
 pub(crate) mod forms;

@@ -1,5 +1,5 @@
-//! Which directory it was, and in which state: what was seen in it holds as long as both are the
-//! same. Opens and reads nothing.
+//! The identity and state of a directory at one moment: what was seen in it then is still true if both are
+//! unchanged. Opens and reads nothing.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

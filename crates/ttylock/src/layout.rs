@@ -1,4 +1,4 @@
-//! Where devices, locks and records are on a machine, and whose conventions apply there.
+//! The directories of devices, locks and records on a machine, and the dialect of its lock files.
 
 use std::path::PathBuf;
 

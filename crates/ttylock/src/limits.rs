@@ -1,4 +1,4 @@
-//! Every limit of the locks in one place; each is tested at, below and above. Pure.
+//! Every limit of the locks. Each is tested at, below and above. Pure.
 //!
 //! The longest device name is [`crate::NAME_BYTES`].
 

@@ -1,4 +1,4 @@
-//! Numbers of processes, for tests.
+//! Process numbers for tests.
 
 use std::process::{Child, Command};
 

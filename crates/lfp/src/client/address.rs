@@ -1,4 +1,4 @@
-//! Where a service listens. Text in, value out. Pure.
+//! The address of a service. Text in, value out. Pure.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};

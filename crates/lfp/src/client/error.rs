@@ -1,4 +1,4 @@
-//! Why a service gave no answer, as a closed list, and its words. Pure.
+//! Why a service gave no answer: a closed list, and its words. Pure.
 
 use std::fmt;
 use std::io;

@@ -1,8 +1,8 @@
-//! Whose the other end of a TCP connection on this host is, by the kernel's own list of sockets.
+//! Finds the user at the other end of a TCP connection on this host, in the kernel's list of sockets.
 //!
-//! Source: proc(5), `/proc/net/tcp`: number, local and remote address, state, queues, timer,
-//! retransmissions, uid, timeout, inode. Addresses stand there as 32-bit words in host order, the
-//! same words that the kernel holds in network order.
+//! Source: proc(5), `/proc/net/tcp`: number, local and remote address, state, queues, timer, retransmissions,
+//! uid, timeout, inode. Addresses stand there as 32-bit words in host order, the same words that the kernel
+//! holds in network order.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

@@ -1,4 +1,5 @@
-//! A port that this process has locked, as a value: it is released when the value is dropped.
+//! [`PortLock`], a guard for a port that this process has locked at the service: dropping it releases the
+//! port.
 
 use std::error;
 use std::fmt;

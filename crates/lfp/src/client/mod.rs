@@ -1,7 +1,7 @@
-//! A client of the Lock File Protocol: what `lfp` itself uses, for programs in Rust.
+//! A client of the Lock File Protocol, for Rust programs; `lfp` itself uses it.
 //!
-//! Blocking, one connection, the standard library's sockets. Every wait has a deadline, every
-//! reply a largest size. Never sends an extension unasked, and never retries by itself.
+//! Blocking, with one connection, a socket of the standard library. Every wait has a deadline, and every
+//! reply a largest size. Uses extensions only if the caller asks for them, and never retries by itself.
 
 mod address;
 mod error;

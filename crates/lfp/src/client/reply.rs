@@ -1,7 +1,7 @@
-//! Bytes of a connection to replies. Holds at most one reply of [`REPLY_LIMIT`] bytes. Pure.
+//! Parses the bytes of a connection into replies. Holds at most one reply of [`REPLY_LIMIT`] bytes. Pure.
 //!
-//! Source: RFC 959, section 4.2: a reply of many lines begins with its code and a hyphen, and
-//! ends with the line that begins with the same code and a blank.
+//! Source: RFC 959, section 4.2: a reply of many lines begins with its code and a hyphen, and ends with the
+//! line that begins with the same code and a blank.
 
 /// The longest line of a reply, in bytes with its end. The service keeps below 512.
 pub(super) const LINE_LIMIT: usize = 4096;

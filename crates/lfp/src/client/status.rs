@@ -1,5 +1,4 @@
-//! The answer to STAT, read. Text in, holders out. What it looks like:
-//! `lfpd::protocol::status`.
+//! Parses the answer to STAT. Text in, holders out. The format is described in `lfpd::protocol::status`.
 
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};

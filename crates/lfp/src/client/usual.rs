@@ -1,5 +1,5 @@
-//! The service at its usual socket, for those who cannot be asked whether they trust whoever is
-//! there: in a directory that others may write, anybody could listen and answer 200 to everything.
+//! Finds the service at its usual socket, and checks that it can be trusted: in a directory that others may
+//! write, any user could listen and answer 200 to everything.
 
 use std::fs::{Metadata, metadata, read_to_string};
 use std::io;

@@ -1,4 +1,4 @@
-//! The short commands: each asks once, and says what came of it.
+//! The short commands: each asks once and prints the result.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! `lfp adopt`: a program of everybody's starts with liblfp_preload.so from now on, by a small
-//! wrapper of the same name that comes before it in `PATH`; and the way back.
+//! `lfp adopt`: from now on a program starts with liblfp_preload.so for all users, by a small script of the
+//! same name that comes first in `PATH`; and `--undo`.
 
 use std::env;
 use std::fs::{self, OpenOptions};

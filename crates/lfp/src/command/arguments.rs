@@ -1,4 +1,4 @@
-//! What may be typed. Words in, values out.
+//! The command line. Words in, values out.
 
 use std::time::Duration;
 

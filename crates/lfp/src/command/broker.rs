@@ -1,5 +1,4 @@
-//! Who takes and releases locks for us: a service, or the files themselves. Says nothing to
-//! people.
+//! Takes and releases locks for `lfp`, through a service or by the files themselves. Prints nothing.
 
 use std::time::Duration;
 

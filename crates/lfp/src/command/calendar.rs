@@ -1,4 +1,4 @@
-//! Points in time as text. The machine's time zone is looked up; there is no clock here.
+//! Points in time as text, in the time zone of the machine. There is no clock here.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

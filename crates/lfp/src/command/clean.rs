@@ -1,5 +1,5 @@
-//! `lfp clean`: remove the locks of processes that are gone. Removes only the very file that was
-//! judged stale, and says of each that it could not remove why, and what would help.
+//! `lfp clean`: removes the locks of processes that are gone. Removes only the very file that was judged
+//! stale. For each file that it cannot remove, it prints why, and what would help.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! Why a service may have said "not permitted", which is all it says: what it looks at can mostly
-//! be looked at from here. A sentence for people; decides nothing.
+//! Guesses why a service said "not permitted", which is all it says: most reasons can be checked from here.
+//! Gives a sentence for people, and decides nothing.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

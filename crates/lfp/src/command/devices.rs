@@ -1,5 +1,5 @@
-//! Which holders are of one device: a device has many names, and a lock file under each of them.
-//! Looks at names and links; never at a port.
+//! Groups holders by device: a device has many names, and a lock file under each of them. Looks at names and
+//! links; never at a port.
 
 use std::path::Path;
 use std::time::SystemTime;

@@ -1,6 +1,5 @@
-//! What the beginning of an executable file says about how the kernel starts it (execve(2),
-//! elf(5)). Bytes in, values out: they may be anybody's, and none of them is believed further than
-//! it is needed.
+//! Parses the beginning of an executable file, which says how the kernel starts it (execve(2), elf(5)). Bytes
+//! in, values out. The bytes may come from any user, and are believed only as far as needed.
 //!
 //! Pure.
 

@@ -1,4 +1,4 @@
-//! What `--help` shows at its end: two lines to type for each command. Pure.
+//! The examples at the end of `--help`: two lines for each command. Pure.
 
 pub(super) const ALL: &str = "\
 Examples:

@@ -1,6 +1,6 @@
-//! Whether liblfp_preload.so can be loaded into the program that a command names, and whether that
-//! is one that makes lock files itself. Looks at the file only; what another process makes of it
-//! meanwhile is wrong advice at worst.
+//! Whether liblfp_preload.so can be loaded into the program of a command, and whether that program makes lock
+//! files itself. Looks at the file only. If another process changes the file meanwhile, the worst result is
+//! wrong advice.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -1,5 +1,4 @@
-//! The exit codes, from sysexits(3) where that has one; those that a shell has too are in
-//! [`wrapcmd::exit`].
+//! The exit codes: those of sysexits(3) where they fit. [`wrapcmd::exit`] has those that shells use too.
 //!
 //! Pure.
 

@@ -1,7 +1,7 @@
-//! Whose the service at the usual addresses is. Any user can listen on the TCP port as long as the
-//! service does not, and at the Unix socket's path where its directory was left open to all; he
-//! could answer 200 to everything. So a listener that we were not told to ask must be root's (a
-//! super-server), the service's, or our own.
+//! Checks which user listens at the usual addresses. Any user can listen on the TCP port while the service
+//! does not, and on the Unix socket's path if its directory is open to all, and could answer 200 to
+//! everything. So unless the user named the address, the listener must be root (a super-server), the
+//! service's user, or our own user.
 
 use std::path::Path;
 

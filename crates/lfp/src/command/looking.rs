@@ -1,4 +1,4 @@
-//! `lfp who` and `lfp list`: what was found, as text or JSON, once or whenever it changes.
+//! `lfp who` and `lfp list`: prints the holders as text or JSON, once or on every change.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -1,7 +1,7 @@
-//! `lfp`, the client people type.
+//! The command `lfp`.
 //!
-//! Arguments → an action → a broker (the service, or the files themselves) → text or JSON, and an
-//! exit code. Needs no rights of its own: what the caller may not do, the service may do for them.
+//! Arguments → an action → a broker (the service, or the files themselves) → text or JSON, and an exit code.
+//! It needs no rights of its own: what the caller may not do, the service may do.
 
 mod actions;
 mod adopt;

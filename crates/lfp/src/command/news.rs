@@ -1,4 +1,4 @@
-//! Whom we wait for, told to somebody who sits before the terminal: at once, and every minute again.
+//! Tells a user at a terminal which holder `lfp` waits for: at once, and again every minute.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What can go wrong, and the exit code and words for it. No exit code outside this file.
+//! Failures, with their exit codes and words. No other file has exit codes.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Standard output and standard error: what is printed, and how it looks there.
+//! Prints to standard output and standard error, as text or JSON.
 
 use std::cell::Cell as Slot;
 use std::io::{self, IsTerminal, Write};

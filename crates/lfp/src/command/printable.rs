@@ -1,4 +1,4 @@
-//! Text of others on our terminal. Pure.
+//! Makes foreign text safe to print on a terminal. Pure.
 
 /// Text that can do nothing to a terminal: what is neither a letter, a digit nor printable ASCII
 /// shows as `?`.

@@ -1,4 +1,4 @@
-//! What would remove a stale lock that stands in the way: a sentence for people.
+//! What would remove a stale lock that is in the way: a sentence for people.
 
 use std::os::unix::fs::MetadataExt;
 

@@ -1,4 +1,4 @@
-//! Who holds what: what the files and `/proc` show to us, and what a service sees more.
+//! Collects the holders: from the files, from `/proc`, and from the service, which sees more.
 
 use std::ffi::OsStr;
 use std::path::Path;

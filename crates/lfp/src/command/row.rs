@@ -1,4 +1,4 @@
-//! A holder as people and programs are shown it.
+//! A holder as it is shown to people and programs.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,5 +1,5 @@
-//! `lfp run`: hold a device while a command runs, in the name of the command's own process (see the
-//! crate `wrapcmd`).
+//! `lfp run`: holds a device while a command runs; the command's own process is the holder (see the crate
+//! `wrapcmd`).
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;

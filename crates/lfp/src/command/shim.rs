@@ -1,6 +1,6 @@
-//! What `lfp run` adds to a command's environment so that programs that make lock files
-//! themselves find the port free, and their own lock when they ask for one
-//! (`liblfp_preload.so`, liblfp_preload(7)).
+//! Loads liblfp_preload.so into a command, by its environment, for `lfp run` and `lfp shim`: programs that
+//! make lock files themselves then find the port free, and their lock file is the service's
+//! (liblfp_preload(7)).
 
 use std::env;
 use std::ffi::{OsStr, OsString};

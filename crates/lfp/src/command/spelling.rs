@@ -1,5 +1,5 @@
-//! What people may call a device: `/dev/NAME`, `NAME`, and any path or link that leads into
-//! `/dev`. Looks at links and at the current directory; never at a port.
+//! How people may write a device: `/dev/NAME`, `NAME`, and any path or link that leads into `/dev`. Looks at
+//! links and at the current directory; never at a port.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Aligned columns. Text in, text out; knows nothing of what it shows. Pure.
+//! Formats text in aligned columns. Pure.
 
 use std::fmt::Write;
 

@@ -1,6 +1,6 @@
-//! What is done to those who have a device: `lfp ask`, `lfp unlock --force`, and, for those who
-//! are asked, `lfp run --yield-on`. Nobody loses a lock that he took in between: each holder is
-//! named.
+//! Commands that act on the holders of a device: `lfp ask`, `lfp unlock --force`, and `lfp run --yield-on` on
+//! the other side. Each holder is named in the request, so a process that took the lock in between does not
+//! lose it.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What single words on the command line may say: numbers, signals, times. Words in, values out.
+//! Parses single values of the command line: numbers, signals, times. Words in, values out.
 //!
 //! Pure.
 

@@ -1,5 +1,5 @@
-//! Waiting for a lock until it is ours or the time is up, in the service's queue or by asking
-//! again. The user's limit is the limit, whatever the service does.
+//! Waits for a lock until `lfp` has it or the time is up, in the service's queue or by asking again. The
+//! user's time limit holds, whatever the service does.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

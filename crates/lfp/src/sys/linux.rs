@@ -1,4 +1,4 @@
-//! Linux.
+//! System calls of the client on Linux.
 
 use std::io;
 use std::os::fd::OwnedFd;

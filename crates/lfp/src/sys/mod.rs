@@ -1,4 +1,4 @@
-//! What the client asks of the system and gets in another way on each: one file for each kind of system.
+//! What the client asks of the operating system: one file for each kind of system.
 
 #[cfg(target_os = "linux")]
 mod linux;

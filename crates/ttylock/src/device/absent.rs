@@ -1,8 +1,8 @@
-//! Devices that are not there: what may come by which name, and whose lock files a lock for it would
+//! Devices that do not exist: which device may appear under a name, and which lock files a lock for it would
 //! have.
 //!
-//! A lock file has room for the last part of a device's name, so a lock for `nosuch/ttyS2` would
-//! keep others from `ttyS2`.
+//! A lock file's name has only the last part of a device's name, so a lock for `nosuch/ttyS2` would keep
+//! others from `ttyS2`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,7 @@
-//! The links in `/dev` itself that lead to a device: those that people make by hand.
+//! Links to a device in `/dev` itself, which people make by hand.
 //!
-//! An administrator's `/dev/modem` is in no database, and nothing leads from `ttyS0` back to it.
-//! So the links of `/dev` (not of its subdirectories, which are udev's) are read, and remembered
-//! until `/dev` changes.
+//! An administrator's `/dev/modem` is in no database, and nothing leads from `ttyS0` back to it. So the links
+//! of `/dev` (not of its subdirectories, which belong to udev) are read, and remembered until `/dev` changes.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Devices: what a client may name, which node it is, and what else that is called.
+//! Devices: their names, and the nodes to which these lead.
 
 pub(crate) mod absent;
 pub(crate) mod links;

@@ -1,4 +1,4 @@
-//! A device as it was found: its names, its node, its numbers. Pure.
+//! A resolved device as a value: its names, its node, its numbers. Pure.
 
 /// A device name followed to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a client may call a device: a path below /dev, and nothing that leads out of it. Pure.
+//! The name by which a client calls a device: a path below /dev that does not lead out of it. Pure.
 
 use std::ffi::OsStr;
 use std::fmt;

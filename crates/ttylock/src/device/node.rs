@@ -1,4 +1,4 @@
-//! Which node a device name leads to: every name on the way, and the numbers at its end.
+//! Finds the node to which a device name leads, with every name on the way and the device numbers.
 //!
 //! The node itself is never opened: opening a serial port moves its modem lines.
 

@@ -1,5 +1,5 @@
-//! What the kernel itself calls a device, so that two nodes of one device are known for one: a second
-//! `mknod`, or a node that was mounted into a container under another name.
+//! The kernel's own name for a device, by which two nodes are recognized as one device: a second `mknod`, or
+//! a node that was mounted into a container under another name.
 
 use std::io;
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! The links udev has made to a device, so that a program that uses another one is met as well.
+//! Links that udev has made to a device, which other programs may use as its name.
 //!
-//! `/dev/ttyUSB0` usually has links below `/dev/serial`. Following a link leads from them to the
-//! node, but not back; udev's database knows the way back. Source: `udev_device_get_devlinks_list_entry(3)`
-//! and the database files `/run/udev/data/cMAJOR:MINOR`, whose lines `S:NAME` name the links.
+//! `/dev/ttyUSB0` usually has links below `/dev/serial`. A link leads to the node, but not back; udev's
+//! database has the way back. Source: `udev_device_get_devlinks_list_entry(3)` and the database files
+//! `/run/udev/data/cMAJOR:MINOR`, whose lines `S:NAME` name the links.
 
 use std::fs::File;
 use std::io::{self, Read};

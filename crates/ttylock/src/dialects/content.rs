@@ -1,4 +1,4 @@
-//! What lock files say: pids in every dialect found in the field, read and written. Pure.
+//! The contents of lock files: reads and writes pids in every known dialect. Pure.
 
 use pidlockfile::process::Pid;
 

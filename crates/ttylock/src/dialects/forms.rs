@@ -1,5 +1,4 @@
-//! How the name of a lock file tells its device: every form there is, each with the way there and the
-//! way back. Pure.
+//! The forms of lock-file names: for each form, the way from a device to the name, and back. Pure.
 
 use crate::device::model::Numbers;
 

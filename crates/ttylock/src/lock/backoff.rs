@@ -1,7 +1,7 @@
-//! How long a request waits for another process that is breaking the same lock file. Counts
-//! only: no clock, no sleep.
+//! How long a request waits for another process that is breaking the same lock file. Counts only: no clock,
+//! no sleep.
 //!
-//! Breaking takes microseconds, but anybody may hold `flock(2)` on a world-readable file for ever.
+//! Breaking takes microseconds, but any user may hold `flock(2)` on a world-readable file for ever.
 //!
 //! Pure.
 

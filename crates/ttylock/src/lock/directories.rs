@@ -1,7 +1,7 @@
-//! The lock directories: the one that is written and all those that are searched, opened once.
+//! The lock directories, opened once: the one to which locks are written, and all that are searched.
 //!
-//! A directory that has several names is searched once. Names that were not in it are not asked for
-//! again until it changes.
+//! A directory with several names is searched once. A name that was missing is not looked up again until the
+//! directory changes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

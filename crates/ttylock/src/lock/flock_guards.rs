@@ -1,12 +1,12 @@
-//! Our own lock files that are kept open: by a daemon with `flock(2)` on each, by a session so that
-//! it can remove them without reading them again.
+//! Our own lock files that are kept open: by a daemon with `flock(2)` on each, by a session so that it can
+//! remove them without reading them again.
 //!
-//! The `flock(2)` is the only thing that stops a program that removes locks without asking whose they are:
-//! Qt run as root tries `flock(2)` first. What is kept is let go on UNLOCK, and as soon as the
-//! holder is gone: a lock that a dead process left must be breakable by everybody, whoever has its
-//! number by then. Nothing is lost when the daemon ends; the next one keeps what it finds
-//! ([`FlockGuards::adopt`]). What is let go is unlocked by word, not by closing it alone: a child that this process
-//! starts has the descriptor, too, until it becomes another program.
+//! Only this `flock(2)` stops programs that remove foreign locks: Qt as root tries `flock(2)` first. A kept
+//! file is let go on UNLOCK, and as soon as its holder is gone, because every program must be able to break
+//! the lock of a dead process, whichever process has its number by then. Nothing is lost when the daemon
+//! ends; the next one keeps the files that it finds ([`FlockGuards::adopt`]). A file is unlocked explicitly,
+//! not only by closing it: a child that this process starts has the descriptor too, until it becomes another
+//! program.
 
 use std::collections::BTreeMap;
 use std::fs::File;

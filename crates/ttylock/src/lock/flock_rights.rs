@@ -1,5 +1,5 @@
-//! Whose `flock(2)` on a lock file counts: that of root, of the service and of the owner of the file. Anybody
-//! who may read the file can hold it, and it must not be for him to say who gets the port.
+//! Whose `flock(2)` on a lock file counts: that of root, of the service and of the owner of the file. Every
+//! user who may read the file can hold it, and such a user must not decide who gets the port.
 
 use pidlockfile::Pid;
 

@@ -1,4 +1,4 @@
-//! Who holds a device, as values: the holder, the scheme, and whether it is still there. Pure.
+//! A holder of a device as a value: the process, the scheme of its lock, and whether it is alive. Pure.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! What one record says of a lock, and how it is written down.
+//! One record about the holder of a lock: its fields, and how it is written and read.
 
 use std::str::FromStr;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
-//! What we remember of the locks we wrote: when their holders started, so that a pid that was
-//! given out again is not taken for the holder; and under which names they were written, so that
-//! they can be released when the device and its links are gone.
+//! Records about the locks that we wrote: when their holders started, so that a later process with the same
+//! pid is not taken for the holder; and the names of the lock, so that it can be released when the device and
+//! its links are gone.
 //!
-//! A lock file has room for a pid and nothing else. The rest is kept in the state directory, one
-//! symbolic link per device whose *target* is the record: making one is a single step, so there
-//! is no half-written record, and reading one opens nothing. The directory is ours alone; what
-//! somebody else puts there is not believed unless it fits the lock file to the letter.
+//! A lock file has room for a pid and nothing else. The rest is kept in the state directory, in one symbolic
+//! link for each lock file, whose *target* is the record. One system call makes a link, so no record is ever
+//! half written, and reading one opens nothing. Only we may write that directory; a record from anybody else
+//! is ignored unless it matches the lock file exactly.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

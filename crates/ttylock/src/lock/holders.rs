@@ -1,5 +1,5 @@
-//! Who holds a device, under which scheme, since when: everything the machine shows without
-//! opening the port. Changes nothing.
+//! Finds the holders of a device, with scheme and time: everything that can be seen without opening the port.
+//! Changes nothing.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,23 +1,23 @@
-//! Putting together what the kernel tells of its locks in pieces. Readers in, text out. Pure.
+//! Puts the kernel's list of locks together from the pieces in which it can be read. Readers in, text out.
+//! Pure.
 //!
-//! `/proc/locks` is not read in one piece: each `read(2)` gives one page at most, and the next one
-//! goes on at a *position*. Where locks before that position have vanished in between, others slide
-//! below it and are never told: a port that picocom holds would look free. (Source: `seq_read_iter`
-//! in the kernel's fs/seq_file.c, `locks_start` in fs/locks.c; new locks are put in front.)
+//! `/proc/locks` cannot be read in one piece: each `read(2)` gives one page at most, and the next one
+//! continues at a *position*. If locks before that position have vanished in between, other locks move below
+//! it and are never seen: a port that picocom holds would look free. (Source: `seq_read_iter` in the kernel's
+//! fs/seq_file.c, `locks_start` in fs/locks.c; new locks are put in front.)
 //!
-//! So a list of more than one page is read by two readers half a page apart, in turns. Two pieces
-//! that follow one another share lines then. A line that is in both of them, and in each only once,
-//! is the same lock; whatever stood behind it in the first piece stands behind it in the second, so
-//! nothing slid past both. Where all lines look alike (one program holds shared locks on one file),
-//! pieces that agree line by line have *likely* missed nothing.
-//! Any other pair is *torn*: it may have hidden something. [`passes`](super::passes) has which other reading of the
-//! same place makes up for that, and when a list is believed. What is found in any piece counts, torn
-//! or not.
+//! So a list of more than one page is read by two readers half a page apart, in turns. Two consecutive pieces
+//! then share lines. A line that is in both of them, and in each only once, is the same lock; what stood
+//! behind it in the first piece stands behind it in the second, so both have missed nothing. If all lines
+//! look alike (one program holds shared locks on one file), pieces that agree line by line have *probably*
+//! missed nothing. Any other pair is *torn*: it may have missed something. [`passes`](super::passes) says
+//! which other reading of the same place fills the gap, and when a list is believed. A lock that is found in
+//! any piece counts, torn or not.
 //!
-//! A lock for which many others wait is told with them, in one piece that may be longer than a page.
-//! Then both readers stop before it. But the kernel's room grows with it and stays as long as the
-//! file is open, so the readers are rewound and not opened anew. And so a daemon has it grow on
-//! purpose ([`room`](super::room)): the fewer the pieces, the less can slide between them.
+//! A lock for which many processes wait is printed together with them, in one piece that may be longer than a
+//! page. Then both readers stop before it. But the kernel's buffer grows with it and stays as long as the
+//! file is open, so the readers are rewound and not reopened. A daemon even makes it grow on purpose
+//! ([`room`](super::room)): with fewer pieces, less can be missed between them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read, Seek};

@@ -1,5 +1,5 @@
-//! Reads the kernel's list of locks, `/proc/locks`, as far as it is about some nodes. How long that may
-//! take is a count of work: a clock would say more of the machine's other work than of the list.
+//! Reads the lines of `/proc/locks`, the kernel's list of locks, that are about some nodes. The limit is an
+//! amount of work, because a clock would measure the other work of the machine rather than the list.
 
 use std::cell::Cell;
 use std::collections::HashSet;

@@ -1,9 +1,10 @@
-//! A thread that reads the kernel's list of locks for a daemon: while strangers take and drop thousands of
-//! locks, one reading may wait for milliseconds, and all of them take longer than anybody else is to wait.
+//! A thread that reads the kernel's list of locks for a daemon: while other users take and drop thousands of
+//! locks, one read may wait for milliseconds, and a whole reading takes longer than other clients should
+//! wait.
 //!
-//! One reading at a time. It serves those who asked before it began, for the others might have missed
-//! what came in the meantime; and after a long one there is a pause, for while the kernel tells
-//! of its locks nobody takes one.
+//! It does one reading at a time. The result is for requests that came before the reading began, because it
+//! may miss what happened later. After a long reading there is a pause, because nobody can take a lock while
+//! the kernel prints the list.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

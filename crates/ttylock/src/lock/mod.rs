@@ -1,7 +1,6 @@
-//! The locks of one device: which files they are, what they say, and taking and releasing them.
+//! The locks of one device: their files, their contents, and taking and releasing them.
 //!
-//! `names` turns a device into the file names of every dialect, and `table` is the only place that joins
-//! them with the disk.
+//! `names` turns a device into the file names of every dialect, and only `table` combines them with the disk.
 
 pub(crate) mod backoff;
 pub(crate) mod directories;

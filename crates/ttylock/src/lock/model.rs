@@ -1,4 +1,4 @@
-//! What is asked of the locks of a machine, and what is answered. Values only. Pure.
+//! Requests to the locks of a machine, and the answers, as values. Pure.
 
 use pidlockfile::Pid;
 

@@ -1,5 +1,5 @@
-//! A device and the names of its lock files under every dialect, and the way back: from a lock file's name
-//! to its device. All of it goes over the table of dialects. Pure.
+//! The names of a device's lock files in every dialect, and the way back from a lock file's name to its
+//! device, by the table of dialects. Pure.
 
 use pidlockfile::Name;
 

@@ -1,5 +1,5 @@
-//! Which processes have a device open, as far as `/proc` shows their descriptors to us. Opens no
-//! device: the links below `/proc/PID/fd` are looked at, not followed into an opening.
+//! Finds the processes that have a device open, as far as `/proc` shows their descriptors to us. Opens no
+//! device: the links below `/proc/PID/fd` are read, not followed.
 
 use std::ffi::CStr;
 use std::fs;

@@ -1,15 +1,15 @@
-//! Several readings of one list of locks that changes meanwhile, put together. Pure.
+//! Combines several readings of one list of locks that changes meanwhile. Pure.
 //!
-//! A reading that could not be done in one go is told in *runs*: within a run nothing was missed, and
-//! between two runs something may have been. Locks never change places: they come in front, and go. So a
-//! run that tells what another one ends with, of the same reading or of any other, goes on where that one
-//! ends: what stands between has been told by one of them. From a run that begins where the list begins,
-//! such steps may lead to its end; then all that was there all the while was told.
+//! A reading that was not done in one go consists of *runs*: nothing is missing within a run, but something
+//! may be missing between two runs. Locks never change places: they appear at the front, and vanish. So if a
+//! run contains the end of another run, of the same or any other reading, it continues that one, and together
+//! they have all that stands between. From a run that begins at the front of the list, such steps may lead to
+//! the end of the list; then every lock was seen that was there all the time.
 //!
-//! A lock that goes and comes back looks the same at another place. Therefore one line shows nothing, but
-//! [`ENOUGH`] of those a run ends with do, all in their order. And a list is believed only when there are
-//! [`GOOD`] ways through it that have no run in common: random changes have hidden a lock from one
-//! reading without a gap, some once in ten thousand lists.
+//! A lock that vanishes and comes back looks the same at another place. So one common line proves nothing,
+//! but [`ENOUGH`] lines at the end of a run do, all in their order. And a list is believed only if there are
+//! [`GOOD`] ways through it that have no run in common: in tests, random changes have hidden a lock from one
+//! reading without a gap about once in ten thousand lists.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};

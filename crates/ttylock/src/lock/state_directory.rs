@@ -1,4 +1,4 @@
-//! What the state directory is for besides records: the gate, and notes of what is on its way.
+//! The state directory apart from the records: the gate, and notes about locks that are being passed.
 
 use pidlockfile::{Directory, Gate, Name};
 

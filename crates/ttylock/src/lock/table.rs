@@ -1,9 +1,9 @@
-//! The locks of a machine: the only directory of files that joins names, records and disk.
+//! The locks of a machine. Only this file and those below it combine names, records and disk.
 //!
-//! Here is what all requests share; each kind of request has a file of its own below.
+//! This file has what all requests share; each kind of request has a file of its own in `table/`.
 //!
-//! Nothing here knows the protocol. No lock is ever taken for itself and none given up by itself:
-//! a lock belongs to the process that asked, until it lets go or is gone.
+//! Nothing here knows the protocol. The table never takes or releases a lock on its own account: a lock
+//! belongs to the process that asked for it, until that process releases it or ends.
 
 use std::fs::File;
 use std::rc::Rc;

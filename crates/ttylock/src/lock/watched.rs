@@ -1,8 +1,7 @@
-//! Which lock files of our directory belong to which living process, so that they can be removed
-//! when it ends: programs that never break a stale lock would stand before it for ever. Names and
-//! numbers only: no files, no processes.
+//! Which of our lock files belong to which living process, so that they can be removed when it ends: programs
+//! that never break a stale lock would be kept out for ever. Names and numbers only: no files, no processes.
 //!
-//! What is listed is not believed when the time comes: the file itself is judged then.
+//! The list is only a hint: when a process ends, the file itself is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 

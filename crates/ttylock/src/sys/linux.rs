@@ -1,4 +1,4 @@
-//! Linux.
+//! System calls of the locks on Linux.
 
 use std::ffi::{CStr, OsStr};
 use std::io;

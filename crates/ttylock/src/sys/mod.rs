@@ -1,4 +1,4 @@
-//! What the locks ask of the system and get in another way on each: one file for each kind of system.
+//! What the locks ask of the operating system: one file for each kind of system.
 
 use std::fs::Metadata;
 use std::io;

@@ -1,4 +1,4 @@
-//! Other systems than Linux, by what all of them have. Type-checked, never run so far.
+//! Other systems than Linux, by functions that all of them have. Type-checked, never run so far.
 
 use std::ffi::{CStr, OsStr};
 use std::io;

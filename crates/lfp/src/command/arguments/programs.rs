@@ -1,4 +1,4 @@
-//! What may be typed for commands that start programs: `run`, `shim` and `adopt`.
+//! The command lines of `run`, `shim` and `adopt`, which start programs.
 
 use std::ffi::OsString;
 use std::time::Duration;

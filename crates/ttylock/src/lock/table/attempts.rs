@@ -1,4 +1,4 @@
-//! LOCK and UNLOCK as their callers know them: one attempt, or as many as it takes.
+//! LOCK and UNLOCK for callers: one attempt, or as many as are needed.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Removes the locks of processes that have ended: for a daemon that is told of their ends, and for people
-//! who clear away what is stale.
+//! Removes the locks of processes that have ended: for a daemon that is told of their ends, and for `lfp
+//! clean`.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,9 +1,10 @@
-//! A lock that is being passed, and what becomes of it when whoever passes it does not come to an end.
+//! A lock that is being passed, and how an interrupted pass is undone.
 //!
-//! A lock is several files, and each changes its holder by itself. Before the first one does, a note in the
-//! state directory says whose the lock was, and under which names. The record by the first name is written
-//! last: until that is the receiver's, the lock is the giver's, whole, and whoever finds a note without its
-//! maker gives everything back; from then on it is the receiver's, and the note says nothing any more.
+//! A lock consists of several files, and the holder of each changes separately. Before the first change, a
+//! note in the state directory says who has the lock, and under which names. The record of the first name is
+//! written last. Until that record names the receiver, the whole lock belongs to the giver, and a process
+//! that finds a note without its maker gives everything back. From then on it belongs to the receiver, and
+//! the note means nothing.
 
 use std::time::SystemTime;
 

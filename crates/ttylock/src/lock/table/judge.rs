@@ -1,4 +1,4 @@
-//! What a lock file that was found means for the one who asks, and what becomes of a stale one.
+//! Judges a lock file for a request, and breaks a stale one.
 
 use std::io;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! What a daemon does when it begins: it keeps its lock files open, and clears away what others left.
+//! The start of a daemon: it keeps its lock files open, and removes stale locks.
 
 use std::path::Path;
 use std::time::SystemTime;

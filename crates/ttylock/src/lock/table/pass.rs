@@ -1,4 +1,4 @@
-//! Hands a lock from one process to another: at no moment is it vacant.
+//! Passes a lock from one process to another, without a moment in which it is free.
 
 use pidlockfile::process::Fate;
 use pidlockfile::{Breaking, Claim, Durability, Found, Judged, Name, Published};

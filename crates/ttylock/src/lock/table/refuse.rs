@@ -1,4 +1,4 @@
-//! Reasons to refuse a lock that no lock file shows: `flock(2)` on the port, and too many locks.
+//! Reasons to refuse a lock that are not lock files: `flock(2)` on the port, and too many locks.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Releasing every lock file of a device that is the asker's, or nobody's any more.
+//! Releases every lock file of a device that belongs to the caller or is stale.
 
 use std::time::SystemTime;
 

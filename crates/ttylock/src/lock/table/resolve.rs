@@ -1,4 +1,4 @@
-//! Which lock files a device has: its node, every other name of it, and their lock_names.
+//! Finds the lock files of a device: its node, every other name of it, and their lock names.
 
 use std::time::SystemTime;
 

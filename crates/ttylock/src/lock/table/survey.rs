@@ -1,4 +1,4 @@
-//! Who holds a device, or any device, under every scheme. Changes nothing.
+//! Lists the holders of a device, or of every device, under every scheme. Changes nothing.
 
 use std::time::SystemTime;
 

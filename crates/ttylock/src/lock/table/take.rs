@@ -1,4 +1,4 @@
-//! Taking every lock file of a device, or none.
+//! Takes every lock file of a device, or none.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
