@@ -1,5 +1,5 @@
-//! The memory of tables that have become much smaller goes back to the system. The C library keeps by itself
-//! what lies between pieces in use, and up to 64 MB more: the memory of a rush, until the next one.
+//! Returns the memory of tables that have become much smaller to the system. The C library by itself keeps
+//! free memory between pieces in use, and up to 64 MB more, until the next busy time.
 
 use std::time::Instant;
 

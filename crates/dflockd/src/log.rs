@@ -1,10 +1,10 @@
-//! Log lines on standard error, in the reference's form: `time=… level=INFO msg=… key=value`.
-//! Never given a token or the secret, so it cannot show one.
+//! Log lines on standard error, in the form of the reference: `time=… level=INFO msg=… key=value`. It is
+//! never given a token or a secret, so it cannot show one.
 //!
-//! A thread of its own writes them, from a queue with an end: a reader who stands still, or a pipe
-//! that is full, stops that thread and nobody else. Lines that find no room are counted. The thread
-//! ends when there is nothing to write: each system call costs a process with two threads a little
-//! more, as the kernel then counts who uses a descriptor.
+//! A thread of its own writes the lines, from a bounded queue: a full pipe, or a reader that stands still,
+//! stops only that thread. Lines that do not fit are counted. The thread ends when there is nothing to write:
+//! each system call of a process with two threads costs a little more, because the kernel then counts the
+//! users of a descriptor.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};

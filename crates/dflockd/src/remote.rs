@@ -1,5 +1,5 @@
-//! A store outside this process, as the rest of the program knows it: what it is told at its start, what
-//! it counts, that it is away, and its way into the server. With and without the feature `etcd`, so that
+//! A store outside this process, as the rest of the program knows it: its settings, its counters, whether it
+//! can be reached, and its way into the server. It exists with and without the feature `etcd`, so that
 //! options and numbers have one form; `etcd` is the store itself.
 
 use leases::Moment;

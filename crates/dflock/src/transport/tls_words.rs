@@ -79,8 +79,14 @@ mod tests {
     #[rstest]
     #[case(Error::AlertReceived(AlertDescription::HandshakeFailure), "(alert 40)")]
     #[case(Error::InvalidCertificate(CertificateError::BadEncoding), "is damaged")]
-    #[case(Error::InvalidCertificate(CertificateError::UnhandledCriticalExtension), "cannot check")]
-    #[case(Error::InvalidCertificate(CertificateError::UnknownRevocationStatus), "cannot check")]
+    #[case(
+        Error::InvalidCertificate(CertificateError::UnhandledCriticalExtension),
+        "of an unsupported kind"
+    )]
+    #[case(
+        Error::InvalidCertificate(CertificateError::UnknownRevocationStatus),
+        "of an unsupported kind"
+    )]
     #[case(Error::NoCertificatesPresented, "shows no certificate")]
     #[case(Error::HandshakeNotComplete, "failed")]
     fn words_are_for_people(#[case] reason: Error, #[case] words: &str) {

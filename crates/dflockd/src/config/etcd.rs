@@ -1,4 +1,4 @@
-//! The options that say which etcd keeps the locks, and how to talk to it. The files are read when the store connects.
+//! The options of the store in etcd. The files that they name are read when the store connects.
 
 use super::{ConfigError, Name, Values};
 use crate::remote::{EtcdOptions, EtcdTls, EtcdUser};

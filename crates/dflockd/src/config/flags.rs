@@ -1,6 +1,6 @@
-//! The options as data: one table for the command line, the environment, `--help` and the manual
-//! page. The syntax is that of Go's flag package, which the reference uses and people's scripts
-//! rely on. Arguments in, raw values out.
+//! The options as data: one table for the command line, the environment, `--help` and the manual page. The
+//! syntax is that of Go's flag package, which the reference uses and scripts rely on. Arguments in, raw
+//! values out.
 
 use super::ConfigError;
 

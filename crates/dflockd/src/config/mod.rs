@@ -1,6 +1,6 @@
-//! Command line and environment → [`Config`]. Only the secret's file is read, by the caller;
-//! flags win over the environment, the environment over the defaults, and every value is
-//! checked before the server opens anything.
+//! Command line and environment → [`Config`]. Only the files of secrets are read, by the caller. Options
+//! override the environment, the environment overrides the defaults, and every value is checked before the
+//! server opens anything.
 
 mod etcd;
 mod flags;

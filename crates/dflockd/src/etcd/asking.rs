@@ -1,4 +1,4 @@
-//! `l`, `e`, `w`: a ticket is made, and is a hold at once or waits for its turn.
+//! The requests `l`, `e` and `w`: makes a ticket, which is a hold at once or waits for its turn.
 
 use super::Inner;
 use super::batch::Haste;

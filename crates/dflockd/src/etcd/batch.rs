@@ -1,11 +1,11 @@
-//! Transactions waiting to be sent, several in one request: etcd pays for each request and each
-//! proposal, hardly for what is in them.
+//! Collects transactions and sends several in one request: for etcd the number of requests and proposals
+//! costs much, their content little.
 //!
-//! Two that write the same name never go together: etcd refuses such a request, and all of it gets one
-//! revision, by which two tickets of a key would have no order (each create writes its key's limit
-//! too). Others of one key may: etcd compares for all of them before it does any of them, so a
-//! ticket made beside the end of the last one before it is a waiting one, and its turn is found as any
-//! other's.
+//! Two transactions that write the same name never share a request: etcd refuses it, and as everything in a
+//! request gets one revision, two tickets of a key would have no order (each create also writes its key's
+//! limit). Other transactions of one key may share one: etcd makes all comparisons before all changes, so a
+//! ticket that is created beside the end of the ticket before it is a waiting ticket, and gets its turn like
+//! any other.
 
 use super::rpc::TxnRequest;
 use super::txn;

@@ -1,4 +1,4 @@
-//! How transactions get to etcd: gathered for a moment, sent together, tried again within a budget
+//! Sends transactions to etcd: collects them for a moment, sends them together, and retries within a budget
 //! where that is safe.
 
 use super::Inner;

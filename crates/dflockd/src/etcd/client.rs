@@ -1,7 +1,7 @@
-//! The way to etcd: one member at a time, the next one when it fails, a deadline for every call.
+//! The connection to etcd: one member at a time, the next one if it fails, and a deadline for every call.
 //!
-//! What it sends is sent once. Whether a failed call can have had an effect is what callers need to
-//! know: [`Failure::NotSent`] means no, [`Failure::Unclear`] means nobody can say.
+//! Each call is sent once. Callers need to know whether a failed call can have had an effect:
+//! [`Failure::NotSent`] means no, [`Failure::Unclear`] means that it is unknown.
 
 use super::rpc::auth_client::AuthClient;
 use super::rpc::kv_client::KvClient;

@@ -1,5 +1,5 @@
-//! How many keys there are at most. etcd goes through all of them to count them, so it is not asked for
-//! each new one: it makes only so many in a call, and every call that writes has a revision of its own.
+//! The limit on the number of keys. etcd reads all keys to count them, so it is not asked before each new
+//! key: a call creates only a limited number of keys, and every call that writes has a revision of its own.
 
 use super::batch::MOST;
 

@@ -1,4 +1,4 @@
-//! What happens to holds: released, renewed, ended by time.
+//! Changes of holds: release, renewal, and the end of a lease.
 
 use super::Inner;
 use super::calls::{BUDGET_MICROS, PAUSE};

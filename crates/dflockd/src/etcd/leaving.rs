@@ -1,4 +1,4 @@
-//! What a connection leaves behind: its places go, its holds are given back or become its renewer's.
+//! The end of a connection: its places in queues go, and its holds are released or pass to their renewers.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;

@@ -1,4 +1,4 @@
-//! The contended keys that this front-end watches, each with those of ours who wait for it.
+//! The contended keys that this front-end watches, each with the waiters of this front-end.
 
 use super::keys::{Names, Span};
 use super::mirror::Mirror;

@@ -1,4 +1,4 @@
-//! A ticket as this front-end knows it: one that it made, or that one of its connections renewed.
+//! A ticket that this front-end made, or that one of its connections renewed.
 
 use super::keys::Ticket;
 use leases::{ConnId, Grant, Moment, Refusal, Token};

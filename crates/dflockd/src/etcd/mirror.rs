@@ -1,8 +1,8 @@
-//! The tickets of one contended key as this front-end knows them: etcd's events in order. Pure.
+//! A copy of the tickets of one contended key, kept up to date by etcd's events in order. Pure.
 //!
-//! A ticket is a holder while fewer than `limit` tickets of its key have a smaller create revision.
-//! What is missing here of etcd's news are deletions at worst, never a ticket before one that is
-//! known: so whoever looks like a holder here is one.
+//! A ticket is a holder while fewer than `limit` tickets of its key have a smaller create revision. The copy
+//! can only lack deletions, never a ticket before a known one: so a ticket that looks like a holder here is
+//! one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;

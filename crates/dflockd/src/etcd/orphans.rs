@@ -1,8 +1,8 @@
-//! Holds whose front-end is gone: when each may be ended by whoever lives. Pure.
+//! Holds whose front-end is gone, and when another front-end may end each of them. Pure.
 //!
-//! Nobody knows when the dead front-end wrote a lease last. But a hold that one process has seen
-//! unchanged for as long as it can last, and a second more for an answer that was on its way, is over
-//! whatever clock one asks. Every renewal changes the ticket and so begins the time anew.
+//! When the dead front-end last wrote a lease is unknown. But a hold that one process has seen unchanged for
+//! its whole lease, and a second more for an answer that was on its way, is over by any clock. Every renewal
+//! changes the ticket, and the time starts anew.
 
 use leases::{Moment, Seconds};
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! A picture of all keys, for `stats`, the page, the metrics and the sweep: read from etcd when
-//! somebody asks. It is what of a great table costs most, so it keeps no more than it needs.
+//! A snapshot of all keys, for `stats`, the page, the metrics and the sweep, read from etcd on demand. For a
+//! large table it is the largest cost, so it keeps no more than it needs.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;

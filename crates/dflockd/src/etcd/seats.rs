@@ -1,4 +1,4 @@
-//! The connections of this front-end, each in a seat that is taken again when it has left.
+//! The connections of this front-end, each in a place that is reused after the connection has closed.
 
 use super::keys::{Front, Party};
 use leases::{ConnId, Ttl, is_roomy};

@@ -1,5 +1,5 @@
 //! This front-end's registration in etcd: a key on a lease that is kept alive, and the list of all
-//! front-ends. What goes when a front-end dies hangs on its lease: its place in queues.
+//! front-ends. The front-end's places in queues are on that lease, so they go when it dies.
 
 use super::Inner;
 use super::client::Failure;

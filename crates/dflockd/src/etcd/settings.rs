@@ -1,4 +1,4 @@
-//! Which etcd, and how to talk to it.
+//! The settings of the connection to etcd.
 
 use crate::remote::{EtcdOptions, EtcdTls, EtcdUser};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! What this front-end knows: its connections, the tickets it made or keeps, the contended keys it
-//! watches. Only values under one lock; nothing here talks to etcd.
+//! The state of this front-end: its connections, the tickets that it made or keeps, and the contended keys
+//! that it watches. Only values under one lock; nothing here talks to etcd.
 
 use super::crowd::Crowd;
 use super::keys::{Front, Party, Stage, Ticket};

@@ -1,5 +1,5 @@
-//! What is done now and then by a picture of all keys: holds without a front-end are found, and keys
-//! that nobody has used in a while are forgotten, in etcd and here.
+//! Periodic work on a snapshot of all keys: finds holds without a front-end, and forgets keys that were not
+//! used for a while, in etcd and here.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;

@@ -1,4 +1,4 @@
-//! The tickets that this front-end made or keeps, and when the end of each hold is to be tried.
+//! The tickets that this front-end made or keeps, and when it must try to end each hold.
 
 use super::mine::{Ends, Mine};
 use leases::{Moment, is_roomy};

@@ -1,4 +1,4 @@
-//! Whose turn it is: waiting tickets of ours become holds when the mirror of their key says so.
+//! Turns waiting tickets of this front-end into holds when the copy of their key says that it is their turn.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;

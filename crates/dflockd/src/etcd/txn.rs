@@ -1,7 +1,7 @@
-//! The transactions of the store, and what their answers mean.
+//! The transactions of the store, and the meaning of their answers.
 //!
-//! Each is one request. What may have happened already when an answer is lost is guarded so that
-//! it can be repeated; only the create of a ticket cannot (see [`bury`]).
+//! Each is one request. If an answer is lost, the transaction may have happened; each is guarded so that it
+//! can be repeated, except the create of a ticket (see [`bury`]).
 
 use super::keys::{Names, Span};
 use super::rpc::compare::{CompareResult, CompareTarget, TargetUnion};

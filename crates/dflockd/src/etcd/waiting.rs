@@ -1,5 +1,4 @@
-//! Places in queues: a waiting ticket stands in the line of its key until it has its turn, or its
-//! owner's patience ends.
+//! Places in queues: a waiting ticket stands in the queue of its key until its turn comes or its time is up.
 
 use super::Inner;
 use super::asking::{Made, Patience, Want};

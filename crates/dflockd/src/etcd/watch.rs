@@ -1,8 +1,8 @@
-//! News from etcd: one stream for all contended keys and the list of front-ends.
+//! Events from etcd: one stream for all contended keys and the list of front-ends.
 //!
-//! Every watch begins "from now", which etcd serves at once; a start in the past is served by a loop
-//! that runs ten times a second. What was before is read after the watch stands. When the stream
-//! breaks, or etcd ends a watch, all begin anew.
+//! Every watch begins "now", which etcd serves at once; a watch that begins in the past is served by a loop
+//! that runs ten times a second. Older state is read after the watch has begun. If the stream breaks, or etcd
+//! ends a watch, all watches begin anew.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;

@@ -1,5 +1,5 @@
-//! The HTTP side's listening socket and its connections: how many, how long, under TLS or not.
-//! Knows nothing of paths.
+//! The HTTP listening socket and its connections: how many, how long, with TLS or without. Knows nothing of
+//! paths.
 
 use super::gate::Reach;
 use super::seats::{Seat, Seats};

@@ -1,8 +1,8 @@
-//! Who may ask: the Host and Authorization headers.
+//! Checks the Host and Authorization headers.
 //!
-//! A page of a stranger can make a browser ask this server under a name of the stranger's whose
-//! address was changed to ours (DNS rebinding), and read the answer. So a server that listens on
-//! loopback only answers to names that cannot be a stranger's.
+//! A foreign web page can make a browser send requests to this server under a name of its own whose address
+//! was changed to ours (DNS rebinding), and read the answers. So a server that listens on loopback answers
+//! only to names that cannot be foreign.
 
 use super::reply::Fault;
 use super::route::Access as Wanted;

@@ -1,4 +1,4 @@
-//! The roster as JSON. A token is never in it: a [`Party`] has none.
+//! The roster as JSON. It cannot contain a token, because a [`Party`] has none.
 
 use crate::server::{Numbers, Roster};
 use leases::wire::{Decimal, push_json_string};

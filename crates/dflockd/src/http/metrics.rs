@@ -1,4 +1,4 @@
-//! The numbers in Prometheus' text format.
+//! The metrics in Prometheus' text format.
 
 use crate::server::{EtcdNumbers, Numbers};
 use leases::wire::refusal_status;

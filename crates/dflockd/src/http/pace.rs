@@ -1,7 +1,7 @@
-//! How much of the lock server's time the curious may have. Everything here that looks at the
-//! table of keys does so in small steps, through one gate for all connections: one step at a time,
-//! and after each the thread belongs to the locks four times as long. However many ask, they get
-//! a fifth of the thread at most.
+//! Limits how much of the lock server's time HTTP may take. All code here that looks at the table of keys
+//! does so in small steps, through one gate for all connections: one step at a time, and after each step the
+//! locks get the thread for four times as long. So HTTP gets a fifth of the thread at most, however many
+//! clients ask.
 
 use std::time::Duration;
 use tokio::sync::Mutex;

@@ -1,4 +1,4 @@
-//! What to show of the holders: `key=PART&limit=N` → [`Wanted`].
+//! Parses the query for holders: `key=PART&limit=N` → [`Wanted`].
 
 use super::reply::Fault;
 use crate::server::Wanted;

@@ -1,7 +1,7 @@
-//! Answers: every header and every error word is in this file.
+//! The HTTP answers, with all headers and error words.
 //!
-//! The page may run the one script of this server and nothing else; no answer may be kept, framed,
-//! or taken for another type.
+//! The page may run only the one script of this server. No answer may be stored, framed, or taken for another
+//! type.
 
 use super::pace::Pace;
 use crate::server::Handle;

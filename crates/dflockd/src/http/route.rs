@@ -1,4 +1,4 @@
-//! What is where. A method and a path → a [`Route`], or why there is none.
+//! The paths: a method and a path → a [`Route`], or why there is none.
 
 use super::reply::Fault;
 use hyper::Method;

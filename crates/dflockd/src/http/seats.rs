@@ -1,6 +1,6 @@
-//! How many connections there may be. Nobody is turned away: when all seats are taken, the
-//! connection that made its last request longest ago goes. So a flood of silent connections pushes
-//! out itself, and somebody who asks gets an answer.
+//! The limit on HTTP connections. A new connection is always accepted: if there are too many, the one that
+//! made its last request longest ago is closed. So a flood of silent connections closes only its own, and a
+//! client that asks gets an answer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;

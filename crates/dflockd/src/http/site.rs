@@ -1,5 +1,4 @@
-//! One request → one answer. Decides nothing about sockets and keeps nothing between requests but
-//! numbers.
+//! One request → one answer. Decides nothing about sockets, and keeps only numbers between requests.
 
 use super::gate::{self, Reach};
 use super::pace::Pace;

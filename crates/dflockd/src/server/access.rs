@@ -1,4 +1,4 @@
-//! Who may do what: the secrets, and what each of them opens. Pure.
+//! The secrets, and what each of them permits. Pure.
 
 use std::sync::Arc;
 use subtle::ConstantTimeEq;

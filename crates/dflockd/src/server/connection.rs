@@ -1,8 +1,8 @@
-//! One client: bytes in, requests to the engine, replies out, deadlines kept.
+//! One client: bytes in, requests to the engine, replies out, with deadlines.
 //!
-//! A hand-written future instead of an async function, because ten thousand idle connections pay
-//! for its size: it holds no read buffer while nothing is unfinished, and the thread lends it memory
-//! to work with. What it has to send is always its own. It decides nothing about locks.
+//! A hand-written future instead of an async function, because its size counts with ten thousand idle
+//! connections: it has no read buffer while no request is incomplete, and works in memory that the thread
+//! lends it. Its output buffer is always its own. It decides nothing about locks.
 
 mod frames;
 mod room;

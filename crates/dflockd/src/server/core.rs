@@ -1,5 +1,5 @@
-//! What all connections share: the engine, one seat per connection, and one wheel of their
-//! deadlines. Everything here happens under one lock that nobody holds across a system call.
+//! The state that all connections share: the engine, one seat for each connection, and one wheel of their
+//! deadlines. Everything here happens under one lock that no thread holds across a system call.
 
 mod keeping;
 mod people;

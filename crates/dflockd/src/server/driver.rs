@@ -1,5 +1,5 @@
-//! The one timer of the server: it sleeps until the next deadline of a lease, a wait or a
-//! connection. Requests touch it only when they bring a deadline nearer.
+//! The one timer of the server: it sleeps until the next deadline of a lease, a wait or a connection. A
+//! request wakes it only if it brings an earlier deadline.
 
 use super::connection::yield_turn;
 use super::core::Shared;

@@ -1,5 +1,5 @@
-//! The file that remembers how far fences have gone: eight bytes, big-endian, a number no fence
-//! given out is above. Written ahead, once per million grants.
+//! The file that keeps fences growing: eight bytes, big-endian, a number that is not smaller than any granted
+//! fence. It is written in advance, once in a million grants.
 
 use super::regular::{self, Links};
 use std::fs::File;

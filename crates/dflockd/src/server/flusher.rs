@@ -1,6 +1,6 @@
-//! Writes what was noted of holds, once for a whole turn of the loop, and wakes those whose answers
-//! rest on it. With `--state-sync` one sync is under way at a time, in a thread of its own, and
-//! what comes meanwhile shares the next one.
+//! Writes the changes of holds, once for each turn of the loop, and wakes the connections whose answers
+//! depend on them. With `--state-sync` one sync is under way at a time, in a thread of its own, and later
+//! changes share the next one.
 
 use super::connection::yield_turn;
 use super::core::Shared;

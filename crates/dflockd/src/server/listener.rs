@@ -1,4 +1,4 @@
-//! Listening sockets, and the loop that takes connections in.
+//! Listening sockets, and the loop that accepts connections.
 
 use super::connection::{Connection, Peer};
 use super::core::{Shared, TurnedAway};

@@ -1,5 +1,5 @@
-//! Where tokens come from: a fence that starts at the wall clock's nanoseconds, so that it grows
-//! across restarts, and random bits from the system.
+//! Makes tokens: a fence that starts at the wall clock's nanoseconds, so that it grows across restarts, and
+//! random bits from the system.
 
 use super::fence_file::FenceFile;
 use leases::{Mint, Token};

@@ -1,7 +1,7 @@
 //! The server: listening sockets, connections, deadlines, authentication, draining.
 //!
-//! [`Server::new`] → [`Server::handle`] → [`Server::run`] on a tokio runtime with I/O and time.
-//! The [`Handle`] is for everybody else: signals, tests.
+//! [`Server::new`] → [`Server::handle`] → [`Server::run`] on a tokio runtime with I/O and time. The
+//! [`Handle`] is for all other code: signals, HTTP, tests.
 
 mod access;
 mod connection;

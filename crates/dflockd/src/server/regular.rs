@@ -1,5 +1,5 @@
-//! Opens files of the server's own. What is in their place may be anything: only a regular file is
-//! opened, nothing is waited for, and nothing is written before the open file has been looked at.
+//! Opens the server's own files safely. Anything may be in their place: only a regular file is opened,
+//! nothing blocks, and nothing is written before the open file was checked.
 
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::libc;

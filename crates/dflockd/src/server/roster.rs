@@ -1,6 +1,5 @@
-//! The roster for people: who holds what, since when, and who waits. Looks at the table in small
-//! steps, between which the caller lets others be served, so that nobody's request waits for
-//! somebody's curiosity.
+//! The roster for people: holders with times, and waiters. Looks at the table in small steps, between which
+//! the caller serves others, so no request of a lock client waits for it.
 
 use super::Handle;
 use leases::{Cursor, Key, KeyLine, KeyView, Party, Progress};

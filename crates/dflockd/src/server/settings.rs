@@ -1,4 +1,4 @@
-//! What a server is told at its start.
+//! The settings of a server.
 
 use super::access::Access;
 use super::fence_file::FenceFile;

@@ -1,5 +1,5 @@
-//! One connected socket, plain or under TLS: receive some bytes, send some bytes, notice that the
-//! peer is gone. Knows nothing of requests.
+//! One connected socket, plain or under TLS: receives bytes, sends bytes, and notices that the peer is gone.
+//! Knows nothing of requests.
 
 use super::tls::Tls;
 use rustls::ServerConnection;

@@ -1,4 +1,4 @@
-//! Taking a slot, or a place in the queue for it: the checks, in the order the protocol fixes.
+//! Takes a slot, or a place in the queue for it. The protocol fixes the order of the checks.
 //!
 //! Pure.
 

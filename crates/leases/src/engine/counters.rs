@@ -1,4 +1,4 @@
-//! What the engine counts: events, which only grow, and what there is now. Pure.
+//! The engine's counters of events, and its numbers of keys, holders and waiters. Pure.
 
 use super::request::Refusal;
 

@@ -1,4 +1,4 @@
-//! The table of keys, and the list of idle ones in the order in which they became so. Pure.
+//! The table of keys, and the list of idle keys in the order in which they became idle. Pure.
 
 use super::counters::{Census, Use};
 use super::request::Progress;

@@ -1,12 +1,13 @@
-//! Whose a hold is: the one rule of every store. What a renewal and the end of a connection make of
-//! that, and when a hold that nobody is left of ends. Pure.
+//! Which connection owns a hold: the one rule for every store. It says what a renewal and the end of a
+//! connection change, and when a hold without connections ends. Pure.
 //!
-//! A hold has an owner, the connection that got it, and at most one renewer, the last other
-//! connection that renewed it. When the owner goes, a renewer that lives is the owner; without one
-//! the hold is given back, at once or after the grace, and whoever renews it meanwhile owns it.
-//! When the renewer goes first, it is forgotten. A hold whose owner went without that (auto-release
-//! off, or with its server) stays until its lease ends; whoever renews it once more owns it, so
-//! that one who only passes by takes nothing along.
+//! A hold has an owner, the connection that got it, and at most one renewer, the last other connection that
+//! renewed it. If the owner closes and the renewer is still connected, the renewer becomes the owner. Without
+//! a renewer the hold is released, at once or after the grace, and a connection that renews it before that
+//! becomes its owner. If the renewer closes first, it is forgotten. A hold whose owner is gone without that
+//! (auto-release off, or the owner's server is gone) stays until its lease ends. The connection that renews
+//! it for the second time becomes its owner, so a client that renews only once takes nothing with it when it
+//! leaves.
 
 use super::request::AutoRelease;
 use super::terms::{Moment, Seconds, Ttl};

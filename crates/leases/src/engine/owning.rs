@@ -1,4 +1,4 @@
-//! Holds by their tokens, and whose a hold is: what becomes of it when connections renew it, go, or stay away.
+//! Holds by their tokens, and what happens to them when connections renew them, close, or stay away.
 //!
 //! Pure.
 

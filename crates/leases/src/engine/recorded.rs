@@ -1,5 +1,5 @@
-//! Holds that outlive the process: what changed, for somebody to write down, and what was written
-//! down before, to go on with. The engine itself writes nothing.
+//! Holds that outlive the process: reports changes so that another module can write them down, and takes back
+//! what was written before. The engine itself writes nothing.
 //!
 //! Pure.
 

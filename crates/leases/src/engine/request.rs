@@ -1,4 +1,4 @@
-//! What the engine is asked and what it answers. Values, free of protocol text. Pure.
+//! Requests to the engine, and its answers, as values without protocol text. Pure.
 
 use super::terms::{Key, Limit, Moment, Seconds, Token, Ttl};
 

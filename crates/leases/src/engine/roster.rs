@@ -1,6 +1,5 @@
-//! Who holds and who waits, key by key, for people to look at. Reads the engine, changes nothing.
-//!
-//! Bounded: a caller looks at some places of the table at a time and views the keys it picked.
+//! The holders and waiters of each key, for people. Reads the engine, changes nothing. Bounded: a caller
+//! looks at some places of the table at a time, and views the keys that it picked.
 //!
 //! Pure.
 

@@ -1,5 +1,6 @@
-//! A growing table with reused places: what the engine keeps its keys, holders and waiters in.
-//! Pure. An id is four bytes and typed, so a waiter's id cannot be used on a holder.
+//! A growing table that reuses its places, for keys, holders and waiters.
+//!
+//! Pure. An id is four bytes and typed, so a waiter's id cannot be used for a holder.
 
 use super::request::Progress;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! The engine's tables and what each request does to them. Pure.
+//! The engine's tables, and how each request changes them. Pure.
 
 use super::acquiring::Want;
 use super::counters::{Census, Counters};

@@ -1,5 +1,6 @@
-//! The values the engine speaks in: keys, tokens, limits, spans and points of time.
-//! Pure. Only a checker makes them, so whoever holds one need not check again.
+//! The values of the engine: keys, tokens, limits, spans and points of time.
+//!
+//! Pure. Only a checked constructor makes them, so no later code checks them again.
 
 /// Most bytes in a key: a line of the protocol.
 pub const MAX_KEY_BYTES: usize = 256;

@@ -1,5 +1,5 @@
-//! What is done when nothing else is due: long idle keys are forgotten, and after each round of that
-//! tables that were once much larger give their memory back, some of it at a time. Pure.
+//! Work for idle times: forgets keys that were idle for long, and then lets tables that were once much larger
+//! give back their memory, some of it at a time. Pure.
 
 use super::keys::Round;
 use super::request::{Effect, Progress};

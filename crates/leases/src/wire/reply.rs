@@ -1,4 +1,4 @@
-//! Answer → bytes: every word the server says is in this file, and no path, errno or peer is. Pure.
+//! Answer → bytes: every word that the server says is in this file, and never a path, errno or peer. Pure.
 
 use crate::{Answer, Grant, Refusal, Seconds, Ttl};
 

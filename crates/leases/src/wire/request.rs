@@ -1,5 +1,5 @@
-//! Three lines → [`Request`], or the [`Fault`] in them. The order of checks is the reference's:
-//! which fault is named when several are there decides what operators read in the log.
+//! Three lines → [`Request`], or the [`Fault`] in them. The order of checks is the reference's: if there are
+//! several faults, it decides which one operators read in the log.
 //!
 //! Pure.
 

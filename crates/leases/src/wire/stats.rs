@@ -1,9 +1,8 @@
-//! The body of `stats`: one line of JSON, written piece by piece so that a million keys neither
-//! stall the server nor fill its memory. Pure. What the table holds is told by the caller.
+//! The body of `stats`: one line of JSON, written in pieces, so that a million keys neither stall the server
+//! nor fill its memory. Pure. The caller tells what the table holds.
 //!
-//! A body that fits one piece is a picture of one moment. A longer one is not: keys that come, go, or
-//! are taken or given back between pieces may appear twice or not at all. Those that stay as they are
-//! appear once.
+//! A body of one piece shows one moment. A longer one does not: keys that appear, vanish, or change between
+//! pieces may be in it twice or not at all. Keys that do not change are in it once.
 //!
 //! Pure.
 

@@ -1,5 +1,4 @@
-//! What a connection does with bytes that have come: frames → requests → engine → replies.
-//! Receives nothing itself.
+//! Handles received bytes: frames → requests → engine → replies. Receives nothing itself.
 
 use super::room::REPLY_BYTES;
 use super::{Connection, Phase};

@@ -1,5 +1,5 @@
-//! Room for replies: the bytes of a connection are always in a buffer of its own, and what the
-//! connections of a thread share is only the memory for it. Pure.
+//! Buffers for replies: the bytes of a connection are always in a buffer of its own; only spare memory is
+//! shared between the connections of a thread. Pure.
 
 /// Replies are collected up to about this much before they are sent.
 pub(super) const REPLY_BYTES: usize = 16 * 1024;

@@ -1,5 +1,4 @@
-//! The record of holds, as far as connections have to do with it: what an answer rests on, and
-//! whether that is saved.
+//! The record of holds, as connections see it: which record an answer depends on, and whether it is saved.
 
 use super::{Core, Readiness};
 use crate::server::state::{Health, Keeper, Saving};

@@ -1,5 +1,5 @@
-//! What concerns people rather than locks: names of connections, what administrators do to them,
-//! and how long those wait who guess secrets.
+//! State for people rather than for locks: names of connections, actions of administrators, and delays for
+//! clients that guess secrets.
 
 use super::Core;
 use crate::server::access::AuthToken;

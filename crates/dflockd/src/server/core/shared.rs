@@ -1,4 +1,4 @@
-//! What all tasks of one server share, beside the core itself: the clock, the secrets, the end.
+//! State that all tasks of a server share besides the core: the clock, the secrets, the shutdown.
 
 use super::Tallies;
 use super::{Core, Shared};

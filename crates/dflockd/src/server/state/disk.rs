@@ -1,4 +1,4 @@
-//! What the record needs of others: somewhere to write, somebody who knows all holds, the time. Pure.
+//! The interfaces that the record needs: a place to write, a list of all holds, the time. Pure.
 
 use super::load::Clocks;
 use leases::{Hold, Moment, Progress};

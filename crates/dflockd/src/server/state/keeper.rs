@@ -1,5 +1,5 @@
-//! Keeps the record of an engine's holds: takes changes down, says whether what an answer rests on
-//! is saved, and has it written once for all that happened in one turn of the loop.
+//! Keeps the record of an engine's holds: notes changes, tells whether the record behind an answer is saved,
+//! and has the changes of each turn of the loop written at once.
 
 use super::codec::Doubt;
 use super::dir::{Files, StateDir, clocks};

@@ -1,5 +1,5 @@
-//! The state directory's files → the holds there are, what may be missing, and for how long nothing
-//! may be granted therefore. Pure.
+//! Reads the files of the state directory: the holds, what may be missing, and for how long nothing may be
+//! granted because of that. Pure.
 
 use super::codec::{BootId, DirId, Doubt, Header, Index, read_index};
 use super::story::Story;

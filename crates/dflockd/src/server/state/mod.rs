@@ -1,7 +1,7 @@
-//! The state directory: what is held, on the disk, so that a restart forgets nothing.
+//! The state directory: the holds on the disk, so that a restart forgets nothing.
 //!
-//! `codec`, `first_format`, `story`, `load` and `promises` are pure, and so is `ledger`, which
-//! decides what is written and is driven by `keeper`, which knows the clocks; `dir` has the files.
+//! `codec`, `first_format`, `story`, `load` and `promises` are pure, and so is `ledger`, which decides what
+//! is written. `keeper` knows the clocks and drives it; `dir` has the files.
 
 mod codec;
 mod dir;

@@ -1,5 +1,5 @@
-//! What clients may have been promised, as every header says it: how far fences have gone, the
-//! longest lease, and until when leases may live that nobody remembers. Pure.
+//! What clients may have been promised, as every header records it: the greatest fence, the longest lease,
+//! and until when forgotten leases may live. Pure.
 
 use super::codec::{BootId, Closing, DirId, Doubt, Entry, Header};
 use super::disk::{Synced, Times};

@@ -1,4 +1,4 @@
-//! One file of holds, read as far as it can be. Pure.
+//! Reads one file of holds as far as it is intact. Pure.
 
 use super::codec::{
     self, BootId, Chain, Doubt, Entry, HEADER_BYTES, Header, Index, Read, Saved, read_header,
