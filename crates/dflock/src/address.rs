@@ -1,6 +1,6 @@
-//! Where a server listens: `host:port`, `[v6]:port`, `host`, or `unix:/path`. Pure.
+//! The address of a server: `host:port`, `[v6]:port`, `host`, or `unix:/path`. Pure.
 //!
-//! Pure. Text in, value out. Never resolves a name and never opens a socket.
+//! Text in, value out. Never resolves a name and never opens a socket.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

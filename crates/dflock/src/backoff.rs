@@ -1,5 +1,5 @@
-//! Pauses between attempts to reach a server again: short at first, so that a broken connection costs
-//! little, then longer, so that a thousand clients do not fall upon a server that is being started.
+//! Pauses between attempts to reach a server: short at first, so that a broken connection costs little, then
+//! longer, so that a thousand clients do not overload a server that is starting.
 
 use super::error::ClientError;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! From a client to a lease: at once, by waiting, or in two phases.
+//! Takes a lease: at once, by waiting, or in two phases.
 
 use super::address::ServerAddress;
 use super::backoff::Patience;

@@ -1,7 +1,7 @@
-//! One connection and the conversation on it: a request, its answer, the next request.
+//! One connection: a request, its answer, the next request.
 //!
-//! Never leaves an answer unread for the next request: a call that was given up, by a deadline or
-//! by dropping its future, ends the connection.
+//! Never leaves an answer unread for the next request: a call that is given up, by a deadline or by dropping
+//! its future, ends the connection.
 
 use super::address::ServerAddress;
 use super::dialogue::{self, Grace, Grant, Place, Request};

@@ -1,7 +1,4 @@
-//! The words of the protocol as a client says and hears them. Pure. Values to bytes, lines to
-//! values.
-//!
-//! Pure.
+//! The protocol from the client's side: values to bytes, lines to values. Pure.
 
 use super::error::{ClientError, Refusal};
 use super::terms::{Key, Kind, Token};

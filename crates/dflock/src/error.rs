@@ -1,4 +1,4 @@
-//! The closed list of what can go wrong for a client, and its words. Pure.
+//! The errors of a client, as a closed list, and their words. Pure.
 
 use super::address::ServerAddress;
 use super::terms::TermError;

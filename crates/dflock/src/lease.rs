@@ -1,8 +1,8 @@
-//! A held lease and the task that keeps it alive.
+//! A held lease, and the task that renews it.
 //!
-//! The keeper owns the connection, renews well before the end and tells the holder when the lease
-//! is lost. It never says a lease is held after its end: the end is counted from before the
-//! request was sent, so the server's own clock is always later.
+//! The task owns the connection, renews well before the end, and tells the holder when the lease is lost. It
+//! never says that a lease is held after its end: the end is counted from before the request was sent, so the
+//! lease ends later on the server.
 
 use super::backoff::{Backoff, Patience};
 use super::connection::Connection;

@@ -1,4 +1,4 @@
-//! The way to a key: the servers that may be asked for it, and how one that answers is found.
+//! Finds a server for a key among those that may be asked.
 
 use super::backoff::Patience;
 use super::connection::Connection;

@@ -1,4 +1,4 @@
-//! How to reach the servers, and how long to be patient with them.
+//! The settings of a client: the servers, and the time limits.
 
 use super::address::ServerAddress;
 use super::shard::Servers;

@@ -1,7 +1,5 @@
-//! Which of several servers a key lives on. Pure. Fixed for ever: every client of a fleet must
-//! agree, whatever language it is written in.
-//!
-//! Pure.
+//! Which of several servers a key belongs to. Pure. This never changes: all clients of a fleet must agree, in
+//! every language.
 
 use super::address::ServerAddress;
 

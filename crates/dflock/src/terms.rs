@@ -1,4 +1,4 @@
-//! What a client may say: keys, tokens, lease lengths, each checked once. Pure.
+//! Checked values of a client: keys, tokens, lengths of leases. Pure.
 
 use std::fmt;
 

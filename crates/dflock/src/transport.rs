@@ -1,4 +1,4 @@
-//! Byte streams to a server: TCP, TCP under TLS, Unix. Knows nothing of the protocol on them.
+//! Byte streams to a server: TCP, TLS over TCP, Unix sockets. Knows nothing of the protocol on them.
 
 #[cfg_attr(windows, path = "transport/windows.rs")]
 mod local;

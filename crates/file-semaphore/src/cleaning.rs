@@ -1,5 +1,4 @@
-//! Sweeping: stale locks that nobody takes, and temporary files whose maker died. Never touches
-//! what a living process made.
+//! Removes stale locks, and temporary files whose maker is dead. Never touches a file of a living process.
 
 use std::ffi::OsString;
 use std::path::Path;

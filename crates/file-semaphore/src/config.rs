@@ -1,4 +1,4 @@
-//! How a semaphore behaves: the knobs, their defaults, and the number of its slots.
+//! The settings of a semaphore, their defaults, and the number of its slots.
 
 use std::time::Duration;
 

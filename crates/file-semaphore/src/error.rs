@@ -1,4 +1,4 @@
-//! What can go wrong with a semaphore, as a closed list.
+//! The errors of a semaphore, as a closed list.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

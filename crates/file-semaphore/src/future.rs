@@ -1,5 +1,5 @@
-//! Waiting in an async program: a future, whatever the runtime. The wait itself is a thread's, which
-//! ends when the future is dropped.
+//! A future that waits for a semaphore, for any async runtime. A thread does the waiting; it ends when the
+//! future is dropped.
 
 use std::future::Future;
 use std::pin::Pin;

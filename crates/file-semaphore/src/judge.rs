@@ -1,5 +1,5 @@
-//! Judging a lock file that was read: its words, what is known of its holder, and whether it is
-//! stale. Joins the pure rule to the running system and changes nothing.
+//! Judges a lock file that was read: its content, what is known of its holder, and whether it is stale.
+//! Applies the pure rule to the running system, and changes nothing.
 
 use std::sync::OnceLock;
 use std::time::SystemTime;

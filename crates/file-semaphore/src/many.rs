@@ -1,5 +1,5 @@
-//! Taking several semaphores: all or none. Always in the same order, whatever the caller's, so that
-//! two who want the same ones never wait for each other.
+//! Takes several semaphores, all or none, always in the same order, so that two callers never wait for each
+//! other.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Which file a semaphore's path means: what a path must not be, and where its links lead.
+//! The path of a semaphore: which paths are refused, and to which file its links lead.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

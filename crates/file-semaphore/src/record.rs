@@ -1,8 +1,7 @@
-//! The lock file's content, bytes to value and back. Pure. No files, no clock, no system.
+//! The content of a lock file, from bytes to a value and back. Pure. No files, no clock, no system.
 //!
-//! The format is `sema(5)`: one `key=value` per line. Whatever a file says, what comes out of here
-//! is one line of text per word, so nothing a hostile file contains can forge a second line of
-//! output or move a terminal's cursor.
+//! The format is `sema(5)`: one `key=value` per line. Each value that comes out of here is one line of text,
+//! so a hostile file can neither forge a second line of output nor move the cursor of a terminal.
 
 use std::fmt;
 

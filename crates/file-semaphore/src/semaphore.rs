@@ -1,5 +1,5 @@
-//! The semaphore itself: joins the record, the stale rule and the lock file. It never removes a
-//! file that it did not read and judge a moment ago, and never waits while it holds anything.
+//! A semaphore: combines the record, the rule for stale locks, and the lock file. It never removes a file
+//! that it did not read and judge a moment ago, and never waits while it holds anything.
 
 mod guard;
 mod request;

@@ -1,10 +1,10 @@
 //! Sharing a semaphore: many readers, or one holder alone.
 //!
 //! A reader takes the lock for the moment in which it puts a lock file of its own into the directory
-//! `LOCK.shared`; who wants the lock alone takes it and waits until nobody is in there any more.
-//! While it waits no new reader comes in, so nobody is kept out for ever. A directory without
-//! readers is removed. Whoever may put a lock file into the lock's directory may put a reader's into
-//! this one: it has the same permissions.
+//! `LOCK.shared`. A process that wants the lock alone takes it and waits until the directory has no more
+//! readers. No new reader can enter while it waits, so it does not wait for ever. A directory without readers
+//! is removed. The directory has the same permissions as the one around it, so every user who can take the
+//! lock can share it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;

@@ -1,5 +1,5 @@
-//! Whether a lock is stale: what its file says, against what is known of its holder. The
-//! process table, the clock and the machine's names come in as values.
+//! The rule for stale locks: what the file says, compared with what is known of its holder. The process
+//! table, the clock and the machine's names come in as values.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Reads small files of the system, past the C library and our own calls.
+//! Reads small system files directly, bypassing the C library and our own calls.
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, read};

@@ -1,4 +1,4 @@
-//! The processes that one descends from.
+//! The ancestors of a process.
 
 use pidlockfile::Pid;
 use pidlockfile::process::{Stat, descends_from};

@@ -1,7 +1,7 @@
-//! Files mode: what becomes of a call that names a lock file, after the real call has had its say.
+//! Files mode: handles a call that names a lock file, after the real call was made.
 //!
-//! Every function here is asked only about calls that have failed for want of permission, or that
-//! have looked at a lock. None: the real call's result stands.
+//! Every function here is called only after a call that failed for lack of permission, or that looked at a
+//! lock. The result None means that the result of the real call stands.
 
 use std::borrow::Cow;
 use std::ffi::CStr;

@@ -1,9 +1,9 @@
-//! Which devices this process has, by device number, and what the service knows them by: what it need not
-//! ask the service about, and what it owes it.
+//! The devices that this process has locked, by device number, with the names that the service knows: so the
+//! service need not be asked, and releases can be repeated.
 //!
 //! Fixed in size and without locks, because it is used between fork and exec, in signal handlers and by
-//! programs with threads. A child inherits the memory but not the locks, and one of vfork(2) shares it, so
-//! every note says whose it is.
+//! programs with threads. A child inherits the memory but not the locks, and a child of vfork(2) shares it,
+//! so every entry has its process.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 

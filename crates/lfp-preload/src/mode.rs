@@ -1,6 +1,6 @@
-//! What the environment asks of us, read once when the library is loaded.
+//! Reads the library's settings from the environment, once, when the library is loaded.
 //!
-//! Programs with more rights than their user (setuid) are asked nothing: their environment is the
+//! In programs with more rights than their user (setuid) they are ignored, because the environment is the
 //! user's.
 
 use std::ffi::OsString;

@@ -1,5 +1,5 @@
-//! What a path is to the lock directories. Bytes in, values out; allocates nothing, so that it can
-//! be asked about every path a program names.
+//! What a path means for the lock directories. Bytes in, values out; allocates nothing, so that it can be
+//! called for every path that a program names.
 //!
 //! Pure.
 

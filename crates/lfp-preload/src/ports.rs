@@ -1,5 +1,5 @@
-//! Ports mode: the lock of a serial port is taken when a program opens it, before the real call,
-//! so that a busy port's lines do not move; and released when its last descriptor is closed.
+//! Ports mode: takes the lock of a serial port when a program opens it, before the real call, so that the
+//! lines of a busy port do not move; and releases it when the last descriptor is closed.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;

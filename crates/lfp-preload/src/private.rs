@@ -1,6 +1,6 @@
-//! Where temporaries go that the lock directory does not take: a directory of the user's own,
-//! mode 0700, that nobody else can have made. Everything in it is named relative to the directory
-//! that was opened and judged, never by path, and links in it are not followed.
+//! A directory for temporary files that the lock directory does not accept: it belongs to the user, has mode
+//! 0700, and cannot have been made by another user. Everything in it is named relative to the open directory
+//! that was checked, never by path, and links in it are not followed.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

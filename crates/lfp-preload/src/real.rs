@@ -1,7 +1,7 @@
-//! The C library's own calls, which ours stand before (`dlsym(RTLD_NEXT)`), and errno.
+//! The C library's own calls, which ours replace (`dlsym(RTLD_NEXT)`), and errno.
 //!
-//! Nothing here decides anything. One function for each call, with the C prototype, that looks its
-//! successor up once; where there is none, the call fails with ENOSYS.
+//! Nothing here decides anything. There is one function for each call, with the C prototype. It looks up its
+//! successor once; if there is none, the call fails with ENOSYS.
 
 #![expect(unsafe_code, reason = "these are the C library's calls")]
 

@@ -1,8 +1,7 @@
-//! Asks the service. Blocking, within one second in all (`LFP_TIMEOUT` says more) but where a program is to
-//! stand in line. A service that has not answered in that time is left alone for a while, each time for
-//! twice as long.
+//! Asks the service. Blocking, for at most one second (`LFP_TIMEOUT` changes that), unless the program waits
+//! in line. A service that did not answer in that time is not asked for a while, each time for twice as long.
 //!
-//! No connection is kept: a program must find no descriptor of ours among its own.
+//! No connection is kept, so a program finds no descriptor of ours among its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

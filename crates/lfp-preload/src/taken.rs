@@ -1,5 +1,5 @@
-//! The ports that this process has locked by opening them, and those that it has closed while the service
-//! did not answer: they are released as soon as it does.
+//! The ports that this process has locked by opening them, and those that it has closed while the service did
+//! not answer: these are released as soon as it answers.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -1,5 +1,5 @@
-//! What a user is told on standard error: who has the port, and that one was opened without a lock. One
-//! write for each line, past the C library, whose streams may be in use.
+//! Messages to the user on standard error: who has the port, and that a port was opened without a lock. Each
+//! line is one write, bypassing the C library, whose streams may be in use.
 
 use std::time::SystemTime;
 

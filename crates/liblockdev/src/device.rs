@@ -1,4 +1,4 @@
-//! What the calls do, in Rust: one connection to the service for each.
+//! The functions of the library in Rust, each with one connection to the service.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! `lockdev`, which scripts and other programs run: locks, releases or looks for the process that
-//! started it. Everything is in the exit code.
+//! `lockdev`, for scripts and other programs: locks, releases or checks a device for the process that started
+//! it. The exit code is the result.
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -1,7 +1,7 @@
-//! Breaking and releasing: taking away exactly the file that was judged, and no other.
+//! Breaks and releases locks: removes exactly the file that was judged, and no other.
 //!
-//! `flock(2)` on the judged file keeps breakers and releasers of that file apart; what programs
-//! that do not know this do in between is noticed afterwards and undone.
+//! `flock(2)` on the judged file keeps apart the processes that break or release it. If a program that does
+//! not know this interferes, that is noticed afterwards and undone.
 
 use std::fs::File;
 

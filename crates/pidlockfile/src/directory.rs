@@ -1,7 +1,7 @@
 //! An open lock directory: reading and sweeping (`publishing` and `breaking` have the rest).
 //!
-//! Everything is relative to one directory handle and never follows a link in it. Nothing here
-//! waits: where another process is in the way, the answer says so and the caller decides.
+//! Everything is relative to one directory handle and never follows a link in it. Nothing here waits: if
+//! another process is in the way, the result says so and the caller decides.
 
 #[cfg(unix)]
 use std::ffi::OsStr;

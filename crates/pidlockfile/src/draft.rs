@@ -1,4 +1,4 @@
-//! A lock file in the making: complete under a private name before it gets the lock's name.
+//! A lock file that is being written: it is complete under a private name before it gets the lock's name.
 
 use std::ffi::OsStr;
 use std::fs::File;

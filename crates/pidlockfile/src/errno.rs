@@ -1,4 +1,4 @@
-//! The system's reasons for refusing something: `errno(3)`, also where the system counts otherwise.
+//! Error numbers as in `errno(3)`, also on systems with other numbers.
 //!
 //! Pure.
 

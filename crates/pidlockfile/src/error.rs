@@ -1,4 +1,4 @@
-//! What can go wrong with the system: which step, on which file, and the kernel's reason. Pure.
+//! Errors of system calls: the step, the file, and the kernel's reason. Pure.
 
 use std::ffi::{OsStr, OsString};
 use std::{fmt, io};

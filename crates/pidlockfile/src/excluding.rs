@@ -1,4 +1,4 @@
-//! Being the only one who breaks or releases a file that was judged, by `flock(2)` and by a gate.
+//! Excludes other processes that break or release the same file, by `flock(2)` and by a gate.
 
 use std::io;
 

@@ -1,6 +1,6 @@
-//! Releasing a lock past a `flock(2)` that somebody else holds on it.
+//! Releases a lock although another process holds `flock(2)` on its file.
 //!
-//! What it must never do: remove or move the lock of whoever comes next.
+//! It must never remove or move the lock of the next holder.
 
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};

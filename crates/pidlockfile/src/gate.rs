@@ -1,7 +1,8 @@
-//! A gate for breakers and cleaners: who is in it keeps the others out, and only who may open it gets in.
+//! A gate for processes that break or remove locks: only one can be in it, and only callers with the right to
+//! open it can enter.
 //!
-//! Anybody who may read a lock file can hold `flock(2)` on it. A gate is files in a directory of the
-//! callers' own that nobody else may open, so `flock(2)` on these is theirs alone.
+//! Every user who may read a lock file can hold `flock(2)` on it. A gate consists of files in a directory of
+//! the callers that no other user may open, so only the callers can hold `flock(2)` on these.
 
 use std::ffi::OsStr;
 use std::fs::File;

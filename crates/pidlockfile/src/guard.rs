@@ -1,4 +1,5 @@
-//! The whole of it for a program that wants one lock file: taken or not, and released when a value is dropped.
+//! [`try_lock`](crate::try_lock), for programs that want one lock file: takes it or not, and a guard releases
+//! it when it is dropped.
 
 use std::path::Path;
 

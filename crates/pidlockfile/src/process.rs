@@ -1,5 +1,5 @@
-//! Processes as holders: their numbers; which process one means and whether that lives ([`ProcessIdentity`]);
-//! whose it is.
+//! Processes as holders: their numbers, their identity ([`ProcessIdentity`]), whether they live, and their
+//! users.
 
 #[cfg(unix)]
 mod caller;

@@ -1,4 +1,4 @@
-//! Creating a lock in an open directory, complete or not at all.
+//! Creates a lock in an open directory, complete or not at all.
 
 use crate::directory::Directory;
 use crate::draft::{self, Claim, Draft, Given, Published};

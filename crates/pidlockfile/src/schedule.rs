@@ -1,7 +1,7 @@
-//! For tests only: several actors on threads, of which one at a time makes one system call. Pure.
+//! For tests only: runs several actors on threads, of which one at a time makes one system call. Pure.
 //!
-//! The order is a script; beyond its end the running actor goes on, or one drawn by lot does.
-//! [`Orders`] walks through all scripts with at most so many preemptions.
+//! A script gives the order. After its end the running actor continues, or a random one. [`Orders`]
+//! enumerates all scripts with a limited number of preemptions.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! What the system tells of a file, in one form on every system: numbers of devices and files,
-//! sizes and times in 64 bits, also where the C library's own `struct stat` has 32.
+//! The metadata of a file in one form for every system: numbers of devices and files, sizes and times in 64
+//! bits, even if the C library's `struct stat` has 32.
 
 use std::time::{Duration, SystemTime};
 

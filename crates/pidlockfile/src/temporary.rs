@@ -1,4 +1,4 @@
-//! Names of temporary files, `PREFIX.PID.RANDOM.tmp`: recognisable, and no lock by any convention.
+//! Names of temporary files, `PREFIX.PID.RANDOM.tmp`, which are not lock files in any convention.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,5 +1,5 @@
-//! A wrapper that goes on in the background: this program, started once more, takes what is to be taken and minds
-//! the command, while the process that began it returns as soon as the command has begun.
+//! A wrapper that continues in the background: this program, started once more, takes the lock and attends
+//! the command, while the first process returns as soon as the command has started.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

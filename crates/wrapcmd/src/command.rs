@@ -1,5 +1,5 @@
-//! The other side: the process that stands by, hears the word and becomes the command; and what
-//! passes between the two.
+//! The standby process, which waits for the word to go and then becomes the command; and the messages between
+//! it and the wrapper.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

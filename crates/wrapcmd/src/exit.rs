@@ -1,5 +1,5 @@
-//! How a process ends: exit codes as a shell has them (sh(1), "Exit Status for Commands" in POSIX),
-//! and dying as another process died.
+//! Exit codes as in a shell (sh(1), "Exit Status for Commands" in POSIX), and dying of the signal that ended
+//! another process.
 
 #[cfg(unix)]
 use std::os::unix::process::ExitStatusExt;

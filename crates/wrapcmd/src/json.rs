@@ -1,5 +1,5 @@
-//! JSON (RFC 8259). Values in, text out. Ours is flat and small: a page of code instead of a
-//! dependency.
+//! Writes JSON (RFC 8259). Values in, text out. Our JSON is flat and small, so this is a page of code instead
+//! of a dependency.
 //!
 //! Pure.
 

@@ -1,4 +1,4 @@
-//! Standard output, written at once and to the end.
+//! Writes to standard output, at once and completely, and reports failures.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Signals as something to wait for. Decides nothing about them.
+//! Catches signals so that a program can wait for them. Decides nothing about them.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! The wrapper's side: a process that stands by, and the command it becomes.
+//! The wrapper's side: starts the standby process, and attends the command that it becomes.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The client program; everything is in the library.
+//! Starts `dflock`; everything else is in the library.
 
 fn main() -> std::process::ExitCode {
     dflock::program::main()

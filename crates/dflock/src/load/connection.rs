@@ -1,6 +1,6 @@
-//! One connection of a load run: bytes out, lines in, and the lanes that take turns on it.
+//! One connection of a load run: bytes out, lines in, and the lanes that share it in turn.
 //!
-//! Owns its socket and nothing else. Decides nothing about when to stop; it asks the [`Course`].
+//! Owns its socket and nothing else. Does not decide when to stop; it asks the [`Course`].
 
 use super::ledger::Ledger;
 use super::plan::{Keys, Plan};

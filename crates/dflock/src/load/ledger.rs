@@ -1,8 +1,7 @@
-//! Who holds what, as the load generator saw it: catches a server that grants too much.
+//! The holders of each key, as the load generator sees them: detects a server that grants too much.
 //!
-//! A key counts as held from the moment its grant is read until just before its release is
-//! written, so the count is never above the truth and a count above the limit is the server's
-//! fault. Pure.
+//! A key counts as held from the moment when its grant is read until just before its release is written. So
+//! the count is never too high, and a count above the limit is an error of the server. Pure.
 
 /// Per key: holders now, and the fencing number of the last grant.
 pub(super) struct Ledger {

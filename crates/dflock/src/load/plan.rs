@@ -1,4 +1,4 @@
-//! What a load run shall do, and which plans make sense. Pure.
+//! The plan of a load run, and which plans make sense. Pure.
 
 use crate::ServerAddress;
 use std::fmt;

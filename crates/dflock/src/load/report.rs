@@ -1,4 +1,4 @@
-//! What a load run found, as a table for people and as JSON for programs. Pure.
+//! The results of a load run, as a table for people and as JSON for programs. Pure.
 
 use super::histogram::Histogram;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
-//! Runs a plan: one thread, one set of watched connections, every connection in it.
+//! Runs a plan with all its connections in one thread.
 //!
-//! Ends in bounded time whatever the server does: a run by time at its end plus a grace for the
-//! answers under way, a run by pairs when no answer comes for a while.
+//! Ends in bounded time, whatever the server does: a run by time at its end plus a grace for outstanding
+//! answers, a run by pairs when no answer comes for a while.
 
 use super::connection::{Connection, Course, Requests};
 use super::ledger::Ledger;

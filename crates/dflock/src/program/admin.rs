@@ -1,4 +1,5 @@
-//! What an administrator does to others' holds, over the server's HTTP side with a secret of its own.
+//! The commands of administrators, `force-release` and `kick`, by the server's HTTP port and a secret of its
+//! own.
 
 use super::args::{Admin, ForceRelease, Kick, Reach};
 use super::http;

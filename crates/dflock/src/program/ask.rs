@@ -1,4 +1,4 @@
-//! The commands that ask something and print the answer.
+//! The commands that ask the server once and print the answer.
 
 use super::args::{Acquire, Claimed, Held, Renew, Stats};
 use super::outcome::Failure;

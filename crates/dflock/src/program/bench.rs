@@ -1,4 +1,4 @@
-//! `dflock bench`: the load generator with what was typed.
+//! `dflock bench`: runs the load generator.
 
 use super::args::{Bench, Reach};
 use super::outcome::Failure;

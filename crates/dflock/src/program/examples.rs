@@ -1,4 +1,4 @@
-//! What `--help` shows at its end: lines to type for each command, and the exit codes. Pure.
+//! The end of `--help`: examples for each command, and the exit codes. Pure.
 
 pub(super) const ALL: &str = "\
 Examples:

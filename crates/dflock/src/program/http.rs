@@ -1,4 +1,4 @@
-//! One request of an administrator to a server's HTTP side and its answer, as text. Pure.
+//! An administrator's request to a server's HTTP port, and its answer, as text. Pure.
 
 /// No answer to such a request comes near this.
 pub(super) const MAX_ANSWER_BYTES: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! The program `dflock`: what people type. Arguments in, words and an exit code out.
+//! The command `dflock`: arguments in, words and an exit code out.
 //!
 //! Decides nothing about locks; every answer is the server's.
 

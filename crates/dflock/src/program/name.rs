@@ -1,4 +1,4 @@
-//! What a holder calls itself towards the server, for people: user, host, process, command.
+//! The name that a holder tells the server, for people: user, host, process, command.
 
 use super::sys;
 use std::ffi::OsString;

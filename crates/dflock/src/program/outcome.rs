@@ -1,4 +1,4 @@
-//! How a `dflock` command can end: one closed list, one table to exit codes and words.
+//! The outcomes of `dflock` as a closed list, with their exit codes and words.
 
 use crate::{ClientError, Loss, Refusal, ServerAddress};
 use std::fmt;

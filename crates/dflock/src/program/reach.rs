@@ -1,4 +1,4 @@
-//! From arguments and environment to client settings.
+//! Turns arguments and environment into client settings.
 
 use super::args::{Arguments, Reach};
 use super::outcome::Failure;

@@ -1,4 +1,4 @@
-//! `dflock run`: the lease lives as long as the command, and the command no longer than the lease.
+//! `dflock run`: holds a lease while a command runs, and stops the command before the lease ends.
 
 use super::args::Run;
 use super::ask;

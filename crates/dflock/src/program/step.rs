@@ -1,7 +1,7 @@
-//! The step between `dflock run` and its command, which is this same program.
+//! The process between `dflock run` and its command; it runs this same program.
 //!
-//! It sees to it that the command ends when `dflock run` is killed. Otherwise that would free the lock
-//! and leave the command running.
+//! It makes sure that the command ends when `dflock run` is killed. Otherwise the lock would be free while
+//! the command continues.
 
 use super::sys::Tie;
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,4 @@
-//! What TLS and its files say, for people. Pure. The words of rustls are names out of its sources.
+//! Words for errors of TLS and its files. Pure. The messages of rustls itself are names from its source.
 
 use rustls::pki_types::pem;
 use rustls::{CertificateError, Error};

@@ -1,4 +1,4 @@
-//! Windows: there are no Unix sockets that tokio could use.
+//! Windows: tokio has no Unix sockets there.
 
 use std::io;
 use std::path::Path;

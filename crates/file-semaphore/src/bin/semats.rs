@@ -1,4 +1,4 @@
-//! `semats`: the semaphores of `sema` behind another command line. See semats(1). Pure.
+//! `semats`: the semaphores of `sema` with the command line of the TypeScript tool. See semats(1). Pure.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What `sema` does: one request, one outcome, one exit code.
+//! The commands of `sema`: one request, one outcome, one exit code.
 
 use std::ffi::OsString;
 use std::path::Path;

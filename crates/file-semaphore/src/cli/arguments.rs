@@ -1,4 +1,4 @@
-//! The command line of `sema`, from words to one request.
+//! The command line of `sema`: words in, one request out.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Whether the calling process will end before the script does, so that a lock in its name would be
-//! void at once. A guess that only a warning follows from.
+//! Guesses whether the calling process will end before the script does; a lock in its name would then be
+//! stale at once. The only consequence is a warning.
 
 use pidlockfile::Pid;
 use pidlockfile::process::{Stat, stat};

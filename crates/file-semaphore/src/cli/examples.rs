@@ -1,4 +1,4 @@
-//! What `--help` of `sema` shows at its end: lines to type for each command. Pure.
+//! The examples at the end of `sema --help`. Pure.
 
 pub(super) const ALL: &str = "\
 Examples:

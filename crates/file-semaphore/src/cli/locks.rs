@@ -1,4 +1,5 @@
-//! The locks of `sema run`: which, how often they are renewed, how they are let go, and what is said of it.
+//! The locks of `sema run`: which they are, how often they are renewed, how they are released, and the
+//! messages about them.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

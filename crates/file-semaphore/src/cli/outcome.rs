@@ -1,5 +1,5 @@
-//! The words and exit codes of both programs: every outcome to text, JSON and a number. No
-//! output key, failure type or exit code is written anywhere else.
+//! The words and exit codes of both programs: every outcome as text, JSON and a number. No other file has
+//! output keys, failure types or exit codes.
 
 use std::ffi::OsString;
 use std::path::{Component, Path};

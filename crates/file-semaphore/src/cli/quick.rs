@@ -1,8 +1,8 @@
-//! The plainest command lines, read in one pass without setting up a grammar.
+//! Parses the simplest command lines in one pass, without clap.
 //!
-//! It knows less than the grammar and never disagrees with it: each option at most once and
-//! spelled out, values apart from their options, one path. For anything else it has no answer.
-//! The tests of the grammar hold both to the same lines.
+//! It knows less than the full parser and never disagrees with it: each option at most once and spelled out,
+//! values apart from their options, one path. For any other line it gives no answer. The tests hold both
+//! parsers to the same lines.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

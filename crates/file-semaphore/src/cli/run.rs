@@ -1,5 +1,5 @@
-//! `sema run`: hold semaphores while a command runs, in the name of the command's own process (see
-//! the crate `wrapcmd`).
+//! `sema run`: holds semaphores while a command runs; the command's own process is the holder (see the crate
+//! `wrapcmd`).
 
 use std::ffi::OsString;
 use std::io;

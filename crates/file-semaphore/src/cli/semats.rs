@@ -1,7 +1,7 @@
-//! `semats`: the original TypeScript tool's command line over the same semaphores.
+//! `semats`: the command line of the original TypeScript tool for the same semaphores.
 //!
-//! Its locks record the short-lived `semats` process, as there; so they say the number and no
-//! more, and count as held until they are old.
+//! As in the original, a lock names the short-lived `semats` process. So it records only the process number,
+//! and counts as held until it is old.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

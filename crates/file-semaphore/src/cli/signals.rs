@@ -1,4 +1,4 @@
-//! Signals of the programs: they end a wait, and what is too short to matter they do not interrupt.
+//! Signals of the programs: they end a wait, but do not interrupt short steps.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -1,4 +1,4 @@
-//! Holding a semaphore. A guard removes only the very file it published, and only in the process
+//! A guard that holds a semaphore. It removes only the very file that it published, and only in the process
 //! that took it: a forked child that drops its copy releases nothing.
 
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Taking a semaphore with what one call wants different: its tag, how long it waits, what ends the
-//! wait, and whether it is shared.
+//! A request for a semaphore, with settings for one call: the tag, the timeout, what ends the wait, and
+//! sharing.
 
 #[cfg(unix)]
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,5 +1,5 @@
-//! Waiting for a semaphore: standing in line, and then watching the lock. Decides when to try; whether
-//! it is free, and for whom, is decided elsewhere.
+//! Waits for a semaphore: stands in line, and then watches the lock. Decides when to try; whether the lock is
+//! free, and for whom, is decided elsewhere.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

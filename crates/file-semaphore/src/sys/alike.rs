@@ -1,5 +1,4 @@
-//! Making a directory in which the same users may make files as in the one around it, whatever the
-//! maker's umask.
+//! Creates a directory in which the same users may create files as in the one around it, whatever the umask.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! What one thread wakes another by that waits in poll(2).
+//! Lets one thread wake another that waits in poll(2).
 
 use std::io;
 use std::net::Shutdown;

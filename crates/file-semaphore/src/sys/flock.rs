@@ -1,5 +1,5 @@
-//! flock(2) on open files. The kernel lets go of it when the last descriptor of
-//! the opening is closed, however its process ends.
+//! flock(2) on open files. The kernel releases it when the last descriptor of the open file is closed,
+//! however the process ends.
 
 use std::os::fd::AsRawFd;
 

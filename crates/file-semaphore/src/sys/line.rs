@@ -1,19 +1,19 @@
-//! The line of those who wait for one lock: who came first is served first, and whoever dies, by
-//! whatever, keeps nobody waiting.
+//! The line of waiters for one lock: first come, first served, and a waiter that dies, by whatever cause,
+//! keeps nobody waiting.
 //!
-//! A waiter's ticket is a file on which it holds flock(2) while it waits; the kernel lets go of it
-//! when the waiter ends, however it does. The last waiter's ticket is called `LOCK.queue`. A
-//! newcomer lets its own ticket change places with that in one step (renameat2(2),
-//! `RENAME_EXCHANGE`), which leaves it the ticket of who came before, under a name of its own,
-//! `LOCK.PID.RANDOM.tmp`. It waits until nobody holds flock(2) on that. A ticket says under which
-//! name its owner has the ticket before it, so that the next one goes on waiting for that when the
-//! owner gave up or was killed: it moves that ticket to the name it has itself, which is all that it
-//! ever has, and removes when it leaves. What the last one leaves to somebody who left in the same
-//! moment is swept by whichever of the two looks last.
+//! A waiter's ticket is a file on which it holds flock(2) while it waits; the kernel releases that when the
+//! waiter ends. The ticket of the last waiter is called `LOCK.queue`. A new waiter exchanges its own ticket
+//! for that one in one step (renameat2(2), `RENAME_EXCHANGE`). It then has the ticket of the waiter before
+//! it, under a name of its own, `LOCK.PID.RANDOM.tmp`, and waits until nobody holds flock(2) on it.
 //!
-//! All this decides only when somebody tries to take the lock, never who holds it. Where it does
-//! not work (no such exchange; a sticky directory and another user's ticket) there is no line, and
-//! waiters take the lock as they come.
+//! A ticket says under which name its owner keeps the ticket before it. If the owner gives up or is killed,
+//! the next waiter continues to wait for that ticket: it moves it to its own name, the only name that it ever
+//! has, and removes it when it leaves. If the last waiter leaves in the same moment as another one, the one
+//! that looks last removes what is left.
+//!
+//! All this decides only who tries next to take the lock, never who holds it. Where it does not work (no
+//! exchange; a sticky directory and another user's ticket), there is no line, and waiters take the lock in
+//! any order.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Whose symbolic links are followed.
+//! Which users' symbolic links are followed.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

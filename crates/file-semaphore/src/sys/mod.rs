@@ -1,6 +1,6 @@
-//! What the running system says of processes and of itself, and how it wakes a waiter. Everything
-//! that only Linux has (`/proc`, namespaces, inotify) is in this directory; other systems say less, so
-//! that less is known of a holder than its number, and waiters look from time to time. Decides nothing.
+//! What the operating system tells of processes and of itself, and how it wakes a waiter. Everything that
+//! only Linux has (`/proc`, namespaces, inotify) is in this directory. Other systems tell less: of a holder
+//! only the number is known, and waiters check from time to time. Decides nothing.
 
 #[cfg(unix)]
 pub(crate) mod alike;

@@ -1,5 +1,5 @@
-//! The kinds of rename(2) that a line needs: the two that never lose a file, on systems that have them,
-//! and the plain one.
+//! The kinds of rename(2) that a line needs: the two that never lose a file, on systems that have them, and
+//! the plain one.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;

@@ -1,4 +1,4 @@
-//! What Unix says of the machine: its name and its clock. What is said of processes, `pidlockfile` knows.
+//! Unix: the name and the clock of the machine. `pidlockfile` knows about processes.
 
 use std::ffi::OsString;
 use std::time::Duration;

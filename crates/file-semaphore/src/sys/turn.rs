@@ -1,10 +1,10 @@
-//! Waiting for the ticket before: a thread blocks in flock(2) on it, and the kernel wakes exactly the one
-//! who is next, however its owner goes.
+//! Waits for the previous ticket: a thread blocks in flock(2) on it, and the kernel wakes exactly the next
+//! waiter, however the ticket's owner ends.
 //!
-//! Nothing ends such a thread but the end of what it waits for. So a wait that is over leaves it, and
-//! the next wait for the same ticket finds it: there are never more of them than tickets that this
-//! process has waited for and that still stand. For a ticket of this process there is none; who leaves
-//! the line tells.
+//! Such a thread can only be ended by the end of what it waits for. So a wait that ends early leaves its
+//! thread behind, and the next wait for the same ticket uses it: there are never more threads than tickets
+//! that this process has waited for and that still exist. There is no thread for a ticket of this process
+//! itself; a waiter that leaves the line wakes the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Waiting until a lock may have become free. Never decides that it is: whoever wakes looks.
+//! Waits until a lock may have become free. Never decides that it is: the caller checks.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! chmod(2), chown(2), utime(2): on a program's own lock they have worked; temporaries are changed
-//! where they are.
+//! chmod(2), chown(2), utime(2): on a program's own lock they succeed without effect; temporary files are
+//! changed where they are.
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;

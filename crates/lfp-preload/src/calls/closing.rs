@@ -1,5 +1,5 @@
-//! close(2) and what closes besides: in ports mode, the last descriptor of a port releases it.
-//! Without a port taken, one read of memory more than the real call.
+//! close(2) and other calls that close descriptors: in ports mode, closing the last descriptor of a port
+//! releases it. If no port is taken, this costs one read of memory more than the real call.
 
 use std::ffi::{c_int, c_uint};
 

@@ -1,10 +1,10 @@
-//! The calls that programs make. Each makes the real call, and asks `files` or `ports` what is to
-//! become of it.
+//! The functions that programs call instead of the C library's. Each makes the real call, and asks `files` or
+//! `ports` for the result.
 //!
-//! Every function here has the prototype of the C library's function of the same name, and its
-//! callers promise what they promise that: that paths are C strings and buffers are large enough.
-//! A path is read by us only after the kernel has read it, so a bad pointer is EFAULT as ever; but
-//! for opening in ports mode, see there.
+//! Every function here has the prototype of the C library's function of the same name, and its callers
+//! promise what they promise that one: paths are C strings and buffers are large enough. We read a path only
+//! after the kernel has read it, so a bad pointer is EFAULT as usual; opening in ports mode is an exception,
+//! see there.
 
 #![expect(unsafe_code, reason = "the C interface")]
 #![expect(clippy::missing_safety_doc, reason = "said above, for all of them")]

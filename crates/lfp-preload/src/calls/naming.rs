@@ -1,4 +1,4 @@
-//! link(2), rename(2), unlink(2), remove(3): what makes and removes locks.
+//! link(2), rename(2), unlink(2), remove(3): the calls that make and remove locks.
 
 use std::ffi::{c_char, c_int, c_uint};
 

@@ -1,4 +1,4 @@
-//! fopen(3), freopen(3) and fclose(3), whose own system calls pass by us.
+//! fopen(3), freopen(3) and fclose(3), whose own system calls bypass ours.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{AsRawFd, IntoRawFd};

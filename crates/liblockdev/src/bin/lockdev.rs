@@ -1,4 +1,4 @@
-//! `lockdev`: see [`lockdev::program`].
+//! Starts `lockdev`: see [`lockdev::program`].
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Unix: the system's own. Pure.
+//! Unix: the system's own error numbers. Pure.
 
 pub(crate) use nix::errno::Errno;
 

@@ -1,5 +1,5 @@
-//! Windows: the few reasons that this crate tells apart by the names they have in POSIX; all others keep
-//! their number.
+//! Windows: the few errors that this crate distinguishes, by their POSIX names; all others keep their
+//! numbers.
 //!
 //! Pure.
 

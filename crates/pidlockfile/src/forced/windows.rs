@@ -1,5 +1,5 @@
-//! Windows: whoever has a lock open without sharing it keeps its owner from removing it as well; there is no
-//! way past him.
+//! Windows: a process that has a lock file open without sharing it keeps even the owner from removing it;
+//! nothing can be done about that.
 
 use crate::breaking::Removal;
 use crate::directory::Directory;

@@ -1,5 +1,5 @@
-//! Unix: which process started this one. The kernel does not remember that: when a parent ends, its
-//! children get another (the first process, or a "subreaper", prctl(2)), and getppid(2) names that one.
+//! Unix: the process that started this one. The kernel does not remember it: when a parent ends, its children
+//! get another (the first process, or a "subreaper", prctl(2)), and getppid(2) names that one.
 
 use nix::errno::Errno;
 use nix::unistd::{Pid as Number, getppid, getsid};

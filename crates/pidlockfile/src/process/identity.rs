@@ -1,8 +1,8 @@
-//! Whether a process that is known from earlier is still there: what decides it for every lock, guard,
-//! watch and signal of all programs here.
+//! Decides whether a known process still exists, for every lock, guard, watch and signal of all programs
+//! here.
 //!
-//! A number alone names no process for long. A [`ProcessIdentity`] also has the time when the process
-//! began and where both mean something, so a process that has the number later is another one.
+//! A number alone does not identify a process for long. A [`ProcessIdentity`] also has the start time and the
+//! namespace and boot in which both are valid, so a later process with the same number is another one.
 //! [`ProcessIdentity::compare`] is the rule; [`Machine`](super::Machine) asks the system and applies it.
 
 use std::sync::Arc;

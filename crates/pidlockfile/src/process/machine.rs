@@ -1,4 +1,4 @@
-//! Asks the system what has become of processes, and applies the rule of [`ProcessIdentity::compare`].
+//! Asks the system about processes, and applies the rule of [`ProcessIdentity::compare`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

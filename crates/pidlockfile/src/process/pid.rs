@@ -1,4 +1,4 @@
-//! Process numbers as values: which there can be, and how they are read. Pure.
+//! Process numbers as values: the valid range, and parsing. Pure.
 
 use std::fmt;
 

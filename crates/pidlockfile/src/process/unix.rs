@@ -1,5 +1,5 @@
-//! Unix: by pidfd_open(2) and `/proc` as Linux has them, elsewhere by `kill(2)`. Tells what is seen and
-//! decides nothing: `identity` does.
+//! Unix: asks about processes by pidfd_open(2) and `/proc` on Linux, and by `kill(2)` elsewhere. Reports what
+//! it sees and decides nothing: `identity` does.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,4 +1,5 @@
-//! Windows: by handle. A process number is used again once the last handle of its process is closed.
+//! Windows: asks about processes by handle. A process number is used again once the last handle of its
+//! process is closed.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Windows: what a handle tells of its file. It is opened for that alone, so nobody is in its way.
+//! Windows: the metadata of a file by a handle that was opened only for that, so it is in nobody's way.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Unix: relative to a directory that is open.
+//! Unix: system calls relative to an open directory.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,8 +1,8 @@
-//! Windows: by path, below a directory that cannot be moved or removed while it is open.
+//! Windows: system calls by path, below a directory that cannot be moved or removed while it is open.
 //!
-//! Nobody has `flock(2)`; who excludes others has the file open for writing and does not let others write. That
-//! ends with the handle, however its process ends. Reading, renaming and removing are shared, so that who
-//! has a file open keeps nobody from these; other programs may.
+//! There is no `flock(2)`. To exclude others, a process opens the file for writing and does not share
+//! writing. This ends with the handle, however the process ends. Reading, renaming and removing are shared,
+//! so a process that has a file open keeps no other from these; foreign programs may.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};

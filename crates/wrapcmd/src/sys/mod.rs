@@ -1,4 +1,4 @@
-//! What a wrapper asks of the system and gets in another way on each: one file for each kind of system.
+//! What a wrapper asks of the operating system: one file for each kind of system.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Other systems than Linux, by what most of them have. Type-checked, never run so far.
+//! Other systems than Linux, by functions that most of them have. Type-checked, never run so far.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Linux: epoll(7).
+//! Linux: readiness of connections by epoll(7).
 
 use super::super::connection::Connection;
 use super::{Ready, TICK_MS};

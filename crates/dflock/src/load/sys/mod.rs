@@ -1,5 +1,5 @@
-//! What a run asks of the system and gets in another way on each: which connections have something to
-//! do, and how much time this thread has used.
+//! What a load run asks of the operating system: which connections are ready, and how much CPU time the
+//! thread has used.
 
 #[cfg(target_os = "linux")]
 mod linux;

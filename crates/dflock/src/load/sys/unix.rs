@@ -1,5 +1,5 @@
-//! Other systems than Linux: poll(2), which looks at every connection each time, so a run costs more
-//! than it would with what each of them has. Type-checked, never run so far.
+//! Other systems than Linux: poll(2), which looks at every connection each time, so a run costs more than
+//! with their own interfaces. Type-checked, never run so far.
 
 use super::super::connection::Connection;
 use super::{Ready, TICK_MS};

@@ -1,5 +1,5 @@
-//! What the program asks of the system and gets in another way on each: how a command is started, attended
-//! and stopped, what asks the program itself to end, and whose it is.
+//! What the program asks of the operating system: how a command is started, attended and stopped, which
+//! signals end the program, and its user.
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -1,4 +1,4 @@
-//! Other systems than Linux, by what they have. Type-checked, never run so far.
+//! Other systems than Linux, by their own functions. Type-checked, never run so far.
 
 use std::io;
 

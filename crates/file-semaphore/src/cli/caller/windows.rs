@@ -1,4 +1,4 @@
-//! Windows: nothing is known of the calling process that a warning could follow from.
+//! Windows: nothing is known of the calling process, so there is no warning.
 
 use pidlockfile::Pid;
 

@@ -1,5 +1,5 @@
-//! `sema run` on Windows: the locks are held in the name of `sema` itself, as no process can become another
-//! program. When `sema` is killed the command runs on, and its locks are those of a dead process.
+//! `sema run` on Windows: `sema` itself is the holder, because a process cannot become another program. If
+//! `sema` is killed, the command continues, and its locks are those of a dead process.
 
 use std::ffi::OsString;
 use std::io;

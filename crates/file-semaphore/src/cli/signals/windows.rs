@@ -1,4 +1,5 @@
-//! Windows: Ctrl-C and the like end the programs at once. A lock that was taken then is that of a dead process.
+//! Windows: Ctrl-C and similar events end the programs at once. A lock that was being taken is then that of a
+//! dead process.
 
 use crate::error::Error;
 use crate::sys::watch::Alarm;

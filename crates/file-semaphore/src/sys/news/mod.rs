@@ -1,4 +1,4 @@
-//! How a waiter learns that something happened to lock files: one file for each kind of system.
+//! Reports changes of lock files to a waiter: one file for each kind of system.
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -1,5 +1,5 @@
-//! Other systems than Linux: nobody tells, so every wait lasts its time, and then the waiter looks.
-//! Type-checked, never run so far.
+//! Other systems than Linux: there are no reports, so every wait lasts its full time, and then the waiter
+//! checks. Type-checked, never run so far.
 
 use std::os::fd::BorrowedFd;
 

@@ -1,4 +1,4 @@
-//! Windows: a directory has the permissions of the one around it by itself.
+//! Windows: a directory inherits the permissions of the one around it.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Windows: who waits looks every few milliseconds whether it was called.
+//! Windows: a waiter checks every few milliseconds whether it was called.
 
 use std::io;
 

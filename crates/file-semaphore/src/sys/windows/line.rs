@@ -1,4 +1,4 @@
-//! Windows: there is no line, as files cannot change places; waiters take the lock as they come.
+//! Windows: there is no line, because files cannot be exchanged; waiters take the lock in any order.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;

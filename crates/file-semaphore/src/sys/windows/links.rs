@@ -1,4 +1,4 @@
-//! Windows: making symbolic links is a right that not everybody has.
+//! Windows: only privileged users can create symbolic links.
 
 use std::fs::Metadata;
 

@@ -1,4 +1,4 @@
-//! Windows: what it says of processes, and what it has no means for.
+//! Windows: what it tells of processes, and replacements for what it lacks.
 
 pub(crate) mod alike;
 pub(crate) mod bell;

@@ -1,4 +1,4 @@
-//! What Windows says of the machine: its name and its clock.
+//! Windows: the name and the clock of the machine.
 
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};

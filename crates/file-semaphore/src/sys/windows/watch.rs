@@ -1,4 +1,4 @@
-//! Windows: waiting by looking again and again. Never decides that a lock is free: whoever wakes looks.
+//! Windows: waits by checking again and again. Never decides that a lock is free: the caller checks.
 
 use std::time::{Duration, Instant};
 

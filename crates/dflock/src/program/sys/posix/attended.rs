@@ -1,5 +1,5 @@
-//! A command while it runs: signals pass through to it, it has the terminal when we would have it, and
-//! when it is stopped we stop with it, for the shell to see.
+//! Attends a running command: passes signals to it, gives it the terminal, and stops with it when it is
+//! stopped, so that the shell notices.
 
 use super::child::{Change, Child};
 use super::signals::{ENDING, Signals};

@@ -1,4 +1,4 @@
-//! The command under `dflock run`: its own process group, and dead when we are.
+//! The command under `dflock run`: it has its own process group, and dies when `dflock` dies.
 
 use super::super::die_with_parent;
 use nix::errno::Errno;

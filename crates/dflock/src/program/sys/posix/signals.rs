@@ -1,7 +1,7 @@
-//! The signals that a program in front of a lease hears instead of dying of them.
+//! The signals that `dflock run` handles instead of dying of them.
 //!
-//! Never hears what was ignored when this process began: nohup(1) and background jobs of scripts
-//! mean that for the command, too, and the kernel hands it on only as long as nobody listens.
+//! A signal that was ignored when this process began stays ignored: nohup(1) and background jobs of scripts
+//! mean this for the command too, and the command inherits it only as long as no handler is installed.
 
 use crate::program::outcome::Failure;
 use nix::sys::signal::Signal;

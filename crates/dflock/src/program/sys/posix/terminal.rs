@@ -1,8 +1,7 @@
-//! The controlling terminal: lent to the command while it runs, taken back afterwards.
+//! The controlling terminal: given to the command while it runs, taken back afterwards.
 //!
-//! Never takes the terminal from anybody else: it is handed on only by who has it in the
-//! foreground, and taken back only from the group it was lent to. Without a terminal every step
-//! does nothing.
+//! Never takes the terminal from another process group: only the group in the foreground gives it away, and
+//! it is taken back only from the group that got it. Without a terminal every step does nothing.
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{SFlag, fstat};

@@ -1,4 +1,4 @@
-//! Windows: a command while it runs, with the step before it, which is of its family.
+//! Windows: attends a running command, and the process between it and `dflock run`.
 
 use super::endings::Endings;
 use super::family::{ENDED, Family};

@@ -1,5 +1,5 @@
-//! Windows: what the console tells the programs in it. It tells a command as well as the `dflock run` in
-//! front of it, so nothing has to be passed on.
+//! Windows: console events that end programs. The console tells the command as well as `dflock run`, so
+//! nothing has to be passed on.
 
 use crate::program::outcome::Failure;
 use std::future::pending;

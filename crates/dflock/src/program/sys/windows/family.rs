@@ -1,8 +1,8 @@
-//! Windows: a process, what it started, and what that started, as far as those between are there still.
+//! Windows: a process and all its descendants, as far as the processes between them still exist.
 //!
-//! Windows tells who started a process by number alone, and a number may be another's by now. So the
-//! handles of a family are kept until all of it has ended, which keeps their numbers, and nobody is of the
-//! family who began before the one that is said to have started him.
+//! Windows names the parent of a process by number only, and another process may have that number by now. So
+//! the handles of a family are kept until all of it has ended, which reserves their numbers, and a process
+//! that started before its supposed parent is not of the family.
 
 use std::io;
 use winsafe::guard::CloseHandleGuard;

@@ -1,4 +1,5 @@
-//! Windows: no signals and no process groups. What a command is made of is found by who started whom.
+//! Windows: there are no signals and no process groups. The processes of a command are found by their
+//! parents.
 
 mod attended;
 mod endings;

@@ -1,5 +1,5 @@
-//! Windows: the step before the command stays, as no process can become another program. It ends the command
-//! when `dflock run` is gone.
+//! Windows: the process between `dflock run` and the command stays, because a process cannot become another
+//! program. It ends the command when `dflock run` is gone.
 
 use super::endings::Endings;
 use super::family::{ENDED, Family, Member};
