@@ -41,6 +41,10 @@ targets:
 deny:
     .ci/deny
 
+# The pages of docs/ as a book in target/book (cargo install mdbook). `cargo test --test documents` checks its links.
+book:
+    mdbook build
+
 # The conversation of the protocol's memo with a service of its own.
 demo:
     tests/demo
