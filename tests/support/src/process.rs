@@ -246,6 +246,16 @@ impl<'a> Command<'a> {
         });
         process.pid = known.expect("a process that starts");
         assert!(process.pid != 0, "{}\n{}", advice(&self.words[0]), process.output());
+        if !self.user.change().is_empty() {
+            // Until setpriv has changed it, the process is root's.
+            let status = format!("/proc/{}/status", process.pid);
+            let is_changed = || {
+                let status = self.sandbox.read(&status).unwrap_or_default();
+                let status = String::from_utf8_lossy(&status).into_owned();
+                (!status.contains("\nUid:\t0\t")).then_some(())
+            };
+            until(LIMIT, is_changed).expect("a process of that user");
+        }
         process
     }
 }
