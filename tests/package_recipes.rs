@@ -298,7 +298,8 @@ fn the_openwrt_packages_install_what_runs() {
         printf 'INCLUDE_DIR:=$(TOPDIR)/include\nINSTALL_DIR:=install -d\nINSTALL_BIN:=install -m 755\n' >"$PLACE/rules.mk"
         printf 'define BuildPackage\nall: $(1)\n$(1):\n\t$$(call Package/$(1)/install,$(TOPDIR)/root)\nendef\n' \
             >"$PLACE/include/package.mk"
-        make -s -f packaging/openwrt/Makefile TOPDIR="$PLACE" PKG_BUILD_DIR="$PWD" BUILT="$BUILT" all
+        ln -s "$PWD" "$PLACE/tree"; ln -s "$BUILT" "$PLACE/built" # OpenWrt builds in no path with a blank
+        make -s -f packaging/openwrt/Makefile TOPDIR="$PLACE" PKG_BUILD_DIR="$PLACE/tree" BUILT="$PLACE/built" all
         "#,
     );
     let all = installed("--prefix /usr --init procd lfpd dflock file-semaphore");
