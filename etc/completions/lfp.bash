@@ -523,7 +523,7 @@ _lfp() {
             return 0
             ;;
         lfp__subcmd__shim)
-            opts="-h --ports --also --wait --or-plain --server --direct --json --help"
+            opts="-h --ports --also --exclusive --wait --or-plain --server --direct --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

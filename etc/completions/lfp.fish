@@ -106,6 +106,7 @@ complete -c lfp -n "__fish_lfp_using_subcommand shim" -l also -d 'Treat this dev
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l wait -d 'Wait in line for a busy port, for so many seconds [default: do not wait]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l server -d 'Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' -r
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l ports -d 'Let programs that make no lock files lock every serial port they open'
+complete -c lfp -n "__fish_lfp_using_subcommand shim" -l exclusive -d 'Have the kernel refuse these ports to everybody else while they are open (TIOCEXCL)'
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l or-plain -d 'If the library cannot be loaded into COMMAND, run COMMAND without it'
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l direct -d 'Ask no service; use the lock files themselves'
 complete -c lfp -n "__fish_lfp_using_subcommand shim" -l json -d 'Print JSON instead of text for people'

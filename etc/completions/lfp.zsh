@@ -156,6 +156,7 @@ _arguments "${_arguments_options[@]}" : \
 '--wait=[Wait in line for a busy port, for so many seconds \[default\: do not wait\]]:SECS:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--ports[Let programs that make no lock files lock every serial port they open]' \
+'--exclusive[Have the kernel refuse these ports to everybody else while they are open (TIOCEXCL)]' \
 '--or-plain[If the library cannot be loaded into COMMAND, run COMMAND without it]' \
 '--direct[Ask no service; use the lock files themselves]' \
 '--json[Print JSON instead of text for people]' \

@@ -7,26 +7,19 @@ use std::os::fd::AsFd;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use rstest::rstest;
-use testbed::{Process, User};
+use testbed::{Console, Process, User};
 
 use crate::bench::{Bench, PORT};
 
 /// A terminal with the life of a serial port: nobody has its far end.
-const CONSOLE: &str = "/dev/ttyV0";
+const CONSOLE: &str = Console::PATH;
 
 const BUSY: &str = "Device or resource busy";
 
-/// A machine with both kinds of ports, and the service.
-fn with_a_console() -> Bench {
-    let bench = Bench::closed();
-    let made = bench.shell(User::Root, &format!("mknod {CONSOLE} c 4 51 && chmod 666 {CONSOLE}"));
-    assert_eq!(made.code(), 0, "{made}");
-    bench
-}
-
-/// Whether somebody without rights can open a port. He closes it again.
+/// Whether somebody without rights can open a port. He closes it again. No leader of a session opens it: it would be
+/// his controlling terminal, and hung up for everybody at his end.
 fn can_open(bench: &Bench, port: &str) -> bool {
-    let end = bench.shell(User::Bob, &format!("exec 3<>{port}"));
+    let end = bench.shell(User::Bob, &format!("(exec 3<>{port}); exit $?"));
     assert!(end.code() == 0 || end.said(BUSY), "{end}");
     end.code() == 0
 }
@@ -72,7 +65,9 @@ fn nobody_else_can_open_what_the_command_has_open(
     #[values(PORT, CONSOLE)] port: &str,
     #[values(User::Alice, User::Root)] user: User,
 ) {
-    let bench = with_a_console();
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
     let _service = bench.serve(User::Lfpd);
     let open = format!("exec 3<>{port}");
     let mut lfp = in_steps(&bench, user, port, &["true", &open, "exec 3>&-", &open]);
@@ -96,7 +91,9 @@ fn nobody_else_can_open_what_the_command_has_open(
 #[case::by_a_grandchild("(sh -c 'sleep 1000; true' <PORT; true) & true")]
 #[ignore = "needs root: tests/run"]
 fn whoever_of_the_command_opens_it(#[case] step: &str, #[values(PORT, CONSOLE)] port: &str) {
-    let bench = with_a_console();
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
     let _service = bench.serve(User::Lfpd);
     let _lfp = in_steps(&bench, User::Alice, port, &[&step.replace("PORT", port)]);
     wait_until_exclusive(&bench, port);
@@ -105,7 +102,9 @@ fn whoever_of_the_command_opens_it(#[case] step: &str, #[values(PORT, CONSOLE)] 
 #[test]
 #[ignore = "needs root: tests/run"]
 fn what_the_command_was_given_open_is_exclusive_too() {
-    let bench = with_a_console();
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
     let _service = bench.serve(User::Lfpd);
     let line = format!("exec /run/test/lfp run --exclusive {PORT} -- sleep 1000 <{PORT}");
     let _lfp = bench.sandbox.command("sh").args(["-c", &line]).user(User::Alice).spawn();
@@ -116,7 +115,9 @@ fn what_the_command_was_given_open_is_exclusive_too() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_serial_port_is_not_kept_open() {
-    let bench = with_a_console();
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
     let _service = bench.serve(User::Lfpd);
     let open = format!("exec 3<>{CONSOLE}");
     let lfp = in_steps(&bench, User::Alice, CONSOLE, &[&open]);
@@ -128,7 +129,9 @@ fn a_serial_port_is_not_kept_open() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_far_end_sees_the_close() {
-    let bench = with_a_console();
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
     let _service = bench.serve(User::Lfpd);
     let mut far_end = bench.sandbox.far_end("ttyW0");
     fcntl(far_end.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
@@ -145,7 +148,9 @@ fn the_far_end_sees_the_close() {
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn what_outlives_the_command_is_not_exclusive(#[values(PORT, CONSOLE)] port: &str) {
-    let bench = with_a_console();
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
     let _service = bench.serve(User::Lfpd);
     let mut lfp = in_steps(&bench, User::Alice, port, &[&format!("sleep 1000 3<>{port} & true")]);
     wait_until_exclusive(&bench, port);
@@ -158,7 +163,9 @@ fn what_outlives_the_command_is_not_exclusive(#[values(PORT, CONSOLE)] port: &st
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn the_command_is_killed(#[values(PORT, CONSOLE)] port: &str) {
-    let bench = with_a_console();
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
     let _service = bench.serve(User::Lfpd);
     let mut lfp = in_steps(&bench, User::Alice, port, &[&format!("exec 3<>{port}")]);
     wait_until_exclusive(&bench, port);
@@ -173,7 +180,9 @@ fn the_command_is_killed(#[values(PORT, CONSOLE)] port: &str) {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_wrapper_is_killed() {
-    let bench = with_a_console();
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
     let _service = bench.serve(User::Lfpd);
     let sleep = format!("exec 3<>{CONSOLE}; echo 0.; exec sleep 1000");
     let lfp = in_steps(&bench, User::Alice, CONSOLE, &[&sleep]);
@@ -189,7 +198,9 @@ fn the_wrapper_is_killed() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn what_may_not_be_duplicated_is_said() {
-    let bench = with_a_console();
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
     let _service = bench.serve(User::Lfpd);
     let made = "mount -t tmpfs none /usr/local/bin; \
                 cp /bin/cat /usr/local/bin/rootcat; chmod 4755 /usr/local/bin/rootcat";
@@ -216,7 +227,9 @@ fn who_may_not_read_a_port_is_told() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn nothing_is_exclusive_unless_asked_for() {
-    let bench = with_a_console();
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
     let _service = bench.serve(User::Lfpd);
     let script = format!("exec 3<>{PORT}; echo 0.; read line");
     let words = ["run", "--no-shim", PORT, "--", "sh", "-c", &script];

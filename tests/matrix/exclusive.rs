@@ -29,7 +29,8 @@ const PROGRAMS: [Program; 10] = [
 
 /// Whether Bob, who asks nobody, is refused the port by the kernel.
 fn is_refused(sandbox: &Sandbox) -> bool {
-    let open = format!("exec 3<>{PORT}");
+    // No leader of a session: the port would be his controlling terminal, and hung up at his end.
+    let open = format!("(exec 3<>{PORT}); exit $?");
     let end = sandbox.command("sh").args(["-c", &open]).user(User::Bob).no_input().run();
     assert!(end.code() == 0 || end.said(BUSY), "{end}");
     end.code() != 0

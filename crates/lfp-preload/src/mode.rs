@@ -32,6 +32,7 @@ struct Asked {
     timeout: Duration,
     wait: Option<Duration>,
     ports: Ports,
+    is_exclusive: bool,
     /// What `LFP_PORTS` says.
     devices: Vec<u8>,
     tell: bool,
@@ -74,10 +75,16 @@ pub(crate) fn start() {
             .unwrap_or(Duration::from_secs(1)),
         wait: variable(c"LFP_WAIT").and_then(|text| time(text, WAIT_MAX_SECS)),
         ports: ports_in(&ports),
+        is_exclusive: variable(c"LFP_EXCLUSIVE").is_some_and(|text| text == b"1"),
         devices: ports,
         tell: variable(c"LFP_TELL").is_some_and(|text| text == b"1"),
         runtime: runtime.filter(|path| path.is_absolute()),
     });
+}
+
+/// Whether the ports that are locked by being opened are to be exclusive (`TIOCEXCL`).
+pub(crate) fn is_exclusive() -> bool {
+    ASKED.get().is_some_and(|it| it.is_exclusive)
 }
 
 /// The paths of the devices that count as ports whatever they are.

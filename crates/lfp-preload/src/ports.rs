@@ -10,7 +10,7 @@ use pidlockfile::Pid;
 use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, Stat, openat, readlinkat, stat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use ttylock::{DeviceName, Outcome};
+use ttylock::{DeviceName, Numbers, Outcome};
 
 use crate::contents;
 use crate::drivers;
@@ -152,6 +152,38 @@ fn without(device: &str, why: &str, errno: Errno) -> Opening {
 /// The port could not be opened after all. It is released, unless another thread has it open.
 pub(crate) fn failed(number: u64) {
     left(&[number]);
+}
+
+/// The port that was locked for this has been opened: nobody else can open it any more, if that is wanted. Not
+/// a pseudo-terminal: nobody would end its exclusive mode if this process is killed.
+pub(crate) fn opened(number: u64, fd: RawFd) {
+    if mode::is_exclusive() && !numbers(number).is_pseudo_terminal() {
+        real::set_exclusive(fd);
+    }
+}
+
+/// Of ports of ours descriptors are about to be closed. Where no other is left, the lock ends, and with it the exclusive
+/// mode: a child may have the port open still.
+pub(crate) fn share(ports: &[u64], first: RawFd, last: RawFd) {
+    if ports.is_empty() || !mode::is_exclusive() {
+        return;
+    }
+    let (mut kept, mut closed): (Vec<u64>, Vec<(RawFd, u64)>) = (Vec::new(), Vec::new());
+    for_each_device(&mut |fd, number| {
+        if (first..=last).contains(&fd) {
+            closed.push((fd, number));
+        } else {
+            kept.push(number);
+        }
+    });
+    let is_left = |number: &u64| ports.contains(number) && !kept.contains(number);
+    let left = closed.iter().filter(|(_, number)| is_left(number));
+    left.for_each(|(fd, _)| real::end_exclusive(*fd));
+}
+
+fn numbers(number: u64) -> Numbers {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    Numbers { major: major.into(), minor: minor.into() }
 }
 
 /// The ports of ours among the descriptors that are about to be closed.

@@ -179,6 +179,19 @@ pub(crate) fn device_of(fd: c_int) -> Option<u64> {
     is_device.then_some(found.st_rdev)
 }
 
+/// Sets the exclusive mode of a terminal.
+pub(crate) fn set_exclusive(fd: c_int) {
+    // SAFETY: used for one call, which the kernel refuses where there is no such descriptor. The program
+    // has just opened it and has not been told its number.
+    let _ = rustix::termios::ioctl_tiocexcl(unsafe { BorrowedFd::borrow_raw(fd) });
+}
+
+/// Ends it.
+pub(crate) fn end_exclusive(fd: c_int) {
+    // SAFETY: used for one call, which the kernel refuses where there is no such descriptor.
+    let _ = rustix::termios::ioctl_tiocnxcl(unsafe { BorrowedFd::borrow_raw(fd) });
+}
+
 /// The directory that a path without one is relative to.
 pub(crate) const HERE: c_int = AT_FDCWD;
 

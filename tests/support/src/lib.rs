@@ -15,6 +15,7 @@
 //! dies: its first process waits for the end of a pipe that only the test holds. Needs root.
 //! Everything here panics when it cannot do its work: that is how a test fails.
 
+mod console;
 mod lfp;
 mod package;
 mod peers;
@@ -23,6 +24,7 @@ mod programs;
 mod sandbox;
 mod until;
 
+pub use console::Console;
 pub use lfp::{Lfp, Service};
 pub use package::Package;
 pub use peers::peer;

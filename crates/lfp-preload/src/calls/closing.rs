@@ -42,6 +42,7 @@ pub(super) fn closed(first: c_int, last: c_int, call: impl FnOnce() -> c_int) ->
     }
     let before = real::errno();
     let ports = ports::leaving(first, last);
+    ports::share(&ports, first, last);
     real::set_errno(before);
     let result = call();
     let errno = real::errno();

@@ -117,6 +117,9 @@ unsafe fn opened(
     }
     let fd = call();
     if fd >= 0 {
+        if let Opening::Locked(port) = opening {
+            ports::opened(port, fd);
+        }
         if flags & (O_ACCMODE | O_CREAT | O_PATH) != 0 {
             return fd;
         }

@@ -63,6 +63,10 @@ unsafe fn streamed(
     // SAFETY: not null, so a C string, which the real call has read.
     let flags = flags(unsafe { CStr::from_ptr(mode) }.to_bytes());
     if !stream.is_null() {
+        if let Opening::Locked(port) = opening {
+            // SAFETY: an open stream, which is not null.
+            ports::opened(port, unsafe { libc::fileno(stream) });
+        }
         // SAFETY: the caller's promise; the stream is ours until we return it.
         return unsafe { shown(path, stream, flags, call) };
     }
@@ -120,10 +124,15 @@ unsafe fn reopened(
         result = call();
         if result.is_null() { -1 } else { 0 }
     });
-    if let (Opening::Locked(port), true) = (&opening, result.is_null()) {
-        let errno = failure();
-        ports::failed(*port);
-        settle(None, errno);
+    match opening {
+        Opening::Locked(port) if result.is_null() => {
+            let errno = failure();
+            ports::failed(port);
+            settle(None, errno);
+        }
+        // SAFETY: an open stream, which is not null.
+        Opening::Locked(port) => ports::opened(port, unsafe { libc::fileno(result) }),
+        Opening::Plain | Opening::Refused(_) => {}
     }
     result
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use pidlockfile::{Pid, process};
-use ttylock::{DeviceName, Duplicate, NoDuplicate, Node, Request, follow};
+use ttylock::{DeviceName, Duplicate, NoDuplicate, Node, Numbers, Request, follow};
 
 use super::broker::layout;
 use super::output::warn;
@@ -28,12 +28,12 @@ const OF_NODE: AddWatchFlags = AddWatchFlags::IN_OPEN.union(AddWatchFlags::IN_CL
 const OF_DIRECTORY: AddWatchFlags =
     AddWatchFlags::IN_CREATE.union(AddWatchFlags::IN_ATTRIB).union(AddWatchFlags::IN_MOVED_TO);
 
-/// Major numbers of the near ends of pseudo-terminals. Source: admin-guide/devices.txt.
-const PSEUDO_TERMINALS: std::ops::RangeInclusive<u64> = 136..=143;
-
 /// Looking that finds nothing new takes at most one part in so many of the time: anybody who may open a device that
 /// is not exclusive yet can do so without end.
 const SHARE: u32 = 10;
+
+/// No rest is longer, also where the machine has stood still during a look.
+const REST: Duration = Duration::from_secs(1);
 
 /// As many times are events read before they are acted upon. Others may cause more while we read.
 const READS: usize = 64;
@@ -106,7 +106,7 @@ impl Exclusion {
             news |= port.look();
         }
         let rest = if news { 1 } else { SHARE - 1 };
-        let rest = begin.elapsed().saturating_mul(rest);
+        let rest = begin.elapsed().saturating_mul(rest).min(REST);
         self.rests_until = Instant::now().checked_add(rest);
         Some(rest)
     }
@@ -236,7 +236,7 @@ impl Hindrance {
 }
 
 fn is_pseudo_terminal(node: &Node) -> bool {
-    node.device.is_some_and(|device| PSEUDO_TERMINALS.contains(&device.major))
+    node.device.is_some_and(Numbers::is_pseudo_terminal)
 }
 
 #[cfg(test)]

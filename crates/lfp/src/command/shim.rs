@@ -70,6 +70,10 @@ pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Addition
     if shim == Shim::Ports {
         let all = std::iter::once(&asked.device).chain(&asked.also);
         variables.push(ports(all));
+        if asked.exclusive {
+            // The other ports that it opens.
+            variables.push(("LFP_EXCLUSIVE", "1".to_owned()));
+        }
     }
     Ok(Additions(variables))
 }
@@ -88,6 +92,9 @@ pub(super) fn run(asked: ShimOnly, route: &Route) -> Result<u8, Failure> {
     };
     if asked.ports {
         variables.push(ports(asked.also.iter()));
+    }
+    if asked.exclusive {
+        variables.push(("LFP_EXCLUSIVE", "1".to_owned()));
     }
     if let Some(time) = asked.wait {
         // Whole seconds, as the protocol has them; it is not to give up before.

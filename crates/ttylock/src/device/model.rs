@@ -61,6 +61,14 @@ pub struct Numbers {
     pub minor: u64,
 }
 
+impl Numbers {
+    /// Whether it is the near end of a pseudo-terminal. Source: admin-guide/devices.txt.
+    #[must_use]
+    pub fn is_pseudo_terminal(self) -> bool {
+        (136..=143).contains(&self.major)
+    }
+}
+
 /// Why a name leads to no device below `/dev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolveError {

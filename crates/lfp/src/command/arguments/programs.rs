@@ -73,6 +73,10 @@ pub(in crate::command) struct ShimOnly {
     #[arg(long, value_name = "DEVICE", value_parser = device, requires = "ports")]
     pub(in crate::command) also: Vec<DeviceName>,
 
+    /// Have the kernel refuse these ports to everybody else while they are open (TIOCEXCL)
+    #[arg(long, requires = "ports")]
+    pub(in crate::command) exclusive: bool,
+
     /// Wait in line for a busy port, for so many seconds [default: do not wait]
     #[arg(long, value_name = "SECS", value_parser = seconds, requires = "ports")]
     pub(in crate::command) wait: Option<Duration>,
