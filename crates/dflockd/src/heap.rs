@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-/// Gives back all whole pages that nothing is in.
+/// Gives back all whole pages that nothing is in. Nobody is served meanwhile: 2.5 ms after 100,000 keys,
+/// 59 ms after a million, once when they are forgotten.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "no library offers this call of the C library otherwise")]
 pub(crate) fn give_back() {
