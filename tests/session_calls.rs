@@ -19,11 +19,11 @@ use testbed::{LIMIT, Sandbox, User, until};
 const TRACE: &str = "/tmp/own/trace";
 const PAIRS: usize = 40;
 
-/// As many calls as a pair may take; a lock is two files here. It is 60 where the directories that
+/// As many calls as a pair may take; a lock is two files here. It is 58 where the directories that
 /// are searched are four, as on Debian. Each file gets its mode when its maker holds it; the node that was
 /// judged is kept open while its access list is read; and the holder is asked for by its identity, before
 /// the lock is taken and before it is given back. A release asks whether the lock is being passed on.
-const MOST: usize = 60;
+const MOST: usize = 58;
 
 /// Directories that have just changed are read again with every request.
 fn let_directories_settle(sandbox: &Sandbox) {

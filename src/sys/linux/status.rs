@@ -31,8 +31,9 @@ impl Processes {
         if let Some(status) = self.status_of_last(pid) {
             return Some(status);
         }
-        // Where there is one, `/proc` counts processes as we do.
-        process::owner(pid)?;
+        if !process::numbers_are_ours() {
+            return None;
+        }
         let file = File::open(format!("/proc/{pid}/status")).ok()?;
         self.last = Some((pid, file));
         self.status_of_last(pid)
@@ -45,7 +46,12 @@ impl Processes {
         if status.is_none() {
             self.last = None;
         }
-        status.map(|status| Status(String::from_utf8_lossy(&status).into_owned()))
+        // Names of programs may be any bytes.
+        let text = |status| match String::from_utf8(status) {
+            Ok(text) => text,
+            Err(other) => String::from_utf8_lossy(other.as_bytes()).into_owned(),
+        };
+        status.map(|status| Status(text(status)))
     }
 }
 

@@ -66,6 +66,13 @@ impl Machine {
         who.compare(self.here(), seen)
     }
 
+    /// Whether there is a process of this number here that has not ended: as [`super::lives`], with one call for the
+    /// one that was asked about last.
+    pub fn lives(&mut self, pid: Pid) -> bool {
+        let known = self.last.as_ref().filter(|(known, _)| known.pid == pid);
+        known.is_some_and(|(_, shown)| shown.exists()) || system::lives(pid)
+    }
+
     /// What the system shows of a process, or of whoever has its number.
     pub fn look(&mut self, who: &ProcessIdentity) -> Seen {
         let is_elsewhere = who.is_elsewhere(self.here());
@@ -91,5 +98,24 @@ impl Machine {
         let seen = system::look_abroad(who, self.here());
         self.abroad = Some((who.clone(), Instant::now(), seen));
         seen
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_asked_about_lives_until_it_ends() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::new(child.id().into()).unwrap();
+        let mut machine = Machine::default();
+        assert!(machine.lives(pid), "nothing is known of it yet");
+        let who = machine.identify(pid);
+        assert!(machine.lives(pid) && machine.lives(Pid::this()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!machine.lives(pid));
+        assert_ne!(machine.identify(pid), who);
     }
 }

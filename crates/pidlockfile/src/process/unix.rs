@@ -228,7 +228,8 @@ fn read_once<'b>(path: &str, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
 /// the old one's (`unshare --pid` without `--mount-proc`): a number means another process there,
 /// so nothing may be read by it. Where it does, it does for good: neither a process nor what it
 /// forks changes its own namespace. Other systems have another `/proc`, or none.
-fn numbers_are_ours() -> bool {
+#[must_use]
+pub fn numbers_are_ours() -> bool {
     if cfg!(not(target_os = "linux")) {
         return false;
     }

@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use pidlockfile::process::lives;
 use pidlockfile::{Found, Identity, Judged, Name, Pid, Removal, Status};
 
 use super::judge::{Breakable, Busy, Stale, Verdict, let_go};
@@ -132,7 +131,7 @@ impl Table {
             return tally;
         }
         // That of one who is gone may be just being broken, past a `flock(2)` that we get a moment later.
-        if !self.guards.is_a_daemons() && !lives(pid) {
+        if !self.guards.is_a_daemons() && !self.records().machine().lives(pid) {
             for name in written {
                 drop(self.guards.take(name, pid));
             }
@@ -299,7 +298,7 @@ impl Table {
         // A living owner lets go whoever holds the file by flock: nobody breaks his lock, so
         // there is nobody to wait for. A dead one's lock may be just being broken, however
         // long that takes on a busy machine, and then it is the breaker's.
-        let living = own && lives(pid);
+        let living = own && self.records().machine().lives(pid);
         let verdict = match own {
             true => self.own_to_release(place, name, judged, pid, (living, contention)),
             false => self.verdict(place, name, judged, SystemTime::now(), contention),
