@@ -71,6 +71,14 @@ etcd-stubs:
 packages:
     packaging/debian/build
 
+# Debian's packages as Debian builds them, in a minimal Debian 13 without a network; as root, by hand.
+debian into="target/debian-minimal":
+    packaging/debian/minimal {{into}}
+
+# Who made the crates that the packages contain, and their licences: after each change of Cargo.lock.
+licences:
+    packaging/licences
+
 # The packages twice, from two directories at two times: the same bytes? Compiles everything twice.
 reproducible:
     packaging/reproducible

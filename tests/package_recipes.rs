@@ -119,6 +119,8 @@ fn they_have_the_same_contact() {
     };
     let (maintainer, home) = (contact("maintainer"), contact("home"));
     for file in [
+        "debian/control",
+        "packaging/rpm/lfpd.spec",
         "packaging/arch/PKGBUILD",
         "packaging/alpine/APKBUILD",
         "packaging/openwrt/Makefile",
@@ -144,7 +146,7 @@ fn they_have_the_same_contact() {
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn shells_find_no_fault() {
-    let scripts = "packaging/install packaging/contact packaging/release packaging/reproducible \
+    let scripts = "packaging/install packaging/contact packaging/release packaging/reproducible packaging/vendor \
         packaging/debian/* packaging/openrc/* packaging/openwrt/files/* \
         packaging/alpine/lfpd.pre-install packaging/arch/lfpd.install";
     Place::new().run(&format!(
@@ -166,6 +168,44 @@ fn ldconfig_passes_over_the_linkers_script() {
         /sbin/ldconfig -n -N "$PLACE/lib" 2>&1"#,
     );
     assert_eq!(said, "");
+}
+
+/// What a program for Linux is made of is named with its holders and licence, in Debian's form and in Fedora's.
+#[test]
+fn every_bundled_crate_has_its_holders_named() {
+    let said = Place::new().run(
+        "cargo tree --locked --offline -p lfpd -p lfp -p lfp-preload -p liblockdev -p file-semaphore -p dflockd \
+             -p dflock --all-features --edges normal --target x86_64-unknown-linux-gnu --prefix none |
+             sed -n '/ (\\/\\|^$/!s/^\\([^ ]*\\) v\\([^ ]*\\).*/\\1 \\2/p' | sort -u",
+    );
+    let bundled: BTreeSet<String> = lines(&said).collect();
+    assert!(bundled.len() > 50, "{said}");
+    let fedora = fs::read_to_string(root().join("packaging/rpm/LICENSE.dependencies")).unwrap();
+    let of_fedora = lines(&fedora).map(|line| {
+        let (_, crate_and_holders) = line.split_once(": ").unwrap();
+        let (name, holders) = crate_and_holders.split_once(" (").unwrap();
+        assert!(holders.len() > 3, "{line}");
+        name.to_owned()
+    });
+    assert_eq!(of_fedora.collect::<BTreeSet<_>>(), bundled, "run packaging/licences");
+    let debian = fs::read_to_string(root().join("etc/debian/copyright")).unwrap();
+    for name in bundled {
+        let stanza = format!("\nFiles: vendor/{}/*\nCopyright: ", name.replace(' ', "-"));
+        assert!(debian.contains(&stanza), "run packaging/licences: {name}");
+    }
+}
+
+/// Whatever the programs of a package are, `debian/` builds it too, and installs by the script that all use.
+#[test]
+fn debian_builds_the_same_packages() {
+    let control = fs::read_to_string(root().join("debian/control")).unwrap();
+    let rules = fs::read_to_string(root().join("debian/rules")).unwrap();
+    let packages: Vec<&str> =
+        control.lines().filter_map(|line| line.strip_prefix("Package: ")).collect();
+    assert_eq!(packages.len(), 8, "{packages:?}");
+    for package in packages {
+        assert!(rules.contains(&format!("$(call install,{package},")), "{package}");
+    }
 }
 
 #[test]
@@ -358,8 +398,21 @@ fn by_hand_all_of_it_goes_again() {
     place.run(r#"touch "$PLACE/root/usr/local/bin/another""#);
     place.run(&format!(r#"packaging/install --destdir "$PLACE/root" --uninstall {all}"#));
     let left: Vec<String> = place.files("root").into_iter().collect();
-    let left: Vec<&str> =
-        left.iter().map(String::as_str).filter(|file| !file.contains("/etc/default/")).collect();
     assert_eq!(left, ["/usr/local/bin/another"]);
-    assert!(!place.path("root/usr/local/share/doc/lfpd").exists());
+    for directory in ["share/doc/lfpd", "share/doc/dflockd", "lib/lfp"] {
+        assert!(!place.path("root/usr/local").join(directory).exists(), "{directory}");
+    }
+}
+
+/// Settings are the administrator's once he has changed them.
+#[test]
+fn by_hand_changed_settings_stay() {
+    let place = Place::new();
+    place.run(
+        r#"packaging/install --destdir "$PLACE/root" --built "$BUILT" dflockd
+        echo '# ours' >>"$PLACE/root/etc/default/dflockd"
+        packaging/install --destdir "$PLACE/root" --uninstall dflockd"#,
+    );
+    let left: Vec<String> = place.files("root").into_iter().collect();
+    assert_eq!(left, ["/etc/default/dflockd"]);
 }
