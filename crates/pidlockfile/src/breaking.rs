@@ -9,6 +9,7 @@ use crate::directory::Directory;
 use crate::draft::{Claim, Draft, Given, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
+use crate::flocked::Flocked;
 use crate::found::Judged;
 use crate::name::Name;
 use crate::publishing::Publication;
@@ -50,7 +51,7 @@ pub enum Withdrawal {
 struct Excluded {
     judged: Judged,
     /// Where the lock hangs on another opening of the file.
-    _writable: Option<File>,
+    _writable: Option<Flocked>,
 }
 
 /// The answer to the try for `flock(2)`.
@@ -214,7 +215,7 @@ impl Directory {
         if !self.enter(&mut judged) {
             return Ok(Exclusion::Others(judged));
         }
-        match sys::try_lock_inode(&judged.file) {
+        match judged.try_lock() {
             Ok(true) => Ok(Exclusion::Ours(Excluded { judged, _writable: None })),
             Ok(false) => Ok(Exclusion::Others(judged)),
             // NFS makes it a write lock on the whole file, which asks for a writable opening.
@@ -237,10 +238,9 @@ impl Directory {
         {
             return Ok(Exclusion::Changed);
         }
-        Ok(if sys::try_lock_writable(&file).map_err(Error::at(Step::Exclude, name))? {
-            Exclusion::Ours(Excluded { judged, _writable: Some(file) })
-        } else {
-            Exclusion::Others(judged)
+        Ok(match Flocked::try_lock(file).map_err(Error::at(Step::Exclude, name))? {
+            Some(file) => Exclusion::Ours(Excluded { judged, _writable: Some(file) }),
+            None => Exclusion::Others(judged),
         })
     }
 

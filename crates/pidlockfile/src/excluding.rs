@@ -4,7 +4,6 @@ use std::io;
 
 use crate::directory::Directory;
 use crate::found::Judged;
-use crate::sys;
 
 /// What keeps others from breaking and releasing a file that was judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +26,7 @@ impl Directory {
         if !self.enter(judged) {
             return Ok(Hold::Others);
         }
-        Ok(match sys::try_lock_inode(&judged.file)? {
+        Ok(match judged.try_lock()? {
             true => Hold::Ours,
             false if judged.passage.is_some() => Hold::InTheGate,
             false => Hold::Others,

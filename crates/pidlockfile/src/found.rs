@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use crate::errno::Errno;
@@ -46,6 +47,8 @@ pub struct Judged {
     pub(crate) passage: Option<Passage>,
     /// Whether another's `flock(2)` on it is nothing to us.
     past: bool,
+    /// Whether `flock(2)` on it is ours.
+    is_locked: AtomicBool,
 }
 
 /// What was seen through the descriptor.
@@ -75,7 +78,7 @@ impl Judged {
             owner: stat.owner,
             size: stat.size,
         };
-        Ok(Found::File(Self { file, facts, passage: None, past: false }))
+        Ok(Found::File(Self { file, facts, passage: None, past: false, is_locked: false.into() }))
     }
 
     /// Whether what a name was just seen to lead to is this very file, saying the same and not
@@ -92,7 +95,7 @@ impl Judged {
     }
 
     /// A second descriptor of the same opening, for who wants the last close, which takes a while
-    /// for a file without a name, at another time. A `flock(2)` on the file lasts as long.
+    /// for a file without a name, at another time. A `flock(2)` on the file ends with this value all the same.
     ///
     /// # Errors
     /// When there are no more descriptors.
@@ -108,7 +111,13 @@ impl Judged {
     /// # Errors
     /// With the system's reason.
     pub fn try_hold(&self) -> io::Result<bool> {
-        Ok(sys::try_lock_inode(&self.file)?)
+        Ok(self.try_lock()?)
+    }
+
+    pub(crate) fn try_lock(&self) -> Result<bool, Errno> {
+        let is_ours = sys::try_lock_inode(&self.file)?;
+        self.is_locked.fetch_or(is_ours, Ordering::Relaxed);
+        Ok(is_ours)
     }
 
     /// Another's `flock(2)` on the file decides nothing from now on: who holds it has no say in it. Only
@@ -157,6 +166,16 @@ impl Judged {
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.facts.identity
+    }
+}
+
+impl Drop for Judged {
+    /// A process that was forked meanwhile has the descriptor as well: closing it here would not be enough.
+    fn drop(&mut self) {
+        if *self.is_locked.get_mut() {
+            // It goes with the last descriptor at the latest.
+            let _ = sys::unlock_inode(&self.file);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use crate::errno::Errno;
+use crate::flocked::Flocked;
 use crate::process::Pid;
 use crate::status::{Identity, Kind};
 use crate::sys::{self, Rename};
@@ -34,7 +35,7 @@ pub struct Gate {
 /// Being in the gate, on account of one file.
 #[derive(Debug)]
 pub(crate) struct Passage {
-    _lane: File,
+    _lane: Flocked,
 }
 
 impl Gate {
@@ -47,11 +48,9 @@ impl Gate {
         let name = format!("gate.{}", file.inode % LANES);
         for _ in 0..TRIES {
             let lane = self.lane(name.as_ref())?;
-            if !sys::try_lock_writable(&lane)? {
-                return Ok(None);
-            }
+            let Some(lane) = Flocked::try_lock(lane)? else { return Ok(None) };
             // Who tidies up may have removed it: then others are at another one.
-            if sys::stat_open(&lane)?.links > 0 {
+            if sys::stat_open(lane.file())?.links > 0 {
                 return Ok(Some(Passage { _lane: lane }));
             }
         }

@@ -121,6 +121,7 @@ mod draft;
 mod errno;
 mod error;
 mod excluding;
+mod flocked;
 #[cfg_attr(windows, path = "forced/windows.rs")]
 mod forced;
 mod found;

@@ -51,6 +51,24 @@ fn try_release_removes_the_judged_file() {
     assert!(matches!(directory.read(&name(), 64).unwrap(), Found::Nothing));
 }
 
+/// A process that was forked while it was held has the descriptor as long as it likes.
+#[test]
+fn what_is_held_is_free_when_it_is_dropped_whoever_has_its_descriptor() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    publish(&directory, "a");
+    let judged = judge(&directory);
+    assert!(judged.try_hold().unwrap());
+    let other = judge(&directory);
+    assert!(!other.try_hold().unwrap());
+    let _inherited = judged.try_clone().unwrap();
+    drop(judged);
+    assert!(other.try_hold().unwrap());
+    // One that never had it takes it from nobody.
+    drop(judge(&directory));
+    assert!(!judge(&directory).try_hold().unwrap());
+}
+
 #[test]
 fn try_release_steps_back_from_a_breaker_and_removes_nothing() {
     let scratch = tempfile::tempdir().unwrap();
