@@ -30,8 +30,9 @@ pub(super) const PAGE_BYTES: usize = 4096;
 /// As much when its room was made to grow.
 pub(super) const WIDE_BYTES: usize = 256 << 10;
 
-/// As much is asked for at once, which is more than the kernel tells of its own accord.
-const ASKED_BYTES: usize = 2 * WIDE_BYTES;
+/// So many times its room are asked for at once: the kernel tells more than it has room for where it was not
+/// asked for all the last time.
+pub(super) const ASKED_ROOMS: usize = 4;
 
 /// A line is about as long.
 const LINE_BYTES: usize = 50;
@@ -46,6 +47,9 @@ const PASSES: usize = 16;
 pub(super) trait Source: Read + Seek {
     /// So many bytes the kernel tells at once, and maybe more.
     fn room(&self) -> usize;
+
+    /// So many bytes are asked for at once.
+    fn asked(&self) -> usize;
 }
 
 /// How much of the list was told.
@@ -109,8 +113,8 @@ impl Piece {
 }
 
 /// Reads the list until it is whole, or `may_read` allows no more reading: that is asked before each
-/// reading, and is told how many locks the kernel counts through for it, or could while it tells some. Lines that `wants` does not
-/// want are not kept.
+/// reading, and is told how many locks the kernel counts through for it, or could while it tells some. Lines
+/// that `wants` does not want are not kept.
 ///
 /// # Errors
 /// When the list cannot be opened or read.
@@ -121,12 +125,16 @@ pub(super) fn read<R: Source>(
 ) -> io::Result<Listing> {
     let mut told = Told { wants, known: HashSet::new(), listing: Listing::default() };
     let mut first = Reader::new(open()?);
-    let Some(piece) = first.piece(ASKED_BYTES, &mut may_read)? else { return Ok(told.listing) };
+    let Some(piece) = first.piece(first.source.asked(), &mut may_read)? else {
+        return Ok(told.listing);
+    };
     told.take(&piece);
     // What follows would have fitted, unless it is a lock for which a dozen others wait.
     if piece.len() < first.source.room() / 4 * 3 {
         // In one piece, if nothing comes behind it.
-        let Some(rest) = first.piece(ASKED_BYTES, &mut may_read)? else { return Ok(told.listing) };
+        let Some(rest) = first.piece(first.source.asked(), &mut may_read)? else {
+            return Ok(told.listing);
+        };
         told.take(&rest);
         if rest.is_empty() {
             told.listing.extent = Extent::Whole;
@@ -168,15 +176,18 @@ fn pass<R: Source>(
     ahead.rewind()?;
     behind.rewind()?;
     let mut pieces = Pieces::default();
-    let half = ahead.source.room().max(behind.source.room()) / 2;
+    let room = ahead.source.room().max(behind.source.room());
+    let half = room.min(ahead.source.asked()) / 2;
     let Some(start) = ahead.piece(half, may_read)? else { return Ok(None) };
     pieces.start = start;
-    let Some(first) = behind.piece(ASKED_BYTES, may_read)? else { return Ok(None) };
+    let Some(first) = behind.piece(behind.source.asked(), may_read)? else { return Ok(None) };
     pieces.told.push(first);
     loop {
-        let Some(piece) = ahead.piece(ASKED_BYTES, may_read)? else { return Ok(None) };
+        let Some(piece) = ahead.piece(ahead.source.asked(), may_read)? else { return Ok(None) };
         if piece.is_empty() {
-            let Some(rest) = behind.piece(ASKED_BYTES, may_read)? else { return Ok(None) };
+            let Some(rest) = behind.piece(behind.source.asked(), may_read)? else {
+                return Ok(None);
+            };
             pieces.rest = rest;
             return Ok(Some(pieces));
         }
@@ -344,6 +355,8 @@ mod tests {
         left: Vec<u8>,
         /// As much as is told at once; it grows with the longest line.
         page: usize,
+        /// So much is asked for, however much that is.
+        asked: usize,
         /// What happens to the list before each reading.
         meanwhile: Meanwhile,
     }
@@ -375,6 +388,10 @@ mod tests {
     impl Source for Opening {
         fn room(&self) -> usize {
             self.page
+        }
+
+        fn asked(&self) -> usize {
+            self.asked
         }
     }
 
@@ -423,7 +440,8 @@ mod tests {
         let meanwhile: Meanwhile = Rc::new(RefCell::new(meanwhile));
         let open = || {
             let (kernel, meanwhile) = (kernel.clone(), Rc::clone(&meanwhile));
-            Ok(Opening { kernel, next: 0, left: Vec::new(), page, meanwhile })
+            let asked = ASKED_ROOMS * page;
+            Ok(Opening { kernel, next: 0, left: Vec::new(), page, asked, meanwhile })
         };
         let may_read = |_| {
             reads = reads.saturating_sub(1);
@@ -550,7 +568,7 @@ mod tests {
     /// is in no two pieces with them, so such a list is not believed.
     #[rstest]
     #[case::longer_than_a_page(3 * PAGE_BYTES, Extent::Whole)]
-    #[case::longer_than_the_room(ASKED_BYTES + PAGE_BYTES, Extent::Changing)]
+    #[case::longer_than_the_room((ASKED_ROOMS + 1) * PAGE_BYTES, Extent::Changing)]
     fn a_line_longer_than_a_page_is_read_to_its_end(#[case] length: usize, #[case] extent: Extent) {
         let mut list = list(30, 40);
         list.insert(10, format!("FLOCK {}", "x".repeat(length)));
@@ -589,6 +607,10 @@ mod tests {
     impl Source for Failing {
         fn room(&self) -> usize {
             PAGE_BYTES
+        }
+
+        fn asked(&self) -> usize {
+            ASKED_ROOMS * PAGE_BYTES
         }
     }
 

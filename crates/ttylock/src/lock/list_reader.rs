@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-use super::kernel_list::{self, Extent, Listing, PAGE_BYTES, Source, WIDE_BYTES};
+use super::kernel_list::{self, ASKED_ROOMS, Extent, Listing, PAGE_BYTES, Source, WIDE_BYTES};
 use super::room;
 use crate::device::node::Node;
 
@@ -120,7 +120,8 @@ impl ListReader {
 
     /// Opens the list with more room than a page, if that can be had.
     fn widen(&mut self) -> io::Result<()> {
-        let opened: io::Result<Vec<_>> = (0..READERS).map(|_| Opening::new()).collect();
+        let opened: io::Result<Vec<_>> =
+            (0..READERS).map(|_| Opening::of_room(WIDE_BYTES)).collect();
         self.kept = opened?;
         room::widen(self.kept.iter().map(|it| &it.file))
     }
@@ -133,7 +134,7 @@ impl ListReader {
         let mut known = std::mem::take(&mut self.kept).into_iter();
         let mut opened = Vec::new();
         let open = || {
-            let opening = known.next().map_or_else(Opening::new, Ok)?;
+            let opening = known.next().map_or_else(|| Opening::of_room(PAGE_BYTES), Ok)?;
             opened.push(Rc::clone(&opening));
             Ok(Reading::of(opening))
         };
@@ -169,14 +170,18 @@ struct Opening {
     file: File,
     /// So much the kernel has told at once, to the next power of two: its room is one.
     room: Cell<usize>,
+    /// So much is asked for at once.
+    asked: usize,
     /// Less was asked for than the kernel had, so it tells the rest next, and more than it has room for.
     has_rest: Cell<bool>,
 }
 
 impl Opening {
-    fn new() -> io::Result<Rc<Self>> {
-        let file = File::open(LIST)?;
-        Ok(Rc::new(Self { file, room: PAGE_BYTES.into(), has_rest: false.into() }))
+    /// The kernel has so much room at most, as far as we have seen to it.
+    fn of_room(most: usize) -> io::Result<Rc<Self>> {
+        let asked = ASKED_ROOMS.saturating_mul(most);
+        let (room, has_rest) = (PAGE_BYTES.into(), false.into());
+        Ok(Rc::new(Self { file: File::open(LIST)?, room, asked, has_rest }))
     }
 
     fn room(&self) -> usize {
@@ -211,6 +216,10 @@ impl Reading {
 impl Source for Reading {
     fn room(&self) -> usize {
         self.opening.room()
+    }
+
+    fn asked(&self) -> usize {
+        self.opening.asked
     }
 }
 
@@ -264,7 +273,8 @@ mod tests {
     #[case::the_piece_after_that(&[(2048, 29_000), (9999, 8000), (20_000, 29_000)], 32_768)]
     fn the_room_is_what_was_told_at_once(#[case] reads: &[(usize, u64)], #[case] room: usize) {
         let file = tempfile::tempfile().unwrap();
-        let opening = Opening { file, room: PAGE_BYTES.into(), has_rest: false.into() };
+        let asked = ASKED_ROOMS * PAGE_BYTES;
+        let opening = Opening { file, room: PAGE_BYTES.into(), asked, has_rest: false.into() };
         let mut place = 0;
         for (asked, end) in reads {
             opening.file.set_len(*end).unwrap();
