@@ -22,6 +22,20 @@ fn a_shell_that_becomes_lfp_unlocks_its_own(#[case] shell: &str, #[case] line: &
     bench.assert_free();
 }
 
+/// The shell that began it is gone when it becomes `lfp`: another process has adopted it, and must not have
+/// the lock, for that would last until the machine goes down.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn an_orphan_takes_nothing_for_the_process_that_adopted_it() {
+    let bench = Bench::open();
+    let orphan = "setsid sh -c '( while kill -0 $$; do sleep 0.01; done
+                                  exec /run/test/lfp lock --direct ttyW0 >/tmp/said 2>&1 ) 2>/dev/null &'
+                  until grep -s lfp: /tmp/said || test -e /run/lock/LCK..ttyW0; do sleep 0.01; done";
+    let told = bench.shell(User::Root, orphan);
+    assert!(told.said("the process that called lfp has ended"), "{told}");
+    bench.assert_free();
+}
+
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_typo_is_no_free_port() {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use lfp::Pid;
+use pidlockfile::process::of_caller;
 
 use crate::device::{self, Errno, Told};
 
@@ -29,7 +29,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
         let _ = writeln!(std::io::stderr(), "usage: lockdev [-l | -u] DEVICE");
         return USAGE;
     };
-    let Some(parent) = Pid::new(std::os::unix::process::parent_id().into()) else {
+    let Ok(parent) = of_caller(|pid| pid) else {
         return TROUBLE;
     };
     let device = device.as_bytes();
@@ -84,6 +84,7 @@ fn code(told: Result<Told, Errno>) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use pidlockfile::Pid;
     use rstest::rstest;
 
     use super::*;

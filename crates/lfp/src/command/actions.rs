@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap_complete::{Shell, generate};
 use pidlockfile::Pid;
-use pidlockfile::process::lives;
+use pidlockfile::process::{NoCaller, lives, of_caller};
 use wrapcmd::Value;
 
 use super::arguments::{self, Asked, AskedInTime, Handed, Route};
@@ -32,7 +32,7 @@ pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, 
 
 pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
     let mut broker = Broker::new(route);
-    let pid = asked.pid.or_else(caller).unwrap_or_else(Pid::this);
+    let pid = asked.pid.or_else(|| of_caller(|pid| pid).ok()).unwrap_or_else(Pid::this);
     let mut request = Request { device: asked.device.clone(), pid };
     let mut outcome = broker.unlock(&request);
     // As the last command of a script we may be the very process that called for the lock: a
@@ -132,18 +132,21 @@ fn how_to_start() -> String {
     format!("to start the service: {command}")
 }
 
-/// The lock is for whoever called us: we are gone in a moment.
+/// The lock is for the process that called us: we are gone in a moment.
 fn request(asked: &Asked) -> Result<Request, Failure> {
-    let pid = asked.pid.or_else(caller);
-    let pid = pid.ok_or_else(|| {
-        Failure::system("the process that called lfp is outside this pid namespace: use --pid")
-    });
-    Ok(Request { device: asked.device.clone(), pid: pid? })
-}
-
-/// None where that process is outside of our pid namespace (getpid(2)).
-fn caller() -> Option<Pid> {
-    Pid::new(nix::unistd::getppid().as_raw().into())
+    let caller = || {
+        of_caller(|pid| pid).map_err(|none| {
+            Failure::system(match none {
+                NoCaller::Outside => {
+                    "the process that called lfp is outside this pid namespace: use --pid"
+                }
+                NoCaller::Ended => {
+                    "the process that called lfp has ended: name the one that is to have the lock (--pid)"
+                }
+            })
+        })
+    };
+    Ok(Request { device: asked.device.clone(), pid: asked.pid.map_or_else(caller, Ok)? })
 }
 
 /// What may surprise somebody who has just got a lock.
