@@ -1,4 +1,4 @@
-//! [`try_lock`](crate::try_lock), for programs that want one lock file: takes it or not, and a guard releases
+//! [`try_lock`], for programs that want one lock file: takes it or not, and a guard releases
 //! it when it is dropped.
 
 use std::path::Path;

@@ -96,7 +96,7 @@ pub(super) enum Alarm {
     Wait(Id<Waiter>),
 }
 
-/// See the [module](super): what to call, and in which order.
+/// The lock manager. [The crate](crate) says what to call, and in which order.
 #[derive(Debug)]
 pub struct Engine<M> {
     pub(super) caps: Caps,

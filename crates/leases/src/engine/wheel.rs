@@ -88,7 +88,8 @@ impl<P: Copy> Wheel<P> {
         self.timers.capacity()
     }
 
-    /// See [`Slab::shrink`].
+    /// Gives free places at the end back, at most `budget` of them, and then the memory of a table that was once
+    /// much larger. A timer stays where it is, and keeps what is before it.
     pub fn shrink(&mut self, budget: usize) -> Progress {
         self.timers.shrink(budget)
     }
