@@ -533,8 +533,9 @@ fn its_locks_are_held_open_as_long_as_they_are_good() {
     daemon.kill();
     assert!(!flock_is_held(&daemon, "LCK..ttyS1"));
     daemon.begin();
-    assert!(flock_is_held(&daemon, "LCK..ttyS1"));
+    // It is done before anybody is greeted.
     let mut client = daemon.on_unix().greeted();
+    assert!(flock_is_held(&daemon, "LCK..ttyS1"));
     assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
     assert_eq!(daemon.ground.locks(), ["LCK..ttyS2"]);
     // A session of its own, under inetd, is not kept from releasing what the daemon holds.

@@ -147,6 +147,8 @@ mod tests {
     use std::fs::{self, File};
     use std::os::fd::AsFd;
     use std::process::{Child, Command};
+    use std::thread;
+    use std::time::{Duration, Instant};
 
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     use nix::pty::{OpenptyResult, openpty};
@@ -159,11 +161,23 @@ mod tests {
     impl Opener {
         fn of(input: impl AsFd) -> Self {
             let input = input.as_fd().try_clone_to_owned().unwrap();
-            Self(Command::new("sleep").arg("1000").stdin(input).spawn().unwrap())
+            let opener = Self(Command::new("sleep").arg("1000").stdin(input).spawn().unwrap());
+            // qemu-user does not wait for it as vfork(2) does: it may be this program still, and have all that is
+            // open in here.
+            let begin = Instant::now();
+            while opener.name() != "sleep\n" {
+                assert!(begin.elapsed() < Duration::from_secs(60), "{}", opener.name());
+                thread::yield_now();
+            }
+            opener
         }
 
         fn pid(&self) -> Pid {
             Pid::new(self.0.id().into()).unwrap()
+        }
+
+        fn name(&self) -> String {
+            fs::read_to_string(format!("/proc/{}/comm", self.pid())).unwrap()
         }
     }
 
