@@ -6,10 +6,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The port every dflockd client assumes when none is written.
+/// The default port of all dflockd clients.
 pub const DEFAULT_PORT: u16 = 6388;
 
-/// One server, as a user names it. Resolving the host is left to the connection.
+/// The address of one server. The connection resolves the host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerAddress {
     /// A host name or an address without brackets, and a port.
@@ -24,7 +24,7 @@ pub enum ServerAddress {
 }
 
 impl ServerAddress {
-    /// The address existing clients use when they are told nothing.
+    /// The default address of the existing clients.
     #[must_use]
     pub fn local_default() -> Self {
         Self::Tcp { host: "127.0.0.1".to_owned(), port: DEFAULT_PORT }
@@ -59,12 +59,12 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// Why a text is no server address.
+/// Why a text is not the address of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressError {
-    /// Nothing where a host or a path was expected.
+    /// The host or the path is empty.
     Empty,
-    /// The part after the colon is no port from 1 to 65535.
+    /// The part after the colon is not a port from 1 to 65535.
     Port,
     /// A bracket without its pair, or text between bracket and colon.
     Bracket,
@@ -114,7 +114,7 @@ fn unix_address(path: &str) -> Result<ServerAddress, AddressError> {
     Ok(ServerAddress::Unix(PathBuf::from(path)))
 }
 
-/// Host and, when one is written, port. A bare IPv6 address has many colons and therefore no port.
+/// Host and optional port. A bare IPv6 address has many colons and therefore no port.
 fn split_host(text: &str) -> Result<(&str, Option<&str>), AddressError> {
     if let Some(inside) = text.strip_prefix('[') {
         let (host, rest) = inside.split_once(']').ok_or(AddressError::Bracket)?;

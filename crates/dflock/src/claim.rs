@@ -1,26 +1,24 @@
 //! Takes a lease: at once, by waiting, or in two phases.
 
 use super::address::ServerAddress;
-use super::backoff::Patience;
 use super::connection::Connection;
-use super::dialogue::{Grace, Grant, Place};
-use super::error::{ClientError, Refusal};
-use super::lease::{Beginning, Lease, RENEWALS_PER_LEASE};
+use super::dialogue::{Grace, Grant, Place, Releasing};
+use super::error::ClientError;
+use super::lease::{Beginning, Lease, begun, confirmed};
+use super::line::Line;
+use super::order::Part;
 use super::route::Route;
 use super::settings::Settings;
 use super::shard::Servers;
-use super::terms::{Key, Kind, TermError, Token};
+use super::terms::{Key, Kind, Seconds, Token};
+use super::ticket::{Entry, Ticket};
+use super::unclaimed::Unclaimed;
+use super::watch::Watch;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
-/// A grant that comes later than this was waited for.
-const PROMPT: Duration = Duration::from_millis(100);
-/// What stands for "wait for ever": the longest time every server can count (68 years).
-const FOR_EVER_S: u32 = i32::MAX.unsigned_abs();
-
-/// A client of one server, or of several that share the keys or the work among them.
+/// A client of one server, or of several: each with its own keys, or all with the same.
 ///
 /// Holds no connection: every lease has its own, because requests on one connection are served in
 /// order and a waiting acquire would hold back the renewal of another lease. Cheap to clone.
@@ -35,10 +33,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::NoServer`] when the settings name none.
     pub fn new(settings: Settings) -> Result<Self, ClientError> {
-        if settings.servers.addresses().is_empty() {
-            return Err(ClientError::NoServer);
-        }
-        Ok(Self { settings: Arc::new(settings) })
+        Ok(Self { settings: settings.checked()? })
     }
 
     /// The servers in the order of the settings.
@@ -53,24 +48,30 @@ impl Client {
         matches!(self.settings.servers, Servers::AnyOf(_))
     }
 
-    /// The servers that know a key, the one that is asked first in front; see [`super::Servers`].
+    /// The servers that know a key, with the one to ask first in front; see [`super::Servers`].
     #[must_use]
     pub fn servers_of(&self, key: &Key) -> Vec<&ServerAddress> {
         self.settings.servers.of(key.as_bytes())
     }
 
-    /// A connection to a server that knows this key, and answers.
+    /// How long it tries to reach a server that is away at first.
+    #[cfg(feature = "cli")]
+    pub(super) fn patience(&self) -> Duration {
+        self.settings.connect_limit
+    }
+
+    /// A connection to a server that knows this key and answers. Dropping the future closes it.
     ///
     /// # Errors
-    /// [`ClientError::Connect`], or what `auth` answered.
+    /// [`ClientError::Connect`], or the refusal of `auth`.
     pub async fn connect(&self, key: &Key) -> Result<Connection, ClientError> {
         Route::to(key, Arc::clone(&self.settings)).open_patiently().await
     }
 
-    /// A connection to one of the servers.
+    /// A connection to one of the servers. Dropping the future closes it.
     ///
     /// # Errors
-    /// [`ClientError::Connect`], or what `auth` answered.
+    /// [`ClientError::Connect`], or the refusal of `auth`.
     pub async fn connect_to(&self, server: &ServerAddress) -> Result<Connection, ClientError> {
         Connection::open(server, &self.settings).await
     }
@@ -83,345 +84,261 @@ impl Client {
         self.claim(key, Kind::Lock)
     }
 
+    /// Names a lock that readers share: [`Client::lock`] of the same key waits for all of them, and they wait for it.
+    /// Readers and writers wait in one line.
+    ///
+    /// Not every server has this: [`ClientError::NotShared`].
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for a key that no server accepts.
+    pub fn shared(&self, key: impl Into<Vec<u8>>) -> Result<Claim, ClientError> {
+        self.claim(key, Kind::Shared)
+    }
+
     /// Names a semaphore of `limit` slots.
     ///
     /// # Errors
     /// [`ClientError::Term`] for a key or limit that no server accepts.
     pub fn semaphore(&self, key: impl Into<Vec<u8>>, limit: u32) -> Result<Claim, ClientError> {
-        if limit == 0 {
-            return Err(TermError::Limit.into());
-        }
-        self.claim(key, Kind::Semaphore(limit))
+        self.claim(key, Kind::semaphore(limit)?)
+    }
+
+    /// Watches a key. Nothing is sent before [`Watch::next`].
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for a key that no server accepts.
+    pub fn watch(&self, key: impl Into<Vec<u8>>) -> Result<Watch, ClientError> {
+        Ok(Watch::begin(Key::new(key)?, &self.settings))
     }
 
     fn claim(&self, key: impl Into<Vec<u8>>, kind: Kind) -> Result<Claim, ClientError> {
         let key = Key::new(key)?;
         let route = Arc::new(Route::to(&key, Arc::clone(&self.settings)));
-        Ok(Claim { route, key, kind, ttl_s: None })
+        Ok(Claim { route, key, kind, ttl: None })
     }
 }
 
-/// A wish for a lock or a slot: nothing is sent before one of the async calls.
+/// A request for a lock or a slot. Nothing is sent before one of the async calls.
+///
+/// The protocol has whole seconds. Timeouts and lengths of leases are rounded up to them, and may be at most
+/// [`MAX_TIME`](super::MAX_TIME). Longer ones give [`TermError::TimeLong`](super::TermError::TimeLong)
+/// before anything is sent.
 #[derive(Clone)]
 pub struct Claim {
-    route: Arc<Route>,
-    key: Key,
-    kind: Kind,
-    ttl_s: Option<u32>,
+    pub(super) route: Arc<Route>,
+    pub(super) key: Key,
+    pub(super) kind: Kind,
+    pub(super) ttl: Option<Duration>,
 }
 
 impl Claim {
-    /// Asks for leases of this many seconds instead of the server's default.
+    /// What decides whether it can be sent together with others.
+    pub(super) fn part(&self) -> Part<'_> {
+        let servers = &self.route.settings.servers;
+        Part { servers, key: &self.key, kind: self.kind, ttl: self.ttl }
+    }
+
+    /// What is claimed.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Asks for leases of this length instead of the server's default.
     ///
     /// # Errors
-    /// [`ClientError::Term`] for 0.
-    pub fn ttl_s(mut self, ttl_s: u32) -> Result<Self, ClientError> {
-        if ttl_s == 0 {
-            return Err(TermError::Ttl.into());
-        }
-        self.ttl_s = Some(ttl_s);
+    /// [`ClientError::Term`] for a length of zero, and for more than [`MAX_TIME`](super::MAX_TIME).
+    pub fn ttl(mut self, ttl: Duration) -> Result<Self, ClientError> {
+        self.ttl = Some(Seconds::of_lease(ttl)?.time());
         Ok(self)
     }
 
-    /// Takes it if it is free and nobody is waiting.
+    /// Takes it if it is free and no client is waiting.
+    ///
+    /// Dropping the future gives up, as for [`Self::acquire`].
     ///
     /// # Errors
     /// A refusal, or a server that cannot be reached.
     pub async fn try_acquire(&self) -> Result<Option<Lease>, ClientError> {
-        self.acquire(0).await
+        self.acquire(Duration::ZERO).await
     }
 
-    /// Waits in line for at most `timeout_s` seconds; nothing when they pass first. Giving up by
-    /// dropping the future leaves the line.
+    /// Waits in line for at most `timeout`; `None` if the time is over first.
+    ///
+    /// Dropping the future leaves the line, at the latest a second after the request was sent, and releases a grant
+    /// that came until then: in the background, as long as the runtime runs. One case remains: if the grant and the
+    /// closing of the connection cross on the way, the grant stays until the server ends it. It does so at once, or,
+    /// with `--disconnect-grace` or without auto-release, after the grace or the lease.
     ///
     /// # Errors
-    /// A refusal, or a server that cannot be reached.
-    pub async fn acquire(&self, timeout_s: u32) -> Result<Option<Lease>, ClientError> {
-        let mut connection = self.route.open_patiently().await?;
+    /// A time that does not fit, a refusal, or a server that cannot be reached.
+    pub async fn acquire(&self, timeout: Duration) -> Result<Option<Lease>, ClientError> {
+        Seconds::to_wait(timeout)?;
+        let mut place = self.place(self.route.open_patiently().await?);
         let asked_at = Instant::now();
-        match connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await? {
-            Some(grant) => self.begin(connection, grant, asked_at).await.map(Some),
+        let answer = place.ask()?.acquire(&self.key, self.kind, timeout, self.ttl);
+        match answer.await? {
+            Some(grant) => begun(confirmed(place, grant, asked_at).await).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Waits in line like [`Self::acquire`], and joins it again, at its end, when the server goes
-    /// away meanwhile: after a restart, or a broken connection. `told` hears each time why.
+    /// Waits in line like [`Self::acquire`], and joins it again, at its end, if the server goes away meanwhile: after
+    /// a restart or a broken connection. `told` is called each time with the reason.
     ///
-    /// Nothing when the time passes first. Without a time it waits for ever.
+    /// `None` if the time is over first. Without a time it waits for ever. Dropping the future gives up, as for
+    /// [`Self::acquire`].
     ///
     /// # Errors
-    /// A refusal; a server that is away for [`Settings::connect_limit`] at first, or when the time passes.
+    /// A time that does not fit; a refusal; a server that is away for [`Settings::connect_limit`] at first, or until
+    /// the time is over.
     pub async fn acquire_persistently(
         &self,
-        timeout_s: Option<u32>,
+        timeout: Option<Duration>,
         told: impl FnMut(&ClientError),
     ) -> Result<Option<Lease>, ClientError> {
-        Ok(self.wait_persistently(timeout_s, told).await?.map(Lease::begin))
+        self.wait_persistently(timeout, told).await?.map(Lease::begin).transpose()
     }
 
     async fn wait_persistently(
         &self,
-        timeout_s: Option<u32>,
+        timeout: Option<Duration>,
         mut told: impl FnMut(&ClientError),
     ) -> Result<Option<Beginning>, ClientError> {
-        let mut line = Line::enter(timeout_s, self.route.patience());
+        let mut line = Line::enter(timeout, self.route.patience(), now())?;
+        let mut unheard = None;
         loop {
-            let error = match self.stand_in(&mut line).await {
+            let error = match self.stand_in(&mut line, &mut unheard).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(error) => error,
             };
-            if line.was_left_by_force(&error) {
+            if line.was_left_by_force(&error, now()) {
                 told(&error);
             }
             self.route.turn();
-            if !line.may_be_joined_after(&error).await {
-                return Err(error);
+            match line.comes_again_after(&error, now()) {
+                Some(pause) => sleep(pause).await,
+                None => return Err(error),
             }
         }
     }
 
-    /// Once, from connecting to the grant.
-    async fn stand_in(&self, line: &mut Line) -> Result<Option<Beginning>, ClientError> {
-        line.asked_at = None;
+    /// One attempt, from connecting to the grant. `unheard` was granted on a connection that broke before the grant
+    /// was confirmed.
+    async fn stand_in(
+        &self,
+        line: &mut Line,
+        unheard: &mut Option<(Token, Unclaimed)>,
+    ) -> Result<Option<Beginning>, ClientError> {
+        line.begin_attempt();
         let mut connection = self.route.open().await?;
-        if let Some(token) = line.unheard.take() {
-            // Granted on a connection that broke before the grant was sure: it is in our way.
-            match connection.release(&self.key, self.kind, &token).await {
+        if let Some((token, _)) = unheard {
+            // Our own earlier grant is in the way.
+            match connection.release(&self.key, self.kind, token).await {
                 Ok(()) | Err(ClientError::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
         }
+        if let Some((_, unclaimed)) = unheard.take() {
+            unclaimed.claimed();
+        }
+        let mut place = self.place(connection);
         let asked_at = Instant::now();
-        line.asked_at = Some(asked_at);
-        let timeout_s = line.left_s(asked_at);
-        match connection.acquire(&self.key, self.kind, timeout_s, self.ttl_s).await? {
-            Some(grant) => {
-                let token = grant.token.clone();
-                let beginning = self.confirmed(connection, grant, asked_at).await;
-                if beginning.is_err() {
-                    line.unheard = Some(token);
-                }
-                beginning.map(Some)
+        let timeout = line.ask(asked_at.into_std());
+        let answer = place.ask()?.acquire(&self.key, self.kind, timeout, self.ttl);
+        let Some(grant) = answer.await? else { return Ok(None) };
+        let token = grant.token.clone();
+        match confirmed(place, grant, asked_at).await {
+            Ok(beginning) => Ok(Some(beginning)),
+            Err((error, place)) => {
+                *unheard = Some((token, place));
+                Err(error)
             }
-            None => Ok(None),
         }
     }
 
-    /// Takes it, waiting like [`Self::acquire_persistently`], and leaves it without a keeper: the token
-    /// must be renewed and released by hand. Where the server would give it up before its lease ends,
-    /// because nobody is connected, it is released at once.
+    /// Takes it, waiting like [`Self::acquire_persistently`], and leaves it without a keeper: the caller must renew
+    /// and release it by its token. If the server would end it before the end of the lease because no connection
+    /// holds it, it is released at once.
+    ///
+    /// Dropping the future gives up, as for [`Self::acquire`].
     ///
     /// # Errors
     /// [`ClientError::GivenUp`], a refusal, or a server that cannot be reached.
     pub async fn acquire_detached(
         &self,
-        timeout_s: Option<u32>,
+        timeout: Option<Duration>,
         told: impl FnMut(&ClientError),
     ) -> Result<Option<Grant>, ClientError> {
-        let Some(beginning) = self.wait_persistently(timeout_s, told).await? else {
+        let Some(beginning) = self.wait_persistently(timeout, told).await? else {
             return Ok(None);
         };
-        let Beginning { mut connection, grant, .. } = beginning;
-        match connection.grace().await? {
-            Some(Grace::Seconds(after_s)) if after_s < grant.ttl_s => {
-                connection.release(&self.key, self.kind, &grant.token).await?;
-                return Err(ClientError::GivenUp { after_s });
+        let Beginning { mut unclaimed, grant, .. } = beginning;
+        match unclaimed.connection()?.grace().await? {
+            Some(Grace::For(after)) if after < grant.ttl => {
+                let released = unclaimed.connection()?.release(&self.key, self.kind, &grant.token);
+                released.await?;
+                unclaimed.claimed();
+                return Err(ClientError::GivenUp { after });
             }
-            Some(Grace::Seconds(_) | Grace::Lease) => connection.close().await,
+            Some(Grace::For(_) | Grace::Lease) => unclaimed.close().await,
             None => {
-                // Such a server knows no delay: it has let go by now, or will not before the lease ends.
-                connection.close().await;
-                let renewed =
-                    self.route.renew(&self.key, self.kind, &grant.token, Some(grant.ttl_s));
+                // Such a server knows no delay: it has released the hold by now, or will not before the lease ends.
+                unclaimed.close().await;
+                let renewed = self.route.renew(&self.key, self.kind, &grant.token, Some(grant.ttl));
                 renewed.await.map_err(|error| match error {
-                    error if error.is_not_held() => ClientError::GivenUp { after_s: 0 },
+                    error if error.is_not_held() => ClientError::GivenUp { after: Duration::ZERO },
                     error => error,
                 })?;
             }
         }
+        unclaimed.claimed();
         Ok(Some(grant))
     }
 
-    /// First phase: joins the line without waiting, so that others can be told before the wait.
+    /// First phase: joins the line without waiting, so that the caller can act before the wait.
+    ///
+    /// Dropping the future gives up, as for [`Self::acquire`].
     ///
     /// # Errors
     /// A refusal, or a server that cannot be reached.
     pub async fn enqueue(&self) -> Result<Entry, ClientError> {
-        let mut connection = self.route.open_patiently().await?;
+        let mut place = self.place(self.route.open_patiently().await?);
         let asked_at = Instant::now();
-        match connection.enqueue(&self.key, self.kind, self.ttl_s).await? {
+        match place.ask()?.enqueue(&self.key, self.kind, self.ttl).await? {
             Place::Granted(grant) => {
-                self.begin(connection, grant, asked_at).await.map(Entry::Acquired)
+                begun(confirmed(place, grant, asked_at).await).map(Entry::Acquired)
             }
-            Place::Queued => Ok(Entry::Queued(Ticket::begin(self.clone(), connection))),
+            Place::Queued => Ok(Entry::Queued(Ticket::begin(place))),
         }
     }
 
-    /// Releases by token, from whatever connection it came.
+    /// Releases by token; any connection may have taken it.
+    ///
+    /// A future that is dropped may have released it or not; ask again to be sure.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when the token holds nothing.
+    /// [`ClientError::Refused`] if the token holds nothing.
     pub async fn release(&self, token: &Token) -> Result<(), ClientError> {
-        self.route.release(&self.key, self.kind, token, self.route.patience()).await
+        let (releasing, patience) = (Releasing::first(), self.route.patience());
+        self.route.release(&self.key, self.kind, token, releasing, patience).await
     }
 
-    /// Starts the lease over by token. The seconds the lease lasts from now.
+    /// Renews the lease by its token. Returns its length from now.
+    ///
+    /// A future that is dropped may have renewed or not; nothing else has changed.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when the token holds nothing.
-    pub async fn renew(&self, token: &Token) -> Result<u32, ClientError> {
-        self.route.renew(&self.key, self.kind, token, self.ttl_s).await
+    /// [`ClientError::Refused`] if the token holds nothing.
+    pub async fn renew(&self, token: &Token) -> Result<Duration, ClientError> {
+        self.route.renew(&self.key, self.kind, token, self.ttl).await
     }
 
-    /// A grant that took its time is renewed before anybody relies on it: when exactly the turn
-    /// came, and so when the lease ends, is not known before. It may have ended already, when this
-    /// machine slept while its answer lay in the socket.
-    async fn confirmed(
-        &self,
-        mut connection: Connection,
-        grant: Grant,
-        mut asked_at: Instant,
-    ) -> Result<Beginning, ClientError> {
-        if asked_at.elapsed() >= PROMPT {
-            asked_at = Instant::now();
-            let half = Duration::from_secs(grant.ttl_s.into()) / 2;
-            connection.set_answer_limit(self.route.settings.answer_limit.min(half));
-            let renewed = connection.renew(&self.key, self.kind, &grant.token, Some(grant.ttl_s));
-            renewed.await.map_err(over_already)?;
-        }
-        let (route, key, kind) = (Arc::clone(&self.route), self.key.clone(), self.kind);
-        Ok(Beginning { route, connection, key, kind, grant, asked_at })
-    }
-
-    async fn begin(
-        &self,
-        connection: Connection,
-        grant: Grant,
-        asked_at: Instant,
-    ) -> Result<Lease, ClientError> {
-        self.confirmed(connection, grant, asked_at).await.map(Lease::begin)
+    fn place(&self, connection: Connection) -> Unclaimed {
+        Unclaimed::on(connection, &self.route, &self.key, self.kind)
     }
 }
 
-/// Somebody who waits for his turn, whatever becomes of his connections.
-struct Line {
-    end: Instant,
-    /// When the request was sent on the connection there is, if it was.
-    asked_at: Option<Instant>,
-    /// Whether he has been in the line for a while.
-    has_stood: bool,
-    unheard: Option<Token>,
-    /// For a server that is away: before he has been in the line, and after.
-    patience: Patience,
-}
-
-impl Line {
-    fn enter(timeout_s: Option<u32>, patience: Patience) -> Self {
-        let end = Instant::now() + Duration::from_secs(timeout_s.unwrap_or(FOR_EVER_S).into());
-        Self { end, asked_at: None, has_stood: false, unheard: None, patience }
-    }
-
-    fn left_s(&self, now: Instant) -> u32 {
-        let left = self.end.saturating_duration_since(now);
-        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-        u32::try_from(seconds).unwrap_or(FOR_EVER_S).min(FOR_EVER_S)
-    }
-
-    /// Whether the last attempt ended in the line, for somebody who had not left it before or who
-    /// had been in it for a while again. Who was turned away at once was not in it.
-    fn was_left_by_force(&mut self, error: &ClientError) -> bool {
-        let Some(asked_at) = self.asked_at else { return false };
-        if !error.is_passing() && !matches!(error, ClientError::Refused(Refusal::LeaseExpired)) {
-            return false;
-        }
-        let is_new = !self.has_stood || asked_at.elapsed() >= PROMPT;
-        if is_new {
-            self.has_stood = true;
-            self.patience = Patience::until(self.end);
-        }
-        is_new
-    }
-
-    /// After a pause.
-    async fn may_be_joined_after(&mut self, error: &ClientError) -> bool {
-        // Others may have come back before us and fill the server for a moment.
-        let is_full = matches!(
-            error,
-            ClientError::Refused(Refusal::MaxLocks | Refusal::MaxWaiters | Refusal::LeaseExpired)
-        );
-        if self.has_stood && is_full {
-            return self.patience.pause().await;
-        }
-        self.patience.outlasts(error).await
-    }
-}
-
-fn over_already(error: ClientError) -> ClientError {
-    if error.is_not_held() { ClientError::Refused(Refusal::LeaseExpired) } else { error }
-}
-
-/// What joining the line gave.
-#[must_use = "dropping it gives the place or the lease up"]
-pub enum Entry {
-    /// There was room.
-    Acquired(Lease),
-    /// A place in the line.
-    Queued(Ticket),
-}
-
-/// A place in the line. Its turn may come before [`Self::wait`] is called; the lease then runs
-/// from that moment, so wait within its length.
-#[must_use = "dropping a ticket leaves the line"]
-pub struct Ticket {
-    claim: Claim,
-    orders: mpsc::Sender<oneshot::Sender<Connection>>,
-}
-
-impl Ticket {
-    fn begin(claim: Claim, connection: Connection) -> Self {
-        let (orders, inbox) = mpsc::channel(1);
-        let settings = Arc::clone(&claim.route.settings);
-        tokio::spawn(stay_in_line(settings, connection, inbox));
-        Self { claim, orders }
-    }
-
-    /// Second phase: waits for the turn, at most `timeout_s` seconds; nothing when they pass
-    /// first, and then the place is gone.
-    ///
-    /// # Errors
-    /// A refusal, among them a lease that was granted and ran out before this call, or a
-    /// connection that broke.
-    pub async fn wait(self, timeout_s: u32) -> Result<Option<Lease>, ClientError> {
-        let (order, hand_over) = oneshot::channel();
-        self.orders.send(order).await.map_err(|_| ClientError::closed())?;
-        let mut connection = hand_over.await.map_err(|_| ClientError::closed())?;
-        let asked_at = Instant::now();
-        match connection.wait(&self.claim.key, self.claim.kind, timeout_s).await? {
-            Some(grant) => self.claim.begin(connection, grant, asked_at).await.map(Some),
-            None => Ok(None),
-        }
-    }
-}
-
-/// Keeps the connection from being closed as idle, and hands it over when it is wanted.
-async fn stay_in_line(
-    settings: Arc<Settings>,
-    mut connection: Connection,
-    mut inbox: mpsc::Receiver<oneshot::Sender<Connection>>,
-) {
-    loop {
-        tokio::select! {
-            order = inbox.recv() => {
-                if let Some(order) = order {
-                    let _ = order.send(connection);
-                }
-                return;
-            }
-            () = sleep(settings.read_timeout / RENEWALS_PER_LEASE) => {}
-        }
-        if connection.ping().await.is_err() {
-            return;
-        }
-    }
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }

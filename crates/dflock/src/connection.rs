@@ -1,85 +1,86 @@
 //! One connection: a request, its answer, the next request.
 //!
-//! Never leaves an answer unread for the next request: a call that is given up, by a deadline or by dropping
-//! its future, ends the connection.
+//! Never leaves an answer unread for the next request: if a call is given up, by a deadline or by dropping its
+//! future, the connection ends.
 
 use super::address::ServerAddress;
+use super::conversation::{Conversation, MAX_ANSWER_BYTES, MAX_STATS_BYTES};
 use super::dialogue::{self, Grace, Grant, Place, Request};
-use super::error::{ClientError, Refusal};
+use super::error::ClientError;
+use super::observer::Sight;
 use super::settings::Settings;
-use super::terms::{Key, Kind, Token};
+use super::terms::{Key, Kind, Seconds, Token};
 use super::transport::{self, Stream};
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
-/// No answer to a lock command comes near this.
-const MAX_ANSWER_BYTES: usize = 64 * 1024;
-/// A server with a million keys answers `stats` with about 90 MB.
-const MAX_STATS_BYTES: usize = 256 * 1024 * 1024;
-
-/// How a server that speaks TLS begins its answer to somebody who does not (RFC 8446, 5.1): an alert.
-const TLS_ALERT: [u8; 2] = [0x15, 0x03];
-
-/// A connection to one server, authenticated when the settings say so.
+/// A connection to one server, authenticated if the settings say so.
 ///
-/// Requests on one connection are served strictly in order, so an acquire that waits holds back
-/// whatever is sent behind it. With the server's auto-release on (the default), everything
-/// acquired here is released when this is dropped.
+/// Requests on one connection are served strictly in order, so an acquire that waits delays all later requests. Times
+/// are rounded up to whole seconds, at most [`MAX_TIME`](super::MAX_TIME); longer ones give [`ClientError::Term`].
+/// With the server's auto-release on (the default), everything acquired here is released when this is dropped.
+///
+/// If the future of a call is dropped before it is ready, its answer stays unread. The request may have been carried
+/// out; the connection is no longer usable, and every later call gives [`ClientError::Broken`]. That holds for all
+/// methods. A future that was never polled has sent nothing.
 pub struct Connection {
     stream: BufReader<Box<dyn Stream>>,
     answer_limit: Duration,
-    in_step: bool,
-    has_answered: bool,
+    conversation: Conversation,
 }
 
 impl Connection {
-    /// Connects, authenticates, and says who is there.
+    /// Connects, authenticates, and sends the client's name.
     ///
     /// # Errors
-    /// [`ClientError::Connect`], or what `auth` answered.
+    /// [`ClientError::Connect`], or the refusal of `auth`.
     pub async fn open(server: &ServerAddress, settings: &Settings) -> Result<Self, ClientError> {
         let stream = transport::open(server, settings.tls.as_ref(), settings.connect_limit).await?;
         let mut connection = Self {
             stream: BufReader::new(stream),
             answer_limit: settings.answer_limit,
-            in_step: true,
-            has_answered: false,
+            conversation: Conversation::new(),
         };
-        if let Some(token) = &settings.auth_token {
-            let line = connection.exchange(&Request::Auth { token }, Duration::ZERO).await?;
-            dialogue::done(&line)?;
-        }
-        if let Some(name) = &settings.name {
-            let line = connection.exchange(&Request::Name { name }, Duration::ZERO).await?;
-            match dialogue::done(&line) {
-                // Servers that know nothing of names say `error` and go on; one that ends has no
-                // use for them.
-                Ok(()) | Err(ClientError::Refused(Refusal::Error | Refusal::Draining)) => {}
-                Err(error) => return Err(error),
-            }
+        let Settings { auth_token, name, value, .. } = settings;
+        let greeting =
+            dialogue::greeting(auth_token.as_deref(), name.as_deref(), value.as_deref())?;
+        for request in greeting {
+            let line = connection.exchange(&request, Duration::ZERO).await?;
+            dialogue::welcome(&request, &line)?;
         }
         Ok(connection)
     }
 
-    /// `l` or `sl`: waits at most `timeout_s` seconds for a grant; nothing when they pass first.
+    /// `l`, `rl` or `sl`: waits at most so long for a grant; `None` if the time is over first.
     ///
     /// # Errors
-    /// A refusal, or a connection that broke or stayed silent.
+    /// A time that does not fit, a refusal, or a connection that broke or stayed silent.
     pub async fn acquire(
         &mut self,
         key: &Key,
         kind: Kind,
-        timeout_s: u32,
-        ttl_s: Option<u32>,
+        timeout: Duration,
+        ttl: Option<Duration>,
     ) -> Result<Option<Grant>, ClientError> {
-        let wait = Duration::from_secs(timeout_s.into());
-        let request = Request::Acquire { key, kind, timeout_s, ttl_s };
-        dialogue::grant(&self.exchange(&request, wait).await?)
+        let (timeout, ttl) = (Seconds::to_wait(timeout)?, Seconds::of_some_lease(ttl)?);
+        let request = Request::Acquire { key, kind, timeout, ttl };
+        let answer = self.exchange(&request, timeout.time()).await?;
+        dialogue::grant(&answer).map_err(|error| dialogue::not_asked(kind, error))
     }
 
-    /// `e` or `se`: joins the queue and does not wait.
+    /// `al`: takes all these locks now, or none; `None` if one of them is in use.
+    pub(super) async fn acquire_all(
+        &mut self,
+        keys: &[&Key],
+        ttl: Option<Duration>,
+    ) -> Result<Option<Vec<Grant>>, ClientError> {
+        let request = Request::AcquireAll { keys, ttl: Seconds::of_some_lease(ttl)? };
+        dialogue::grants(&self.exchange(&request, Duration::ZERO).await?, keys.len())
+    }
+
+    /// `e`, `re` or `se`: joins the queue and does not wait.
     ///
     /// # Errors
     /// As for [`Self::acquire`].
@@ -87,14 +88,15 @@ impl Connection {
         &mut self,
         key: &Key,
         kind: Kind,
-        ttl_s: Option<u32>,
+        ttl: Option<Duration>,
     ) -> Result<Place, ClientError> {
-        let request = Request::Enqueue { key, kind, ttl_s };
-        dialogue::place(&self.exchange(&request, Duration::ZERO).await?)
+        let request = Request::Enqueue { key, kind, ttl: Seconds::of_some_lease(ttl)? };
+        let answer = self.exchange(&request, Duration::ZERO).await?;
+        dialogue::place(&answer).map_err(|error| dialogue::not_asked(kind, error))
     }
 
-    /// `w` or `sw`: waits for the grant of an earlier enqueue on this connection; nothing when the
-    /// time passes first, and then the place in the queue is gone.
+    /// `w` or `sw`: waits for the grant of an earlier enqueue on this connection; `None` if the time is over first,
+    /// and then the place in the queue is lost.
     ///
     /// # Errors
     /// As for [`Self::acquire`].
@@ -102,11 +104,11 @@ impl Connection {
         &mut self,
         key: &Key,
         kind: Kind,
-        timeout_s: u32,
+        timeout: Duration,
     ) -> Result<Option<Grant>, ClientError> {
-        let wait = Duration::from_secs(timeout_s.into());
-        let request = Request::Wait { key, kind, timeout_s };
-        dialogue::grant(&self.exchange(&request, wait).await?)
+        let timeout = Seconds::to_wait(timeout)?;
+        let request = Request::Wait { key, kind, timeout };
+        dialogue::grant(&self.exchange(&request, timeout.time()).await?)
     }
 
     /// `r` or `sr`. Works for a token from any connection.
@@ -123,24 +125,26 @@ impl Connection {
         dialogue::done(&self.exchange(&request, Duration::ZERO).await?)
     }
 
-    /// `n` or `sn`: the lease starts over; the answer is its length in seconds. Without `ttl_s`
-    /// the server's default, not the length first asked for.
+    /// `n` or `sn`: the lease starts over; returns its length. Without `ttl` that is the server's default, not the
+    /// length of the first request.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when the token does not hold the key (any more).
+    /// [`ClientError::Refused`] when the token does not hold the key (any more); as for
+    /// [`Self::acquire`].
     pub async fn renew(
         &mut self,
         key: &Key,
         kind: Kind,
         token: &Token,
-        ttl_s: Option<u32>,
-    ) -> Result<u32, ClientError> {
-        let request = Request::Renew { key, kind, token, ttl_s };
-        dialogue::renewal(&self.exchange(&request, Duration::ZERO).await?, ttl_s)
+        ttl: Option<Duration>,
+    ) -> Result<Duration, ClientError> {
+        let ttl = Seconds::of_some_lease(ttl)?;
+        let request = Request::Renew { key, kind, token, ttl };
+        dialogue::renewal(&self.exchange(&request, Duration::ZERO).await?, ttl)
     }
 
-    /// `grace`: how long what is held here stays when this connection closes. Nothing from servers
-    /// that do not know the word.
+    /// `grace`: how long holds of this connection stay after it closes. `None` from servers that do not know the
+    /// request.
     ///
     /// # Errors
     /// A refusal, or a connection that broke or stayed silent.
@@ -165,8 +169,7 @@ impl Connection {
         dialogue::stats(&line).map(str::to_owned)
     }
 
-    /// The same; locks also have what their holder calls itself, as `owner`, where the server knows
-    /// that.
+    /// The same; locks also have the name of their holder, as `owner`, if the server knows it.
     ///
     /// # Errors
     /// As for [`Self::stats`].
@@ -176,30 +179,49 @@ impl Connection {
         dialogue::stats(&line).map(str::to_owned)
     }
 
-    /// Makes sure that the other end has given an answer; which, does not matter.
-    pub(super) async fn hear_of_it(&mut self) -> Result<(), ClientError> {
-        if self.has_answered {
-            return Ok(());
-        }
-        match self.ping().await {
-            Ok(()) | Err(ClientError::Refused(Refusal::Error)) => Ok(()),
-            Err(error) => Err(error),
-        }
+    /// `watch`: the holder of a key, when it is another than the last one seen, or after this time.
+    pub(super) async fn watch(
+        &mut self,
+        key: &Key,
+        timeout: Duration,
+        last: Option<&str>,
+    ) -> Result<Sight, ClientError> {
+        let timeout = Seconds::to_wait(timeout)?;
+        let request = Request::Watch { key, timeout, last };
+        Sight::read(&self.exchange(&request, timeout.time()).await?)
     }
 
-    /// For the answers from now on.
+    /// Makes sure that the other end has answered; the answer itself does not matter.
+    pub(super) async fn hear_of_it(&mut self) -> Result<(), ClientError> {
+        if self.conversation.has_answered() {
+            return Ok(());
+        }
+        dialogue::pong(&self.exchange(&Request::Ping, Duration::ZERO).await?)
+    }
+
+    /// Sets the limit for answers from now on.
     pub(super) fn set_answer_limit(&mut self, limit: Duration) {
         self.answer_limit = limit;
     }
 
-    /// Ends when the server closes the connection, or speaks without being asked.
-    pub(super) async fn closed(&mut self) {
-        let _ = self.stream.fill_buf().await;
-        self.in_step = false;
+    /// Whether no answer is awaited from the server.
+    pub(super) fn is_answered(&self) -> bool {
+        self.conversation.is_answered()
     }
 
-    /// Says that nothing more will come and waits until the server has closed its side, that is,
-    /// until it has cleaned up behind this connection. Bounded by the answer limit.
+    /// The answer to a request whose future was dropped, if it comes within this time.
+    pub(super) async fn late_answer(&mut self, limit: Duration) -> Option<String> {
+        timeout(limit, self.answer(MAX_ANSWER_BYTES)).await.ok()?.ok()
+    }
+
+    /// Resolves when the server closes the connection, or sends something unasked.
+    pub(super) async fn closed(&mut self) {
+        let _ = self.stream.fill_buf().await;
+        self.conversation.end();
+    }
+
+    /// Says that nothing more will come, and waits until the server has closed its side: then it has cleaned up this
+    /// connection. Bounded by the answer limit.
     pub(super) async fn close(mut self) {
         let goodbye = async {
             self.stream.get_mut().shutdown().await?;
@@ -222,46 +244,26 @@ impl Connection {
         wait: Duration,
         most_bytes: usize,
     ) -> Answer {
-        if !std::mem::replace(&mut self.in_step, false) {
-            return Err(ClientError::closed());
-        }
+        self.conversation.ask()?;
         let limit = self.answer_limit.saturating_add(wait);
-        let line = timeout(limit, self.converse(request, most_bytes))
-            .await
-            .map_err(|_| ClientError::Silent)??;
-        self.in_step = true;
-        self.has_answered = true;
-        Ok(line)
+        timeout(limit, self.converse(request, most_bytes)).await.map_err(|_| ClientError::Silent)?
     }
 
     async fn converse(&mut self, request: &Request<'_>, most_bytes: usize) -> Answer {
         self.stream.write_all(&request.to_bytes()).await?;
         self.stream.flush().await?;
-        let mut line = Vec::new();
+        self.answer(most_bytes).await
+    }
+
+    async fn answer(&mut self, most_bytes: usize) -> Answer {
         loop {
-            let buffered = self.stream.fill_buf().await?;
-            if buffered.is_empty() {
-                return Err(ClientError::closed());
-            }
-            let end = buffered.iter().position(|&byte| byte == b'\n');
-            if line.is_empty() && buffered.starts_with(&TLS_ALERT) {
-                return Err(ClientError::strange("the server speaks TLS; see --tls"));
-            }
-            let (part, _) = buffered.split_at(end.unwrap_or(buffered.len()));
-            line.extend_from_slice(part);
-            let used = part.len() + usize::from(end.is_some());
+            let heard = self.stream.fill_buf().await?;
+            let (used, answer) = self.conversation.hear(heard, most_bytes)?;
             self.stream.consume(used);
-            if line.len() > most_bytes {
-                return Err(ClientError::strange("a line without end"));
-            }
-            if end.is_some() {
-                break;
+            if let Some(answer) = answer {
+                return Ok(answer);
             }
         }
-        if line.last() == Some(&b'\r') {
-            line.pop();
-        }
-        String::from_utf8(line).map_err(|_| ClientError::strange("bytes that are not text"))
     }
 }
 

@@ -1,24 +1,28 @@
 //! The protocol from the client's side: values to bytes, lines to values. Pure.
 
 use super::error::{ClientError, Refusal};
-use super::terms::{Key, Kind, Token};
+use super::terms::{Key, Kind, MAX_LINE_BYTES, Seconds, TermError, Token};
+use std::time::Duration;
 
-/// What of a name is sent.
+/// The part of a name that is sent.
 const MAX_NAME_BYTES: usize = 200;
 
 /// One request, three lines on the wire.
 pub(super) enum Request<'a> {
     Auth { token: &'a [u8] },
     Name { name: &'a str },
+    Value { value: &'a str },
     Ping,
     Stats,
     StatsWithNames,
     Grace,
-    Acquire { key: &'a Key, kind: Kind, timeout_s: u32, ttl_s: Option<u32> },
-    Enqueue { key: &'a Key, kind: Kind, ttl_s: Option<u32> },
-    Wait { key: &'a Key, kind: Kind, timeout_s: u32 },
+    Acquire { key: &'a Key, kind: Kind, timeout: Seconds, ttl: Option<Seconds> },
+    AcquireAll { keys: &'a [&'a Key], ttl: Option<Seconds> },
+    Enqueue { key: &'a Key, kind: Kind, ttl: Option<Seconds> },
+    Wait { key: &'a Key, kind: Kind, timeout: Seconds },
     Release { key: &'a Key, kind: Kind, token: &'a Token },
-    Renew { key: &'a Key, kind: Kind, token: &'a Token, ttl_s: Option<u32> },
+    Renew { key: &'a Key, kind: Kind, token: &'a Token, ttl: Option<Seconds> },
+    Watch { key: &'a Key, timeout: Seconds, last: Option<&'a str> },
 }
 
 impl Request<'_> {
@@ -26,30 +30,42 @@ impl Request<'_> {
         match self {
             Self::Auth { token } => frame("auth", b"_", token),
             Self::Name { name } => frame("name", b"_", one_line(name).as_bytes()),
+            Self::Value { value } => frame("value", b"_", value.as_bytes()),
             Self::Ping => frame("ping", b"_", b"_"),
             Self::Stats => frame("stats", b"_", b"_"),
-            // The key is not used by servers that do not know the word.
+            // Servers that do not know the request do not use the key.
             Self::StatsWithNames => frame("stats", b"long", b"_"),
             Self::Grace => frame("grace", b"_", b"_"),
-            Self::Acquire { key, kind, timeout_s, ttl_s } => {
-                let argument = words([Some(*timeout_s), limit(*kind), *ttl_s]);
-                frame(command(*kind, "l", "sl"), key.as_bytes(), argument.as_bytes())
+            Self::Acquire { key, kind, timeout, ttl } => {
+                let argument =
+                    words([Some(timeout.count()), limit(*kind), ttl.map(Seconds::count)]);
+                frame(command(*kind, ["l", "rl", "sl"]), key.as_bytes(), argument.as_bytes())
             }
-            Self::Enqueue { key, kind, ttl_s } => {
-                let argument = words([None, limit(*kind), *ttl_s]);
-                frame(command(*kind, "e", "se"), key.as_bytes(), argument.as_bytes())
+            Self::AcquireAll { keys, ttl } => {
+                let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+                let argument = words([None, None, ttl.map(Seconds::count)]);
+                frame("al", &keys.join(&b' '), argument.as_bytes())
             }
-            Self::Wait { key, kind, timeout_s } => {
-                let argument = timeout_s.to_string();
-                frame(command(*kind, "w", "sw"), key.as_bytes(), argument.as_bytes())
+            Self::Enqueue { key, kind, ttl } => {
+                let argument = words([None, limit(*kind), ttl.map(Seconds::count)]);
+                frame(command(*kind, ["e", "re", "se"]), key.as_bytes(), argument.as_bytes())
+            }
+            Self::Wait { key, kind, timeout } => {
+                let argument = timeout.count().to_string();
+                frame(command(*kind, ["w", "w", "sw"]), key.as_bytes(), argument.as_bytes())
             }
             Self::Release { key, kind, token } => {
-                frame(command(*kind, "r", "sr"), key.as_bytes(), token.as_str().as_bytes())
+                frame(command(*kind, ["r", "r", "sr"]), key.as_bytes(), token.as_str().as_bytes())
             }
-            Self::Renew { key, kind, token, ttl_s } => {
-                let ttl = ttl_s.map_or_else(String::new, |ttl_s| format!(" {ttl_s}"));
+            Self::Renew { key, kind, token, ttl } => {
+                let ttl = ttl.map_or_else(String::new, |ttl| format!(" {}", ttl.count()));
                 let argument = format!("{}{ttl}", token.as_str());
-                frame(command(*kind, "n", "sn"), key.as_bytes(), argument.as_bytes())
+                frame(command(*kind, ["n", "n", "sn"]), key.as_bytes(), argument.as_bytes())
+            }
+            Self::Watch { key, timeout, last } => {
+                let last = last.map_or_else(String::new, |tag| format!(" {tag}"));
+                let argument = format!("{}{last}", timeout.count());
+                frame("watch", key.as_bytes(), argument.as_bytes())
             }
         }
     }
@@ -59,14 +75,15 @@ fn frame(command: &str, key: &[u8], argument: &[u8]) -> Vec<u8> {
     [command.as_bytes(), b"\n", key, b"\n", argument, b"\n"].concat()
 }
 
-fn command(kind: Kind, lock: &'static str, semaphore: &'static str) -> &'static str {
+fn command(kind: Kind, [lock, shared, semaphore]: [&'static str; 3]) -> &'static str {
     match kind {
         Kind::Lock => lock,
+        Kind::Shared => shared,
         Kind::Semaphore(_) => semaphore,
     }
 }
 
-/// As much of a name as the line of a request has room for.
+/// As much of a name as the line of a request can hold.
 fn one_line(name: &str) -> String {
     let shown = name.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut bytes = 0;
@@ -80,7 +97,7 @@ fn one_line(name: &str) -> String {
 
 fn limit(kind: Kind) -> Option<u32> {
     match kind {
-        Kind::Lock => None,
+        Kind::Lock | Kind::Shared => None,
         Kind::Semaphore(limit) => Some(limit),
     }
 }
@@ -90,25 +107,97 @@ fn words(numbers: [Option<u32>; 3]) -> String {
     words.join(" ")
 }
 
-/// What a grant says: the proof, and how long it lasts from the moment it was given.
+/// The first requests on every connection.
+///
+/// # Errors
+/// A value that does not fit.
+pub(super) fn greeting<'a>(
+    auth_token: Option<&'a [u8]>,
+    name: Option<&'a str>,
+    value: Option<&'a str>,
+) -> Result<Vec<Request<'a>>, ClientError> {
+    let auth = auth_token.map(|token| Request::Auth { token });
+    let name = name.map(|name| Request::Name { name });
+    let value = value.map(checked_value).transpose()?;
+    let value = value.map(|value| Request::Value { value });
+    Ok(auth.into_iter().chain(name).chain(value).collect())
+}
+
+fn checked_value(value: &str) -> Result<&str, TermError> {
+    let fits = (1..=MAX_LINE_BYTES).contains(&value.len());
+    let is_whole = value.trim() == value && !value.chars().any(char::is_control);
+    if fits && is_whole { Ok(value) } else { Err(TermError::Value) }
+}
+
+/// The answer to a request of the greeting. Servers that do not know names say `error` and continue; one that ends
+/// the connection cannot be used. A server that does not know values cannot be used to tell one.
+pub(super) fn welcome(request: &Request<'_>, line: &str) -> Result<(), ClientError> {
+    match (request, done(line)) {
+        (Request::Name { .. }, Err(ClientError::Refused(Refusal::Error | Refusal::Draining))) => {
+            Ok(())
+        }
+        (Request::Value { .. }, outcome) => outcome.map_err(ClientError::of_watching),
+        (_, outcome) => outcome,
+    }
+}
+
+/// A release over several connections. One that broke may have carried it, so "holds nothing" then counts as
+/// released.
+pub(super) struct Releasing {
+    may_be_done: bool,
+}
+
+impl Releasing {
+    /// Nothing has been sent yet.
+    pub(super) fn first() -> Self {
+        Self { may_be_done: false }
+    }
+
+    /// An earlier connection may have carried it.
+    pub(super) fn again() -> Self {
+        Self { may_be_done: true }
+    }
+
+    /// What the outcome on the next connection means.
+    pub(super) fn heard(&mut self, outcome: Result<(), ClientError>) -> Result<(), ClientError> {
+        match outcome {
+            Err(error) if self.may_be_done && error.is_not_held() => Ok(()),
+            outcome => {
+                self.may_be_done = true;
+                outcome
+            }
+        }
+    }
+}
+
+/// Whether the other end has answered `ping`; the answer itself does not matter, because `ping` is newer than the
+/// protocol.
+pub(super) fn pong(line: &str) -> Result<(), ClientError> {
+    match done(line) {
+        Err(error) if error.is_not_held() => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// A grant: the token, and the length of the lease from the moment of the grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Proof of the grant.
+    /// The token.
     pub token: Token,
-    /// Length of the lease in seconds, not what is left of it.
-    pub ttl_s: u32,
+    /// Length of the lease, not the time that is left: whole seconds, at least one.
+    pub ttl: Duration,
 }
 
 /// The answer to an enqueue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// There was room: the grant is ours already.
+    /// It was granted at once.
     Granted(Grant),
     /// In the queue. Wait next, on the same connection.
     Queued,
 }
 
-/// The answer to `l`, `sl`, `w` or `sw`. Nothing when the time ran out first.
+/// The answer to `l`, `rl`, `sl`, `w` or `sw`. `None` if the time was over first.
 pub(super) fn grant(line: &str) -> Result<Option<Grant>, ClientError> {
     match line.split_once(' ') {
         Some(("ok", rest)) => grant_fields(line, rest).map(Some),
@@ -117,7 +206,23 @@ pub(super) fn grant(line: &str) -> Result<Option<Grant>, ClientError> {
     }
 }
 
-/// The answer to `e` or `se`.
+/// The answer to `al`, of which so many keys were asked. `None` if one of them is in use.
+pub(super) fn grants(line: &str, many: usize) -> Result<Option<Vec<Grant>>, ClientError> {
+    let Some(("ok", rest)) = line.split_once(' ') else {
+        return if line == "timeout" { Ok(None) } else { Err(refused(line)) };
+    };
+    let words: Vec<&str> = rest.split(' ').collect();
+    if words.len() != 2 * many {
+        return Err(ClientError::strange(line));
+    }
+    words
+        .chunks(2)
+        .map(|grant| grant_fields(line, &grant.join(" ")))
+        .collect::<Result<_, _>>()
+        .map(Some)
+}
+
+/// The answer to `e`, `re` or `se`.
 pub(super) fn place(line: &str) -> Result<Place, ClientError> {
     match line.split_once(' ') {
         Some(("acquired", rest)) => grant_fields(line, rest).map(Place::Granted),
@@ -126,32 +231,49 @@ pub(super) fn place(line: &str) -> Result<Place, ClientError> {
     }
 }
 
-/// The answer to `n` or `sn`: the seconds the lease lasts from now. A bare `ok`, which some
-/// servers send, stands for the seconds asked for.
-pub(super) fn renewal(line: &str, asked_s: Option<u32>) -> Result<u32, ClientError> {
+/// The holds that an answer to any of these gives, of which so many keys were asked.
+pub(super) fn held_by(line: &str, many: usize) -> Vec<Grant> {
+    match (grants(line, many), place(line)) {
+        (Ok(Some(grants)), _) => grants,
+        (_, Ok(Place::Granted(grant))) => vec![grant],
+        (_, Ok(Place::Queued) | Err(_)) => Vec::new(),
+    }
+}
+
+/// The error of `rl` or `re`: a server that does not know them says only `error`.
+pub(super) fn not_asked(kind: Kind, error: ClientError) -> ClientError {
+    match (kind, error) {
+        (Kind::Shared, ClientError::Refused(Refusal::Error)) => ClientError::NotShared,
+        (_, error) => error,
+    }
+}
+
+/// The answer to `n` or `sn`: the length of the lease from now. A bare `ok`, which some servers send, means the
+/// requested length.
+pub(super) fn renewal(line: &str, asked: Option<Seconds>) -> Result<Duration, ClientError> {
     match line.split_once(' ') {
-        Some(("ok", seconds)) => seconds.parse().map_err(|_| ClientError::strange(line)),
-        None if line == "ok" => asked_s.ok_or_else(|| ClientError::strange(line)),
+        Some(("ok", seconds)) => time(seconds).ok_or_else(|| ClientError::strange(line)),
+        None if line == "ok" => asked.map(Seconds::time).ok_or_else(|| ClientError::strange(line)),
         Some(_) | None => Err(refused(line)),
     }
 }
 
-/// How long a hold stays when the connection that has it closes.
+/// How long a hold stays after its connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grace {
-    /// So many seconds, if its lease lasts that long; 0: it is given back at once.
-    Seconds(u32),
+    /// This long, if its lease is not over before; `None`: it is released at once.
+    For(Duration),
     /// Until its lease ends.
     Lease,
 }
 
-/// The answer to `grace`. Nothing from servers that do not know the word.
+/// The answer to `grace`. `None` from servers that do not know the request.
 pub(super) fn grace(line: &str) -> Result<Option<Grace>, ClientError> {
     match line.split_once(' ') {
         Some(("ok", "lease")) => Ok(Some(Grace::Lease)),
-        Some(("ok", seconds)) => {
-            seconds.parse().map(|s| Some(Grace::Seconds(s))).map_err(|_| ClientError::strange(line))
-        }
+        Some(("ok", seconds)) => time(seconds)
+            .map(|time| Some(Grace::For(time)))
+            .ok_or_else(|| ClientError::strange(line)),
         Some(_) | None => match refused(line) {
             error if error.is_not_held() => Ok(None),
             error => Err(error),
@@ -164,30 +286,45 @@ pub(super) fn done(line: &str) -> Result<(), ClientError> {
     if line == "ok" { Ok(()) } else { Err(refused(line)) }
 }
 
-/// The answer to `stats`: the JSON text behind `ok `.
+/// The answer to `stats`: the JSON text after `ok `.
 pub(super) fn stats(line: &str) -> Result<&str, ClientError> {
     line.strip_prefix("ok ").ok_or_else(|| refused(line))
 }
 
 fn grant_fields(line: &str, fields: &str) -> Result<Grant, ClientError> {
-    let (token, ttl_s) = fields.split_once(' ').ok_or_else(|| ClientError::strange(line))?;
+    let (token, ttl) = fields.split_once(' ').ok_or_else(|| ClientError::strange(line))?;
     let token = Token::new(token).map_err(|_| ClientError::strange("a token"))?;
-    match ttl_s.parse() {
-        Ok(ttl_s) if ttl_s > 0 => Ok(Grant { token, ttl_s }),
-        Ok(_) | Err(_) => Err(ClientError::strange("a lease that is no number of seconds")),
+    match time(ttl) {
+        Some(ttl) if !ttl.is_zero() => Ok(Grant { token, ttl }),
+        Some(_) | None => Err(ClientError::strange("a lease that is no number of seconds")),
     }
 }
 
-fn refused(line: &str) -> ClientError {
+/// A number of whole seconds, as servers write it.
+fn time(seconds: &str) -> Option<Duration> {
+    let is_number = !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds: u32 = seconds.parse().ok().filter(|_| is_number)?;
+    Some(Duration::from_secs(seconds.into()))
+}
+
+pub(super) fn refused(line: &str) -> ClientError {
     Refusal::from_word(line).map_or_else(|| ClientError::strange(line), ClientError::Refused)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Grace, Place, Request, done, grace, grant, place, renewal, stats};
+    use super::{
+        Grace, Place, Request, done, grace, grant, grants, greeting, held_by, place, pong, renewal,
+        stats, welcome,
+    };
     use crate::error::{ClientError, Refusal};
-    use crate::terms::{Key, Kind, Token};
+    use crate::terms::{Key, Kind, MAX_LINE_BYTES, Seconds, TermError, Token};
     use rstest::rstest;
+    use std::time::Duration;
+
+    fn seconds(count: u64) -> Seconds {
+        Seconds::of_lease(Duration::from_secs(count)).unwrap()
+    }
 
     const TOKEN: &str = "00000000000000010123456789abcdef";
 
@@ -202,38 +339,78 @@ mod tests {
         assert_eq!(request.to_bytes(), bytes.as_bytes());
     }
 
+    #[test]
+    fn the_greeting_and_its_answers() {
+        let requests = greeting(Some(b"s3cret"), Some("me"), Some("10.0.0.1:80")).unwrap();
+        let bytes: Vec<u8> = requests.iter().flat_map(Request::to_bytes).collect();
+        assert_eq!(bytes, b"auth\n_\ns3cret\nname\n_\nme\nvalue\n_\n10.0.0.1:80\n");
+        let [auth, name, value] = &*requests else { panic!("{}", requests.len()) };
+        for (line, with_auth, with_name) in [
+            ("ok", true, true),
+            ("error", false, true),
+            ("error_draining", false, true),
+            ("error_auth", false, false),
+            ("what?", false, false),
+        ] {
+            let welcomes = (welcome(auth, line).is_ok(), welcome(name, line).is_ok());
+            assert_eq!(welcomes, (with_auth, with_name), "{line}");
+            assert_eq!(welcome(value, line).is_ok(), with_auth, "{line}");
+        }
+        assert!(matches!(welcome(value, "error"), Err(ClientError::NotWatched)));
+        assert!(greeting(None, None, None).unwrap().is_empty());
+        assert!(pong("ok").is_ok() && pong("error").is_ok() && pong("error_draining").is_err());
+    }
+
+    #[rstest]
+    #[case("10.0.0.1:80 and more", true)]
+    #[case(&"v".repeat(MAX_LINE_BYTES), true)]
+    #[case(&"v".repeat(MAX_LINE_BYTES + 1), false)]
+    #[case("", false)]
+    #[case(" v", false)]
+    #[case("a\nb", false)]
+    #[case("a\u{1b}b", false)]
+    fn a_value_is_what_fits_on_its_line(#[case] value: &str, #[case] fits: bool) {
+        match greeting(None, None, Some(value)) {
+            Ok(_) => assert!(fits),
+            Err(error) => assert!(!fits && matches!(error, ClientError::Term(TermError::Value))),
+        }
+    }
+
     #[rstest]
     #[case(Kind::Lock, Some(60), "l\nk\n10 60\n", "e\nk\n60\n", "w\nk\n10\n")]
     #[case(Kind::Lock, None, "l\nk\n10\n", "e\nk\n\n", "w\nk\n10\n")]
+    #[case(Kind::Shared, Some(60), "rl\nk\n10 60\n", "re\nk\n60\n", "w\nk\n10\n")]
     #[case(Kind::Semaphore(3), Some(60), "sl\nk\n10 3 60\n", "se\nk\n3 60\n", "sw\nk\n10\n")]
     #[case(Kind::Semaphore(3), None, "sl\nk\n10 3\n", "se\nk\n3\n", "sw\nk\n10\n")]
     fn requests_for_a_place(
         #[case] kind: Kind,
-        #[case] ttl_s: Option<u32>,
+        #[case] ttl_s: Option<u64>,
         #[case] acquire: &str,
         #[case] enqueue: &str,
         #[case] wait: &str,
     ) {
         let key = &Key::new("k").unwrap();
+        let (timeout, ttl) = (seconds(10), ttl_s.map(seconds));
         let text = |request: Request<'_>| String::from_utf8(request.to_bytes()).unwrap();
-        assert_eq!(text(Request::Acquire { key, kind, timeout_s: 10, ttl_s }), acquire);
-        assert_eq!(text(Request::Enqueue { key, kind, ttl_s }), enqueue);
-        assert_eq!(text(Request::Wait { key, kind, timeout_s: 10 }), wait);
+        assert_eq!(text(Request::Acquire { key, kind, timeout, ttl }), acquire);
+        assert_eq!(text(Request::Enqueue { key, kind, ttl }), enqueue);
+        assert_eq!(text(Request::Wait { key, kind, timeout }), wait);
     }
 
     #[rstest]
     #[case(Kind::Lock, "r", "n")]
+    #[case(Kind::Shared, "r", "n")]
     #[case(Kind::Semaphore(2), "sr", "sn")]
     fn requests_with_a_token(#[case] kind: Kind, #[case] release: &str, #[case] renew: &str) {
         let (key, token) = (&Key::new("k").unwrap(), &Token::new(TOKEN).unwrap());
         let text = |request: Request<'_>| String::from_utf8(request.to_bytes()).unwrap();
         assert_eq!(text(Request::Release { key, kind, token }), format!("{release}\nk\n{TOKEN}\n"));
         assert_eq!(
-            text(Request::Renew { key, kind, token, ttl_s: Some(5) }),
+            text(Request::Renew { key, kind, token, ttl: Some(seconds(5)) }),
             format!("{renew}\nk\n{TOKEN} 5\n")
         );
         assert_eq!(
-            text(Request::Renew { key, kind, token, ttl_s: None }),
+            text(Request::Renew { key, kind, token, ttl: None }),
             format!("{renew}\nk\n{TOKEN}\n")
         );
     }
@@ -241,10 +418,46 @@ mod tests {
     #[test]
     fn a_grant_gives_token_and_lease() {
         let granted = grant(&format!("ok {TOKEN} 33")).unwrap().unwrap();
-        assert_eq!((granted.token.as_str(), granted.ttl_s), (TOKEN, 33));
+        assert_eq!((granted.token.as_str(), granted.ttl.as_secs()), (TOKEN, 33));
         assert_eq!(grant("timeout").unwrap(), None);
         assert_eq!(place(&format!("acquired {TOKEN} 33")).unwrap(), Place::Granted(granted));
         assert_eq!(place("queued").unwrap(), Place::Queued);
+        for word in ["ok", "acquired"] {
+            let held = held_by(&format!("{word} {TOKEN} 33"), 1);
+            assert!(matches!(&*held, [grant] if grant.token.as_str() == TOKEN));
+        }
+        for line in ["queued", "timeout", "error_draining"] {
+            assert_eq!(held_by(line, 1), []);
+        }
+    }
+
+    #[test]
+    fn several_keys_are_one_request() {
+        let keys = ["b", "a"].map(|key| Key::new(key).unwrap());
+        let keys: Vec<&Key> = keys.iter().collect();
+        let request = |ttl| Request::AcquireAll { keys: &keys, ttl }.to_bytes();
+        assert_eq!(request(Some(seconds(9))), b"al\nb a\n9\n");
+        assert_eq!(request(None), b"al\nb a\n\n");
+        let line = format!("ok {TOKEN} 33 {} 33", TOKEN.replace('f', "0"));
+        let granted = grants(&line, 2).unwrap().unwrap();
+        assert_eq!((granted.len(), granted[0].token.as_str()), (2, TOKEN));
+        assert_eq!((granted[1].token.fence(), granted[1].ttl.as_secs()), (Some(1), 33));
+        assert_eq!(held_by(&line, 2), granted);
+        assert_eq!(grants("timeout", 2).unwrap(), None);
+        assert!(matches!(grants("error", 2), Err(ClientError::Refused(Refusal::Error))));
+    }
+
+    /// A server that does not grant exactly what was asked for is no server of ours.
+    #[rstest]
+    #[case::fewer(&format!("ok {TOKEN} 33"))]
+    #[case::more(&format!("ok {TOKEN} 33 {TOKEN} 33 {TOKEN} 33"))]
+    #[case::without_a_lease(&format!("ok {TOKEN} 33 {TOKEN}"))]
+    #[case::no_token(&format!("ok {TOKEN} 33 \u{e9} 33"))]
+    #[case::no_lease(&format!("ok {TOKEN} 33 {TOKEN} 0"))]
+    #[case::nothing("ok")]
+    fn what_does_not_grant_two_keys(#[case] line: &str) {
+        assert!(matches!(grants(line, 2), Err(ClientError::Strange(_))), "{line}");
+        assert_eq!(held_by(line, 2), []);
     }
 
     #[rstest]
@@ -278,6 +491,7 @@ mod tests {
     #[case("ok token x")]
     #[case("ok token 0")]
     #[case("ok token -1")]
+    #[case("ok token +1")]
     #[case("ok token 33 more")]
     #[case("OK token 33")]
     #[case("queued")]
@@ -288,22 +502,27 @@ mod tests {
 
     #[test]
     fn a_renewal_says_how_long_the_lease_lasts() {
-        assert_eq!(renewal("ok 33", Some(5)).unwrap(), 33);
-        assert_eq!(renewal("ok", Some(5)).unwrap(), 5);
+        let asked = Some(seconds(5));
+        assert_eq!(renewal("ok 33", asked).unwrap().as_secs(), 33);
+        assert_eq!(renewal("ok", asked).unwrap().as_secs(), 5);
         assert!(matches!(renewal("ok", None), Err(ClientError::Strange(_))));
         assert!(matches!(renewal("ok soon", None), Err(ClientError::Strange(_))));
     }
 
     #[rstest]
-    #[case("ok 0", Some(Some(Grace::Seconds(0))))]
-    #[case("ok 60", Some(Some(Grace::Seconds(60))))]
+    #[case("ok 0", Some(Some(Grace::For(Duration::ZERO))))]
+    #[case("ok 60", Some(Some(Grace::For(Duration::from_secs(60)))))]
     #[case("ok lease", Some(Some(Grace::Lease)))]
     #[case("error", Some(None))]
     #[case("error_draining", None)]
     #[case("ok", None)]
     #[case("ok for ever", None)]
     #[case("ok -1", None)]
-    fn what_a_hold_outlives(#[case] line: &str, #[case] want: Option<Option<Grace>>) {
+    #[case("ok +1", None)]
+    fn the_answer_to_a_question_for_the_grace(
+        #[case] line: &str,
+        #[case] want: Option<Option<Grace>>,
+    ) {
         assert_eq!(grace(line).ok(), want);
     }
 

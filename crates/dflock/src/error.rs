@@ -4,15 +4,16 @@ use super::address::ServerAddress;
 use super::terms::TermError;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
-/// What a server answers when it does not do what it was asked.
+/// A server's refusal of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// `error`: token not held, or a request the server does not understand.
+    /// `error`: the token holds nothing, or the server does not understand the request.
     Error,
     /// `error_auth`: the auth token is missing or wrong.
     Auth,
-    /// `error_max_locks`: the server keeps as many keys as it may.
+    /// `error_max_locks`: the server has no room for another key.
     MaxLocks,
     /// `error_max_waiters`: the queue of the key is full.
     MaxWaiters,
@@ -22,7 +23,7 @@ pub enum Refusal {
     NotEnqueued,
     /// `error_already_enqueued`: a second enqueue on one connection.
     AlreadyEnqueued,
-    /// `error_lease_expired`: granted, and over before we asked.
+    /// `error_lease_expired`: granted, but the lease was over before the client asked.
     LeaseExpired,
     /// `error_draining`: the server is shutting down.
     Draining,
@@ -41,7 +42,7 @@ const WORDS: [(Refusal, &str, &str); 9] = [
 ];
 
 impl Refusal {
-    /// The refusal a status word stands for.
+    /// The refusal of a status word.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         WORDS.iter().find(|(_, known, _)| *known == word).map(|(refusal, _, _)| *refusal)
@@ -64,32 +65,36 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why a client call gave nothing.
+/// Why a client call failed.
 #[derive(Debug)]
 pub enum ClientError {
-    /// A key, token or number that the protocol has no room for. Nothing was sent.
+    /// A key, token or number that the protocol cannot express. Nothing was sent.
     Term(TermError),
     /// No connection to this server.
     Connect {
-        /// Who was called.
+        /// The address of the server.
         server: ServerAddress,
-        /// What the system or TLS said.
+        /// The reason from the system or TLS.
         error: io::Error,
     },
     /// The connection broke, or the server closed it, before the answer came.
     Broken(io::Error),
     /// No answer in time.
     Silent,
-    /// The server said no.
+    /// The server refused the request.
     Refused(Refusal),
-    /// An answer that is not in the protocol (shortened, control characters escaped).
+    /// An answer that the protocol does not have (shortened, control characters escaped).
     Strange(String),
-    /// A hold that is left alone would not last: the server gives it up so many seconds after the
-    /// connection has closed, before its lease ends.
+    /// A hold without a connection would not last: the server releases it so long after the connection has closed,
+    /// before its lease ends.
     GivenUp {
-        /// 0: at once.
-        after_s: u32,
+        /// `None`: at once.
+        after: Duration,
     },
+    /// The server has no shared locks, or cannot record another hold. Its answer is the same in both cases.
+    NotShared,
+    /// The server does not know the requests by which keys are watched: it is too old.
+    NotWatched,
     /// The settings name no server.
     NoServer,
     /// The TLS settings cannot be used.
@@ -101,8 +106,8 @@ impl ClientError {
         Self::Strange(line.chars().take(80).flat_map(char::escape_debug).collect())
     }
 
-    /// Whether the same request may be answered on another connection: nobody said no. That a
-    /// certificate or a permission is missing does not pass by itself.
+    /// Whether the same request may succeed on another connection: it was not refused. A missing certificate or
+    /// permission does not pass by itself.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Connect { error, .. } => !matches!(
@@ -114,6 +119,8 @@ impl ClientError {
             | Self::Refused(_)
             | Self::Strange(_)
             | Self::GivenUp { .. }
+            | Self::NotShared
+            | Self::NotWatched
             | Self::NoServer
             | Self::Tls(_) => false,
         }
@@ -122,6 +129,21 @@ impl ClientError {
     /// The token holds nothing.
     pub(super) fn is_not_held(&self) -> bool {
         matches!(self, Self::Refused(Refusal::Error))
+    }
+
+    /// Whether this answer to a renewal says that the lease is over.
+    pub(super) fn is_end_of_lease(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::Error | Refusal::LeaseExpired))
+    }
+
+    /// For a grant that could not be confirmed: if it holds nothing, it is already over.
+    pub(super) fn of_late_grant(self) -> Self {
+        if self.is_not_held() { Self::Refused(Refusal::LeaseExpired) } else { self }
+    }
+
+    /// Of `watch` and `value`: a server that does not know them says no more than `error`.
+    pub(super) fn of_watching(self) -> Self {
+        if self.is_not_held() { Self::NotWatched } else { self }
     }
 
     pub(super) fn closed() -> Self {
@@ -138,15 +160,22 @@ impl fmt::Display for ClientError {
             Self::Silent => f.write_str("the server does not answer"),
             Self::Refused(refusal) => write!(f, "{refusal} ({})", refusal.word()),
             Self::Strange(line) => write!(f, "not a dflockd answer: {line}"),
-            Self::GivenUp { after_s: 0 } => {
+            Self::GivenUp { after: Duration::ZERO } => {
                 f.write_str("the server releases the lock when this connection closes")
             }
-            Self::GivenUp { after_s } => {
+            Self::GivenUp { after } => {
+                let after_s = after.as_secs();
                 write!(
                     f,
                     "the server releases the lock {after_s} seconds after this connection closes"
                 )
             }
+            Self::NotShared => f.write_str(
+                "the server refuses a shared lock: it does not know them, or cannot record another hold",
+            ),
+            Self::NotWatched => f.write_str(
+                "the server cannot be watched: it is older than the requests `watch` and `value`",
+            ),
             Self::NoServer => f.write_str("no server is named"),
             Self::Tls(what) => write!(f, "TLS: {what}"),
         }

@@ -1,31 +1,30 @@
 //! A held lease, and the task that renews it.
 //!
-//! The task owns the connection, renews well before the end, and tells the holder when the lease is lost. It
-//! never says that a lease is held after its end: the end is counted from before the request was sent, so the
-//! lease ends later on the server.
+//! The task owns the connection, renews well before the end, and tells the holder if the lease is lost. `schedule.rs`
+//! decides when.
 
-use super::backoff::{Backoff, Patience};
+use super::backoff::Backoff;
 use super::connection::Connection;
 use super::dialogue::Grant;
 use super::error::{ClientError, Refusal};
+use super::line::was_waited_for;
 use super::route::Route;
+use super::schedule::{RENEWALS_PER_LEASE, Schedule, share};
 use super::terms::{Key, Kind, Token};
+use super::unclaimed::Unclaimed;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// Renewals in one lease: two may fail before the end is near.
-pub(super) const RENEWALS_PER_LEASE: u32 = 3;
-
-/// Why a lease is over although its holder did not release it.
+/// Why a lease is over although its holder has not released it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The server says the token holds nothing: the lease ran out there, somebody released it, the
-    /// connection broke under auto-release, or the server was started anew.
+    /// The server says that the token holds nothing: the lease ended there, another client released it, the
+    /// connection broke under auto-release, or the server was restarted.
     NotHeld,
-    /// The server could not be asked in time. Others may hold the key from now on.
+    /// The server could not be reached in time. Other clients may hold the key from now on.
     Unreachable,
 }
 
@@ -40,51 +39,96 @@ impl fmt::Display for Loss {
 
 #[derive(Clone, Copy)]
 enum State {
-    Held { until: Instant },
+    /// The server was asked not before `asked_at`, and said so.
+    Held {
+        until: std::time::Instant,
+        asked_at: std::time::Instant,
+    },
     Lost(Loss),
+}
+
+impl State {
+    fn of(schedule: &Schedule) -> Self {
+        Self::Held { until: schedule.until(), asked_at: schedule.asked_at() }
+    }
 }
 
 /// A lock or a semaphore slot that is held, and renewed in the background until it is released.
 ///
-/// Dropping it releases it too, as far as the runtime still runs; [`Self::release`] says whether
-/// the server agreed. The renewing task needs the runtime to turn: code that blocks its thread for
-/// longer than the lease loses it.
+/// Dropping it also releases it, as long as the runtime runs; [`Self::release`] reports whether the server agreed.
+/// The renewing task needs the runtime: code that blocks its thread for longer than the lease loses it.
 #[must_use = "a lease that is dropped is released"]
 pub struct Lease {
     key: Key,
     grant: Grant,
     renewal_interval: Duration,
     orders: mpsc::Sender<Order>,
+    /// To renew now.
+    urge: Arc<Notify>,
     state: watch::Receiver<State>,
 }
 
 type Order = oneshot::Sender<Result<(), ClientError>>;
 
-/// Everything a lease needs to begin.
+/// A grant, and a moment before its request or renewal was sent: the lease lasts at least from then.
 pub(super) struct Beginning {
-    pub(super) route: Arc<Route>,
-    pub(super) connection: Connection,
-    pub(super) key: Key,
-    pub(super) kind: Kind,
+    pub(super) unclaimed: Unclaimed,
     pub(super) grant: Grant,
-    /// A moment at which the request that was granted, or the renewal of that grant, had not been
-    /// sent yet: the lease lasts from then at least.
     pub(super) asked_at: Instant,
+}
+
+/// A grant after a wait is renewed before it is used, because the exact moment of the grant, and so the end of the
+/// lease, is unknown until then. It may already be over, if this machine was suspended while the answer was in the
+/// socket.
+pub(super) async fn confirmed(
+    mut place: Unclaimed,
+    grant: Grant,
+    mut asked_at: Instant,
+) -> Result<Beginning, (ClientError, Unclaimed)> {
+    place.granted(&grant);
+    if was_waited_for(asked_at.into_std(), Instant::now().into_std()) {
+        asked_at = Instant::now();
+        if let Err(error) = renewed(&mut place, &grant).await {
+            return Err((error, place));
+        }
+    }
+    Ok(Beginning { unclaimed: place, grant, asked_at })
+}
+
+/// Renews a grant on the connection of its own.
+pub(super) async fn renewed(place: &mut Unclaimed, grant: &Grant) -> Result<(), ClientError> {
+    let (key, kind) = (place.key.clone(), place.kind);
+    let limit = place.route.settings.answer_limit.min(grant.ttl / 2);
+    let connection = place.connection()?;
+    connection.set_answer_limit(limit);
+    let renewed = connection.renew(&key, kind, &grant.token, Some(grant.ttl)).await;
+    renewed.map(drop).map_err(ClientError::of_late_grant)
+}
+
+/// A grant that is not confirmed is released.
+pub(super) fn begun(
+    outcome: Result<Beginning, (ClientError, Unclaimed)>,
+) -> Result<Lease, ClientError> {
+    outcome.map_err(|(error, _)| error).and_then(Lease::begin)
 }
 
 impl Lease {
     /// Starts the keeper.
-    pub(super) fn begin(beginning: Beginning) -> Self {
-        let Beginning { route, connection, key, kind, grant, asked_at } = beginning;
-        let claim = Claimed { route, key: key.clone(), kind, grant: grant.clone() };
-        let until = asked_at + claim.lasts(grant.ttl_s);
+    pub(super) fn begin(beginning: Beginning) -> Result<Self, ClientError> {
+        let Beginning { unclaimed, grant, asked_at } = beginning;
+        let (route, key, kind) =
+            (Arc::clone(&unclaimed.route), unclaimed.key.clone(), unclaimed.kind);
+        let connection = unclaimed.claimed().ok_or_else(ClientError::closed)?;
+        let schedule = Schedule::new(route.settings.limits(), grant.ttl, asked_at.into_std());
         let (orders, inbox) = mpsc::channel(1);
-        let (sender, state) = watch::channel(State::Held { until });
-        let renewal_interval = claim.renewal_interval();
-        let ttl_s = grant.ttl_s;
-        let keeper = Keeper { claim, connection, state: sender, asked_at, ttl_s, until };
+        let (sender, state) = watch::channel(State::of(&schedule));
+        let renewal_interval = schedule.renewal_interval();
+        let claim = Claimed { route, key: key.clone(), kind, grant: grant.clone() };
+        let urge = Arc::new(Notify::new());
+        let urged = Arc::clone(&urge);
+        let keeper = Keeper { claim, connection, state: sender, schedule, urged };
         tokio::spawn(keeper.keep(inbox));
-        Self { key, grant, renewal_interval, orders, state }
+        Ok(Self { key, grant, renewal_interval, orders, urge, state })
     }
 
     /// The key that is held.
@@ -93,7 +137,7 @@ impl Lease {
         &self.key
     }
 
-    /// The proof of holding.
+    /// The token of the hold.
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.grant.token
@@ -105,10 +149,10 @@ impl Lease {
         self.grant.token.fence()
     }
 
-    /// The length of the lease in seconds; every renewal starts it over.
+    /// The length of the lease, in whole seconds; every renewal starts it over.
     #[must_use]
-    pub fn ttl_s(&self) -> u32 {
-        self.grant.ttl_s
+    pub fn ttl(&self) -> Duration {
+        self.grant.ttl
     }
 
     /// The pause between two renewals: a third of the time for which a renewal is sure to hold.
@@ -117,11 +161,11 @@ impl Lease {
         self.renewal_interval
     }
 
-    /// Until when the lease is trusted if no further renewal succeeds; nothing once it is lost.
+    /// Until when the lease is trusted if no further renewal succeeds; `None` once it is lost.
     #[must_use]
     pub fn held_until(&self) -> Option<std::time::Instant> {
         match *self.state.borrow() {
-            State::Held { until } => Some(until.into_std()),
+            State::Held { until, .. } => Some(until),
             State::Lost(_) => None,
         }
     }
@@ -135,8 +179,7 @@ impl Lease {
         }
     }
 
-    /// Waits until the lease is lost; for ever, while all is well. May be given up and called
-    /// again.
+    /// Waits until the lease is lost; for ever, as long as it is not. May be dropped and called again.
     pub async fn lost(&mut self) -> Loss {
         let lost = self.state.wait_for(|state| matches!(state, State::Lost(_))).await;
         match lost.as_deref() {
@@ -145,12 +188,28 @@ impl Lease {
         }
     }
 
-    /// Releases, and closes the connection; where that has broken, over another one, for at most
-    /// [`Settings::answer_limit`](crate::Settings::answer_limit).
+    /// Asks the keeper to renew soon.
+    pub(super) fn urge(&self) {
+        self.urge.notify_one();
+    }
+
+    /// Waits for a renewal that was sent at `time` or later, or the loss.
+    pub(super) async fn known_since(&mut self, time: std::time::Instant) {
+        let is_known = |state: &State| match state {
+            State::Held { asked_at, .. } => *asked_at >= time,
+            State::Lost(_) => true,
+        };
+        // If the keeper has ended, the lease is lost.
+        let _ = self.state.wait_for(is_known).await;
+    }
+
+    /// Releases the hold, and closes the connection; if that has broken, releases over another one, for at most
+    /// [`Settings::answer_limit`](crate::Settings::answer_limit). Dropping the future also releases the hold, but
+    /// does not report the result.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when the lease was over already, or a server that cannot be
-    /// reached; it releases the key at the latest at the end of the lease.
+    /// [`ClientError::Refused`] if the lease was already over, or a server that cannot be reached; it releases the
+    /// key at the end of the lease at the latest.
     pub async fn release(self) -> Result<(), ClientError> {
         let (order, outcome) = oneshot::channel();
         if self.orders.send(order).await.is_err() {
@@ -166,7 +225,7 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// What is claimed, and where: the part of a keeper that does not change.
+/// The key, the token and the servers: the part of a keeper that does not change.
 struct Claimed {
     route: Arc<Route>,
     key: Key,
@@ -175,33 +234,21 @@ struct Claimed {
 }
 
 impl Claimed {
-    /// How long a lease of so many seconds is sure: a server that hears nothing may give it away
-    /// before its end.
-    fn lasts(&self, ttl_s: u32) -> Duration {
-        Duration::from_secs(ttl_s.into()).min(self.route.settings.read_timeout)
-    }
-
-    fn renewal_interval(&self) -> Duration {
-        self.lasts(self.grant.ttl_s) / RENEWALS_PER_LEASE
-    }
-
-    /// Opens connections until one of them renews the lease or is told that there is none. Until the
-    /// end there is time for every server.
+    /// Opens connections until one of them renews the lease or is told that there is none. The time is divided so
+    /// that every server can be tried.
     async fn look_for_it(&self, end: Instant) -> Result<Anew, Loss> {
         let mut backoff = Backoff::new();
         loop {
             match self.ask_anew(end).await {
                 Ok(anew) => return Ok(anew),
-                Err(ClientError::Refused(Refusal::Error | Refusal::LeaseExpired)) => {
-                    return Err(Loss::NotHeld);
-                }
+                Err(error) if error.is_end_of_lease() => return Err(Loss::NotHeld),
                 Err(_) => self.route.turn(),
             }
-            backoff.pause().await;
+            sleep(backoff.next()).await;
         }
     }
 
-    /// The same, after a pause, and of the next server first.
+    /// The same, after a pause, and with the next server first.
     async fn look_elsewhere(&self, pause: Duration, end: Instant) -> Result<Anew, Loss> {
         sleep(pause).await;
         self.route.turn();
@@ -212,10 +259,10 @@ impl Claimed {
         let Self { route, key, kind, grant } = self;
         let mut connection = route.open().await?;
         let asked_at = Instant::now();
-        let share = end.saturating_duration_since(asked_at) / route.width();
-        connection.set_answer_limit(share.min(route.settings.answer_limit));
-        let ttl_s = connection.renew(key, *kind, &grant.token, Some(grant.ttl_s)).await?;
-        Ok(Anew { connection, asked_at, ttl_s })
+        let (end, now) = (end.into_std(), asked_at.into_std());
+        connection.set_answer_limit(share(end, now, route.width(), route.settings.answer_limit));
+        let ttl = connection.renew(key, *kind, &grant.token, Some(grant.ttl)).await?;
+        Ok(Anew { connection, asked_at, ttl })
     }
 }
 
@@ -223,22 +270,19 @@ impl Claimed {
 struct Anew {
     connection: Connection,
     asked_at: Instant,
-    ttl_s: u32,
+    ttl: Duration,
 }
 
 struct Keeper {
     claim: Claimed,
     connection: Connection,
     state: watch::Sender<State>,
-    /// When the grant, or its latest renewal that was answered, had not been sent yet.
-    asked_at: Instant,
-    /// How long the lease lasts from then.
-    ttl_s: u32,
-    until: Instant,
+    schedule: Schedule,
+    urged: Arc<Notify>,
 }
 
 impl Keeper {
-    /// Until the holder lets go. His order does not wait for a server that is being looked for.
+    /// Until the holder releases. Its request does not wait for a server that cannot be reached.
     async fn keep(mut self, mut inbox: mpsc::Receiver<Order>) {
         loop {
             let outcome = tokio::select! {
@@ -252,61 +296,50 @@ impl Keeper {
         }
     }
 
-    /// Waits until the lease must be renewed or the connection breaks, and keeps it through that.
+    /// Waits until the lease must be renewed or the connection breaks, and handles that.
     async fn stay(&mut self) -> Result<(), Loss> {
-        let renew_at = self.asked_at + self.claim.renewal_interval();
+        let renew_at = Instant::from_std(self.schedule.renew_at());
         tokio::select! {
-            // First: what a server says unasked, before it hangs up, is no answer to a renewal.
+            // First: a message that the server sends unasked before it closes is not the answer to a renewal.
             biased;
             () = self.connection.closed() => self.reclaim().await,
             () = sleep_until(renew_at) => self.renew().await,
+            () = self.urged.notified() => self.renew().await,
         }
     }
 
-    /// When the holder must be told that the lease ends.
-    fn last_moment(&self) -> Instant {
-        let margin = self.claim.route.settings.margin.min(self.claim.renewal_interval());
-        self.until.checked_sub(margin).unwrap_or(self.until)
-    }
-
-    /// Asks on the connection that holds the lease. As long as the server may still hear of us
-    /// there, it has no reason to give the lease away, so the answer is awaited until then; and
-    /// after a while asked for on another one, in case only this one swallows what is sent.
+    /// Asks on the connection that holds the lease. As long as the server may still receive our requests there, it
+    /// has no reason to release the lease, so the answer is awaited until then. After a while another connection is
+    /// tried as well, in case only this one loses data.
     async fn renew(&mut self) -> Result<(), Loss> {
         let asked_at = Instant::now();
-        let end = self.last_moment();
+        let end = Instant::from_std(self.schedule.last_moment());
         let left = end.saturating_duration_since(asked_at);
         self.connection.set_answer_limit(left);
         let Claimed { key, kind, grant, .. } = &self.claim;
         let answer = tokio::select! {
             biased;
-            answer = self.connection.renew(key, *kind, &grant.token, Some(grant.ttl_s)) => answer,
+            answer = self.connection.renew(key, *kind, &grant.token, Some(grant.ttl)) => answer,
             anew = self.claim.look_elsewhere(left / RENEWALS_PER_LEASE, end) => {
                 return self.moved(anew);
             }
             () = sleep_until(end) => return Err(Loss::Unreachable),
         };
         match answer {
-            Ok(ttl_s) => {
-                self.renewed(asked_at, ttl_s);
+            Ok(ttl) => {
+                self.renewed(asked_at, ttl);
                 Ok(())
             }
-            Err(ClientError::Refused(Refusal::Error | Refusal::LeaseExpired)) => Err(Loss::NotHeld),
+            Err(error) if error.is_end_of_lease() => Err(Loss::NotHeld),
             Err(ClientError::Silent) => Err(Loss::Unreachable),
             Err(_) => self.reclaim().await,
         }
     }
 
-    /// The connection is gone. Reaches the server anew and asks there whether the token still
-    /// holds, for as long as the lease may last.
+    /// The connection is gone. Reconnects and asks whether the token still holds, for as long as the lease may last.
     async fn reclaim(&mut self) -> Result<(), Loss> {
-        self.until = self.asked_at + Duration::from_secs(self.ttl_s.into());
-        self.state.send_replace(State::Held { until: self.until });
-        let last = self.last_moment();
-        let end = match self.claim.route.settings.reclaim {
-            Some(reclaim) => last.min(Instant::now() + reclaim),
-            None => last,
-        };
+        let end = Instant::from_std(self.schedule.broken(Instant::now().into_std()));
+        self.state.send_replace(State::of(&self.schedule));
         match timeout_at(end, self.claim.look_for_it(end)).await {
             Ok(anew) => self.moved(anew),
             Err(_) => Err(Loss::Unreachable),
@@ -314,44 +347,30 @@ impl Keeper {
     }
 
     fn moved(&mut self, anew: Result<Anew, Loss>) -> Result<(), Loss> {
-        let Anew { connection, asked_at, ttl_s } = anew?;
+        let Anew { connection, asked_at, ttl } = anew?;
         self.connection = connection;
-        self.renewed(asked_at, ttl_s);
+        self.renewed(asked_at, ttl);
         Ok(())
     }
 
-    fn renewed(&mut self, asked_at: Instant, ttl_s: u32) {
-        (self.asked_at, self.ttl_s) = (asked_at, ttl_s);
-        self.until = asked_at + self.claim.lasts(ttl_s);
-        self.state.send_replace(State::Held { until: self.until });
+    fn renewed(&mut self, asked_at: Instant, ttl: Duration) {
+        self.schedule.renewed(asked_at.into_std(), ttl);
+        self.state.send_replace(State::of(&self.schedule));
     }
 
-    /// Releases on the holder's order, or because the holder dropped the lease.
+    /// Releases when the holder asks, or has dropped the lease.
     async fn let_go(self, order: Option<Order>) {
-        let Self { claim: Claimed { route, key, kind, grant }, mut connection, .. } = self;
-        let limit = route.settings.answer_limit;
-        let end = Instant::now() + limit;
-        connection.set_answer_limit(limit / RENEWALS_PER_LEASE);
-        let mut outcome = connection.release(&key, kind, &grant.token).await;
-        if outcome.as_ref().is_err_and(ClientError::is_passing) {
-            drop(connection);
-            let again = route.release(&key, kind, &grant.token, Patience::until(end));
-            outcome = match timeout_at(end, again).await {
-                // It may have been carried all the same.
-                Ok(Err(error)) if error.is_not_held() => Ok(()),
-                Ok(second) => second,
-                Err(_) => outcome,
-            };
-        }
+        let Self { claim: Claimed { route, key, kind, grant }, connection, .. } = self;
+        let outcome = route.let_go(Some(connection), &key, kind, &grant.token).await;
         if let Some(order) = order {
-            // The holder may have given up waiting; then nobody wants to know.
+            // If the holder has stopped waiting, nobody needs the result.
             let _ = order.send(outcome);
         }
     }
 
-    /// Tells the holder, and refuses a release that comes later. The connection stays open until
-    /// the holder has let go: a server that wakes up would give the lock away when it closes, and
-    /// until the end of the lease the holder may still be busy with stopping.
+    /// Tells the holder, and refuses a later release. The connection stays open until the holder has released: a
+    /// server that resumes would free the lock when it closes, and until the end of the lease the holder may still be
+    /// stopping its work.
     async fn lose(self, loss: Loss, mut inbox: mpsc::Receiver<Order>) {
         let Self { connection, state, .. } = self;
         state.send_replace(State::Lost(loss));

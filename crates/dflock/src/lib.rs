@@ -1,9 +1,11 @@
 //! Client of `dflockd`, the lease lock server: leases that renew themselves, on one server or on several.
 //!
 //! ```no_run
+//! use std::time::Duration;
+//!
 //! # async fn example() -> Result<(), dflock::ClientError> {
 //! let client = dflock::Client::new(dflock::Settings::default())?; // 127.0.0.1:6388
-//! if let Some(lease) = client.lock("nightly-report")?.acquire(10).await? {
+//! if let Some(lease) = client.lock("nightly-report")?.acquire(Duration::from_secs(10)).await? {
 //!     // ... work; the lease is renewed in the background
 //!     lease.release().await?; // dropping it does the same, but reports no failure
 //! }
@@ -11,12 +13,13 @@
 //! # }
 //! ```
 //!
-//! [`Client`] names locks and semaphores, [`Claim`] takes them, [`Lease`] holds them. [`Connection`]
-//! has the single words of the protocol. With a server of one's own choice, and work that stops
-//! if the lease is lost:
+//! [`Client`] names locks, shared locks and semaphores, [`Claim`] takes them, [`Lease`] holds them; [`Claims`] takes
+//! several, all or none. [`Connection`] has the single requests of the protocol. With a chosen server, and work that
+//! stops if the lease is lost:
 //!
 //! ```no_run
 //! use dflock::{Client, Servers, Settings};
+//! use std::time::Duration;
 //!
 //! # async fn example() -> Result<(), dflock::ClientError> {
 //! let mut settings = Settings::default();
@@ -24,7 +27,8 @@
 //! let client = Client::new(settings)?;
 //!
 //! // Wait in line for at most 10 seconds; leases of 30 seconds, renewed in the background.
-//! if let Some(mut lease) = client.lock("nightly-report")?.ttl_s(30)?.acquire(10).await? {
+//! let claim = client.lock("nightly-report")?.ttl(Duration::from_secs(30))?;
+//! if let Some(mut lease) = claim.acquire(Duration::from_secs(10)).await? {
 //!     tokio::select! {
 //!         () = write_report(lease.fence()) => lease.release().await?,
 //!         loss = lease.lost() => eprintln!("stopped half-way: {loss}"),
@@ -35,14 +39,16 @@
 //! # async fn write_report(fence: Option<u64>) {}
 //! ```
 //!
+//! A program without a runtime uses [`blocking`].
+//!
 //! # What happens when the connection breaks
 //!
-//! A task of the [`Lease`] connects to the server again at once, or to the next of [`Servers::AnyOf`],
-//! and renews the lease there. If the server renews it, nothing has happened. If the server refuses, the
-//! holder is told [`Loss::NotHeld`]. The task tries for [`Settings::reclaim`], and stops when the
-//! lease has only [`Settings::margin`] left; then the lease counts as lost ([`Loss::Unreachable`]). If a
-//! connection stands but stays silent, the task waits until the lease ends, or until the server would
-//! hang up on a silent client ([`Settings::read_timeout`]). Meanwhile it tries another connection.
+//! A task of the [`Lease`] connects to the server again at once, or to the next of [`Servers::AnyOf`], and renews the
+//! lease there. If the server renews it, the holder notices nothing. If the server refuses, the holder is told
+//! [`Loss::NotHeld`]. The task tries for [`Settings::reclaim`], and stops when the lease has only
+//! [`Settings::margin`] left; then the lease counts as lost ([`Loss::Unreachable`]). If a connection stands but stays
+//! silent, the task waits until the lease ends, or until the server would close a silent connection
+//! ([`Settings::read_timeout`]). Meanwhile it tries another connection.
 //!
 //! The server's settings decide whether another client can get the key in that time. A server with
 //! `--auto-release-on-disconnect=false`, or with a `--disconnect-grace` at least as long as the
@@ -50,39 +56,61 @@
 //! `--state-dir`. A server with the default settings releases everything when it sees the connection
 //! break; two clients can then believe that they hold the key, until this one has reached the server again.
 //!
-//! A holder can stop for longer than its lease (a paused machine, a blocked runtime), and write before
-//! it learns that the lease is over. No lease can prevent that. Storage that checks [`Lease::fence`]
-//! refuses such a write.
+//! A holder can pause for longer than its lease (a suspended machine, a blocked runtime), and write before it learns
+//! that the lease is over. No lease can prevent that. Storage that checks [`Lease::fence`] refuses such a write.
+//!
+//! # Futures that are dropped
+//!
+//! Every future of this library may be dropped at any time, as `select!` and `timeout` do. A task in the background
+//! then releases what the future was taking, at the latest a second after the request was sent; each method says what
+//! else remains. A [`Connection`] is the exception: if a call is given up there, the connection ends, and the request
+//! may have been carried out.
 //!
 //! # Features
 //!
-//! `cli` (default) is the program `dflock`, `load` the load generator under `dflock bench`, which is
-//! for Unix only. A program that only wants leases needs neither.
+//! `cli` (default) adds the program `dflock`, and `load` the load generator of `dflock bench`, for Unix only. A
+//! program that only wants leases needs neither.
 
 mod address;
 mod backoff;
+pub mod blocking;
 mod claim;
+mod claims;
 mod connection;
+mod conversation;
 mod dialogue;
 mod error;
 mod lease;
+mod line;
 #[cfg(all(unix, feature = "load"))]
 pub mod load;
+mod observer;
+mod order;
 #[cfg(feature = "cli")]
 pub mod program;
+mod rotation;
 mod route;
+mod schedule;
 mod settings;
 mod shard;
 mod terms;
+mod ticket;
+mod together;
 mod transport;
+mod unclaimed;
+mod watch;
 
 pub use address::{AddressError, DEFAULT_PORT, ServerAddress};
-pub use claim::{Claim, Client, Entry, Ticket};
+pub use claim::{Claim, Client};
+pub use claims::{Claims, Leases, Progress};
 pub use connection::Connection;
 pub use dialogue::{Grace, Grant, Place};
 pub use error::{ClientError, Refusal};
 pub use lease::{Lease, Loss};
+pub use observer::Holder;
 pub use settings::Settings;
 pub use shard::{Servers, shard};
-pub use terms::{Key, Kind, MAX_LINE_BYTES, TermError, Token};
+pub use terms::{Key, Kind, MAX_LINE_BYTES, MAX_TIME, TermError, Token};
+pub use ticket::{Entry, Ticket};
 pub use transport::{Tls, TlsRoots};
+pub use watch::Watch;

@@ -2,46 +2,38 @@
 
 use super::backoff::Patience;
 use super::connection::Connection;
+use super::dialogue::Releasing;
 use super::error::ClientError;
+use super::rotation::{Failures, HEAD_START, Rotation};
+use super::schedule::RENEWALS_PER_LEASE;
 use super::settings::Settings;
 use super::terms::{Key, Kind, Token};
 use crate::address::ServerAddress;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// How long one server is waited for before the next is tried beside it (RFC 8305 says 250 ms).
-const HEAD_START: Duration = Duration::from_millis(250);
-
-/// Servers that know the same key, one as good as the other. Remembers which answered last.
+/// Servers that know the same key. Remembers which one answered last.
 pub(super) struct Route {
     pub(super) settings: Arc<Settings>,
-    /// At least one.
-    servers: Vec<ServerAddress>,
-    at: AtomicUsize,
+    servers: Rotation,
 }
 
 impl Route {
     pub(super) fn to(key: &Key, settings: Arc<Settings>) -> Self {
-        let servers = settings.servers.of(key.as_bytes()).into_iter().cloned().collect();
-        Self { settings, servers, at: AtomicUsize::new(0) }
+        let servers = Rotation::of(settings.servers.of(key.as_bytes()));
+        Self { settings, servers }
     }
 
     /// How many there are to ask.
     pub(super) fn width(&self) -> u32 {
-        u32::try_from(self.servers.len()).unwrap_or(u32::MAX).max(1)
+        self.servers.width()
     }
 
-    /// The next one is asked first from now on, because this one answers and is of no use.
+    /// The next one is asked first from now on, because this one answers but cannot be used.
     pub(super) fn turn(&self) {
-        let at = self.at.load(Ordering::Relaxed);
-        self.at.store(self.beyond(at, 1), Ordering::Relaxed);
-    }
-
-    fn beyond(&self, at: usize, steps: usize) -> usize {
-        at.saturating_add(steps).checked_rem(self.servers.len()).unwrap_or(0)
+        self.servers.turn();
     }
 
     /// A connection to a server that may be away for a moment.
@@ -49,62 +41,51 @@ impl Route {
         let mut patience = self.patience();
         loop {
             match self.open().await {
-                Err(error) if patience.outlasts(&error).await => {}
+                Err(error) if outlasts(&mut patience, &error).await => {}
                 outcome => return outcome,
             }
         }
     }
 
-    /// A connection on which there was an answer: who is about to end, or does not speak the protocol,
-    /// would else be taken for one with a long line. One server after another is tried, and beside
-    /// those that take their time; nothing is asked of them that would matter if it came late.
+    /// A connection on which the server has answered. Otherwise a server that is about to end, or does not speak the
+    /// protocol, would look like one with a long line. The servers are tried one after another, without waiting for
+    /// slow ones; no request is sent that would matter if it arrived late.
     pub(super) async fn open(&self) -> Result<Connection, ClientError> {
-        let first = self.at.load(Ordering::Relaxed);
-        let mut waiting = (0..self.servers.len()).map(|step| self.beyond(first, step));
+        let mut waiting = self.servers.in_order().into_iter();
         let mut attempts = JoinSet::new();
-        let mut failure = ClientError::NoServer;
+        let mut failures = Failures::new();
         loop {
-            if let Some(at) = waiting.next() {
-                self.attempt(at, &mut attempts);
+            if let Some((at, server)) = waiting.next() {
+                let settings = Arc::clone(&self.settings);
+                attempts.spawn(async move { (at, answering(&server, &settings).await) });
             }
             let head_start = if waiting.len() == 0 { Duration::MAX } else { HEAD_START };
             match timeout(head_start, attempts.join_next()).await {
                 Ok(Some(Ok((at, Ok(connection))))) => {
-                    self.at.store(at, Ordering::Relaxed);
+                    self.servers.turn_to(at);
                     return Ok(connection);
                 }
-                Ok(Some(Ok((_, Err(error))))) => {
-                    // While one of them may come back, there is hope.
-                    if !failure.is_passing() {
-                        failure = error;
-                    }
-                }
-                // The next beside it.
+                Ok(Some(Ok((_, Err(error))))) => failures.add(error),
+                // The next server is tried as well.
                 Err(_) => {}
-                Ok(Some(Err(_))) => failure = ClientError::closed(),
-                Ok(None) => return Err(failure),
+                Ok(Some(Err(_))) => failures.add(ClientError::closed()),
+                Ok(None) => return Err(failures.told()),
             }
         }
     }
 
-    fn attempt(&self, at: usize, attempts: &mut JoinSet<(usize, Attempt)>) {
-        let Some(server) = self.servers.get(at).cloned() else { return };
-        let settings = Arc::clone(&self.settings);
-        attempts.spawn(async move { (at, answering(&server, &settings).await) });
-    }
-
-    /// Starts a lease over by its token, wherever somebody answers.
+    /// Renews a lease by its token, at any server that answers.
     pub(super) async fn renew(
         &self,
         key: &Key,
         kind: Kind,
         token: &Token,
-        ttl_s: Option<u32>,
-    ) -> Result<u32, ClientError> {
+        ttl: Option<Duration>,
+    ) -> Result<Duration, ClientError> {
         let mut patience = self.patience();
         loop {
             let outcome = match self.open().await {
-                Ok(mut connection) => connection.renew(key, kind, token, ttl_s).await,
+                Ok(mut connection) => connection.renew(key, kind, token, ttl).await,
                 Err(error) => Err(error),
             };
             match outcome {
@@ -114,26 +95,18 @@ impl Route {
         }
     }
 
-    /// Releases by token, wherever somebody answers. A connection that broke may have carried a
-    /// release: what holds nothing after that is released.
+    /// Releases by token, at any server that answers.
     pub(super) async fn release(
         &self,
         key: &Key,
         kind: Kind,
         token: &Token,
+        mut releasing: Releasing,
         mut patience: Patience,
     ) -> Result<(), ClientError> {
-        let mut may_be_done = false;
         loop {
             let outcome = match self.open().await {
-                Ok(mut connection) => {
-                    let outcome = connection.release(key, kind, token).await;
-                    if may_be_done && outcome.as_ref().is_err_and(ClientError::is_not_held) {
-                        return Ok(());
-                    }
-                    may_be_done = true;
-                    outcome
-                }
+                Ok(mut connection) => releasing.heard(connection.release(key, kind, token).await),
                 Err(error) => Err(error),
             };
             match outcome {
@@ -143,20 +116,52 @@ impl Route {
         }
     }
 
-    /// Whether to ask again, and then somebody else first.
+    /// Whether to ask again, and then the next server first.
     async fn outlasts(&self, patience: &mut Patience, error: &ClientError) -> bool {
         self.turn();
-        patience.outlasts(error).await
+        outlasts(patience, error).await
     }
 
     pub(super) fn patience(&self) -> Patience {
-        Patience::until(Instant::now() + self.settings.connect_limit)
+        Patience::until((Instant::now() + self.settings.connect_limit).into_std())
+    }
+
+    /// Releases a hold on its connection; if that has broken, over another one, for at most the answer limit in all.
+    pub(super) async fn let_go(
+        &self,
+        connection: Option<Connection>,
+        key: &Key,
+        kind: Kind,
+        token: &Token,
+    ) -> Result<(), ClientError> {
+        let limit = self.settings.answer_limit;
+        let end = Instant::now() + limit;
+        let mut first = Err(ClientError::closed());
+        if let Some(mut connection) = connection {
+            connection.set_answer_limit(limit / RENEWALS_PER_LEASE);
+            first = connection.release(key, kind, token).await;
+        }
+        if !first.as_ref().is_err_and(ClientError::is_passing) {
+            return first;
+        }
+        let patience = Patience::until(end.into_std());
+        let again = self.release(key, kind, token, Releasing::again(), patience);
+        timeout_at(end, again).await.unwrap_or(first)
     }
 }
 
-type Attempt = Result<Connection, ClientError>;
+/// Pauses before another attempt, if there is one.
+async fn outlasts(patience: &mut Patience, error: &ClientError) -> bool {
+    match patience.outlasts(error, Instant::now().into_std()) {
+        Some(pause) => {
+            sleep(pause).await;
+            true
+        }
+        None => false,
+    }
+}
 
-async fn answering(server: &ServerAddress, settings: &Settings) -> Attempt {
+async fn answering(server: &ServerAddress, settings: &Settings) -> Result<Connection, ClientError> {
     let mut connection = Connection::open(server, settings).await?;
     connection.hear_of_it().await?;
     Ok(connection)

@@ -1,42 +1,66 @@
 //! The settings of a client: the servers, and the time limits.
 
 use super::address::ServerAddress;
+use super::error::ClientError;
+use super::schedule::Limits;
 use super::shard::Servers;
 use super::transport::Tls;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Settings of a [`super::Client`]. Start from [`Settings::default`] and change what differs.
+/// Settings of a [`super::Client`]. Start from [`Settings::default`] and change some of them.
 #[derive(Clone)]
 pub struct Settings {
-    /// The servers: each with keys of its own, or each with all of them. At least one.
+    /// The servers: each with keys of its own, or all with the same keys. At least one.
     pub servers: Servers,
     /// Sent with `auth` first on every connection.
     pub auth_token: Option<Vec<u8>>,
-    /// Who this is, for the people who look at the server: host, process, purpose. At most 200 bytes
-    /// of it are sent.
+    /// A name of this client for the operators of the server: host, process, purpose. At most 200 bytes of it are
+    /// sent.
     pub name: Option<String>,
+    /// What clients that watch a key ([`super::Watch`]) are told while this one holds it: such as the address of a
+    /// leader. 1 to 256 bytes of one line. A server that does not know values refuses:
+    /// [`ClientError::NotWatched`].
+    pub value: Option<String>,
     /// TLS to all servers, or none.
     pub tls: Option<Tls>,
-    /// How long connecting may take, name look-up and TLS included; and for how long a server that
-    /// is away at first, because it is being started say, is looked for. 10 s.
+    /// How long connecting may take, including the name look-up and TLS; and how long to try to reach a server that
+    /// is away at first, for example because it is starting. 10 s.
     pub connect_limit: Duration,
-    /// How long an answer may take beyond the time the request itself allows. 10 s.
+    /// How long an answer may take, in addition to the time that the request itself allows. 10 s.
     pub answer_limit: Duration,
-    /// The server's read timeout: how long it lets a connection be silent before it closes it, and,
-    /// with auto-release on, gives away what the connection held, however long the lease. 23 s, as
-    /// servers have it unless told otherwise. Renewals and pings come three times in it; and when a
-    /// network swallows them, the lease counts as over when it has passed. Where the server keeps
-    /// what it hears nothing of (auto-release off, or a grace), it may be as long as the lease.
+    /// The server's read timeout: how long a connection may be silent before the server closes it and, with
+    /// auto-release on, frees its holds, however long the leases are. 23 s, the servers' default. Renewals and pings
+    /// are sent three times in this time; if none is answered for so long, the lease counts as over. If the server
+    /// keeps the holds of silent connections (auto-release off, or a grace), it may be as long as the lease.
     pub read_timeout: Duration,
-    /// After a broken connection: how long to try to reach the server again with the token before
-    /// the lease counts as lost. Nothing: as long as the lease lasts, less the margin; it is never
-    /// tried for longer. A server with auto-release on and no grace (the default) gives the lock
-    /// away when the connection breaks, so every moment of trying is a moment in which somebody
-    /// else may hold it; there a short time may be better.
+    /// How long to try to reach the server after a broken connection before the lease counts as lost. `None`: as long
+    /// as the lease lasts, less the margin; it never tries for longer. A server with auto-release on and no grace
+    /// (the default) frees the lock when the connection breaks, so during the attempts another client may hold it;
+    /// with such a server a short time may be better.
     pub reclaim: Option<Duration>,
-    /// How long before the end of a lease that could not be renewed the holder is told; at most a
-    /// third of the lease, or of the read timeout, counts. Zero.
+    /// How long before the end of a lease that could not be renewed the holder is told; at most a third of the lease,
+    /// or of the read timeout. Zero by default.
     pub margin: Duration,
+}
+
+impl Settings {
+    /// For a client: there is a server.
+    ///
+    /// # Errors
+    /// [`ClientError::NoServer`].
+    pub(super) fn checked(self) -> Result<Arc<Self>, ClientError> {
+        if self.servers.addresses().is_empty() {
+            return Err(ClientError::NoServer);
+        }
+        Ok(Arc::new(self))
+    }
+
+    /// The settings that decide when a lease is renewed and when it is given up.
+    pub(super) fn limits(&self) -> Limits {
+        let Self { read_timeout, margin, reclaim, .. } = *self;
+        Limits { read_timeout, margin, reclaim }
+    }
 }
 
 impl Default for Settings {
@@ -45,6 +69,7 @@ impl Default for Settings {
             servers: Servers::Shards(vec![ServerAddress::local_default()]),
             auth_token: None,
             name: None,
+            value: None,
             tls: None,
             connect_limit: Duration::from_secs(10),
             answer_limit: Duration::from_secs(10),

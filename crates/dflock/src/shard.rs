@@ -1,17 +1,17 @@
-//! Which of several servers a key belongs to. Pure. This never changes: all clients of a fleet must agree, in
+//! Chooses one of several servers for a key. Pure. This never changes, because all clients of a fleet must agree, in
 //! every language.
 
 use super::address::ServerAddress;
 
-/// The servers of a client, and what they are to each other. At least one.
+/// The servers of a client, and how they share the keys. At least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Servers {
-    /// Each has keys of its own, by [`shard()`]; when it is away, so are they. Every client of the
-    /// fleet lists the same servers in the same order.
+    /// Each has keys of its own, chosen by [`shard()`]; if it is away, so are they. Every client of the fleet lists
+    /// the same servers in the same order.
     Shards(Vec<ServerAddress>),
-    /// One service at several addresses, such as servers on one etcd: each knows every key, and when
-    /// one is away the next is asked, for what is held there, too. Servers that do not share their
-    /// locks must not be listed so: two clients would have one key, each at its own server.
+    /// One service at several addresses, such as servers on one etcd. Each knows every key, and if one is away the
+    /// next is asked, also for existing holds. Never list servers in this way that do not share their locks: two
+    /// clients would get one key, each at its own server.
     AnyOf(Vec<ServerAddress>),
 }
 
@@ -24,9 +24,9 @@ impl Servers {
         }
     }
 
-    /// Who knows this key, in the order in which they are asked. Of several that do, the key chooses
-    /// the first as it does among shards: that spreads the load, and who wants the same key meets at
-    /// one server, which makes hand-overs cheap.
+    /// The servers that know this key, in the order in which they are asked. If there are several, the key chooses
+    /// the first, as with shards. That spreads the load, and all clients of a key use the same server, which makes
+    /// hand-overs cheap.
     #[must_use]
     pub fn of(&self, key: &[u8]) -> Vec<&ServerAddress> {
         let servers = self.addresses();
@@ -37,13 +37,17 @@ impl Servers {
         };
         servers.iter().cycle().skip(first).take(known).collect()
     }
+
+    /// Whether one server knows both keys.
+    pub(super) fn know_both(&self, one: &[u8], other: &[u8]) -> bool {
+        self.of(one).first().is_some_and(|server| self.of(other).contains(server))
+    }
 }
 
-/// The index of the server for a key: CRC-32 (IEEE, as zlib's `crc32`) of the key's bytes, modulo
-/// the number of servers, in the order the user lists them. The same as the Go, Python and
-/// TypeScript clients compute.
+/// The index of the server for a key: CRC-32 (IEEE, as zlib's `crc32`) of the key's bytes, modulo the number of
+/// servers, in the order of the user's list. The Go, Python and TypeScript clients compute the same.
 ///
-/// Nothing when there are no servers.
+/// `None` without servers.
 #[must_use]
 pub fn shard(key: &[u8], servers: usize) -> Option<usize> {
     let servers = u64::try_from(servers).ok()?;
@@ -54,7 +58,7 @@ pub fn shard(key: &[u8], servers: usize) -> Option<usize> {
 /// The reflected polynomial of IEEE 802.3.
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// Bit by bit: keys are short and hashed once a connection.
+/// Bit by bit: keys are short, and hashed once for each connection.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
     !bytes.iter().fold(u32::MAX, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |c, _| step(c)))
@@ -65,7 +69,7 @@ mod tests {
     use super::{Servers, crc32, shard};
     use rstest::rstest;
 
-    // The figures are those of Python's zlib.crc32.
+    // The values are those of Python's zlib.crc32.
     #[rstest]
     #[case(b"", 0)]
     #[case(b"a", 0xe8b7_be43)]
@@ -104,6 +108,9 @@ mod tests {
         let hosts = |servers: &Servers| -> String {
             servers.of(key).into_iter().filter_map(|server| server.host()).collect()
         };
+        let shards = Servers::Shards(servers.clone());
+        assert!(shards.know_both(key, key) && !shards.know_both(b"a", b"123456789"));
+        assert!(Servers::AnyOf(servers.clone()).know_both(b"a", b"123456789"));
         assert_eq!(hosts(&Servers::Shards(servers.clone())), shard);
         assert_eq!(hosts(&Servers::AnyOf(servers)), any);
         assert_eq!(hosts(&Servers::Shards(Vec::new())), "");

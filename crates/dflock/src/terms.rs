@@ -1,11 +1,12 @@
 //! Checked values of a client: keys, tokens, lengths of leases. Pure.
 
 use std::fmt;
+use std::time::Duration;
 
 /// The longest line of the protocol, without its newline.
 pub const MAX_LINE_BYTES: usize = 256;
 
-/// A key every server accepts: 1 to 256 bytes without blank, tab, carriage return or newline.
+/// A key that every server accepts: 1 to 256 bytes without blank, tab, carriage return or newline.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key(Vec<u8>);
 
@@ -13,7 +14,7 @@ impl Key {
     /// Checks the bytes of a key.
     ///
     /// # Errors
-    /// The rule that is broken.
+    /// The broken rule.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, TermError> {
         let bytes = bytes.into();
         if bytes.is_empty() {
@@ -35,7 +36,7 @@ impl Key {
     }
 }
 
-/// For messages: control characters and bytes that are no text are escaped.
+/// For messages: control characters and bytes that are not text are escaped.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         String::from_utf8_lossy(&self.0).escape_debug().fmt(f)
@@ -48,7 +49,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Proof of a grant. Who knows it may renew and release, so it is never shown by `Debug`.
+/// The proof of a grant. It gives the right to renew and release, so `Debug` never shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -65,16 +66,15 @@ impl Token {
         Ok(Self(text))
     }
 
-    /// The text as the server gave it.
+    /// The text as received from the server.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The fencing number: the first 16 of 32 hex digits, a number that grows with every grant of
-    /// a key. Storage that remembers the highest number it has seen can turn away a holder whose
-    /// lease is over. Nothing when the token has another form; note that a server of another make
-    /// may fill all 32 digits with chance.
+    /// The fencing number: the first 16 of 32 hex digits, a number that grows with every grant of a key. Storage that
+    /// remembers the greatest number it has seen can refuse a holder with an expired lease. `None` if the token has
+    /// another form; other servers may fill all 32 digits at random.
     #[must_use]
     pub fn fence(&self) -> Option<u64> {
         let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
@@ -91,30 +91,85 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Lock, or semaphore with its limit. Semaphores of limit 1 and locks exclude each other.
+/// The longest time to wait and the longest lease: 2,147,483,647 seconds, 68 years. All servers accept it.
+pub const MAX_TIME: Duration = Duration::from_secs(2_147_483_647);
+
+/// A time in the protocol's form: whole seconds, at most [`MAX_TIME`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seconds(u32);
+
+impl Seconds {
+    /// The time to wait for something. A part of a second counts as a whole one.
+    pub(super) fn to_wait(time: Duration) -> Result<Self, TermError> {
+        if time > MAX_TIME {
+            return Err(TermError::TimeLong);
+        }
+        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        u32::try_from(seconds).map(Self).map_err(|_| TermError::TimeLong)
+    }
+
+    /// The length of a lease, which is never zero.
+    pub(super) fn of_lease(time: Duration) -> Result<Self, TermError> {
+        if time.is_zero() { Err(TermError::Ttl) } else { Self::to_wait(time) }
+    }
+
+    /// The same for an optional lease.
+    pub(super) fn of_some_lease(time: Option<Duration>) -> Result<Option<Self>, TermError> {
+        time.map(Self::of_lease).transpose()
+    }
+
+    /// The number that is sent.
+    pub(super) fn count(self) -> u32 {
+        self.0
+    }
+
+    /// The time itself, rounded up.
+    pub(super) fn time(self) -> Duration {
+        Duration::from_secs(self.0.into())
+    }
+}
+
+/// Lock, shared lock, or semaphore with its limit. Semaphores of limit 1, locks and shared locks exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One holder.
     Lock,
+    /// A lock that several holders share. The Go server does not know this.
+    Shared,
     /// This many holders, at least 1. The first request for a key fixes the number.
     Semaphore(u32),
 }
 
-/// A term the protocol has no room for.
+impl Kind {
+    /// A semaphore of so many slots.
+    pub(super) fn semaphore(limit: u32) -> Result<Self, TermError> {
+        if limit == 0 { Err(TermError::Limit) } else { Ok(Self::Semaphore(limit)) }
+    }
+}
+
+/// A value that the protocol cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TermError {
-    /// A key of no bytes.
+    /// An empty key.
     KeyEmpty,
-    /// A key of more than 256 bytes.
+    /// A key longer than 256 bytes.
     KeyLong,
     /// A key with a blank, tab, carriage return or newline.
     KeyBlank,
-    /// A token that no server would have given.
+    /// No key where at least one is needed.
+    KeyMissing,
+    /// A key that is named twice.
+    KeyTwice,
+    /// A token that no server can have sent.
     Token,
-    /// A lease of 0 seconds.
+    /// A lease of zero length.
     Ttl,
+    /// A timeout or a lease longer than [`MAX_TIME`].
+    TimeLong,
     /// A semaphore with 0 slots.
     Limit,
+    /// A value that does not fit on its line.
+    Value,
 }
 
 impl fmt::Display for TermError {
@@ -123,9 +178,15 @@ impl fmt::Display for TermError {
             Self::KeyEmpty => "the key is empty",
             Self::KeyLong => "the key is longer than 256 bytes",
             Self::KeyBlank => "the key contains a blank, tab or line end",
+            Self::KeyMissing => "no key is named",
+            Self::KeyTwice => "a key is named twice",
             Self::Token => "not a token: 32 hexadecimal digits",
-            Self::Ttl => "the lease must be at least 1 second",
+            Self::Ttl => "the lease must be longer than nothing",
+            Self::TimeLong => "the time is longer than 2147483647 seconds (68 years)",
             Self::Limit => "the limit must be at least 1",
+            Self::Value => {
+                "a value is 1 to 256 bytes without control characters, and without blanks at its ends"
+            }
         })
     }
 }
@@ -134,8 +195,9 @@ impl std::error::Error for TermError {}
 
 #[cfg(test)]
 mod tests {
-    use super::{Key, MAX_LINE_BYTES, TermError, Token};
+    use super::{Key, MAX_LINE_BYTES, MAX_TIME, Seconds, TermError, Token};
     use rstest::rstest;
+    use std::time::Duration;
 
     #[rstest]
     #[case(b"k".to_vec(), None)]
@@ -174,6 +236,30 @@ mod tests {
     #[case("\u{e9}")]
     fn a_token_that_breaks_the_line_is_none(#[case] text: &str) {
         assert_eq!(Token::new(text).err(), Some(TermError::Token));
+    }
+
+    const TICK: Duration = Duration::from_nanos(1);
+
+    #[rstest]
+    #[case(Duration::ZERO, Ok(0), Err(TermError::Ttl))]
+    #[case(TICK, Ok(1), Ok(1))]
+    #[case(Duration::from_secs(1), Ok(1), Ok(1))]
+    #[case(Duration::from_millis(1001), Ok(2), Ok(2))]
+    #[case(MAX_TIME - TICK, Ok(2_147_483_647), Ok(2_147_483_647))]
+    #[case(MAX_TIME, Ok(2_147_483_647), Ok(2_147_483_647))]
+    #[case(MAX_TIME + TICK, Err(TermError::TimeLong), Err(TermError::TimeLong))]
+    #[case(Duration::MAX, Err(TermError::TimeLong), Err(TermError::TimeLong))]
+    fn times_are_rounded_up_to_whole_seconds(
+        #[case] time: Duration,
+        #[case] to_wait: Result<u32, TermError>,
+        #[case] of_lease: Result<u32, TermError>,
+    ) {
+        assert_eq!(Seconds::to_wait(time).map(Seconds::count), to_wait);
+        assert_eq!(Seconds::of_lease(time).map(Seconds::count), of_lease);
+        assert_eq!(
+            Seconds::of_some_lease(Some(time)).map(|it| it.map(Seconds::count)),
+            of_lease.map(Some)
+        );
     }
 
     #[test]

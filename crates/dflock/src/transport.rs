@@ -8,7 +8,7 @@ use super::address::ServerAddress;
 use super::error::ClientError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// A server whose machine is gone says nothing, and who waits in line has nothing to say: only the
-/// kernel's probes tell the two from a long wait. Gone is who misses all of them, after 40 seconds.
+/// A server on a dead machine sends nothing, and a waiting client has nothing to send. Only the kernel's probes can
+/// tell this from a long wait. A server that misses all of them, in 40 seconds, is gone.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 4;
 
-/// Whose signature under a server's certificate counts.
+/// The authorities that may sign a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TlsRoots {
     /// The authorities this system trusts.
@@ -38,13 +38,13 @@ pub enum TlsRoots {
 /// TLS towards the servers: 1.2 or 1.3, the server's name always verified.
 #[derive(Clone)]
 pub struct Tls {
-    connector: TlsConnector,
+    config: Arc<ClientConfig>,
     name: Option<String>,
 }
 
 impl Tls {
-    /// Reads the trusted certificates. `name` is what the server's certificate must be made out
-    /// to, when that is not the host it is called by.
+    /// Reads the trusted certificates. `name` is the name that the server's certificate must have, if it is not the
+    /// host.
     ///
     /// # Errors
     /// [`ClientError::Tls`] when there are no usable certificates.
@@ -67,7 +67,14 @@ impl Tls {
             .map_err(|error| ClientError::Tls(tls_words::of(&error)))?
             .with_root_certificates(store)
             .with_no_client_auth();
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
+        Ok(Self { config: Arc::new(config), name })
+    }
+
+    /// The same for streams of the standard library.
+    pub(super) fn session(&self, address: &ServerAddress) -> io::Result<ClientConnection> {
+        let name = self.server_name(address)?;
+        ClientConnection::new(Arc::clone(&self.config), name)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, tls_words::of(&error)))
     }
 
     fn server_name(&self, address: &ServerAddress) -> io::Result<ServerName<'static>> {
@@ -92,7 +99,7 @@ fn certificates(roots: &TlsRoots) -> Result<Vec<CertificateDer<'static>>, Client
     }
 }
 
-/// What a connection needs of its stream.
+/// The requirements for a connection's stream.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
@@ -106,17 +113,21 @@ pub(super) async fn open(
     let is_there = AtomicBool::new(false);
     let outcome = match timeout(limit, open_unbounded(address, tls, &is_there)).await {
         Ok(outcome) => outcome,
-        Err(_) if is_there.into_inner() => {
-            let words =
-                "it accepted the connection but did not start TLS in time; does it speak TLS?";
-            Err(io::Error::new(io::ErrorKind::TimedOut, words))
-        }
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time")),
+        Err(_) if is_there.into_inner() => Err(late(LATE_TLS)),
+        Err(_) => Err(late(LATE)),
     };
     outcome.map_err(|error| ClientError::Connect { server: address.clone(), error })
 }
 
-/// Notes when a connection stands, so that it was TLS that took its time.
+pub(super) const LATE: &str = "no connection in time";
+pub(super) const LATE_TLS: &str =
+    "it accepted the connection but did not start TLS in time; does it speak TLS?";
+
+pub(super) fn late(words: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, words)
+}
+
+/// Notes when TCP is connected, so that a later delay is known to be TLS's.
 async fn open_unbounded(
     address: &ServerAddress,
     tls: Option<&Tls>,
@@ -131,16 +142,15 @@ async fn open_unbounded(
         ServerAddress::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
-            keep_alive(&stream)?;
+            keep_alive(SockRef::from(&stream))?;
             is_there.store(true, Ordering::Relaxed);
             over(stream, tls, address).await
         }
     }
 }
 
-fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+pub(super) fn keep_alive(socket: SockRef<'_>) -> io::Result<()> {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
-    let socket = SockRef::from(stream);
     // Windows before 10.0.15063 counts to ten, and cannot be told otherwise.
     match socket.set_tcp_keepalive(&keepalive.clone().with_retries(KEEPALIVE_RETRIES)) {
         Err(_) if cfg!(windows) => socket.set_tcp_keepalive(&keepalive),
@@ -155,12 +165,15 @@ async fn over<S: Stream + 'static>(
 ) -> io::Result<Box<dyn Stream>> {
     let Some(tls) = tls else { return Ok(Box::new(stream)) };
     let name = tls.server_name(address)?;
-    let stream = tls.connector.connect(name, stream).await.map_err(explained)?;
+    let stream = TlsConnector::from(Arc::clone(&tls.config))
+        .connect(name, stream)
+        .await
+        .map_err(explained)?;
     Ok(Box::new(stream))
 }
 
-/// What TLS says, for people.
-fn explained(error: io::Error) -> io::Error {
+/// TLS errors as sentences.
+pub(super) fn explained(error: io::Error) -> io::Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(reason) => io::Error::new(error.kind(), tls_words::of(reason)),
         None => error,

@@ -23,6 +23,12 @@ mod ask;
 #[path = "client/blocked.rs"]
 mod blocked;
 #[cfg(test)]
+#[path = "client/blocking.rs"]
+mod blocking;
+#[cfg(test)]
+#[path = "client/cancel.rs"]
+mod cancel;
+#[cfg(test)]
 #[path = "client/documents.rs"]
 mod documents;
 #[cfg(test)]
@@ -56,8 +62,17 @@ mod recipes;
 #[path = "client/run.rs"]
 mod run;
 #[cfg(test)]
+#[path = "client/several.rs"]
+mod several;
+#[cfg(test)]
+#[path = "client/shared.rs"]
+mod shared;
+#[cfg(test)]
 #[path = "client/terminal.rs"]
 mod terminal;
+#[cfg(test)]
+#[path = "client/watch.rs"]
+mod watch;
 
 /// The server, which is a package of its own.
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Locks in etcd by dflockd beside etcd's own, in one run on the same three members: cycles of
 //! acquire and release a second, by workers with a key each and by workers that all want one.
 //!
-//! `cargo bench -p dflockd --bench etcd`; with the word `stalls` only what the death of a leader costs.
+//! `cargo bench -p dflockd --bench etcd`; with the word `stalls` only what the death of a leader costs, with `several`
+//! only what several keys cost.
 //! "v3lock" is etcd's lock service over gRPC with one lease
 //! per worker for the whole run, which is the least it can cost, and the members in turn, as etcd's own
 //! client spreads its calls; a token of dflockd has a lease of its own. Everything shares this machine, so only ratios mean something.
@@ -24,6 +25,7 @@ use tonic::transport::{Channel, Endpoint};
 const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 3;
 const STALLS: usize = 5;
+const TAKES: usize = 100;
 /// For one answer of dflockd, which tries for six seconds itself.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// For one answer of etcd without a leader.
@@ -415,9 +417,47 @@ fn stalls(count: usize) {
     );
 }
 
+/// How long it takes to get several free keys: one after another on one connection, and by one request. Medians.
+fn several() {
+    let members = Members::start();
+    let server = Server::start(&members.1);
+    let mut customer = Customer { address: server.1, stream: None, keys: 0 };
+    assert!(customer.is_served());
+    println!("keys    one after another ms    together ms    ratio");
+    for many in [2, 4, 8, 16] {
+        let keys: Vec<String> = (0..many).map(|number| format!("several-{number}")).collect();
+        let all = [keys.join(" ")];
+        let mut took = [Vec::new(), Vec::new()];
+        for round in 0..2 * TAKES {
+            let (command, requests, argument) = if round % 2 == 0 {
+                ("l", keys.as_slice(), "0")
+            } else {
+                ("al", all.as_slice(), "")
+            };
+            let asked = Instant::now();
+            let answers: Vec<String> = requests
+                .iter()
+                .map(|keys| customer.ask(&format!("{command}\n{keys}\n{argument}\n")).unwrap())
+                .collect();
+            took[round % 2].push(asked.elapsed());
+            let tokens = answers.iter().flat_map(|it| it.trim().split(' ').skip(1).step_by(2));
+            for (key, token) in keys.iter().zip(tokens) {
+                assert_eq!(customer.ask(&format!("r\n{key}\n{token}\n")).unwrap(), "ok\n");
+            }
+        }
+        let begun = Instant::now();
+        let [one_by_one, together] = took.map(|took| figure(took, begun).1);
+        let ratio = one_by_one / together;
+        println!("{many:>4}    {one_by_one:>20.2}    {together:>11.2}    {ratio:.1}");
+    }
+}
+
 fn main() {
     if std::env::args().any(|argument| argument == "stalls") {
         return stalls(STALLS);
+    }
+    if std::env::args().any(|argument| argument == "several") {
+        return several();
     }
     let runtime = runtime();
     let members = Members::start();

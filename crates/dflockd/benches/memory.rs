@@ -53,7 +53,7 @@ fn rush(store: &[(&str, &str)]) -> Outcome<()> {
         println!("{what}: {megabytes:.1} MB, {:.0} s", began.elapsed().as_secs_f64());
         Ok(())
     };
-    // Whoever comes before the session is told that the store is away.
+    // A client that comes before the session is told that the store is away.
     let answers = || -> Outcome<()> { ping(&mut TcpStream::connect(server.address)?) };
     while answers().is_err() {
         std::thread::sleep(std::time::Duration::from_millis(50));

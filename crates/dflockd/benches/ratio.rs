@@ -10,6 +10,8 @@
 //! must be on it before its answer, and while one write is under way the other half of the connections
 //! gather for the next: half of the writes with fdatasync per second times half of the connections, or the
 //! floor's rate where that is less.
+//! `peer=shared` loads the server with readers that hold one key together; the floor has a key for each
+//! connection, as always.
 //! `peer=two` compares two servers, as `dflockd@.service` starts them, with one. `base=PROGRAM` puts
 //! another build of the server in the place of the floor.
 #![expect(clippy::expect_used, reason = "a measurement that cannot be made ends")]
@@ -19,7 +21,7 @@ mod floor;
 mod server;
 
 use dflock::ServerAddress;
-use dflock::load::{Length, Plan, Report};
+use dflock::load::{Keys, Length, Plan, Report};
 use floor::{FLOOR_WORD, TOKIO_WORD};
 use nix::unistd::{SysconfVar, sysconf};
 use server::Server;
@@ -76,8 +78,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     for connections in CONNECTIONS {
         let mut row = Row::default();
         for _ in 0..rounds {
-            let base = load(&floor, connections, length)?;
-            let ours = load(&dflockd, connections, length)?;
+            let base = load(&floor, &plan(&floor, connections, length), length)?;
+            let mut ours = plan(&dflockd, connections, length);
+            if peer.as_deref() == Some("shared") {
+                (ours.is_shared, ours.keys) = (true, Keys::Shared(1));
+            }
+            let ours = load(&dflockd, &ours, length)?;
             row.add(&base, &ours);
         }
         row.print(connections);
@@ -159,10 +165,9 @@ fn plan(server: &Server, connections: u32, length: Duration) -> Plan {
     plan
 }
 
-fn load(server: &Server, connections: u32, length: Duration) -> Result<Measured, Box<dyn Error>> {
-    let plan = plan(server, connections, length);
+fn load(server: &Server, plan: &Plan, length: Duration) -> Result<Measured, Box<dyn Error>> {
     let before = cpu_time(server.child.id())?;
-    let report: Report = dflock::load::run(&plan)?;
+    let report: Report = dflock::load::run(plan)?;
     let cpu = cpu_time(server.child.id())?.saturating_sub(before);
     if !report.refusals.is_empty() || report.closed > 0 || report.overlaps > 0 {
         return Err(format!("the server did not behave:\n{report}").into());

@@ -242,7 +242,7 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// Some descriptors stay for the HTTP side, files and whoever is about to be turned away.
+/// Some descriptors stay for the HTTP side, files and clients that are about to be turned away.
 fn descriptors_for_connections() -> usize {
     const RESERVE: rlim_t = 128;
     let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
@@ -275,7 +275,7 @@ fn access(config: &Config) -> Result<Access, Failure> {
 }
 
 /// The lines of a file of secrets, without empty ones. A file that is named but holds none is
-/// refused: whoever names one wants authentication.
+/// refused: an administrator that names one wants authentication.
 fn secret_lines(path: &Path) -> Result<Vec<String>, Failure> {
     let text = std::fs::read_to_string(path).map_err(cannot(path.display()))?;
     let lines: Result<Vec<_>, _> = text.lines().map(check_secret).collect();

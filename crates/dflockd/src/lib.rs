@@ -1,6 +1,6 @@
 //! Lease locks and semaphores over TCP with strict first-come-first-served queues.
 //!
-//! Where what lives, and who may use whom (arrows point at what is used):
+//! The modules, and which may use which (arrows point at what is used):
 //!
 //! ```text
 //! bin/dflockd ─▶ daemon ─▶ config, log, server, http
@@ -18,7 +18,7 @@
 //! All use the crate [`leases`]: what decides about locks, as a state machine, and the text of the protocol.
 //! The other end of the wire is the crate `dflock`; neither needs the other.
 //!
-//! A second store behind the same commands joins in `server::store`, whose head has the contract:
+//! A second store behind the same commands joins in `server::store`, where the contract is described:
 //! one that must ask others for every request answers [`leases::Verdict::Later`] and hands what
 //! comes in through [`remote::Inlet`]; the one in memory pays neither an allocation nor an await
 //! for the possibility.

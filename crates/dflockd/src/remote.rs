@@ -22,7 +22,7 @@ pub struct EtcdOptions {
 /// Files in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdTls {
-    /// Who may vouch for the members.
+    /// The authorities that may sign the certificates of members.
     pub authority: PathBuf,
     /// Our certificate and its key, for members that ask for one.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -50,11 +50,11 @@ pub struct EtcdNumbers {
     pub calls: u64,
     /// Transactions, of which one call takes several.
     pub transactions: u64,
-    /// Calls of which nobody knew whether they happened.
+    /// Calls with an unknown outcome.
     pub unclear: u64,
     /// Whether etcd has no more space.
     pub full: bool,
-    /// Tickets whose create was made impossible after the fact.
+    /// Tickets with a create of unknown outcome that was made void.
     pub tombstones: u64,
     /// Contended keys that are watched.
     pub mirrors: usize,

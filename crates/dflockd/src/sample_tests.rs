@@ -1,6 +1,6 @@
 //! What tests in several places begin with: that of the engine's own tests, and a request.
 
-use leases::{Key, Limit, Request, Seconds, Ttl};
+use leases::{Claim, Key, Request, Seconds, Ttl};
 
 #[path = "../../leases/src/sample_tests.rs"]
 mod engine;
@@ -10,5 +10,5 @@ pub(crate) use engine::{CAPS, Counting};
 /// The lock of this name for so many seconds, without waiting.
 pub(crate) fn take(name: &[u8], lease: u64) -> Request<'_> {
     let (key, ttl) = (Key::new(name).unwrap(), Some(Ttl::new(lease).unwrap()));
-    Request::Acquire { key, limit: Limit::ONE, timeout: Seconds::ZERO, ttl }
+    Request::Acquire { key, claim: Claim::LOCK, timeout: Seconds::ZERO, ttl }
 }

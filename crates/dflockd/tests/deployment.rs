@@ -1,6 +1,6 @@
 //! What is installed beside the server for others to read: alert rules and a dashboard for its
-//! metrics, a container and a compose file. Each is read by its own program, and names only what
-//! there is.
+//! metrics, a container and a compose file; and the manifests for Kubernetes. Each is read by its own
+//! program (`.ci/kubernetes` for the last), and names only what there is.
 
 #[cfg(test)]
 #[expect(dead_code, reason = "the tests of the lock protocol use more of it")]
@@ -178,5 +178,45 @@ mod tests {
             Path::new(ETC).join("../../../Cargo.lock").exists(),
             "the context is the workspace"
         );
+    }
+
+    /// The server takes the options that the pods give it, and answers where Kubernetes asks for its health. Without
+    /// etcd it lives and is not ready.
+    #[test]
+    fn the_pods_start_a_server_that_answers_their_probes() {
+        let text = include_str!("../../../packaging/kubernetes/dflockd.yaml");
+        let options: Vec<&str> =
+            text.lines().filter_map(|line| line.trim().strip_prefix("- --")).collect();
+        assert!(options.len() >= 10, "{options:?}");
+        let secret = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&secret, "sesame\n").unwrap();
+        // As the volume of a Secret has it.
+        fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o440)).unwrap();
+        let away = format!("127.0.0.1:{}", crate::port::free_port());
+        let mut arguments = Vec::new();
+        for option in options {
+            let (name, value) = option.split_once('=').unwrap();
+            let value = match name {
+                // The test's own.
+                "port" | "http-port" => continue,
+                "host" | "http-host" => {
+                    assert_eq!(value, "0.0.0.0", "pods are reached from other machines");
+                    "127.0.0.1"
+                }
+                "auth-token-file" => secret.path().to_str().unwrap(),
+                "etcd-endpoints" => &away,
+                _ => value,
+            };
+            arguments.push(format!("--{name}={value}"));
+        }
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let site = Site::start(&arguments);
+        let after = |probe: &str| {
+            let rest = text.split_once(probe).unwrap().1;
+            rest.lines().find_map(|line| line.trim().strip_prefix("path: ")).unwrap()
+        };
+        assert_eq!(site.get(after("livenessProbe:")).status, 200);
+        assert_eq!(site.get(after("readinessProbe:")).status, 503);
+        assert_eq!(site.daemon.talk().ask("auth", "_", "wrong"), "error_auth");
     }
 }

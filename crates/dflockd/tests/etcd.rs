@@ -58,6 +58,9 @@ mod model;
 #[path = "etcd/moves.rs"]
 mod moves;
 #[cfg(test)]
+#[path = "etcd/observers.rs"]
+mod observers;
+#[cfg(test)]
 #[path = "server/owner.rs"]
 mod owner;
 #[cfg(test)]
@@ -73,11 +76,24 @@ mod protocol;
 #[path = "etcd/reach.rs"]
 mod reach;
 #[cfg(test)]
+#[path = "etcd/report.rs"]
+mod report;
+#[cfg(test)]
 #[path = "server/security.rs"]
 mod security;
 #[cfg(test)]
+#[path = "server/several.rs"]
+mod several;
+#[cfg(test)]
+#[path = "server/shared.rs"]
+mod shared;
+#[cfg(test)]
 #[path = "http/site.rs"]
 mod site;
+#[cfg(test)]
+#[path = "etcd/together.rs"]
+mod together;
+
 #[cfg(test)]
 #[path = "http/strangers.rs"]
 mod strangers;
@@ -85,6 +101,9 @@ mod strangers;
 #[cfg(test)]
 #[path = "server/stop.rs"]
 mod stop;
+#[cfg(test)]
+#[path = "server/watch.rs"]
+mod watch;
 
 /// The program under test.
 #[cfg(test)]

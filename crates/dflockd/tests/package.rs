@@ -108,7 +108,7 @@ fn it_works_where_it_is_installed() {
         [ "$(systemctl show --property=MainPID --value dflockd.service)" = "$server" ] && echo left alone
         systemctl stop dflockd.socket dflockd.service
         nobody dflock ping 2>/dev/null || echo code $?
-        systemctl --failed --no-legend
+        systemctl list-units --failed --no-legend 'dflock*'
         "#,
     );
     assert_eq!(code, Some(0), "{said}");

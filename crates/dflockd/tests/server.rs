@@ -44,11 +44,20 @@ mod restart;
 #[path = "server/security.rs"]
 mod security;
 #[cfg(test)]
+#[path = "server/several.rs"]
+mod several;
+#[cfg(test)]
+#[path = "server/shared.rs"]
+mod shared;
+#[cfg(test)]
 #[path = "server/start.rs"]
 mod start;
 #[cfg(test)]
 #[path = "server/stop.rs"]
 mod stop;
+#[cfg(test)]
+#[path = "server/watch.rs"]
+mod watch;
 
 /// The program under test.
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::model::{Event, Pair};
 use leases::wire::{Caps, MAX_AUTH_LINE_BYTES, Request, Scan, parse, scan};
-use leases::{AutoRelease, MAX_KEY_BYTES};
+use leases::{AutoRelease, MAX_KEY_BYTES, MAX_KEYS};
 
 /// A stream of requests: every byte is used once, cutting the stream anywhere changes nothing.
 pub(crate) fn requests(bytes: &[u8]) {
@@ -16,12 +16,18 @@ pub(crate) fn requests(bytes: &[u8]) {
             assert_eq!(shorter, Scan::Partial { lines: 2 });
             match parse(lines) {
                 Ok(Request::Lock(request)) => {
-                    let key = request.key().bytes();
-                    assert!(!key.is_empty() && key.len() <= MAX_KEY_BYTES);
-                    assert!(!key.iter().any(|b| b" \t\r\n".contains(b)));
+                    assert!((1..=MAX_KEYS).contains(&request.keys().count()));
+                    for key in request.keys().iter() {
+                        let key = key.bytes();
+                        assert!(!key.is_empty() && key.len() <= MAX_KEY_BYTES);
+                        assert!(!key.iter().any(|b| b" \t\r\n".contains(b)));
+                    }
                 }
                 Ok(Request::Auth(_) | Request::Ping | Request::Stats(_)) => {}
-                Ok(Request::Name(_) | Request::Grace) => {}
+                Ok(Request::Name(_) | Request::Value(_) | Request::Grace) => {}
+                Ok(Request::Watch(watch)) => {
+                    assert!(!watch.key.bytes().iter().any(|b| b" \t\r\n".contains(b)));
+                }
                 Err(fault) => assert!((3..=13).contains(&fault.code())),
             }
             at += used;

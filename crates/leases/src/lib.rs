@@ -1,6 +1,6 @@
 //! Lease locks and semaphores as one state machine without input or output: (now, request) → answer and
 //! effects. No socket, clock or randomness of its own; [`wire`] has the text of the protocol, both ways,
-//! [`ownership`] the rule whose a hold is, [`wheel`] the timers.
+//! [`ownership`] the rule that tells the owner of a hold, [`wheel`] the timers.
 //!
 //! What to tell it, and in which order:
 //! 1. [`Engine::connect`] for a connection, before its first request.
@@ -15,7 +15,7 @@
 //! The same calls give the same answers. Time must not run backwards between calls.
 //!
 //! ```
-//! use leases::{Answer, Caps, Engine, Key, Limit, Mint, Moment, Request, Seconds, Token, Ttl, Verdict};
+//! use leases::{Answer, Caps, Claim, Engine, Key, Mint, Moment, Request, Seconds, Token, Ttl, Verdict};
 //!
 //! struct Numbers(u64);
 //! impl Mint for Numbers {
@@ -39,7 +39,7 @@
 //! let mut engine = Engine::new(caps, Numbers(0), std::hash::RandomState::new());
 //! let (one, other) = (engine.connect(1), engine.connect(2));
 //! let key = Key::new(b"nightly").unwrap();
-//! let take = Request::Acquire { key, limit: Limit::ONE, timeout: seconds(10), ttl: None };
+//! let take = Request::Acquire { key, claim: Claim::LOCK, timeout: seconds(10), ttl: None };
 //! let now = Moment::from_micros(0);
 //! let Verdict::Now(Answer::Granted(grant)) = engine.ask(now, one, take) else { panic!() };
 //! assert_eq!(engine.ask(now, other, take), Verdict::Later); // It waits for its turn.
@@ -54,10 +54,11 @@ mod sample;
 pub mod wire;
 
 pub use engine::{
-    Answer, AutoRelease, Caps, Census, Change, ConnId, Counters, Cursor, Effect, Engine, Grant,
-    Histogram, Hold, Key, KeyLine, KeyView, Limit, MAX_KEY_BYTES, MAX_SECONDS, Mint, Moment, Party,
-    Progress, Refusal, Request, Seconds, Space, TOKEN_DIGITS, Token, Ttl, Verdict,
-    WAIT_BOUNDS_MICROS, is_roomy, is_worth_telling, ownership, wheel,
+    Ahead, Answer, AutoRelease, Caps, Census, Change, Claim, ConnId, Counters, Cursor, Effect,
+    Engine, Grant, Histogram, Hold, Key, KeyLine, KeyView, Keys, Label, Limit, MAX_KEY_BYTES,
+    MAX_KEYS, MAX_SECONDS, Mint, Moment, Party, Progress, Refusal, Request, Seconds, Sight, Space,
+    TOKEN_DIGITS, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, is_roomy, is_worth_telling, ownership,
+    wheel,
 };
 
 // What several tests begin with names this crate as other crates' tests do.

@@ -4,8 +4,8 @@
 mod engine {
     use leases::wire::{StatsCursor, push_stats};
     use leases::{
-        Answer, AutoRelease, Caps, ConnId, Cursor, Effect, Engine, Grant, Key, Limit, Mint, Moment,
-        Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
+        Answer, AutoRelease, Caps, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, Keys, Limit,
+        Mint, Moment, Progress, Refusal, Request, Seconds, Space, Token, Ttl, Verdict,
     };
     use rstest::rstest;
     use std::hash::RandomState;
@@ -56,7 +56,7 @@ mod engine {
     ) -> Verdict {
         let request = Request::Acquire {
             key: Key::new(key.as_bytes()).unwrap(),
-            limit: Limit::new(limit).unwrap(),
+            claim: Claim::Slot(Limit::new(limit).unwrap()),
             timeout: seconds(1000),
             ttl: Ttl::new(ttl),
         };
@@ -336,7 +336,7 @@ mod engine {
         granted(acquire(&mut engine, at(0), second, "k", 1, 5));
         // A place in the queue and its record are two.
         let key = Key::new(b"k").unwrap();
-        let enqueue = Request::Enqueue { key, limit: Limit::ONE, ttl: None };
+        let enqueue = Request::Enqueue { key, claim: Claim::LOCK, ttl: None };
         assert_eq!(engine.ask(at(0), second, enqueue), full(Refusal::MaxWaiters));
         release(&mut engine, at(0), first, "pool", tokens[0]);
         assert_eq!(engine.ask(at(0), second, enqueue), Verdict::Now(Answer::Queued));
@@ -344,6 +344,81 @@ mod engine {
         // Whoever goes leaves room.
         assert_eq!(engine.disconnect(at(1), second, AutoRelease::On, 10), Progress::Done);
         granted(acquire(&mut engine, at(1), first, "k", 1, 5));
+    }
+
+    fn share(engine: &mut Engine<Counting>, now: Moment, conn: ConnId) -> Verdict {
+        let (key, claim) = (Key::new(b"k").unwrap(), Claim::Shared);
+        let request = Request::Acquire { key, claim, timeout: seconds(1000), ttl: None };
+        engine.ask(now, conn, request)
+    }
+
+    fn answers(engine: &mut Engine<Counting>) -> Vec<Answer> {
+        let answer = |effect| match effect {
+            Effect::Answer(_, answer) => Some(answer),
+            Effect::Wake(_) | Effect::Expired { .. } | Effect::Shrunk | Effect::Moved(_) => None,
+        };
+        std::iter::from_fn(|| engine.take_effect()).filter_map(answer).collect()
+    }
+
+    /// A drain ends the wait of the writer, and does not let the reader behind it in.
+    #[test]
+    fn a_drain_lets_no_reader_in() {
+        let mut engine = engine();
+        let conns: Vec<ConnId> = (0..3).map(|serial| engine.connect(serial)).collect();
+        granted(share(&mut engine, at(0), conns[0]));
+        assert_eq!(acquire(&mut engine, at(0), conns[1], "k", 1, 5), Verdict::Later);
+        assert_eq!(share(&mut engine, at(0), conns[2]), Verdict::Later);
+        engine.drain(at(1));
+        let draining = Answer::Refused(Refusal::Draining);
+        assert_eq!((answers(&mut engine), engine.held()), (vec![draining.clone(), draining], 1));
+    }
+
+    /// While no further hold can be written down, readers follow a writer one after the other; all of them when
+    /// that is over.
+    #[test]
+    fn readers_are_not_more_than_can_be_written_down() {
+        let mut engine = engine();
+        let conns: Vec<ConnId> = (0..4).map(|serial| engine.connect(serial)).collect();
+        let writer = granted(acquire(&mut engine, at(0), conns[0], "k", 1, 500));
+        for reader in &conns[1..] {
+            assert_eq!(share(&mut engine, at(0), *reader), Verdict::Later);
+        }
+        engine.set_space(Space::Full);
+        release(&mut engine, at(1), conns[0], "k", writer.token);
+        let [Answer::Granted(first)] = answers(&mut engine)[..] else { panic!("one follows one") };
+        release(&mut engine, at(2), conns[1], "k", first.token);
+        assert_eq!((answers(&mut engine).len(), engine.held(), engine.waiting()), (1, 1, 1));
+        engine.set_space(Space::Free);
+        assert_eq!(engine.next_deadline(), Moment::default());
+        assert_eq!(engine.advance(at(3), 100), Progress::Done);
+        assert_eq!((answers(&mut engine).len(), engine.held(), engine.waiting()), (1, 2, 0));
+    }
+
+    /// Each of many readers finds its hold by its token, and what is written down brings all of them back.
+    #[test]
+    fn readers_are_recorded_and_restored() {
+        let mut engine = engine();
+        engine.record();
+        let conns: Vec<ConnId> = (0..100).map(|serial| engine.connect(serial)).collect();
+        let tokens: Vec<Token> =
+            conns.iter().map(|conn| granted(share(&mut engine, at(0), *conn)).token).collect();
+        let mut second = self::engine();
+        let _ = engine.look_over_holds(&mut 0, u32::MAX, |hold| {
+            assert_eq!(hold.claim, Claim::Shared);
+            second.restore(at(0), &hold);
+        });
+        for engine in [&mut engine, &mut second] {
+            let (reader, writer) = (engine.connect(200), engine.connect(201));
+            granted(share(engine, at(1), reader));
+            assert_eq!(acquire(engine, at(1), writer, "k", 1, 5), Verdict::Later);
+            for token in tokens.iter().rev() {
+                renew(engine, at(2), reader, "k", *token);
+                release(engine, at(2), reader, "k", *token);
+            }
+            assert_eq!((engine.held(), engine.waiting()), (1, 1));
+            gone(engine, at(3), reader);
+            assert!(matches!(answers(engine)[..], [Answer::Granted(_)]));
+        }
     }
 
     fn renew(engine: &mut Engine<Counting>, now: Moment, conn: ConnId, key: &str, token: Token) {
@@ -413,5 +488,101 @@ mod engine {
         gone(&mut engine, at(1000), conn);
         assert_eq!(engine.advance(at(5000), 100), Progress::Done);
         assert_eq!((engine.held(), engine.counters().expiries), (0, 1));
+    }
+
+    fn acquire_all(engine: &mut Engine<Counting>, now: Moment, conn: ConnId, keys: &str) -> Answer {
+        let keys = Keys::new(keys.as_bytes()).unwrap();
+        let request = Request::AcquireAll { keys, ttl: Ttl::new(5) };
+        let Verdict::Now(answer) = engine.ask(now, conn, request) else { panic!("it waits") };
+        answer
+    }
+
+    /// A try for several keys that fails has taken no fence, told nobody anything and recorded nothing.
+    #[rstest]
+    #[case::one_is_held(|engine: &mut Engine<Counting>| {
+        let conn = engine.connect(9);
+        granted(acquire(engine, at(0), conn, "c", 1, 50));
+    }, Answer::TimedOut)]
+    #[case::one_is_shared(|engine: &mut Engine<Counting>| {
+        let conn = engine.connect(9);
+        let (key, claim) = (Key::new(b"c").unwrap(), Claim::Shared);
+        let request = Request::Acquire { key, claim, timeout: seconds(0), ttl: None };
+        granted(engine.ask(at(0), conn, request));
+    }, Answer::TimedOut)]
+    #[case::one_has_a_slot_left(|engine: &mut Engine<Counting>| {
+        let conn = engine.connect(9);
+        granted(acquire(engine, at(0), conn, "c", 3, 50));
+    }, Answer::TimedOut)]
+    #[case::closed(|engine: &mut Engine<Counting>| engine.close(at(9_000)), Answer::TimedOut)]
+    #[case::draining(|engine: &mut Engine<Counting>| engine.drain(at(0)), Answer::Refused(Refusal::Draining))]
+    #[case::no_space(
+        |engine: &mut Engine<Counting>| engine.set_space(Space::Full),
+        Answer::Refused(Refusal::NoSpace)
+    )]
+    #[case::too_many_holds(|engine: &mut Engine<Counting>| {
+        let conn = engine.connect(9);
+        granted(acquire(engine, at(0), conn, "x", 1, 50));
+        granted(acquire(engine, at(0), conn, "y", 1, 50));
+    }, Answer::Refused(Refusal::MaxLocks))]
+    fn all_or_none(#[case] prepare: fn(&mut Engine<Counting>), #[case] want: Answer) {
+        let mut engine = engine_with(|caps| caps.max_entries = 4);
+        let conn = engine.connect(1);
+        engine.record();
+        for key in [b"a", b"b", b"c"] {
+            engine.watch(Key::new(key).unwrap(), true);
+        }
+        prepare(&mut engine);
+        engine.take_changes(|_| {});
+        while engine.take_effect().is_some() {}
+        let before = (engine.held(), engine.counters().grants, engine.keys());
+        assert_eq!(acquire_all(&mut engine, at(1), conn, "a b c"), want);
+        assert_eq!((engine.held(), engine.counters().grants, engine.keys()), before);
+        assert!(!engine.has_changes() && engine.take_effect().is_none());
+        // The next fence is the next number.
+        engine.set_space(Space::Free);
+        if let Verdict::Now(Answer::Granted(grant)) =
+            acquire(&mut engine, at(9_000), conn, "a", 1, 5)
+        {
+            assert_eq!(grant.token.fence(), before.1 + 1);
+        }
+    }
+
+    /// Each hold is one like any other: with a fence of its own, recorded, told of, and released by itself.
+    #[test]
+    fn what_is_taken_together_is_held_one_by_one() {
+        let mut engine = engine();
+        let conn = engine.connect(1);
+        engine.record();
+        engine.watch(Key::new(b"b").unwrap(), true);
+        let Answer::All(grants) = acquire_all(&mut engine, at(0), conn, "b a") else { panic!() };
+        let fences: Vec<u64> = grants.iter().map(|grant| grant.token.fence()).collect();
+        assert_eq!(fences, [1, 2]);
+        let mut recorded = Vec::new();
+        engine.take_changes(|change| {
+            let leases::Change::Granted(hold) = change else { panic!("{change:?}") };
+            recorded.push((hold.key.bytes().to_vec(), hold.token));
+        });
+        let want = [(b"b".to_vec(), grants[0].token), (b"a".to_vec(), grants[1].token)];
+        assert_eq!(recorded, want);
+        assert_eq!(engine.take_effect(), Some(Effect::Moved(b"b"[..].into())));
+        release(&mut engine, at(0), conn, "a", grants[1].token);
+        assert_eq!(engine.held(), 1);
+        gone(&mut engine, at(0), conn);
+        assert_eq!((engine.held(), engine.counters().disconnect_releases), (0, 1));
+    }
+
+    /// What is idle makes room, but none of the keys that are asked for does.
+    #[test]
+    fn idle_keys_make_room_for_several() {
+        let mut engine = engine_with(|caps| caps.max_locks = 3);
+        let conn = engine.connect(1);
+        for key in ["c", "x", "y"] {
+            let grant = granted(acquire(&mut engine, at(0), conn, key, 1, 5));
+            release(&mut engine, at(0), conn, key, grant.token);
+        }
+        assert_eq!(acquire_all(&mut engine, at(1), conn, "a b c").grants().len(), 3);
+        assert_eq!((engine.keys(), engine.held()), (3, 3));
+        let full = Answer::Refused(Refusal::MaxLocks);
+        assert_eq!(acquire_all(&mut engine, at(1), conn, "d"), full);
     }
 }

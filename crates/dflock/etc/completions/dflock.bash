@@ -49,6 +49,9 @@ _dflock() {
             dflock,stats)
                 cmd="dflock__subcmd__stats"
                 ;;
+            dflock,watch)
+                cmd="dflock__subcmd__watch"
+                ;;
             dflock__subcmd__help,acquire)
                 cmd="dflock__subcmd__help__subcmd__acquire"
                 ;;
@@ -82,6 +85,9 @@ _dflock() {
             dflock__subcmd__help,stats)
                 cmd="dflock__subcmd__help__subcmd__stats"
                 ;;
+            dflock__subcmd__help,watch)
+                cmd="dflock__subcmd__help__subcmd__watch"
+                ;;
             *)
                 ;;
         esac
@@ -89,7 +95,7 @@ _dflock() {
 
     case "${cmd}" in
         dflock)
-            opts="-s -h -V --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help --version run acquire release renew stats force-release kick ping bench completions help"
+            opts="-s -h -V --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help --version run acquire release renew watch stats force-release kick ping bench completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -135,7 +141,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__acquire)
-            opts="-t -s -h --timeout --ttl --limit --name --hold --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-t -s -h --timeout --ttl --shared --limit --name --value --hold --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -158,6 +164,10 @@ _dflock() {
                     return 0
                     ;;
                 --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --value)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -201,7 +211,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__bench)
-            opts="-c -d -n -k -t -s -h --connections --duration --pairs --keys --depth --limit --timeout --ttl --warm-up --prefix --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-c -d -n -k -t -s -h --connections --duration --pairs --keys --depth --limit --shared --timeout --ttl --warm-up --prefix --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -407,7 +417,7 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__help)
-            opts="run acquire release renew stats force-release kick ping bench completions help"
+            opts="run acquire release renew watch stats force-release kick ping bench completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -561,6 +571,20 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__help__subcmd__stats)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dflock__subcmd__help__subcmd__watch)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -771,12 +795,20 @@ _dflock() {
             return 0
             ;;
         dflock__subcmd__run)
-            opts="-t -E -s -h --timeout --ttl --limit --name --grace --reclaim --hold-for --busy-exit-code --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            opts="-k -t -E -s -h --key --timeout --ttl --shared --limit --name --value --grace --reclaim --hold-for --busy-exit-code --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -k)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -794,6 +826,10 @@ _dflock() {
                     return 0
                     ;;
                 --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --value)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -858,6 +894,52 @@ _dflock() {
             ;;
         dflock__subcmd__stats)
             opts="-l -s -h --long --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --any-of)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --auth-token-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --patience)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --read-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dflock__subcmd__watch)
+            opts="-s -h --once --server --any-of --auth-token-file --tls --tls-ca --tls-name --patience --read-timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -15,14 +15,14 @@ _dflock() {
 
     local context curcontext="$curcontext" state line
     _arguments "${_arguments_options[@]}" : \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -40,29 +40,33 @@ _dflock() {
         case $line[1] in
             (run)
 _arguments "${_arguments_options[@]}" : \
+'*-k+[Hold this lock, too. May be given more than once; then all are held, or none\: if one of them cannot be had, the others are released. No order of keys leads to a deadlock]:KEY:_default' \
+'*--key=[Hold this lock, too. May be given more than once; then all are held, or none\: if one of them cannot be had, the others are released. No order of keys leads to a deadlock]:KEY:_default' \
 '-t+[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
 '--timeout=[Seconds to wait in line. 0\: do not wait. Not given\: wait for ever]:S:_default' \
 '--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
 '--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
 '--name=[The name of this holder in \`dflock stats --long\` and on the server'\''s page, instead of user, host, process id and the command without its arguments]:TEXT:_default' \
+'--value=[What \`dflock watch\` prints of this holder for programs, such as its address\: 1 to 256 bytes]:TEXT:_default' \
 '--grace=[Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts. If the server cannot be reached, TERM comes this long before the lease ends]:S:_default' \
 '--reclaim=[Seconds to look for the server after the connection broke. Not given\: as long as the lease lasts, less --grace. A server with its default settings has given the lock away by then]:S:_default' \
-'--hold-for=[Hold the lock for at least so many seconds, even if the command ends sooner\: for a job that several hosts start at about the same time, and only one should do]:S:_default' \
+'--hold-for=[Hold the lock for at least this many seconds, even if the command ends sooner\: for a job that several hosts start at about the same time, and that only one of them should do]:S:_default' \
 '-E+[Exit code for busy and timed out, instead of 1 and 75]:N:_default' \
 '--busy-exit-code=[Exit code for busy and timed out, instead of 1 and 75]:N:_default' \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
+'(--limit)--shared[Share the lock with others that give this option. Without it, the lock has one holder alone]' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
-':key -- The name of the lock\: 1 to 256 bytes without blanks:_default' \
+'::key -- The name of the lock\: 1 to 256 bytes without blanks:_default' \
 '*::command -- The command and its arguments:_default' \
 && ret=0
 ;;
@@ -73,14 +77,16 @@ _arguments "${_arguments_options[@]}" : \
 '--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
 '--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
 '--name=[The name of this holder in \`dflock stats --long\` and on the server'\''s page, instead of user, host, process id and the command without its arguments]:TEXT:_default' \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--value=[What \`dflock watch\` prints of this holder for programs, such as its address\: 1 to 256 bytes]:TEXT:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
+'(--limit)--shared[Share the lock with others that give this option. Without it, the lock has one holder alone]' \
 '--hold[Keep and renew the lock until standard input ends or a signal comes]' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
@@ -91,14 +97,14 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (release)
 _arguments "${_arguments_options[@]}" : \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -110,14 +116,14 @@ _arguments "${_arguments_options[@]}" : \
 (renew)
 _arguments "${_arguments_options[@]}" : \
 '--ttl=[Length of the lease from now in seconds, instead of the server'\''s default]:S:_default' \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -126,16 +132,34 @@ _arguments "${_arguments_options[@]}" : \
 ':token -- What acquire printed:_default' \
 && ret=0
 ;;
-(stats)
+(watch)
 _arguments "${_arguments_options[@]}" : \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
+'--once[Print the present state, and end]' \
+'--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
+'--json[Answer in JSON, one object on one line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':key -- The name of the lock:_default' \
+&& ret=0
+;;
+(stats)
+_arguments "${_arguments_options[@]}" : \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
+'--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
+'--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
 '-l[Also show the names of the holders]' \
 '--long[Also show the names of the holders]' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
@@ -148,14 +172,14 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--http-port=[The servers'\'' --http-port]:PORT:_default' \
 '--admin-token-file=[File with the secret of the servers'\'' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN]:FILE:_files' \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -167,14 +191,14 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--http-port=[The servers'\'' --http-port]:PORT:_default' \
 '--admin-token-file=[File with the secret of the servers'\'' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN]:FILE:_files' \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -184,14 +208,14 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (ping)
 _arguments "${_arguments_options[@]}" : \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -214,15 +238,16 @@ _arguments "${_arguments_options[@]}" : \
 '--timeout=[Seconds an acquire may wait]:S:_default' \
 '--ttl=[Length of the leases in seconds]:S:_default' \
 '--warm-up=[Milliseconds of load before measuring starts]:MS:_default' \
-'--prefix=[What the keys begin with]:TEXT:_default' \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'--prefix=[The prefix of the keys]:TEXT:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
+'(--limit)--shared[Shared locks\: all connections are readers, and hold a key together]' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -231,14 +256,14 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (completions)
 _arguments "${_arguments_options[@]}" : \
-'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
-'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. Given more than once, the key chooses the server by its CRC-32, as all dflockd clients do; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
+'*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
 '--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
-'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for so long gives the lock away]:S:_default' \
+'--read-timeout=[The servers'\'' --read-timeout\: a server that hears nothing for this time gives the lock away]:S:_default' \
 '--tls[Speak TLS. The server'\''s certificate must name its host, and be signed by an authority that this system trusts]' \
 '--json[Answer in JSON, one object on one line]' \
 '-h[Print help]' \
@@ -271,6 +296,10 @@ _arguments "${_arguments_options[@]}" : \
 && ret=0
 ;;
 (renew)
+_arguments "${_arguments_options[@]}" : \
+&& ret=0
+;;
+(watch)
 _arguments "${_arguments_options[@]}" : \
 && ret=0
 ;;
@@ -318,7 +347,8 @@ _dflock_commands() {
 'acquire:Take a lock and print its token' \
 'release:Release a lock by its token' \
 'renew:Renew a lease by its token' \
-'stats:Show who holds what' \
+'watch:Print the holder of a lock whenever it changes' \
+'stats:Show the holders of all locks' \
 'force-release:Take a lock away from its holder (administrators)' \
 'kick:End a client'\''s connection (administrators)' \
 'ping:Ask every server whether it answers' \
@@ -355,7 +385,8 @@ _dflock__subcmd__help_commands() {
 'acquire:Take a lock and print its token' \
 'release:Release a lock by its token' \
 'renew:Renew a lease by its token' \
-'stats:Show who holds what' \
+'watch:Print the holder of a lock whenever it changes' \
+'stats:Show the holders of all locks' \
 'force-release:Take a lock away from its holder (administrators)' \
 'kick:End a client'\''s connection (administrators)' \
 'ping:Ask every server whether it answers' \
@@ -420,6 +451,11 @@ _dflock__subcmd__help__subcmd__stats_commands() {
     local commands; commands=()
     _describe -t commands 'dflock help stats commands' commands "$@"
 }
+(( $+functions[_dflock__subcmd__help__subcmd__watch_commands] )) ||
+_dflock__subcmd__help__subcmd__watch_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock help watch commands' commands "$@"
+}
 (( $+functions[_dflock__subcmd__kick_commands] )) ||
 _dflock__subcmd__kick_commands() {
     local commands; commands=()
@@ -449,6 +485,11 @@ _dflock__subcmd__run_commands() {
 _dflock__subcmd__stats_commands() {
     local commands; commands=()
     _describe -t commands 'dflock stats commands' commands "$@"
+}
+(( $+functions[_dflock__subcmd__watch_commands] )) ||
+_dflock__subcmd__watch_commands() {
+    local commands; commands=()
+    _describe -t commands 'dflock watch commands' commands "$@"
 }
 
 if [ "$funcstack[1]" = "_dflock" ]; then

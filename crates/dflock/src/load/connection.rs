@@ -84,11 +84,16 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(plan: &Plan) -> Self {
         let lock = plan.limit == 1;
-        let (acquire, release) = if lock { ("l", "r") } else { ("sl", "sr") };
+        let (acquire, release) = match (plan.is_shared, lock) {
+            (true, _) => ("rl", "r"),
+            (false, true) => ("l", "r"),
+            (false, false) => ("sl", "sr"),
+        };
+        let (timeout_s, ttl_s) = plan.times_s();
         let argument = if lock {
-            format!("{} {}", plan.timeout_s, plan.ttl_s)
+            format!("{timeout_s} {ttl_s}")
         } else {
-            format!("{} {} {}", plan.timeout_s, plan.limit, plan.ttl_s)
+            format!("{timeout_s} {} {ttl_s}", plan.limit)
         };
         let key = |n: u32| format!("{}-{n}", plan.key_prefix);
         let acquires = |n| format!("{acquire}\n{}\n{argument}\n", key(n)).into_bytes();

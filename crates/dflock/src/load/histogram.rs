@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_gives_zeroes_and_adding_adds() {
+    fn an_empty_histogram_gives_zeroes_and_counts_add_up() {
         let mut sum = Histogram::default();
         assert_eq!(sum.quantile(999), Duration::ZERO);
         assert_eq!(sum.mean(), Duration::ZERO);

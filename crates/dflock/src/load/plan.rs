@@ -1,6 +1,7 @@
 //! The plan of a load run, and which plans make sense. Pure.
 
 use crate::ServerAddress;
+use crate::terms::{Seconds, TermError};
 use std::fmt;
 use std::time::Duration;
 
@@ -44,10 +45,12 @@ pub struct Plan {
     pub keys: Keys,
     /// Holders a key may have: 1 sends the lock commands, more the semaphore commands.
     pub limit: u32,
-    /// Seconds an acquire may wait.
-    pub timeout_s: u32,
-    /// Seconds a lease lasts.
-    pub ttl_s: u32,
+    /// Whether each acquire is a reader's: any number of them hold a key together. Needs a limit of 1.
+    pub is_shared: bool,
+    /// How long an acquire may wait; rounded up to whole seconds, at most [`MAX_TIME`](crate::MAX_TIME).
+    pub timeout: Duration,
+    /// How long a lease lasts; the same, and not nothing.
+    pub ttl: Duration,
     /// When to stop.
     pub length: Length,
     /// Pairs that end within this time after all connections are made are not counted.
@@ -67,12 +70,18 @@ impl Plan {
             depth: 1,
             keys: Keys::Own,
             limit: 1,
-            timeout_s: 30,
-            ttl_s: 33,
+            is_shared: false,
+            timeout: Duration::from_secs(30),
+            ttl: Duration::from_secs(33),
             length: Length::Time(Duration::from_secs(1)),
             warm_up: Duration::ZERO,
             key_prefix: "bench".to_owned(),
         }
+    }
+
+    /// How many clients may hold a key together.
+    pub(super) const fn holders(&self) -> u32 {
+        if self.is_shared { u32::MAX } else { self.limit }
     }
 
     /// How many different keys the run touches.
@@ -82,6 +91,12 @@ impl Plan {
             Keys::Own => self.connections.saturating_mul(self.depth),
             Keys::Shared(count) => count,
         }
+    }
+
+    /// As the protocol has them, of a plan that was checked: the time to wait and the lease, in seconds.
+    pub(super) fn times_s(&self) -> (u32, u32) {
+        let count = |time| Seconds::to_wait(time).map_or(u32::MAX, Seconds::count);
+        (count(self.timeout), count(self.ttl))
     }
 
     /// Whether the run can be done.
@@ -101,12 +116,11 @@ impl Plan {
         if self.depth > 1 && self.keys != Keys::Own {
             return Err(PlanError::SharedDepth);
         }
-        if self.limit == 0 {
+        if self.limit == 0 || (self.is_shared && self.limit != 1) {
             return Err(PlanError::Limit);
         }
-        if self.ttl_s == 0 {
-            return Err(PlanError::Ttl);
-        }
+        Seconds::to_wait(self.timeout).map_err(PlanError::Time)?;
+        Seconds::of_lease(self.ttl).map_err(PlanError::Time)?;
         if matches!(self.length, Length::Time(time) if time.is_zero())
             || self.length == Length::Pairs(0)
         {
@@ -134,8 +148,8 @@ pub enum PlanError {
     SharedDepth,
     /// A semaphore without slots.
     Limit,
-    /// A lease of no time.
-    Ttl,
+    /// A lease or a time to wait that the protocol has no room for.
+    Time(TermError),
     /// A run of no time or no pairs.
     Length,
     /// A key prefix that is too long or holds blanks.
@@ -145,6 +159,7 @@ pub enum PlanError {
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Time(error) => return error.fmt(f),
             Self::Connections => "connections must be 1 to 60000",
             Self::Depth => "the pipelining depth must be 1 to 1024",
             Self::Keys => "there must be at least one key",
@@ -152,8 +167,7 @@ impl fmt::Display for PlanError {
                 "shared keys need a pipelining depth of 1: requests of one connection are served \
                  in order, so an acquire would wait for a release behind it"
             }
-            Self::Limit => "the semaphore limit must be at least 1",
-            Self::Ttl => "the lease must be at least 1 second",
+            Self::Limit => "the semaphore limit must be at least 1, and 1 for shared locks",
             Self::Length => "the run must last at least one pair or some time",
             Self::Prefix => "the key prefix must be at most 128 bytes, without blanks",
         })
@@ -165,7 +179,7 @@ impl std::error::Error for PlanError {}
 #[cfg(test)]
 mod tests {
     use super::{Keys, Length, MAX_CONNECTIONS, MAX_DEPTH, MAX_PREFIX_BYTES, Plan, PlanError};
-    use crate::ServerAddress;
+    use crate::{MAX_TIME, ServerAddress, TermError};
     use rstest::rstest;
     use std::time::Duration;
 
@@ -187,7 +201,12 @@ mod tests {
     #[case(plan(|p| p.keys = Keys::Shared(1)), Ok(()))]
     #[case(plan(|p| (p.depth, p.keys) = (2, Keys::Shared(9))), Err(PlanError::SharedDepth))]
     #[case(plan(|p| p.limit = 0), Err(PlanError::Limit))]
-    #[case(plan(|p| p.ttl_s = 0), Err(PlanError::Ttl))]
+    #[case(plan(|p| (p.limit, p.is_shared) = (2, true)), Err(PlanError::Limit))]
+    #[case(plan(|p| p.is_shared = true), Ok(()))]
+    #[case(plan(|p| p.ttl = Duration::ZERO), Err(PlanError::Time(TermError::Ttl)))]
+    #[case(plan(|p| p.ttl = MAX_TIME), Ok(()))]
+    #[case(plan(|p| p.ttl = Duration::MAX), Err(PlanError::Time(TermError::TimeLong)))]
+    #[case(plan(|p| p.timeout = Duration::MAX), Err(PlanError::Time(TermError::TimeLong)))]
     #[case(plan(|p| p.length = Length::Time(Duration::ZERO)), Err(PlanError::Length))]
     #[case(plan(|p| p.length = Length::Pairs(0)), Err(PlanError::Length))]
     #[case(plan(|p| p.length = Length::Pairs(1)), Ok(()))]

@@ -63,7 +63,7 @@ pub fn run(plan: &Plan) -> Result<Report, LoadError> {
         Length::Time(time) => Some(course.measure_from + time),
         Length::Pairs(_) => None,
     };
-    field.drive(&mut course, end, plan.timeout_s)?;
+    field.drive(&mut course, end, plan.timeout + GRACE)?;
     let mut report = course.report;
     report.client_cpu = cpu_time().saturating_sub(cpu_before);
     report.closed = field.closed;
@@ -81,7 +81,7 @@ fn course(plan: &Plan) -> Course {
     };
     Course {
         requests: Requests::new(plan),
-        ledger: Ledger::new(plan.key_count(), plan.limit),
+        ledger: Ledger::new(plan.key_count(), plan.holders()),
         report,
         measure_from: Instant::now() + plan.warm_up,
         pairs_left: match plan.length {
@@ -128,11 +128,10 @@ impl Field {
         &mut self,
         course: &mut Course,
         end: Option<Instant>,
-        timeout_s: u32,
+        patience: Duration,
     ) -> Result<(), LoadError> {
         let mut buffer = vec![0; READ_BUFFER_BYTES];
         let mut ready = Vec::new();
-        let patience = Duration::from_secs(u64::from(timeout_s)) + GRACE;
         let mut last_event = Instant::now();
         loop {
             let now = Instant::now();

@@ -22,8 +22,8 @@ pub(super) struct Arguments {
 /// How to reach the servers.
 #[derive(Args, Debug)]
 pub(super) struct Reach {
-    /// HOST:PORT, `[V6]:PORT` or unix:PATH. Given more than once, the key chooses the server by its
-    /// CRC-32, as all dflockd clients do; list the same servers in the same order everywhere.
+    /// HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as
+    /// in all dflockd clients; list the same servers in the same order everywhere.
     #[arg(
         long = "server",
         short = 's',
@@ -63,7 +63,7 @@ pub(super) struct Reach {
     #[arg(long, value_name = "S", global = true, default_value = "10",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(super) patience: u32,
-    /// The servers' --read-timeout: a server that hears nothing for so long gives the lock away.
+    /// The servers' --read-timeout: a server that hears nothing for this time gives the lock away.
     #[arg(long, value_name = "S", global = true, default_value = "23",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) read_timeout: u32,
@@ -76,7 +76,8 @@ pub(super) enum Command {
     /// The lease is renewed until the command ends. If it is lost, the command and what it
     /// started get TERM, and KILL after --grace. Signals to dflock go to the command. Its environment
     /// has DFLOCK_KEY, DFLOCK_TOKEN and DFLOCK_FENCE. The fence is a number that grows with every
-    /// grant of the key, so that storage can refuse late writers.
+    /// grant of the key, so that storage can refuse late writers. DFLOCK_KEYS, DFLOCK_TOKENS and
+    /// DFLOCK_FENCES list those of all keys, separated by blanks.
     #[command(after_help = examples::RUN)]
     Run(Run),
     /// Take a lock and print its token.
@@ -93,7 +94,15 @@ pub(super) enum Command {
     /// Renew a lease by its token.
     #[command(after_help = examples::RENEW)]
     Renew(Renew),
-    /// Show who holds what.
+    /// Print the holder of a lock whenever it changes.
+    ///
+    /// Prints the present holder as a line of JSON, and another line for each change, until a signal
+    /// comes or nobody reads: key, holder (its --name), value (its --value), fence, since, and the
+    /// number of holders. Changes that follow each other quickly may be one line; the last state is
+    /// always printed. If the server goes away, it looks for it without end.
+    #[command(after_help = examples::WATCH)]
+    Watch(Watch),
+    /// Show the holders of all locks.
     #[command(after_help = examples::STATS)]
     Stats(Stats),
     /// Take a lock away from its holder (administrators).
@@ -123,17 +132,18 @@ pub(super) enum Command {
     },
 }
 
-/// What is claimed.
+/// How a lock is claimed, or each of several.
 #[derive(Args, Debug)]
-pub(super) struct Claimed {
-    /// The name of the lock: 1 to 256 bytes without blanks.
-    pub(super) key: OsString,
+pub(super) struct Terms {
     /// Seconds to wait in line. 0: do not wait. Not given: wait for ever.
     #[arg(long, short = 't', value_name = "S")]
     pub(super) timeout: Option<u32>,
     /// Length of the lease in seconds, instead of the server's default.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) ttl: Option<u32>,
+    /// Share the lock with others that give this option. Without it, the lock has one holder alone.
+    #[arg(long, conflicts_with = "limit")]
+    pub(super) shared: bool,
     /// A semaphore of this many slots instead of a lock.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit: Option<u32>,
@@ -141,12 +151,22 @@ pub(super) struct Claimed {
     /// process id and the command without its arguments.
     #[arg(long, value_name = "TEXT")]
     pub(super) name: Option<String>,
+    /// What `dflock watch` prints of this holder for programs, such as its address: 1 to 256 bytes.
+    #[arg(long, value_name = "TEXT")]
+    pub(super) value: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub(super) struct Run {
+    /// The name of the lock: 1 to 256 bytes without blanks.
+    #[arg(required_unless_present = "keys")]
+    pub(super) key: Option<OsString>,
+    /// Hold this lock, too. May be given more than once; then all are held, or none: if one of them
+    /// cannot be had, the others are released. No order of keys leads to a deadlock.
+    #[arg(long = "key", short, value_name = "KEY")]
+    pub(super) keys: Vec<OsString>,
     #[command(flatten)]
-    pub(super) claimed: Claimed,
+    pub(super) terms: Terms,
     /// Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of
     /// --read-timeout, counts. If the server cannot be reached, TERM comes this long before the
     /// lease ends.
@@ -156,8 +176,8 @@ pub(super) struct Run {
     /// lasts, less --grace. A server with its default settings has given the lock away by then.
     #[arg(long, value_name = "S")]
     pub(super) reclaim: Option<u32>,
-    /// Hold the lock for at least so many seconds, even if the command ends sooner: for a job that
-    /// several hosts start at about the same time, and only one should do.
+    /// Hold the lock for at least this many seconds, even if the command ends sooner: for a job that
+    /// several hosts start at about the same time, and that only one of them should do.
     #[arg(long, value_name = "S")]
     pub(super) hold_for: Option<u32>,
     /// Exit code for busy and timed out, instead of 1 and 75.
@@ -170,8 +190,10 @@ pub(super) struct Run {
 
 #[derive(Args, Debug)]
 pub(super) struct Acquire {
+    /// The name of the lock: 1 to 256 bytes without blanks.
+    pub(super) key: OsString,
     #[command(flatten)]
-    pub(super) claimed: Claimed,
+    pub(super) terms: Terms,
     /// Keep and renew the lock until standard input ends or a signal comes.
     #[arg(long)]
     pub(super) hold: bool,
@@ -193,6 +215,15 @@ pub(super) struct Renew {
     /// Length of the lease from now in seconds, instead of the server's default.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) ttl: Option<u32>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Watch {
+    /// The name of the lock.
+    pub(super) key: OsString,
+    /// Print the present state, and end.
+    #[arg(long)]
+    pub(super) once: bool,
 }
 
 #[derive(Args, Debug)]
@@ -252,6 +283,9 @@ pub(super) struct Bench {
     /// Semaphores of this many slots; 1: locks.
     #[arg(long, value_name = "N", default_value = "1")]
     pub(super) limit: u32,
+    /// Shared locks: all connections are readers, and hold a key together.
+    #[arg(long, conflicts_with = "limit")]
+    pub(super) shared: bool,
     /// Seconds an acquire may wait.
     #[arg(long, short = 't', value_name = "S", default_value = "30")]
     pub(super) timeout: u32,
@@ -261,7 +295,7 @@ pub(super) struct Bench {
     /// Milliseconds of load before measuring starts.
     #[arg(long, value_name = "MS", default_value = "200")]
     pub(super) warm_up: u32,
-    /// What the keys begin with.
+    /// The prefix of the keys.
     #[arg(long, value_name = "TEXT", default_value = "bench")]
     pub(super) prefix: String,
 }

@@ -1,65 +1,68 @@
 //! The commands that ask the server once and print the answer.
 
-use super::args::{Acquire, Claimed, Held, Renew, Stats};
+use super::args::{Acquire, Held, Renew, Stats, Terms};
 use super::outcome::Failure;
 use super::sys::Endings;
 use super::{complain, holder, mention, print, print_all, reach};
 use crate::{Claim, Client, ClientError, Grant, Key, Lease, Refusal, ServerAddress, Token};
 use serde_json::{Value, json};
-use std::time::Instant;
+use std::ffi::OsStr;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 
-pub(super) fn claim(claimed: &Claimed, client: &Client) -> Result<Claim, Failure> {
-    let key = reach::bytes(&claimed.key)?;
-    let claim = match claimed.limit {
+/// A number of the command line.
+pub(super) fn seconds(count: u32) -> Duration {
+    Duration::from_secs(count.into())
+}
+
+pub(super) fn claim(key: &OsStr, terms: &Terms, client: &Client) -> Result<Claim, Failure> {
+    let key = reach::bytes(key)?;
+    let claim = match terms.limit {
+        None if terms.shared => client.shared(key)?,
         None => client.lock(key)?,
         Some(limit) => client.semaphore(key, limit)?,
     };
-    Ok(match claimed.ttl {
+    Ok(match terms.ttl {
         None => claim,
-        Some(ttl_s) => claim.ttl_s(ttl_s)?,
+        Some(ttl_s) => claim.ttl(seconds(ttl_s))?,
     })
 }
 
-/// Waits for it, through whatever becomes of the server meanwhile. Nothing: not granted in time.
-pub(super) async fn lease(
-    claimed: &Claimed,
-    client: &Client,
-    json: bool,
-) -> Result<Option<Lease>, Failure> {
-    let claim = claim(claimed, client)?;
-    let wait = claim.acquire_persistently(claimed.timeout, left_the_line(json));
-    Ok(holder::waited_for(wait, claimed, client, json).await?)
-}
-
-fn left_the_line(json: bool) -> impl FnMut(&ClientError) {
-    move |error| mention(&format!("{error}; waiting for the server to join the line again"), json)
+/// Says that the line was left by force.
+pub(super) fn left_the_line(error: &ClientError, json: bool) {
+    mention(&format!("{error}; waiting for the server to join the line again"), json);
 }
 
 /// Busy or timed out: not getting it without and after waiting.
-pub(super) async fn not_granted(claimed: &Claimed, client: &Client, json: bool) -> Failure {
-    let holder = holder::in_the_way(claimed, client, json).await;
-    if claimed.timeout == Some(0) { Failure::Busy(holder) } else { Failure::TimedOut(holder) }
+pub(super) fn not_granted(terms: &Terms, holder: Option<String>) -> Failure {
+    if terms.timeout == Some(0) { Failure::Busy(holder) } else { Failure::TimedOut(holder) }
 }
 
 pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> Result<(), Failure> {
-    let claimed = &acquire.claimed;
-    if acquire.hold {
-        let lease = lease(claimed, client, json).await?;
-        let Some(lease) = lease else { return Err(not_granted(claimed, client, json).await) };
+    let Acquire { key, terms, hold: is_held } = acquire;
+    let claim = claim(key, terms, client)?;
+    let (timeout, left) = (terms.timeout.map(seconds), |error: &_| left_the_line(error, json));
+    let key = || Some(claim.key().clone());
+    let refused = async || {
+        let holder = holder::in_the_way(claim.key(), client, json).await;
+        Err(not_granted(terms, holder))
+    };
+    if *is_held {
+        let wait = claim.acquire_persistently(timeout, left);
+        let lease = holder::waited_for(wait, key, client, json).await?;
+        let Some(lease) = lease else { return refused().await };
         let endings = Endings::catch().map_err(|error| Failure::System("signals", error))?;
-        let grant = Grant { token: lease.token().clone(), ttl_s: lease.ttl_s() };
-        if let Err(failure) = show_grant(claimed, &grant, json) {
+        let grant = Grant { token: lease.token().clone(), ttl: lease.ttl() };
+        if let Err(failure) = show_grant(claim.key(), &grant, json) {
             lease.release().await?;
             return Err(failure);
         }
         return hold(lease, endings).await;
     }
-    let claim = claim(claimed, client)?;
-    let wait = claim.acquire_detached(claimed.timeout, left_the_line(json));
-    let grant = holder::waited_for(wait, claimed, client, json).await?;
-    let Some(grant) = grant else { return Err(not_granted(claimed, client, json).await) };
-    let shown = show_grant(claimed, &grant, json);
+    let wait = claim.acquire_detached(timeout, left);
+    let grant = holder::waited_for(wait, key, client, json).await?;
+    let Some(grant) = grant else { return refused().await };
+    let shown = show_grant(claim.key(), &grant, json);
     if shown.is_err() {
         // A token that nobody has read would keep the lock for a whole lease.
         claim.release(&grant.token).await?;
@@ -67,14 +70,14 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> R
     shown
 }
 
-fn show_grant(claimed: &Claimed, grant: &Grant, json: bool) -> Result<(), Failure> {
+fn show_grant(key: &Key, grant: &Grant, json: bool) -> Result<(), Failure> {
     let text = if json {
         json!({
-            "key": claimed.key.to_string_lossy(),
+            "key": String::from_utf8_lossy(key.as_bytes()),
             "token": grant.token.as_str(),
             // As text: the number is larger than what JavaScript and jq count exactly.
             "fence": grant.token.fence().map(|fence| fence.to_string()),
-            "ttl_s": grant.ttl_s,
+            "ttl_s": grant.ttl.as_secs(),
         })
         .to_string()
     } else {
@@ -88,7 +91,7 @@ async fn hold(mut lease: Lease, mut endings: Endings) -> Result<(), Failure> {
     tokio::select! {
         () = end_of_input() => {}
         () = endings.next() => {}
-        loss = lease.lost() => return Err(Failure::Lost(loss)),
+        loss = lease.lost() => return Err(Failure::Lost(None, loss)),
     }
     Ok(lease.release().await?)
 }
@@ -101,7 +104,8 @@ async fn end_of_input() {
 
 pub(super) async fn release(held: &Held, client: &Client, json: bool) -> Result<(), Failure> {
     let (key, token) = named(held)?;
-    client.lock(key.as_bytes())?.release(&token).await?;
+    let claim = client.lock(key.as_bytes())?;
+    holder::answered(claim.release(&token), &client.servers_of(&key), client, json).await?;
     if json { print("{\"released\":true}\n") } else { Ok(()) }
 }
 
@@ -109,9 +113,11 @@ pub(super) async fn renew(renew: &Renew, client: &Client, json: bool) -> Result<
     let (key, token) = named(&renew.held)?;
     let mut claim = client.lock(key.as_bytes())?;
     if let Some(ttl_s) = renew.ttl {
-        claim = claim.ttl_s(ttl_s)?;
+        claim = claim.ttl(seconds(ttl_s))?;
     }
-    let ttl_s = claim.renew(&token).await?;
+    let servers = client.servers_of(&key);
+    let ttl = holder::answered(claim.renew(&token), &servers, client, json).await?;
+    let ttl_s = ttl.as_secs();
     let text = if json { json!({ "ttl_s": ttl_s }).to_string() } else { ttl_s.to_string() };
     print(&format!("{text}\n"))
 }
@@ -168,7 +174,8 @@ pub(super) async fn ping(client: &Client, json: bool) -> Result<(), Failure> {
     for server in client.servers() {
         let began = Instant::now();
         let pong = async { client.connect_to(server).await?.ping().await };
-        let pong = pong.await.map(|()| began.elapsed().as_secs_f64() * 1e3);
+        let pong = holder::answered(pong, &[server], client, json).await;
+        let pong = pong.map(|()| began.elapsed().as_secs_f64() * 1e3);
         answers.add(server, pong, json);
     }
     let text = if json {
@@ -189,7 +196,8 @@ pub(super) async fn stats(wanted: &Stats, client: &Client, json: bool) -> Result
             let mut connection = client.connect_to(server).await?;
             if wanted.long { connection.stats_with_names().await } else { connection.stats().await }
         };
-        answers.add(server, body.await, json);
+        let body = holder::answered(body, &[server], client, json).await;
+        answers.add(server, body, json);
         if is_one_service && !answers.rows.is_empty() {
             answers.failure = None;
             break;

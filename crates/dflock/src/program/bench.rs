@@ -22,8 +22,9 @@ pub(super) fn bench(bench: &Bench, reach: &Reach, json: bool) -> Result<u8, Fail
         depth: bench.depth,
         keys: bench.keys.map_or(Keys::Own, Keys::Shared),
         limit: bench.limit,
-        timeout_s: bench.timeout,
-        ttl_s: bench.ttl,
+        is_shared: bench.shared,
+        timeout: Duration::from_secs(bench.timeout.into()),
+        ttl: Duration::from_secs(bench.ttl.into()),
         length: bench
             .pairs
             .map_or(Length::Time(Duration::from_secs(bench.duration.into())), Length::Pairs),

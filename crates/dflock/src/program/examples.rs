@@ -4,6 +4,8 @@ pub(super) const ALL: &str = "\
 Examples:
   dflock run nightly -- nightly-report          one at a time in the whole fleet
   dflock run convert --limit 4 -- ffmpeg ...    at most four
+  dflock run data --shared -- make-report       any number, but not beside a run without --shared
+  dflock run --key stock --key till -- count    both locks, or none
   dflock stats --long                           who holds what
 
 The manual: man dflock
@@ -16,16 +18,18 @@ Exit codes:
   71  the system refused something
   74  run: the lease was lost and the command was stopped
   75  timed out
-  76  not a dflockd server
+  76  not a dflockd server, or one too old for shared locks, values and watching
   77  the server refused the auth token
-  78  unusable TLS or token file; acquire: the server would not keep it
+  78  unusable TLS or token file; acquire: the server would not keep the lock
 run passes the exit code of the command, 128+n when signal n ended it, 126 when
 it cannot be executed and 127 when it is not found.";
 
 pub(super) const RUN: &str = "\
 Examples:
   dflock run backup --timeout 0 -- rsync -a /srv /backup
-  dflock run convert --limit 4 -- ffmpeg -i in.avi out.mp4";
+  dflock run convert --limit 4 -- ffmpeg -i in.avi out.mp4
+  dflock run data --shared -- make-report
+  dflock run --key stock --key till --timeout 10 -- count-stock";
 
 pub(super) const ACQUIRE: &str = "\
 Examples:
@@ -41,6 +45,12 @@ pub(super) const RENEW: &str = "\
 Examples:
   dflock renew deploy \"$token\"
   dflock renew deploy \"$token\" --ttl 600 || exit";
+
+pub(super) const WATCH: &str = "\
+Examples:
+  dflock run leader --value 10.0.0.1:8080 -- my-service
+  dflock watch leader --once | jq -r .value
+  dflock watch leader | while read -r line; do echo \"$line\"; done";
 
 pub(super) const STATS: &str = "\
 Examples:

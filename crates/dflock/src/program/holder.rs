@@ -1,11 +1,12 @@
-//! Who has a lock, in words: for `stats`, and for people who wait for it or did not get it.
+//! What people are told while they wait: who holds the lock, or which server does not answer. And the holder in
+//! words, for `stats` and for people who did not get the lock.
 //!
-//! A server tells it for all keys at once. So it is asked only where somebody sits before the terminal.
+//! A server reports the holders of all keys at once. So it is asked only if standard error is a terminal.
 
-use super::args::Claimed;
-use super::{mention, reach};
-use crate::{Client, Key};
+use super::mention;
+use crate::{Client, Key, ServerAddress};
 use serde_json::Value;
+use std::cell::Cell;
 use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::Duration;
@@ -18,27 +19,56 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// How long a server may take to say who holds a lock.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// Waits, and says meanwhile who is waited for: soon, and every minute again.
+/// Waits for a lock, and names the holder of the key that is waited for at present: soon, and again every minute. If
+/// no server answers then, says so once.
 pub(super) async fn waited_for<T>(
     wait: impl Future<Output = T>,
-    claimed: &Claimed,
+    key: impl Fn() -> Option<Key>,
     client: &Client,
     json: bool,
 ) -> T {
     if !is_read(json) {
         return wait.await;
     }
+    let is_first = Cell::new(true);
     let say = async || {
-        if let Some(words) = ask(claimed, client).await {
-            mention(&format!("waiting for {}: {words}", shown(claimed)), json);
+        let Some(key) = key() else { return };
+        let answer = ask(&key, client);
+        let words = if is_first.replace(false) {
+            answered(answer, &client.servers_of(&key), client, json).await
+        } else {
+            answer.await
+        };
+        if let Some(words) = words {
+            mention(&format!("waiting for {key}: {words}"), json);
         }
     };
     telling(wait, say).await
 }
 
-/// Who kept us from the lock, if somebody reads it.
-pub(super) async fn in_the_way(claimed: &Claimed, client: &Client, json: bool) -> Option<String> {
-    if is_read(json) { ask(claimed, client).await } else { None }
+/// Waits for an answer that needs no lock, and says once if it does not come soon.
+pub(super) async fn answered<T>(
+    answer: impl Future<Output = T>,
+    servers: &[&ServerAddress],
+    client: &Client,
+    json: bool,
+) -> T {
+    if !is_read(json) {
+        return answer.await;
+    }
+    let mut answer = pin!(answer);
+    if let Ok(answer) = timeout(FIRST, &mut answer).await {
+        return answer;
+    }
+    let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    let (servers, patience_s) = (servers.join(", "), client.patience().as_secs());
+    mention(&format!("no answer yet from {servers}; trying for {patience_s} s in all"), json);
+    answer.await
+}
+
+/// The holder that kept us from the lock, if a person reads it.
+pub(super) async fn in_the_way(key: &Key, client: &Client, json: bool) -> Option<String> {
+    if is_read(json) { ask(key, client).await } else { None }
 }
 
 fn is_read(json: bool) -> bool {
@@ -61,14 +91,9 @@ async fn telling<T>(wait: impl Future<Output = T>, say: impl AsyncFn()) -> T {
     }
 }
 
-async fn ask(claimed: &Claimed, client: &Client) -> Option<String> {
-    let key = Key::new(reach::bytes(&claimed.key).ok()?).ok()?;
-    let answer = async { client.connect(&key).await.ok()?.stats_with_names().await.ok() };
-    words(&timeout(MOMENT, answer).await.ok()??, &claimed.key.to_string_lossy())
-}
-
-fn shown(claimed: &Claimed) -> String {
-    claimed.key.to_string_lossy().escape_debug().to_string()
+async fn ask(key: &Key, client: &Client) -> Option<String> {
+    let answer = async { client.connect(key).await.ok()?.stats_with_names().await.ok() };
+    words(&timeout(MOMENT, answer).await.ok()??, &String::from_utf8_lossy(key.as_bytes()))
 }
 
 /// Of one key in the body of `stats`.
@@ -94,7 +119,14 @@ pub(super) fn of_lock(row: &Value) -> String {
         None => "?".to_owned(),
     };
     let waiters = text(row, "waiters");
-    format!("held by connection {owner}{name}, {left} s left, {waiters} waiting")
+    match row.get("readers").and_then(Value::as_u64) {
+        None | Some(1) => {
+            format!("held by connection {owner}{name}, {left} s left, {waiters} waiting")
+        }
+        Some(readers) => format!(
+            "shared by {readers}, the last of them connection {owner}{name}, {left} s left, {waiters} waiting"
+        ),
+    }
 }
 
 /// A row of `semaphores`.
@@ -120,6 +152,7 @@ mod tests {
     use tokio::time::sleep;
 
     const STATS: &str = r#"{"locks":[
+        {"key":"read","owner_conn_id":3,"readers":4,"lease_expires_in_s":9,"waiters":1},
         {"key":"other","owner_conn_id":1,"lease_expires_in_s":9,"waiters":0},
         {"key":"k","owner_conn_id":7,"owner":"eve\u001b@host[1] cp","lease_expires_in_s":32.8852,"waiters":2}],
         "semaphores":[{"key":"s","limit":3,"holders":3,"waiters":1}]}"#;
@@ -127,6 +160,7 @@ mod tests {
     #[rstest]
     #[case("k", Some("held by connection 7 (eve\\u{1b}@host[1] cp), 32.8 s left, 2 waiting"))]
     #[case("other", Some("held by connection 1, 9.0 s left, 0 waiting"))]
+    #[case("read", Some("shared by 4, the last of them connection 3, 9.0 s left, 1 waiting"))]
     #[case("s", Some("3 of 3 held, 1 waiting"))]
     #[case("free", None)]
     fn the_holder_of_a_key_is_found(#[case] key: &str, #[case] told: Option<&str>) {

@@ -51,7 +51,7 @@ mod tests {
     #[case(b"my-job_1.a~", "my-job_1.a~")]
     #[case(b"a/b&c=d e%", "a%2Fb%26c%3Dd%20e%25")]
     #[case(b"\r\n\0\xff", "%0D%0A%00%FF")]
-    fn nothing_of_a_key_is_taken_for_something_else(#[case] key: &[u8], #[case] text: &str) {
+    fn a_key_is_escaped_in_a_url(#[case] key: &[u8], #[case] text: &str) {
         assert_eq!(escaped(key), text);
     }
 

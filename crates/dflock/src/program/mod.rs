@@ -16,6 +16,7 @@ mod reach;
 mod run;
 mod step;
 mod sys;
+mod watch;
 
 use args::{Arguments, Command};
 use clap::CommandFactory;
@@ -85,6 +86,7 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
         | Command::Acquire(_)
         | Command::Release(_)
         | Command::Renew(_)
+        | Command::Watch(_)
         | Command::Stats(_)
         | Command::ForceRelease(_)
         | Command::Kick(_)
@@ -109,15 +111,20 @@ async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u
         Command::Run(run) => {
             settings.margin = run::margin(&run);
             settings.reclaim = run.reclaim.map(|s| Duration::from_secs(s.into()));
-            settings.name = Some(named(&run.claimed, &name::of_command(&run.command)));
+            settings.name = Some(named(&run.terms, &name::of_command(&run.command)));
+            settings.value.clone_from(&run.terms.value);
             return run::run(&run, reach::client(settings)?, json).await;
         }
         Command::Acquire(acquire) => {
-            settings.name = Some(named(&acquire.claimed, "dflock acquire"));
+            settings.name = Some(named(&acquire.terms, "dflock acquire"));
+            settings.value.clone_from(&acquire.terms.value);
             ask::acquire(&acquire, &reach::client(settings)?, json).await?
         }
         Command::Release(held) => ask::release(&held, &reach::client(settings)?, json).await?,
         Command::Renew(renew) => ask::renew(&renew, &reach::client(settings)?, json).await?,
+        Command::Watch(watch) => {
+            return watch::watch(&watch, &reach::client(settings)?, json).await;
+        }
         Command::Stats(stats) => ask::stats(&stats, &reach::client(settings)?, json).await?,
         Command::Ping => ask::ping(&reach::client(settings)?, json).await?,
         Command::ForceRelease(wish) => {
@@ -131,8 +138,8 @@ async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u
     Ok(0)
 }
 
-fn named(claimed: &args::Claimed, command: &str) -> String {
-    claimed.name.clone().unwrap_or_else(|| name::of_this_process(command))
+fn named(terms: &args::Terms, command: &str) -> String {
+    terms.name.clone().unwrap_or_else(|| name::of_this_process(command))
 }
 
 /// Writes to standard output; a reader that went away is no failure.

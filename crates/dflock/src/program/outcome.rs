@@ -1,6 +1,6 @@
 //! The outcomes of `dflock` as a closed list, with their exit codes and words.
 
-use crate::{ClientError, Loss, Refusal, ServerAddress};
+use crate::{ClientError, Key, Loss, Refusal, ServerAddress};
 use std::fmt;
 use std::io;
 
@@ -14,7 +14,8 @@ pub(super) enum Failure {
     /// There is nothing that could be taken away; this says what is missing.
     Nothing(&'static str),
     /// The lease was lost while the command ran.
-    Lost(Loss),
+    /// Of this key, if there are several.
+    Lost(Option<Key>, Loss),
     /// A plan or argument that cannot be.
     Usage(String),
     /// A file of ours that cannot be used.
@@ -34,7 +35,7 @@ impl Failure {
             Self::Busy(_) | Self::Nothing(_) => 1,
             Self::Usage(_) => 64,
             Self::System(..) => 71,
-            Self::Lost(_) => 74,
+            Self::Lost(..) => 74,
             Self::TimedOut(_) => 75,
             Self::Settings(_) => 78,
             Self::Client(error) | Self::Asked(_, error) => client_code(error),
@@ -47,7 +48,7 @@ impl Failure {
             Self::Busy(_) => "busy",
             Self::Nothing(_) => "not_held",
             Self::TimedOut(_) => "timeout",
-            Self::Lost(_) => "lease_lost",
+            Self::Lost(..) => "lease_lost",
             Self::Usage(_) => "usage",
             Self::Settings(_) => "settings",
             Self::System(..) => "system",
@@ -73,7 +74,7 @@ fn client_code(error: &ClientError) -> u8 {
             | Refusal::LeaseExpired
             | Refusal::Draining,
         ) => 69,
-        ClientError::Strange(_) => 76,
+        ClientError::Strange(_) | ClientError::NotShared | ClientError::NotWatched => 76,
         ClientError::Refused(Refusal::Auth) => 77,
         ClientError::Tls(_) | ClientError::GivenUp { .. } => 78,
     }
@@ -86,6 +87,8 @@ fn client_word(error: &ClientError) -> &'static str {
         ClientError::Term(_) | ClientError::NoServer => "usage",
         ClientError::Connect { .. } | ClientError::Broken(_) | ClientError::Silent => "unreachable",
         ClientError::Strange(_) => "protocol",
+        ClientError::NotShared => "not_shared",
+        ClientError::NotWatched => "not_watched",
         ClientError::Tls(_) => "settings",
         ClientError::GivenUp { .. } => "released_on_disconnect",
     }
@@ -99,7 +102,8 @@ impl fmt::Display for Failure {
             Self::Nothing(what) => f.write_str(what),
             Self::TimedOut(None) => f.write_str("timed out waiting"),
             Self::TimedOut(Some(holder)) => write!(f, "timed out waiting: {holder}"),
-            Self::Lost(loss) => write!(f, "lease lost: {loss}"),
+            Self::Lost(None, loss) => write!(f, "lease lost: {loss}"),
+            Self::Lost(Some(key), loss) => write!(f, "lease lost: {key}: {loss}"),
             Self::Usage(what) | Self::Settings(what) => f.write_str(what),
             Self::System(step, error) => write!(f, "{step}: {error}"),
             Self::Client(ClientError::Refused(Refusal::Error)) => {
@@ -131,6 +135,7 @@ mod tests {
     use crate::{ClientError, Loss, Refusal, ServerAddress, TermError};
     use rstest::rstest;
     use std::io;
+    use std::time::Duration;
 
     fn refused(refusal: Refusal) -> Failure {
         Failure::Client(ClientError::Refused(refusal))
@@ -154,11 +159,13 @@ mod tests {
     #[case(refused(Refusal::MaxLocks), 69, "error_max_locks")]
     #[case(refused(Refusal::MaxWaiters), 69, "error_max_waiters")]
     #[case(Failure::System("spawn", io::ErrorKind::NotFound.into()), 71, "system")]
-    #[case(Failure::Lost(Loss::NotHeld), 74, "lease_lost")]
+    #[case(Failure::Lost(None, Loss::NotHeld), 74, "lease_lost")]
     #[case(Failure::TimedOut(None), 75, "timeout")]
     #[case(ClientError::Strange("?".into()).into(), 76, "protocol")]
+    #[case(ClientError::NotShared.into(), 76, "not_shared")]
+    #[case(ClientError::NotWatched.into(), 76, "not_watched")]
     #[case(refused(Refusal::Auth), 77, "error_auth")]
-    #[case(ClientError::GivenUp { after_s: 1 }.into(), 78, "released_on_disconnect")]
+    #[case(ClientError::GivenUp { after: Duration::from_secs(1) }.into(), 78, "released_on_disconnect")]
     #[case(Failure::Settings("x".into()), 78, "settings")]
     #[case(ClientError::Tls("x".into()).into(), 78, "settings")]
     fn every_failure_has_its_code_and_word(

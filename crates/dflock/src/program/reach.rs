@@ -84,7 +84,7 @@ pub(super) fn servers(reach: &Reach) -> Servers {
     }
 }
 
-/// The file beats the environment: who names a file means it.
+/// The file beats the environment: a file is named on purpose.
 pub(super) fn auth_token(file: Option<&Path>) -> Result<Option<Vec<u8>>, Failure> {
     token(file, "DFLOCK_AUTH_TOKEN")
 }

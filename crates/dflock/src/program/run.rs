@@ -1,18 +1,23 @@
-//! `dflock run`: holds a lease while a command runs, and stops the command before the lease ends.
+//! `dflock run`: holds one lease or several while a command runs, and stops the command before one of them ends.
 
 use super::args::Run;
 use super::ask;
-use super::complain;
 use super::outcome::Failure;
 use super::step;
-use super::sys::{Attended, told_to_end_as_process_1};
-use crate::{Client, Lease, Loss};
-use std::ffi::OsString;
+use super::sys::{Attended, bytes, told_to_end};
+use super::{complain, holder, mention};
+use crate::{Claims, Client, Key, Lease, Leases, Progress, Token};
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
-use tokio::time::sleep_until;
+use tokio::runtime::Handle;
+use tokio::time::{sleep, sleep_until, timeout};
 
 /// What KILL may take, so that the command is gone when the lease ends and not a little later.
 const KILL_TIME: Duration = Duration::from_millis(200);
+/// After a signal: how long to wait for releases, and how often to check.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+const RELEASE_POLL: Duration = Duration::from_millis(10);
 
 /// How long before the end of a lease that cannot be renewed the command is told to stop.
 pub(super) fn margin(run: &Run) -> Duration {
@@ -20,78 +25,170 @@ pub(super) fn margin(run: &Run) -> Duration {
 }
 
 /// As much of the margin as there is room for (see `Settings::margin`), less the time to die.
-fn grace(run: &Run, lease: &Lease) -> Duration {
-    margin(run).min(lease.renewal_interval()).saturating_sub(KILL_TIME)
+fn grace(run: &Run, leases: &Leases) -> Duration {
+    margin(run).min(leases.renewal_interval()).saturating_sub(KILL_TIME)
 }
 
 pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Failure> {
+    let wanted = Wanted::of(run, &client, json)?;
     // Until the lock is ours, signals end this process as they end any other, and the place in
-    // the line with it.
-    let lease = tokio::select! {
-        lease = ask::lease(&run.claimed, &client, json) => lease?,
-        code = told_to_end_as_process_1() => return code,
-    };
-    let Some(lease) = lease else { return not_granted(run, &client, json).await };
-    let granted_at = Instant::now();
-    match start(run, &lease) {
-        Ok(command) => {
-            let grace = grace(run, &lease);
-            let hold_until = run.hold_for.map(|s| granted_at + Duration::from_secs(s.into()));
-            Held { lease, command, grace, hold_until }.see_through(json).await
+    // the line with it. Of several locks some may be held by then.
+    let leases = tokio::select! {
+        // First, or a signal that comes together with the last grant is lost.
+        biased;
+        code = told_to_end(wanted.are_several()) => {
+            given_back().await;
+            return code;
         }
-        Err(failure) => give_up(lease, failure).await,
+        leases = wanted.leases(run, &client) => leases?,
+    };
+    let Some(leases) = leases else { return wanted.not_granted(run, &client).await };
+    let granted_at = Instant::now();
+    match start(run, &leases) {
+        Ok(command) => {
+            let grace = grace(run, &leases);
+            let hold_until = run.hold_for.map(|s| granted_at + Duration::from_secs(s.into()));
+            Held { leases, command, grace, hold_until }.see_through(json).await
+        }
+        Err(failure) => give_up(leases, failure).await,
+    }
+}
+
+/// Waits for the tasks that release the keys that were held.
+async fn given_back() {
+    let metrics = Handle::current().metrics();
+    let is_done = async {
+        while metrics.num_alive_tasks() > 0 {
+            sleep(RELEASE_POLL).await;
+        }
+    };
+    let _ = timeout(RELEASE_LIMIT, is_done).await;
+}
+
+/// The keys as they were typed.
+fn names(run: &Run) -> impl Iterator<Item = &OsString> {
+    run.key.iter().chain(&run.keys)
+}
+
+/// The keys, and the key that was requested last.
+struct Wanted {
+    claims: Claims,
+    asked: RefCell<Option<Key>>,
+    json: bool,
+}
+
+impl Wanted {
+    fn of(run: &Run, client: &Client, json: bool) -> Result<Self, Failure> {
+        let claims = names(run).map(|key| ask::claim(key, &run.terms, client));
+        let claims = Claims::of(claims.collect::<Result<Vec<_>, _>>()?)?;
+        Ok(Self { claims, asked: RefCell::new(None), json })
+    }
+
+    /// Waits for all keys, also if servers go away meanwhile. `None` if they are not granted in time.
+    async fn leases(&self, run: &Run, client: &Client) -> Result<Option<Leases>, Failure> {
+        let timeout = run.terms.timeout.map(ask::seconds);
+        let wait = self.claims.acquire_persistently(timeout, |key, step| self.told(key, step));
+        Ok(holder::waited_for(wait, || self.asked.borrow().clone(), client, self.json).await?)
+    }
+
+    fn are_several(&self) -> bool {
+        self.claims.keys().count() > 1
+    }
+
+    fn told(&self, key: &Key, progress: Progress<'_>) {
+        match progress {
+            Progress::Asked => *self.asked.borrow_mut() = Some(key.clone()),
+            Progress::Left(error) => ask::left_the_line(error, self.json),
+            Progress::Lost(loss) => {
+                let lost = Failure::Lost(Some(key.clone()), loss);
+                mention(&format!("{lost}; asking for all keys again"), self.json);
+            }
+        }
+    }
+
+    async fn not_granted(&self, run: &Run, client: &Client) -> Result<u8, Failure> {
+        let asked = self.asked.borrow().clone();
+        let holder = match &asked {
+            Some(key) => holder::in_the_way(key, client, self.json).await,
+            None => None,
+        };
+        let words = match asked {
+            Some(key) if self.are_several() => {
+                Some(format!("{key}: {}", holder.as_deref().unwrap_or("held by another client")))
+            }
+            _ => holder,
+        };
+        let failure = ask::not_granted(&run.terms, words);
+        match run.busy_exit_code {
+            None => Err(failure),
+            Some(code) => {
+                complain(&failure, self.json);
+                Ok(code)
+            }
+        }
     }
 }
 
 /// Nothing was started: what went wrong matters more than whether the release went well.
-async fn give_up(lease: Lease, failure: Failure) -> Result<u8, Failure> {
-    let _ = lease.release().await;
+async fn give_up(leases: Leases, failure: Failure) -> Result<u8, Failure> {
+    let _ = leases.release().await;
     Err(failure)
 }
 
-async fn not_granted(run: &Run, client: &Client, json: bool) -> Result<u8, Failure> {
-    let failure = ask::not_granted(&run.claimed, client, json).await;
-    match run.busy_exit_code {
-        None => Err(failure),
-        Some(code) => {
-            complain(&failure, json);
-            Ok(code)
-        }
-    }
+/// The environment variables of the command. If there are several keys, the variables of a single key are unset: an
+/// outer `dflock run` may have set them.
+fn environment(run: &Run, leases: &[Lease]) -> [(&'static str, Option<OsString>); 6] {
+    let name_of = |lease: &Lease| {
+        let key = Some(lease.key().as_bytes());
+        names(run).find(|name| bytes(name) == key).cloned().unwrap_or_default()
+    };
+    let keys: Vec<OsString> = leases.iter().map(name_of).collect();
+    let tokens: Vec<OsString> = leases.iter().map(|it| it.token().as_str().into()).collect();
+    let fence = |token: &Token| token.fence().map(|fence| OsString::from(fence.to_string()));
+    let fences: Option<Vec<OsString>> = leases.iter().map(|lease| fence(lease.token())).collect();
+    let list = |words: &[OsString]| words.join(OsStr::new(" "));
+    let single = |words: &[OsString]| match words {
+        [word] => Some(word.clone()),
+        _ => None,
+    };
+    [
+        ("DFLOCK_KEY", single(&keys)),
+        ("DFLOCK_TOKEN", single(&tokens)),
+        ("DFLOCK_FENCE", fences.as_deref().and_then(single)),
+        ("DFLOCK_KEYS", Some(list(&keys))),
+        ("DFLOCK_TOKENS", Some(list(&tokens))),
+        ("DFLOCK_FENCES", fences.as_deref().map(list)),
+    ]
 }
 
-fn start(run: &Run, lease: &Lease) -> Result<Attended, Failure> {
-    let fence = lease.fence().map(|fence| OsString::from(fence.to_string()));
-    let token = OsString::from(lease.token().as_str());
-    let mut additions = vec![("DFLOCK_KEY", run.claimed.key.as_os_str()), ("DFLOCK_TOKEN", &token)];
-    if let Some(fence) = &fence {
-        additions.push(("DFLOCK_FENCE", fence));
-    }
-    step::command(&run.command, &additions)
+fn start(run: &Run, leases: &Leases) -> Result<Attended, Failure> {
+    step::command(&run.command, &environment(run, leases.as_slice()))
         .and_then(Attended::start)
         .map_err(|error| Failure::System("starting the command", error))
 }
 
-/// A running command under a held lease.
+/// A running command under held leases.
 struct Held {
-    lease: Lease,
+    leases: Leases,
     command: Attended,
     grace: Duration,
-    /// The lock is to be held until then, even if the command ends sooner.
+    /// The locks are to be held until then, even if the command ends sooner.
     hold_until: Option<Instant>,
 }
 
 impl Held {
     async fn see_through(mut self, json: bool) -> Result<u8, Failure> {
         match self.wait().await {
-            Err(loss) => {
-                complain(&Failure::Lost(loss), json);
+            Err(lost) => {
+                complain(&lost, json);
                 self.command.stop(self.grace).await;
-                Ok(Failure::Lost(loss).exit_code())
+                // The other leases; a failure is not reported.
+                let _ = self.leases.release().await;
+                Ok(lost.exit_code())
             }
             Ok(code) => {
                 self.linger().await;
-                if let Err(error) = self.lease.release().await {
+                if let Err(error) = self.leases.release().await {
                     complain(&Failure::Client(error), json);
                 }
                 Ok(code)
@@ -99,15 +196,19 @@ impl Held {
         }
     }
 
-    /// Until the command ends or the lease is lost.
-    async fn wait(&mut self) -> Result<u8, Loss> {
+    /// Until the command ends or a lease is lost.
+    async fn wait(&mut self) -> Result<u8, Failure> {
+        let is_one = self.leases.as_slice().len() == 1;
         loop {
-            if let Some(code) = self.command.end(&self.lease)? {
+            let end = self.command.end(&self.leases);
+            if let Some(code) = end.map_err(|loss| Failure::Lost(None, loss))? {
                 return Ok(code);
             }
             tokio::select! {
                 biased;
-                loss = self.lease.lost() => return Err(loss),
+                (key, loss) = self.leases.lost() => {
+                    return Err(Failure::Lost(Some(key).filter(|_| !is_one), loss));
+                }
                 () = self.command.stirred() => {}
             }
         }
@@ -118,7 +219,7 @@ impl Held {
         let Some(until) = self.hold_until else { return };
         tokio::select! {
             () = sleep_until(until.into()) => {}
-            _ = self.lease.lost() => {}
+            _ = self.leases.lost() => {}
             () = self.command.told_to_end() => {}
         }
     }

@@ -4,7 +4,7 @@
 //! the command continues.
 
 use super::sys::Tie;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,11 +15,19 @@ const STEP_WORD: &str = "become-command-of";
 /// The parent is gone already: what KILL would have given.
 const ORPHANED: u8 = 137;
 
-/// The step before this command, with these additions to its environment.
-pub(super) fn command(command: &[OsString], additions: &[(&str, &OsStr)]) -> io::Result<Command> {
+/// The step before this command, with these changes of its environment. A variable without a value is unset.
+pub(super) fn command(
+    command: &[OsString],
+    changes: &[(&str, Option<OsString>)],
+) -> io::Result<Command> {
     let mut step = Command::new(itself()?);
     step.arg(STEP_WORD).arg(std::process::id().to_string()).args(command);
-    step.envs(additions.iter().copied());
+    for (name, value) in changes {
+        match value {
+            Some(value) => step.env(name, value),
+            None => step.env_remove(name),
+        };
+    }
     Ok(step)
 }
 

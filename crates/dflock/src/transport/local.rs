@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use tokio::net::UnixStream;
 
-/// Connects; whoever calls has an eye on the time.
+/// Connects; the caller limits the time.
 pub(super) async fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(path).await
 }

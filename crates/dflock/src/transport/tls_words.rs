@@ -4,7 +4,7 @@ use rustls::pki_types::pem;
 use rustls::{CertificateError, Error};
 
 /// Why there is no TLS to a server.
-#[expect(clippy::wildcard_enum_match_arm, reason = "a list of others, which grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum, which may get more variants")]
 pub(super) fn of(reason: &Error) -> String {
     let words = match reason {
         Error::InvalidMessage(_) => "the server does not speak TLS",
@@ -26,7 +26,7 @@ pub(super) fn of(reason: &Error) -> String {
     words.to_owned()
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "a list of others, which grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum, which may get more variants")]
 fn of_certificate(problem: &CertificateError) -> &'static str {
     match problem {
         CertificateError::UnknownIssuer => {
@@ -57,7 +57,7 @@ fn of_certificate(problem: &CertificateError) -> &'static str {
 }
 
 /// Why a file has no certificates.
-#[expect(clippy::wildcard_enum_match_arm, reason = "a list of others, which grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum, which may get more variants")]
 pub(super) fn of_pem(reason: &pem::Error) -> String {
     match reason {
         pem::Error::Io(error) => error.to_string(),

@@ -1,7 +1,7 @@
 //! A client that blocks its runtime, and a server that stands still.
 
 use crate::daemon::{Daemon, Talker, until};
-use crate::library::{client, turn};
+use crate::library::{client, seconds, turn};
 use crate::loss::{UNREACHABLE, assert_stopped, dawdling, held, is_shared};
 use crate::program::{assert_free, lives};
 use nix::sys::signal::Signal;
@@ -9,11 +9,18 @@ use rstest::rstest;
 
 /// A holder that blocks its thread renews nothing; it finds out as soon as it looks again.
 #[test]
-fn who_blocks_the_runtime_loses() {
+fn a_holder_that_blocks_the_runtime_loses_its_lease() {
     let daemon = Daemon::start(&[]);
     turn(async {
-        let mut lease =
-            client(&daemon).lock("k").unwrap().ttl_s(1).unwrap().acquire(0).await.unwrap().unwrap();
+        let mut lease = client(&daemon)
+            .lock("k")
+            .unwrap()
+            .ttl(seconds(1))
+            .unwrap()
+            .acquire(seconds(0))
+            .await
+            .unwrap()
+            .unwrap();
         assert_free(&daemon);
         lease.lost().await;
         assert!(lease.held_until().is_none());

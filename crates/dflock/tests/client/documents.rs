@@ -41,7 +41,7 @@ fn rendered() -> String {
 
 #[rstest]
 #[ignore = "needs programs: tests/run"]
-fn nothing_is_wrong_with_the_form(#[values("dflock.1", "dflockd.8")] name: &str) {
+fn the_manual_pages_have_no_formatting_errors(#[values("dflock.1", "dflockd.8")] name: &str) {
     assert_eq!(reader("mandoc", &["-T", "lint", "-W", "warning"], &page(name)), "");
     let shown = reader("man", &["--warnings", "--encoding=UTF-8", "--local-file"], &page(name));
     assert!(shown.lines().count() > 50, "{shown}");
@@ -73,7 +73,7 @@ fn every_option_is_described() {
     let mut described = options(&rendered());
     // Of the server, and of test(1), sh(1) and ffmpeg(1) in the examples.
     assert!(described.contains("-c"));
-    for other in ["--auto-release-on-disconnect", "--disconnect-grace", "--state-dir", "-i"] {
+    for other in ["--auto-release-on-disconnect", "--disconnect-grace", "--state-dir", "-i", "-r"] {
         assert!(described.remove(other), "{other}");
     }
     assert_eq!(described, taken);

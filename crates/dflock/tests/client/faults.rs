@@ -1,4 +1,4 @@
-//! Two `dflock run` on one key, each behind a proxy of its own, through faults that come as they may:
+//! Two `dflock run` on one key, or on two keys in opposite orders, each behind a proxy of its own, through faults that come as they may:
 //! one side of a connection reset, a connection that swallows, a slow network, a proxy that is
 //! killed, a server that stands still, ends and is killed. With the settings that the README calls
 //! safe their commands never run at the same time; and when all is well again, both get their turn.
@@ -47,6 +47,8 @@ struct Scene {
     daemon: Daemon,
     proxies: [Proxy; 2],
     holders: [Option<Running>; 2],
+    /// As each of them names them.
+    keys: [&'static [&'static str]; 2],
     chance: Chance,
     told: Vec<String>,
     is_well: bool,
@@ -61,6 +63,10 @@ impl Scene {
         let store = crate::store();
         let daemon = Daemon::run(program_on(&store).args(["--port", "0"]).args(&options));
         let proxies = [(); 2].map(|()| Proxy::to(daemon.address));
+        let keys: [&[&str]; 2] = match number / 3 % 2 {
+            0 => [&["k"], &["k"]],
+            _ => [&["-k", "a", "-k", "b"], &["-k", "b", "-k", "a"]],
+        };
         let chance = Chance(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         Self {
             place,
@@ -69,6 +75,7 @@ impl Scene {
             daemon,
             proxies,
             holders: [None, None],
+            keys,
             chance,
             told: Vec::new(),
             is_well: false,
@@ -96,8 +103,8 @@ impl Scene {
                 1 if !self.is_well => self.chance.below(9).to_string(),
                 _ => format!("0.{}", self.chance.below(9)),
             };
-            let words = ["run", "k", "--ttl", TTL_S, "--grace", GRACE_S, "--patience", "2"];
-            let mut command = bare(&words);
+            let words = ["run", "--ttl", TTL_S, "--grace", GRACE_S, "--patience", "2"];
+            let mut command = bare(&[&words, self.keys[who]].concat());
             command.args(["--", "sh", "-c", COMMAND]).env("PLACE", self.path());
             command.env("WHO", who.to_string()).env("LONG", long);
             command.env("DFLOCK_SERVERS", self.proxies[who].address());

@@ -1,7 +1,7 @@
 //! Three servers on one etcd as clients with `--any-of` see them: one service, of which any part may die.
 
 use crate::daemon::{Daemon, PATIENCE, program_on, until};
-use crate::library::turn;
+use crate::library::{seconds, turn};
 use crate::program::{End, bare, run, start};
 use dflock::{Client, Key, ServerAddress, Servers, Settings};
 use nix::sys::signal::Signal;
@@ -16,6 +16,9 @@ use std::time::Duration;
 enum Fault {
     Kill,
     Stop,
+    /// As Kubernetes replaces it: told to end, it serves its holders on for a while, and the next one comes when
+    /// it is gone.
+    Drain,
 }
 
 /// Servers of one service. Holds stay while their clients look for another one.
@@ -24,7 +27,7 @@ struct Fronts {
     daemons: Vec<Daemon>,
 }
 
-const OPTIONS: [&str; 2] = ["--disconnect-grace", "60"];
+const OPTIONS: [&str; 4] = ["--disconnect-grace", "60", "--shutdown-timeout", "2"];
 
 impl Fronts {
     fn start() -> Self {
@@ -51,13 +54,15 @@ impl Fronts {
                 self.daemons[index].signal(Signal::SIGKILL);
                 self.daemons[index].ended();
             }
+            Fault::Drain => self.daemons[index].signal(Signal::SIGTERM),
         }
     }
 
     fn heal(&mut self, index: usize, fault: Fault) {
         match fault {
             Fault::Stop => self.daemons[index].signal(Signal::SIGCONT),
-            Fault::Kill => {
+            Fault::Kill | Fault::Drain => {
+                self.daemons[index].ended();
                 let port = self.daemons[index].address.port().to_string();
                 let mut command = program_on(&self.store);
                 self.daemons[index] = Daemon::run(command.args(["--port", &port]).args(OPTIONS));
@@ -67,6 +72,13 @@ impl Fronts {
 
     /// Which of them, of all but one, this process is connected to.
     fn of(&self, pid: Pid, but: Option<usize>) -> Option<usize> {
+        (0..self.daemons.len())
+            .filter(|index| Some(*index) != but)
+            .find(|it| self.count(pid, *it) > 0)
+    }
+
+    /// How many connections this process has to one of them.
+    fn count(&self, pid: Pid, index: usize) -> usize {
         let sockets: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
             .unwrap()
             .filter_map(|fd| {
@@ -74,14 +86,12 @@ impl Fronts {
             })
             .collect();
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        let ports: Vec<u16> = table
+        let ports = table
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>())
             .filter(|row| row[3] == "01" && sockets.contains(&format!("socket:[{}]", row[9])))
-            .map(|row| u16::from_str_radix(row[2].split_once(':').unwrap().1, 16).unwrap())
-            .collect();
-        let is_there = |index: &usize| ports.contains(&self.daemons[*index].address.port());
-        (0..self.daemons.len()).filter(|index| Some(*index) != but).find(is_there)
+            .map(|row| u16::from_str_radix(row[2].split_once(':').unwrap().1, 16).unwrap());
+        ports.filter(|port| *port == self.daemons[index].address.port()).count()
     }
 }
 
@@ -115,6 +125,7 @@ fn work(list: &str, place: &str, stop: &AtomicBool) -> (usize, Vec<End>) {
 #[rstest]
 #[case::killed(Fault::Kill)]
 #[case::stopped(Fault::Stop)]
+#[case::drained(Fault::Drain)]
 fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
     let mut fronts = Fronts::start();
     let list = fronts.list();
@@ -152,6 +163,36 @@ fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
     assert_eq!(free.code, 0, "{free:?}");
 }
 
+/// Several keys, each of which may be asked for at another server first.
+#[test]
+fn several_keys_are_held_elsewhere() {
+    const KEYS: usize = 3;
+    let mut fronts = Fronts::start();
+    let list = fronts.list();
+    let words = ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", "20", "--any-of", &list];
+    let mut command = bare(&words);
+    command.args(["--", "sh", "-c", "echo in; read x; exit 6"]);
+    let mut holding = start(command.stdin(Stdio::piped()));
+    holding.lines(1);
+    for index in 0..3 {
+        fronts.fail(index, Fault::Kill);
+        until("all are elsewhere", || {
+            let others = (0..3).filter(|other| *other != index);
+            others.map(|other| fronts.count(holding.pid(), other)).sum::<usize>() == KEYS
+        });
+        fronts.heal(index, Fault::Kill);
+    }
+    for key in ["a", "b", "c"] {
+        let busy = run(&mut bare(&["run", key, "-t", "0", "--any-of", &list, "--", "true"]));
+        assert_eq!(busy.code, 1, "{busy:?}");
+    }
+    holding.end_input();
+    let end = holding.end();
+    assert_eq!((end.code, &*end.stderr), (6, ""), "{end:?}");
+    let words = ["run", "-k", "c", "-k", "b", "-k", "a", "-t", "0", "--any-of", &list, "--"];
+    assert_eq!(run(bare(&words).arg("true")).code, 0);
+}
+
 /// A lease and a place in the line of the library.
 #[test]
 fn a_program_with_leases_goes_on_elsewhere() {
@@ -162,8 +203,8 @@ fn a_program_with_leases_goes_on_elsewhere() {
     let first = client.servers_of(&key)[0].to_string();
     let at = fronts.daemons.iter().position(|it| it.address.to_string() == first).unwrap();
     turn(async {
-        let lock = client.lock("k").unwrap().ttl_s(9).unwrap();
-        let mut lease = lock.acquire(0).await.unwrap().unwrap();
+        let lock = client.lock("k").unwrap().ttl(seconds(9)).unwrap();
+        let mut lease = lock.acquire(seconds(0)).await.unwrap().unwrap();
         let (heard, told) = std::sync::mpsc::channel();
         let line = lock.clone();
         let waiting = tokio::spawn(async move {
@@ -184,4 +225,35 @@ fn a_program_with_leases_goes_on_elsewhere() {
         assert!(told.try_recv().unwrap().contains("connection lost"));
         next.release().await.unwrap();
     });
+}
+
+/// Whoever goes, a watcher sees each leader once, wherever that is connected.
+#[rstest]
+#[case::killed(Fault::Kill)]
+#[case::drained(Fault::Drain)]
+fn a_watcher_goes_on_elsewhere(#[case] fault: Fault) {
+    let mut fronts = Fronts::start();
+    let list = fronts.list();
+    let watcher = start(&mut bare(&["watch", "k", "--any-of", &list]));
+    watcher.lines(1);
+    for count in [2, 4, 6] {
+        let mut at = None;
+        until("it is somewhere", || {
+            at = fronts.of(watcher.pid(), None);
+            at.is_some()
+        });
+        fronts.fail(at.unwrap(), fault);
+        until("it is elsewhere", || fronts.of(watcher.pid(), at).is_some());
+        let value = format!("leader-{count}");
+        let words = ["run", "k", "--value", &value, "--any-of", &list, "--", "sleep", "1"];
+        let end = run(&mut bare(&words));
+        assert_eq!(end.code, 0, "{end:?}");
+        let lines = watcher.lines(count + 1);
+        assert_eq!(lines.len(), count + 1, "{lines:#?}");
+        assert!(
+            lines[count - 1].contains(&value) && lines[count].contains("\"holders\":0,"),
+            "{lines:#?}"
+        );
+        fronts.heal(at.unwrap(), fault);
+    }
 }

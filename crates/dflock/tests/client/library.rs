@@ -25,6 +25,10 @@ pub(crate) fn turn<T>(story: impl Future<Output = T>) -> T {
     runtime.block_on(limited).expect("it ends in time")
 }
 
+pub(crate) fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
 fn acquired(entry: Entry) -> Lease {
     match entry {
         Entry::Acquired(lease) => lease,
@@ -66,9 +70,12 @@ fn a_lease_tells_about_itself() {
     turn(async {
         let client = client(&daemon);
         let before = Instant::now();
-        let lock = client.lock("k").unwrap().ttl_s(20).unwrap();
+        let lock = client.lock("k").unwrap().ttl(seconds(20)).unwrap();
         let lease = lock.try_acquire().await.unwrap().unwrap();
-        assert_eq!((lease.key().as_bytes(), lease.ttl_s(), lease.loss()), (&b"k"[..], 20, None));
+        assert_eq!(
+            (lease.key().as_bytes(), lease.ttl(), lease.loss()),
+            (&b"k"[..], seconds(20), None)
+        );
         let until = lease.held_until().unwrap();
         assert!(
             until >= before + Duration::from_secs(20)
@@ -90,25 +97,28 @@ fn a_lease_that_is_dropped_is_released() {
     // Were it only closed, the lock would stay.
     let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
     turn(async {
-        let lease = client(&daemon).lock("k").unwrap().acquire(0).await.unwrap().unwrap();
+        let lease = client(&daemon).lock("k").unwrap().acquire(seconds(0)).await.unwrap().unwrap();
         drop(lease);
         until_free(&daemon).await;
     });
 }
 
 #[test]
-fn who_gives_up_waiting_leaves_the_line() {
+fn a_caller_that_gives_up_waiting_leaves_the_line() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let client = client(&daemon);
         let lock = client.lock("k").unwrap();
-        let lease = lock.acquire(0).await.unwrap().unwrap();
+        let lease = lock.acquire(seconds(0)).await.unwrap().unwrap();
         let patience = Duration::from_millis(200);
-        assert!(tokio::time::timeout(patience, lock.acquire(1000)).await.is_err());
-        daemon.until_stats("\"waiters\":0");
-        assert!(lock.acquire(1).await.unwrap().is_none(), "timed out");
+        assert!(tokio::time::timeout(patience, lock.acquire(seconds(1000))).await.is_err());
+        // The runtime must turn for that.
+        while !daemon.stats().contains("\"waiters\":0") {
+            tokio::task::yield_now().await;
+        }
+        assert!(lock.acquire(seconds(1)).await.unwrap().is_none(), "timed out");
         lease.release().await.unwrap();
-        assert!(lock.acquire(0).await.unwrap().is_some(), "nobody is before us");
+        assert!(lock.acquire(seconds(0)).await.unwrap().is_some(), "nobody is before us");
     });
 }
 
@@ -122,10 +132,10 @@ fn the_two_phases() {
         let second = queued(lock.enqueue().await.unwrap());
         let third = queued(lock.enqueue().await.unwrap());
         daemon.until_stats("\"waiters\":2");
-        assert!(second.wait(0).await.unwrap().is_none());
+        assert!(second.wait(seconds(0)).await.unwrap().is_none());
         daemon.until_stats("\"waiters\":1");
         first.release().await.unwrap();
-        let third = third.wait(5).await.unwrap().unwrap();
+        let third = third.wait(seconds(5)).await.unwrap().unwrap();
         drop(queued(lock.enqueue().await.unwrap()));
         while !daemon.stats().contains("\"waiters\":0") {
             tokio::task::yield_now().await;
@@ -141,12 +151,12 @@ fn a_turn_that_was_missed() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let client = client(&daemon);
-        let lock = client.lock("k").unwrap().ttl_s(4).unwrap();
+        let lock = client.lock("k").unwrap().ttl(seconds(4)).unwrap();
         let first = acquired(lock.enqueue().await.unwrap());
         let second = queued(lock.enqueue().await.unwrap());
         first.release().await.unwrap();
         until_free(&daemon).await;
-        assert_eq!(refusal(second.wait(10).await), Some(Refusal::LeaseExpired));
+        assert_eq!(refusal(second.wait(seconds(10)).await), Some(Refusal::LeaseExpired));
     });
 }
 
@@ -161,10 +171,10 @@ fn a_place_is_kept_awake() {
         let lock = client.lock("k").unwrap();
         let first = acquired(lock.enqueue().await.unwrap());
         let second = queued(lock.enqueue().await.unwrap());
-        assert!(lock.acquire(6).await.unwrap().is_none(), "longer than the read timeout");
+        assert!(lock.acquire(seconds(6)).await.unwrap().is_none(), "longer than the read timeout");
         assert_eq!(first.loss(), None);
         first.release().await.unwrap();
-        second.wait(5).await.unwrap().unwrap().release().await.unwrap();
+        second.wait(seconds(5)).await.unwrap().unwrap().release().await.unwrap();
     });
 }
 
@@ -174,8 +184,10 @@ fn slots() {
     turn(async {
         let client = client(&daemon);
         let pool = client.semaphore("pool", 2).unwrap();
-        let (a, b) =
-            (pool.acquire(0).await.unwrap().unwrap(), pool.acquire(0).await.unwrap().unwrap());
+        let (a, b) = (
+            pool.acquire(seconds(0)).await.unwrap().unwrap(),
+            pool.acquire(seconds(0)).await.unwrap().unwrap(),
+        );
         assert!(pool.try_acquire().await.unwrap().is_none());
         let other = client.semaphore("pool", 3).unwrap();
         assert_eq!(refusal(other.try_acquire().await), Some(Refusal::LimitMismatch));
@@ -195,9 +207,9 @@ fn a_loss_is_told() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let client = client(&daemon);
-        let lock = client.lock("k").unwrap().ttl_s(4).unwrap();
-        let mut lease = lock.acquire(0).await.unwrap().unwrap();
-        assert_eq!(lock.renew(lease.token()).await.unwrap(), 4);
+        let lock = client.lock("k").unwrap().ttl(seconds(4)).unwrap();
+        let mut lease = lock.acquire(seconds(0)).await.unwrap().unwrap();
+        assert_eq!(lock.renew(lease.token()).await.unwrap(), seconds(4));
         lock.release(lease.token()).await.unwrap();
         assert_eq!(lease.lost().await, Loss::NotHeld);
         assert_eq!((lease.loss(), lease.held_until()), (Some(Loss::NotHeld), None));
@@ -206,8 +218,23 @@ fn a_loss_is_told() {
     });
 }
 
+/// The protocol has whole seconds: what is asked for is never cut.
 #[test]
-fn what_no_server_takes_is_not_sent() {
+fn parts_of_a_second_are_rounded_up() {
+    let daemon = Daemon::start(&[]);
+    turn(async {
+        let lock = client(&daemon).lock("k").unwrap().ttl(Duration::from_millis(1001)).unwrap();
+        let lease = lock.try_acquire().await.unwrap().unwrap();
+        assert_eq!(lease.ttl(), seconds(2));
+        let asked_at = Instant::now();
+        assert!(lock.acquire(Duration::from_millis(1)).await.unwrap().is_none());
+        assert!(asked_at.elapsed() >= seconds(1));
+        lease.release().await.unwrap();
+    });
+}
+
+#[test]
+fn invalid_arguments_are_refused_before_they_are_sent() {
     let nowhere: ServerAddress = "127.0.0.1:1".parse().unwrap();
     let connect_limit = Duration::from_secs(1);
     let settings = Settings {
@@ -223,9 +250,18 @@ fn what_no_server_takes_is_not_sent() {
     assert_eq!(term(client.lock("").err().unwrap()), TermError::KeyEmpty);
     assert_eq!(term(client.lock("a b").err().unwrap()), TermError::KeyBlank);
     assert_eq!(term(client.semaphore("k", 0).err().unwrap()), TermError::Limit);
-    assert_eq!(term(client.lock("k").unwrap().ttl_s(0).err().unwrap()), TermError::Ttl);
+    let lock = client.lock("k").unwrap();
+    let longest = dflock::MAX_TIME;
+    let too_long = longest + Duration::from_nanos(1);
+    let lease = |ttl| client.lock("k").unwrap().ttl(ttl).map(drop);
+    assert_eq!(term(lease(Duration::ZERO).err().unwrap()), TermError::Ttl);
+    assert_eq!(term(lease(too_long).err().unwrap()), TermError::TimeLong);
+    lease(longest).unwrap();
+    assert_eq!(term(turn(lock.acquire(too_long)).err().unwrap()), TermError::TimeLong);
+    let persistently = turn(lock.acquire_persistently(Some(too_long), |_| {}));
+    assert_eq!(term(persistently.err().unwrap()), TermError::TimeLong);
     assert_eq!(client.servers_of(&Key::new("k").unwrap()), [&nowhere]);
-    let unreachable = turn(client.lock("k").unwrap().acquire(0)).err().unwrap();
+    let unreachable = turn(client.lock("k").unwrap().acquire(seconds(0))).err().unwrap();
     assert!(matches!(unreachable, ClientError::Connect { server, .. } if server == nowhere));
     let none = Settings { servers: Servers::Shards(Vec::new()), ..Settings::default() };
     assert!(matches!(Client::new(none).err(), Some(ClientError::NoServer)));

@@ -62,7 +62,7 @@ fn somebody_else_releases_it() {
 #[rstest]
 #[case::longer_than_the_lease_allows("100")]
 #[case::none_at_all("0")]
-fn who_does_not_listen_is_killed(#[case] grace: &str) {
+fn a_command_that_ignores_its_signal_is_killed(#[case] grace: &str) {
     let daemon = Daemon::start(&[]);
     let (dflock_, command) = held(&daemon, &["--ttl", "3", "--grace", grace], &stubborn());
     let token = token(&dflock_);
@@ -213,7 +213,7 @@ fn the_connection_breaks_and_the_lease_holds() {
 
 /// A server that comes back knows nothing of the line; who waited in it does.
 #[test]
-fn who_waits_comes_back_to_a_new_server() {
+fn a_waiter_joins_the_line_of_a_new_server() {
     let mut daemon = Daemon::start(&[]);
     let port = daemon.address.port().to_string();
     let mut holder = daemon.talk();

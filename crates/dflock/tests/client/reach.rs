@@ -52,7 +52,7 @@ fn a_strange_server(#[case] answer: &'static [u8], #[case] code: i32, #[case] wo
 #[case(&["stats"])]
 #[case(&["ping"])]
 #[case(&["bench", "--pairs", "1"])]
-fn nobody_is_there(#[case] words: &[&str]) {
+fn without_a_server_the_program_ends_with_an_error(#[case] words: &[&str]) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = listener.local_addr().unwrap().to_string();
     drop(listener);
@@ -70,7 +70,7 @@ fn nobody_is_there(#[case] words: &[&str]) {
 #[case(&["acquire", "k", "--timeout", "0", "--hold"], 0)]
 #[case(&["release", "k", "0123"], 1)]
 #[case(&["renew", "k", "0123"], 1)]
-fn nobody_is_there_yet(#[case] words: &[&str], #[case] code: i32) {
+fn a_server_that_is_being_started_is_waited_for(#[case] words: &[&str], #[case] code: i32) {
     let address = format!("127.0.0.1:{}", crate::port::free_port());
     let nobody = TcpListener::bind(&address).unwrap();
     let mut command = bare(&["--patience", "60"]);
@@ -187,7 +187,7 @@ fn the_secret(#[case] environment: &[(&str, &str)], #[case] file: Option<&str>, 
     }
 }
 
-fn pem(name: &str) -> String {
+pub(crate) fn pem(name: &str) -> String {
     format!("{}/../dflockd/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The block behind `<!-- run: NAME -->`, as one would copy it.
-fn recipe(name: &str) -> String {
+pub(crate) fn recipe(name: &str) -> String {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let (_, rest) = readme.split_once(&format!("<!-- run: {name} -->\n\n")).expect(name);
     let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
@@ -64,15 +64,18 @@ impl Kitchen {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_page_of_the_book_runs_with_a_server() {
-    let kitchen =
-        Kitchen::new(&[("rsync", "echo rsync $* >>ran"), ("ffmpeg", "echo ffmpeg $* >>ran")]);
+    let commands = ["rsync", "ffmpeg", "make-report", "count-stock"];
+    let scripts = commands.map(|name| (name, format!("echo {name} $* >>ran")));
+    let scripts = scripts.each_ref().map(|(name, script)| (*name, script.as_str()));
+    let kitchen = Kitchen::new(&scripts);
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dflockd.md");
     let page = fs::read_to_string(page).unwrap();
     let lines = page.lines().filter_map(|line| line.strip_prefix("    dflock "));
     let script: String = lines.map(|words| format!("dflock {words}\n")).collect();
     let end = kitchen.cook(&script);
     assert_eq!(end.code, 0, "{end:?}");
-    assert_eq!(kitchen.lines("ran"), ["rsync -a /srv /backup", "ffmpeg -i in.avi out.mp4"]);
+    let ran = ["rsync -a /srv /backup", "ffmpeg -i in.avi out.mp4", "make-report", "count-stock"];
+    assert_eq!(kitchen.lines("ran"), ran);
 }
 
 /// The second host's clock is late: the job is done by then, and is not done again.

@@ -74,7 +74,7 @@ fn input_and_both_outputs_are_those_of_the_command() {
 }
 
 /// The command sees of itself what it would see without us: descriptors, what is ignored and held
-/// off, limits, directory; in the environment three variables more.
+/// off, limits, directory; in the environment only our variables more.
 #[rstest]
 #[case::as_usual("")]
 #[case::under_nohup("trap '' HUP; ")]
@@ -94,7 +94,7 @@ fn nothing_leaks_to_the_command(#[case] before: &str) {
 
 /// nohup(1): neither dies of what was to be ignored.
 #[test]
-fn what_was_ignored_stays_ignored() {
+fn an_ignored_signal_stays_ignored() {
     let daemon = Daemon::start(&[]);
     let script = format!("trap '' HUP; exec dflock run k -- sh -c 'echo $$; exec sleep {LONG}'");
     let mut dflock = start(&mut shell(&daemon, &script));
@@ -185,7 +185,7 @@ fn a_signal_ends_the_wait_of_a_first_process() {
 
 /// A server whose machine is gone says nothing; the kernel is told to ask for it.
 #[test]
-fn who_waits_has_the_kernel_ask_for_the_server() {
+fn the_kernel_checks_the_connection_during_a_wait() {
     let daemon = Daemon::start(&[]);
     let mut holder = daemon.talk();
     holder.take("k", "0");
@@ -210,7 +210,7 @@ fn who_waits_has_the_kernel_ask_for_the_server() {
     64,
     "dflock: the key is in use with another limit (error_limit_mismatch)\n"
 )]
-fn who_does_not_get_it_runs_nothing(
+fn without_the_lock_the_command_does_not_run(
     #[case] options: &[&str],
     #[case] code: i32,
     #[case] said: &str,
@@ -225,7 +225,7 @@ fn who_does_not_get_it_runs_nothing(
 
 /// In the order in which they came, and the code arrives as if there had been no wait.
 #[test]
-fn who_waits_gets_it() {
+fn waiters_get_the_lock_in_the_order_of_arrival() {
     let daemon = Daemon::start(&[]);
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");

@@ -4,8 +4,10 @@
 use crate::daemon::{Daemon, PATIENCE};
 use crate::program::{LONG, PATH, assert_free};
 use nix::pty::openpty;
+use rstest::rstest;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -32,13 +34,18 @@ impl Typist {
 
     /// In front of any program, without a shell behind it.
     fn program(daemon: &Daemon, words: &[&str]) -> Self {
+        Self::of(&daemon.address.to_string(), words)
+    }
+
+    /// In front of a program that is told of this server.
+    fn of(server: &str, words: &[&str]) -> Self {
         let terminal = openpty(None, None).expect("a pseudo-terminal");
         let copy = |fd: &OwnedFd| fd.try_clone().unwrap();
         let own = Path::new(env!("CARGO_BIN_EXE_dflock")).parent().unwrap();
         let mut command = Command::new("setsid");
         command.arg("--ctty").args(words).env_clear();
         command.env("PATH", format!("{}:{PATH}", own.display()));
-        command.env("DFLOCK_SERVERS", daemon.address.to_string());
+        command.env("DFLOCK_SERVERS", server);
         command.stdin(copy(&terminal.slave)).stdout(copy(&terminal.slave)).stderr(terminal.slave);
         let child = command.spawn().expect("setsid (package util-linux)");
         drop(command);
@@ -116,13 +123,18 @@ fn people_learn_who_holds_the_lock() {
     typist.expect("dflock: busy: held by connection");
     typist.expect("(alice at work)");
     typist.expect("code 1");
-    typist.line("dflock run k -- true");
-    typist.expect("dflock: waiting for k: held by connection");
-    typist.expect("(alice at work)");
-    typist.expect("1 waiting");
-    typist.keys("\x03");
-    typist.line("echo code $?");
-    typist.expect("code 130");
+    typist.line("dflock run --key j --key k --timeout 0 -- true; echo code $?");
+    typist.expect("dflock: busy: k: held by connection");
+    typist.expect("code 1");
+    for keys in ["k", "--key j --key k"] {
+        typist.line(&format!("dflock run {keys} -- true"));
+        typist.expect("dflock: waiting for k: held by connection");
+        typist.expect("(alice at work)");
+        typist.expect("1 waiting");
+        typist.keys("\x03");
+        typist.line("echo code $?");
+        typist.expect("code 130");
+    }
     typist.line("dflock run k --timeout 1 -- true; echo code $?");
     typist.expect("dflock: timed out waiting: held by connection");
     typist.expect("code 75");
@@ -172,6 +184,49 @@ fn ctrl_z_for_longer_than_the_lease() {
     typist.expect("lease lost");
     typist.expect("code 74");
     assert!(!typist.shown().contains("went on"));
+}
+
+/// A port that is closed, and a server that accepts connections and says nothing.
+#[rstest]
+#[case::run(&["run", "k", "--", "true"], Away::Closed)]
+#[case::run_with_two_keys(&["run", "--key", "j", "--key", "k", "--", "true"], Away::Closed)]
+#[case::acquire(&["acquire", "k"], Away::Closed)]
+#[case::hold(&["acquire", "k", "--hold"], Away::Closed)]
+#[case::release(&["release", "k", "0123"], Away::Closed)]
+#[case::renew(&["renew", "k", "0123"], Away::Closed)]
+#[case::watch(&["watch", "k"], Away::Closed)]
+#[case::run_and_silence(&["run", "k", "--", "true"], Away::Silent)]
+#[case::ping(&["ping"], Away::Silent)]
+#[case::stats(&["stats"], Away::Silent)]
+fn a_server_that_does_not_answer_is_named(#[case] words: &[&str], #[case] away: Away) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    let _silent = match away {
+        Away::Silent => Some(listener),
+        Away::Closed => None,
+    };
+    let options = ["dflock", "--patience", "600", "--server", &server];
+    let mut typist = Typist::of(&server, &[&options, words].concat());
+    typist.expect(&format!("dflock: no answer yet from {server}; trying for 600 s in all\r\n"));
+}
+
+/// Once, and the error at the end gives the reason.
+#[test]
+fn a_server_that_does_not_answer_is_named_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let words = ["dflock", "run", "k", "--patience", "5", "--", "true"];
+    let mut typist = Typist::of(&server, &words);
+    typist.expect("no answer yet");
+    typist.expect(&format!("dflock: cannot connect to {server}: "));
+    assert_eq!(typist.shown().matches("no answer").count(), 1, "{}", typist.shown());
+}
+
+#[derive(Clone, Copy)]
+enum Away {
+    Closed,
+    Silent,
 }
 
 /// When it ends in the background, the terminal belongs to the shell already.

@@ -26,7 +26,7 @@ pub struct Flag {
     pub env: &'static [&'static str],
     /// What it takes.
     pub kind: Kind,
-    /// Its value when nobody says otherwise.
+    /// Its default value.
     pub default: &'static str,
     /// One line for people.
     pub help: &'static str,
@@ -60,7 +60,7 @@ flags! {
     UnixSocket = "unix-socket", ["DFLOCKD_UNIX_SOCKET"], Kind::Text, "", "also listen on this Unix socket";
     HttpHost = "http-host", ["DFLOCKD_HTTP_HOST"], Kind::Text, "127.0.0.1", "address or host name for the HTTP port";
     HttpPort = "http-port", ["DFLOCKD_HTTP_PORT"], Kind::Port, "0", "HTTP port for statistics, health, metrics and a web page; 0 for none";
-    DefaultLeaseTtl = "default-lease-ttl", ["DFLOCKD_DEFAULT_LEASE_TTL_S"], Kind::Number(1), "33", "seconds of a lease when the request does not say";
+    DefaultLeaseTtl = "default-lease-ttl", ["DFLOCKD_DEFAULT_LEASE_TTL_S"], Kind::Number(1), "33", "length of a lease in seconds, if the request has none";
     LeaseSweepInterval = "lease-sweep-interval", ["DFLOCKD_LEASE_SWEEP_INTERVAL_S"], Kind::Number(1), "1", "accepted for compatibility, without effect; leases end on time without a sweep";
     GcInterval = "gc-interval", ["DFLOCKD_GC_INTERVAL_S", "DFLOCKD_GC_LOOP_SLEEP"], Kind::Number(1), "5", "seconds between searches for idle keys";
     GcMaxIdle = "gc-max-idle", ["DFLOCKD_GC_MAX_IDLE_S", "DFLOCKD_GC_MAX_UNUSED_TIME"], Kind::Number(1), "60", "seconds after which an idle key is forgotten";
@@ -69,6 +69,7 @@ flags! {
     MaxHolds = "max-holds", ["DFLOCKD_MAX_HOLDS"], Kind::Number(0), "0", "limit of slots held, places in queues and enqueue records together; 0 for 100000 or twice --max-locks, whichever is more";
     MaxHoldsPerConnection = "max-holds-per-connection", ["DFLOCKD_MAX_HOLDS_PER_CONNECTION"], Kind::Number(0), "0", "the same limit for each connection; 0 for half of --max-holds";
     MaxConnections = "max-connections", ["DFLOCKD_MAX_CONNECTIONS"], Kind::Number(0), "0", "limit of connections; 0 for none";
+    MaxWatchers = "max-watchers", ["DFLOCKD_MAX_WATCHERS"], Kind::Number(0), "10000", "limit of clients that wait for changes of keys; 0 for none";
     MaxConnectionsPerIp = "max-connections-per-ip", ["DFLOCKD_MAX_CONNECTIONS_PER_IP"], Kind::Number(0), "0", "limit of connections from one address; 0 for none";
     ReadTimeout = "read-timeout", ["DFLOCKD_READ_TIMEOUT_S"], Kind::Number(1), "23", "seconds that a client may take for one line, or be silent between requests";
     WriteTimeout = "write-timeout", ["DFLOCKD_WRITE_TIMEOUT_S"], Kind::Number(0), "5", "seconds that a client may take to accept one reply; 0 for no limit";

@@ -187,6 +187,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
                 AutoRelease::Off
             },
             max_connections: self.count(Name::MaxConnections)?,
+            max_watchers: self.count(Name::MaxWatchers)?,
             max_connections_per_address: self.count(Name::MaxConnectionsPerIp)?,
             startup_grace: self.seconds(Name::StartupGrace)?,
             ..Settings::default()

@@ -4,21 +4,22 @@ use super::Inner;
 use super::batch::Haste;
 use super::calls::{BUDGET_MICROS, PAUSE};
 use super::client::Failure;
-use super::keys::{Party, Span, Stage, Ticket};
+use super::keys::{Party, Share, Span, Stage, Ticket};
 use super::mine::{Ends, Mine, Place};
+use super::mirror;
 use super::orphans::ANSWER_MICROS;
-use super::rpc::RangeRequest;
+use super::rpc::{RangeRequest, TxnRequest, TxnResponse};
 use super::seats::{Conn, Phase, Record};
 use super::state::State;
 use super::txn::{self, Behind, Changed, Create, Created, Guard, Session};
-use leases::{Answer, ConnId, Grant, Limit, Moment, Refusal, Ttl};
+use leases::{Answer, Claim, ConnId, Grant, Label, Limit, Moment, Refusal, Ttl};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a try for a slot of a pool may be overtaken by others.
 const MOST_TRIES: usize = 32;
 
-/// How long somebody waits for a slot.
+/// How long a client waits for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     /// Not at all.
@@ -29,21 +30,24 @@ pub(super) enum Patience {
     Enqueue,
 }
 
-/// What somebody wants.
+/// A client's request.
 #[derive(Clone, Debug)]
 pub(super) struct Want {
     pub(super) id: ConnId,
     pub(super) serial: u64,
+    pub(super) label: Option<Arc<Label>>,
     pub(super) key: Arc<[u8]>,
-    pub(super) limit: Limit,
+    pub(super) claim: Claim,
     pub(super) ttl: Ttl,
     pub(super) patience: Patience,
     pub(super) asked: Moment,
 }
 
 impl Want {
-    fn ticket(&self, inner: &Inner, stage: Stage) -> Ticket {
-        Ticket::new(stage, Party { front: inner.front, serial: self.serial }, self.ttl)
+    pub(super) fn ticket(&self, inner: &Inner, stage: Stage) -> Ticket {
+        let party = Party { front: inner.front, serial: self.serial };
+        let bare = Ticket::new(stage, Share::of(self.claim), party, self.ttl);
+        Ticket { label: self.label.clone(), ..bare }
     }
 }
 
@@ -52,7 +56,7 @@ pub(super) struct Made {
     pub(super) nonce: u64,
     pub(super) create: i64,
     pub(super) revision: i64,
-    sent: Moment,
+    pub(super) sent: Moment,
 }
 
 /// Notes an `e`, if the connection has none on this key. If it has one for a hold, its nonce: the
@@ -126,7 +130,7 @@ impl Inner {
                 Created::Held(_) => self.hold(want, &made).await.map(Some),
                 Created::NewKey { revision, keys } => {
                     if self.has_room(revision, keys, until).await
-                        || self.make_room(&want.key).await?
+                        || self.make_room(std::slice::from_ref(&want.key)).await?
                     {
                         return self.hold(want, &made).await.map(Some);
                     }
@@ -135,12 +139,12 @@ impl Inner {
                 }
                 Created::Full { tickets, revision } => {
                     let tickets = u64::try_from(tickets).unwrap_or(u64::MAX);
-                    if tickets < want.limit.count() {
+                    if tickets < want.claim.limit().count() {
                         seen = revision;
                         continue;
                     }
-                    let waiters = tickets - want.limit.count();
-                    if self.is_full(waiters) { Err(Refusal::MaxWaiters) } else { Ok(None) }
+                    let is_full = self.is_line_full(want, tickets, i64::MAX, until).await?;
+                    if is_full { Err(Refusal::MaxWaiters) } else { Ok(None) }
                 }
                 Created::Behind { tickets, .. } => {
                     let tickets = u64::try_from(tickets).unwrap_or(u64::MAX);
@@ -152,16 +156,22 @@ impl Inner {
         if want.patience == Patience::Try { Ok(None) } else { Err(Refusal::Unavailable) }
     }
 
-    /// Who comes behind others of this front-end waits whatever etcd says, and is not in haste.
+    /// A request behind others of this front-end waits whatever etcd says, and is not in haste.
     fn behind(&self, want: &Want, seen: i64) -> (Behind, Haste) {
         if want.patience == Patience::Try {
             return (Behind::Stay(seen), Haste::Now);
         }
         let line_is_long = {
             let state = self.state();
-            state.lines.get(&want.key).is_some_and(|line| !line.own.is_empty())
+            // Readers before a reader may be holders soon, or be them already.
+            let keeps_waiting = |nonce: &u64| {
+                let share = state.tickets.get(*nonce).map(|mine| mine.ticket.share);
+                !want.claim.is_shared() || share == Some(Share::Alone)
+            };
+            let line = state.lines.get(&want.key);
+            line.is_some_and(|line| line.own.values().any(keeps_waiting))
         };
-        match (line_is_long, want.limit) {
+        match (line_is_long, want.claim.limit()) {
             (true, _) => (Behind::Queue, Haste::Later),
             (false, Limit::ONE) => (Behind::Wait, Haste::Now),
             (false, _) => (Behind::Hope, Haste::Now),
@@ -181,19 +191,36 @@ impl Inner {
         let create = Create {
             key: &want.key,
             nonce,
-            limit: want.limit,
+            claim: want.claim,
             behind,
             counts: !self.state().crowd.will_have_room(self.caps.max_locks),
             held: want.ticket(self, Stage::Held).write(),
             waiting: want.ticket(self, Stage::Waiting).write(),
         };
         let request = txn::create(&self.names, &self.names.front(self.front), session, &create);
+        let ticket = (Arc::clone(&want.key), nonce);
+        let read = |answer: &TxnResponse| txn::read_created(behind, answer);
+        let made = self.make(request, haste, session, vec![ticket], until, read).await?;
+        Ok(made.and_then(|(mut made, created)| Some((made.pop()?, created))))
+    }
+
+    /// Sends the create of tickets once. Nothing: it did not happen and will not.
+    pub(super) async fn make<C>(
+        self: &Arc<Self>,
+        request: TxnRequest,
+        haste: Haste,
+        session: Session,
+        tickets: Vec<(Arc<[u8]>, u64)>,
+        until: Moment,
+        read: impl Fn(&TxnResponse) -> Option<C>,
+    ) -> Result<Option<(Vec<Made>, C)>, Refusal> {
         let sent = self.now();
         match self.once(request, haste, until).await {
             Ok(answer) => {
-                if let Some(created) = txn::read_created(behind, &answer) {
+                if let Some(created) = read(&answer) {
                     let create = answer.header.map_or(0, |header| header.revision);
-                    return Ok(Some((Made { nonce, create, revision: create, sent }, created)));
+                    let made = |(_, nonce)| Made { nonce, create, revision: create, sent };
+                    return Ok(Some((tickets.into_iter().map(made).collect(), created)));
                 }
             }
             // The lease it names is gone: no transaction with it is done.
@@ -205,16 +232,15 @@ impl Inner {
             Err(Failure::NoSpace) => return Err(Refusal::NoSpace),
             Err(Failure::Unclear) => {}
         }
-        Arc::clone(self).bury(Arc::clone(&want.key), nonce, until).await?;
+        Arc::clone(self).bury(tickets, until).await?;
         Ok(None)
     }
 
-    /// A create's fate is unknown: sees to it that its ticket never is, even if that takes longer
+    /// A create's fate is unknown: sees to it that its tickets never are, even if that takes longer
     /// than the caller can wait.
     pub(super) async fn bury(
         self: Arc<Self>,
-        key: Arc<[u8]>,
-        nonce: u64,
+        tickets: Vec<(Arc<[u8]>, u64)>,
         until: Moment,
     ) -> Result<(), Refusal> {
         self.state().tombstones += 1;
@@ -224,7 +250,7 @@ impl Inner {
                 // Without its own session the create does nothing any more, but may have done it before.
                 let session = inner.state().session;
                 if let Some(session) = session {
-                    let request = txn::bury(&inner.names, session, &key, nonce);
+                    let request = txn::bury(&inner.names, session, &tickets);
                     let until = inner.now().after_micros(BUDGET_MICROS);
                     if inner.again(request, until).await.is_ok() {
                         return;
@@ -241,8 +267,13 @@ impl Inner {
     }
 
     /// Whether there are no more keys than there may be, after one was made at this revision, which may
-    /// have counted them. Where nobody can say, there is no room.
-    async fn has_room(&self, revision: i64, counted: Option<i64>, until: Moment) -> bool {
+    /// have counted them. If that is unknown, there is no room.
+    pub(super) async fn has_room(
+        &self,
+        revision: i64,
+        counted: Option<i64>,
+        until: Moment,
+    ) -> bool {
         let most = self.caps.max_locks;
         let (as_of, keys) = match counted {
             Some(keys) => (revision, keys),
@@ -259,9 +290,29 @@ impl Inner {
         usize::try_from(keys).is_ok_and(|keys| keys <= most)
     }
 
-    fn is_full(&self, waiters: u64) -> bool {
-        let waiters = usize::try_from(waiters).unwrap_or(usize::MAX);
-        self.caps.max_waiters > 0 && waiters >= self.caps.max_waiters
+    /// Whether as many wait as may. There are so many other tickets, and those before `create` count.
+    async fn is_line_full(
+        &self,
+        want: &Want,
+        others: u64,
+        create: i64,
+        until: Moment,
+    ) -> Result<bool, Refusal> {
+        let limit = want.claim.limit();
+        let is_full =
+            |waiters: usize| self.caps.max_waiters > 0 && waiters >= self.caps.max_waiters;
+        let most = usize::try_from(others.saturating_sub(limit.count())).unwrap_or(usize::MAX);
+        // A lock may have more than one holder: readers.
+        if !is_full(most) || limit != Limit::ONE {
+            return Ok(is_full(most));
+        }
+        let Span { from: key, to: range_end } = self.names.tickets(&want.key);
+        let request = RangeRequest { key, range_end, ..RangeRequest::default() };
+        let mut tickets = self.range(request, until).await?.kvs;
+        tickets.retain(|kv| kv.create_revision < create);
+        tickets.sort_unstable_by_key(|kv| kv.create_revision);
+        let held = mirror::holders(limit, tickets.iter().map(|kv| Share::read(&kv.value)));
+        Ok(is_full(tickets.len() - held))
     }
 
     /// One key too many: its first ticket goes, and the key if nobody has joined.
@@ -300,16 +351,19 @@ impl Inner {
 
     /// The ticket is a hold.
     async fn hold(self: &Arc<Self>, want: &Want, made: &Made) -> Result<Grant, Refusal> {
-        let mine = self.mine(want, made, Place::Held);
-        {
-            let mut state = self.state();
-            state.counters.waits.record(mine.since.micros_since(want.asked));
-            state.keep(mine);
-            if want.patience == Patience::Enqueue {
-                self.note_record(&mut state, want, made.nonce, Phase::Acquired);
-            }
-        }
+        self.keep_hold(want, made);
         self.tell(made.nonce, made.sent).await
+    }
+
+    /// From here on our tables have it.
+    pub(super) fn keep_hold(&self, want: &Want, made: &Made) {
+        let mine = self.mine(want, made, Place::Held);
+        let mut state = self.state();
+        state.counters.waits.record(mine.since.micros_since(want.asked));
+        state.keep(mine);
+        if want.patience == Patience::Enqueue {
+            self.note_record(&mut state, want, made.nonce, Phase::Acquired);
+        }
     }
 
     pub(super) fn note_record(&self, state: &mut State, want: &Want, nonce: u64, phase: Phase) {
@@ -321,12 +375,16 @@ impl Inner {
     /// What is answered of a hold written down by a write sent at `sent`. A lease is promised only
     /// while that write is fresh: others count from it.
     pub(super) async fn tell(self: &Arc<Self>, nonce: u64, sent: Moment) -> Result<Grant, Refusal> {
-        let found = self.state().tickets.get(nonce).map(|mine| (mine.ticket, mine.grant()));
-        let (ticket, grant) = found.ok_or(Refusal::LeaseExpired)?;
+        let found = self
+            .state()
+            .tickets
+            .get(nonce)
+            .map(|mine| (mine.ticket.last_owner, mine.ticket.ttl, mine.grant()));
+        let (owner, ttl, grant) = found.ok_or(Refusal::LeaseExpired)?;
         if self.now().micros_since(sent) <= ANSWER_MICROS {
             return Ok(grant);
         }
-        match self.extend(nonce, ticket.last_owner, ticket.ttl).await {
+        match self.extend(nonce, owner, ttl).await {
             Err(Refusal::NotHeld) => Err(Refusal::LeaseExpired),
             result => result,
         }
@@ -342,11 +400,11 @@ impl Inner {
         until: Moment,
     ) -> Result<Option<Grant>, Refusal> {
         let name = self.names.ticket(&want.key, made.nonce);
-        let waits = tickets > want.limit.count();
+        let waits = tickets > want.claim.limit().count();
         if !waits && behind == Behind::Hope {
             return self.hold(want, &made).await.map(Some);
         }
-        if waits && self.is_full((tickets - want.limit.count()).saturating_sub(1)) {
+        if waits && self.is_line_full(want, tickets - 1, made.create, until).await? {
             let remove = txn::remove(&name, Guard::Create(made.create));
             self.change(remove, until).await?;
             return Err(Refusal::MaxWaiters);

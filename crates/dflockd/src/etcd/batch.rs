@@ -11,7 +11,8 @@ use super::rpc::TxnRequest;
 use super::txn;
 use std::collections::{HashSet, VecDeque};
 
-/// Most transactions in one request; etcd refuses more than 128 by default.
+/// Most transactions in one request, one that makes several keys counted as so many; etcd refuses more than 128
+/// operations by default, and counts what is inside the largest of them as well.
 pub(super) const MOST: usize = 100;
 /// Most that are looked at for one request, when many cannot go together.
 const LOOK_AHEAD: usize = 4 * MOST;
@@ -29,6 +30,7 @@ struct Waiting<B> {
     request: TxnRequest,
     back: B,
     haste: Haste,
+    weight: usize,
 }
 
 /// `B` is where an answer goes.
@@ -62,29 +64,32 @@ impl<B> Queue<B> {
 
     pub(super) fn push(&mut self, request: TxnRequest, haste: Haste, back: B) {
         self.hasty += usize::from(haste == Haste::Now);
-        self.waiting.push_back(Waiting { request, back, haste });
+        let weight = weight(&request);
+        self.waiting.push_back(Waiting { request, back, haste, weight });
     }
 
     /// The oldest, and with it what may go along; what writes the same name keeps its order.
     pub(super) fn take(&mut self) -> Option<Batch<B>> {
-        let Waiting { request, back, haste } = self.waiting.pop_front()?;
+        let Waiting { request, back, haste, weight } = self.waiting.pop_front()?;
         self.hasty -= usize::from(haste == Haste::Now);
         let mut parts = vec![(request, back)];
         if self.waiting.is_empty() {
             return Some(Batch { parts });
         }
+        let mut room = MOST.saturating_sub(weight);
         // Also those of what stays behind: nothing may overtake it.
         let mut names: HashSet<Vec<u8>> = HashSet::new();
         parts.iter().for_each(|(first, _)| names.extend(owned(first)));
         let mut rest = VecDeque::new();
         for _ in 0..LOOK_AHEAD.min(self.waiting.len()) {
-            if parts.len() == MOST {
+            if room == 0 {
                 break;
             }
             let Some(item) = self.waiting.pop_front() else { break };
             let is_free = txn::written(&item.request).iter().all(|name| !names.contains(*name));
             names.extend(owned(&item.request));
-            if is_free {
+            if is_free && item.weight <= room {
+                room -= item.weight;
                 self.hasty -= usize::from(item.haste == Haste::Now);
                 parts.push((item.request, item.back));
             } else {
@@ -96,6 +101,12 @@ impl<B> Queue<B> {
         }
         Some(Batch { parts })
     }
+}
+
+/// At least the number of keys it can make, as each has a limit and a ticket.
+fn weight(request: &TxnRequest) -> usize {
+    let names: HashSet<&[u8]> = txn::written(request).into_iter().collect();
+    names.len().div_ceil(2)
 }
 
 fn owned(request: &TxnRequest) -> impl Iterator<Item = Vec<u8>> + '_ {
@@ -158,9 +169,9 @@ mod tests {
         let session = txn::Session { lease: 1, revision: 1 };
         let create = |nonce| {
             let (held, waiting) = (vec![b'h'], vec![b'w']);
-            let limit = leases::Limit::ONE;
+            let claim = leases::Claim::LOCK;
             let behind = txn::Behind::Wait;
-            let new = txn::Create { key: b"k", nonce, limit, behind, counts: true, held, waiting };
+            let new = txn::Create { key: b"k", nonce, claim, behind, counts: true, held, waiting };
             txn::create(&names, b"f/1", session, &new)
         };
         let next = txn::Next { name: names.ticket(b"k", 2), revision: 5, held: vec![b'h'] };
@@ -188,6 +199,52 @@ mod tests {
         let sizes: Vec<usize> = batches(queue).iter().map(Vec::len).collect();
         assert_eq!(sizes, [100, 100, 50]);
         const { assert!(MOST <= 128) };
+    }
+
+    /// Operations as etcd counts them (v3.4 to v3.6, `checkTxnRequest`): the longest list, and that of the worst one
+    /// inside.
+    fn operations(txn: &TxnRequest) -> usize {
+        let inside = txn.success.iter().chain(&txn.failure).map(|op| match &op.request {
+            Some(super::super::rpc::request_op::Request::RequestTxn(inner)) => operations(inner),
+            _ => 0,
+        });
+        let longest = txn.compare.len().max(txn.success.len()).max(txn.failure.len());
+        longest + inside.max().unwrap_or(0)
+    }
+
+    /// What makes many keys goes with fewer others: a call makes a limited number of keys, of a limited number of
+    /// operations.
+    #[test]
+    fn a_request_for_several_keys_weighs_as_much_as_they_do() {
+        let names = Names::new("");
+        let session = txn::Session { lease: 1, revision: 1 };
+        let mut queue = Queue::new();
+        let mut number = 0..;
+        let mut all = |many: usize| {
+            let tickets: Vec<(std::sync::Arc<[u8]>, u64)> = (&mut number)
+                .take(many)
+                .map(|number: u64| (number.to_string().into_bytes().into(), number))
+                .collect();
+            super::super::together::create_all(&names, b"f/1", session, &tickets, b"h", true)
+        };
+        for many in [leases::MAX_KEYS, 2, 5] {
+            assert_eq!(weight(&all(many)), many);
+        }
+        for _ in 0..10 {
+            queue.push(all(leases::MAX_KEYS), Haste::Now, leases::MAX_KEYS);
+        }
+        for _ in 0..300 {
+            queue.push(all(1), Haste::Now, 1);
+        }
+        let mut seen = 0;
+        while let Some(batch) = queue.take() {
+            let keys: usize = batch.parts.iter().map(|(_, keys)| *keys).sum();
+            assert!(keys <= MOST, "{keys}");
+            let parts: Vec<TxnRequest> = batch.parts.into_iter().map(|(part, _)| part).collect();
+            assert!(operations(&together(&parts)) <= 128, "{}", operations(&together(&parts)));
+            seen += parts.len();
+        }
+        assert_eq!((seen, queue.is_hasty()), (310, false));
     }
 
     /// However many want the same, each look at the queue is a short one.

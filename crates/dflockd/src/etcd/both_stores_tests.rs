@@ -1,4 +1,4 @@
-//! Whose a hold is, and when it ends: the store in memory and several front-ends of the one in etcd
+//! The owner of a hold, and its end: the store in memory and several front-ends of the one in etcd
 //! are told the same and answer the same, in virtual time.
 
 use super::keys::Front;
@@ -8,8 +8,8 @@ use super::{Engine, Inner, Settings, turns};
 use crate::remote::{Above, Inlet};
 use crate::sample::{Counting, take};
 use leases::{
-    Answer, AutoRelease, Caps, ConnId, Effect, Key, Limit, Moment, Progress, Refusal, Request,
-    Seconds, Token, Ttl, Verdict,
+    Answer, AutoRelease, Caps, Claim, ConnId, Effect, Key, Keys, Moment, Progress, Refusal,
+    Request, Seconds, Token, Ttl, Verdict,
 };
 use proptest::prelude::*;
 use rstest::rstest;
@@ -45,6 +45,12 @@ enum Event {
     Take {
         seat: usize,
         key: usize,
+        ttl: u64,
+        claim: Claim,
+    },
+    /// All keys or none.
+    TakeAll {
+        seat: usize,
         ttl: u64,
     },
     Renew {
@@ -87,9 +93,9 @@ enum Word {
     NotHeld,
 }
 
-fn word(answer: Answer) -> Word {
+fn word(answer: &Answer) -> Word {
     match answer {
-        Answer::Granted(_) => Word::Granted,
+        Answer::Granted(_) | Answer::All(_) => Word::Granted,
         Answer::TimedOut => Word::Busy,
         Answer::Released | Answer::Renewed(_) => Word::Ok,
         Answer::Refused(Refusal::NotHeld) => Word::NotHeld,
@@ -178,17 +184,23 @@ impl World {
                 match effect {
                     Effect::Answer(id, answer) if id == *etcd_id => found = Some(answer),
                     Effect::Answer(..) => panic!("nobody else asked"),
-                    Effect::Wake(_) | Effect::Expired { .. } | Effect::Shrunk => {}
+                    Effect::Wake(_)
+                    | Effect::Expired { .. }
+                    | Effect::Shrunk
+                    | Effect::Moved(_) => {}
                 }
             }
         }
         let found = found.expect("an answer");
-        assert_eq!(word(found), word(expected), "{etcd:?}");
-        if let (Answer::Granted(one), Answer::Granted(other)) = (expected, found) {
-            let key = usize::from(memory.key().bytes()[0] - b'0');
+        assert_eq!(found.grants().len(), expected.grants().len(), "{etcd:?}");
+        let grants = expected.grants().iter().zip(found.grants());
+        for (key, (one, other)) in memory.keys().iter().zip(grants) {
+            let key = usize::from(key.bytes()[0] - b'0');
             self.tokens[key] = Some((one.token, other.token));
         }
-        word(found)
+        let word = word(&found);
+        assert_eq!(word, self::word(&expected), "{etcd:?}");
+        word
     }
 
     /// Nothing where there is nobody to do it.
@@ -214,8 +226,14 @@ impl World {
                 self.leave(seat, auto).await;
                 None
             }
-            Event::Take { seat, key: k, ttl } => {
-                let request = take(NAMES[k], ttl);
+            Event::Take { seat, key: k, ttl, claim } => {
+                let (timeout, ttl) = (Seconds::ZERO, Ttl::new(ttl));
+                let request = Request::Acquire { key: key(k), claim, timeout, ttl };
+                Some(self.ask(seat, request, request).await)
+            }
+            Event::TakeAll { seat, ttl } => {
+                let (keys, ttl) = (Keys::new(b"1 0").unwrap(), Ttl::new(ttl));
+                let request = Request::AcquireAll { keys, ttl };
                 Some(self.ask(seat, request, request).await)
             }
             Event::Renew { seat, key: k, ttl } => {
@@ -268,7 +286,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// `t1` take at seat 1, `n1` renew, `r1` release, `x1` its connection ends (`o1`: with auto-release
+/// `t1` take at seat 1, `b1` take both keys, `s1` share, `n1` renew the last one, `r1` release, `x1` its connection ends (`o1`: with auto-release
 /// off), `.5` half a second, `!5` the same and the first front-end does not see it yet. Seats 0 and 3 are at
 /// the first one, 1 and 4, 2 and 5. What follows `=` is the answer.
 fn play(grace: u64, lease: u64, script: &str) {
@@ -279,7 +297,9 @@ fn play(grace: u64, lease: u64, script: &str) {
             let number: u64 = text[1..].parse().unwrap();
             let seat = usize::try_from(number).unwrap();
             let event = match &text[..1] {
-                "t" => Event::Take { seat, key: 0, ttl: lease },
+                "t" => Event::Take { seat, key: 0, ttl: lease, claim: Claim::LOCK },
+                "b" => Event::TakeAll { seat, ttl: lease },
+                "s" => Event::Take { seat, key: 0, ttl: lease, claim: Claim::Shared },
                 "n" => Event::Renew { seat, key: 0, ttl: lease },
                 "r" => Event::Release { seat, key: 0 },
                 "x" => Event::Leave { seat, auto: AutoRelease::On },
@@ -323,14 +343,35 @@ fn play(grace: u64, lease: u64, script: &str) {
 #[case::released_too_late(0, 1, "t0=yes !11 r0=gone t1=yes")]
 #[case::a_grace_over_in_a_stall(2, 60, "t0=yes x0 !21 n0=gone t1=yes")]
 #[case::over(0, 1, "t0=yes n1=ok .11 n0=gone r0=gone n1=gone t2=yes")]
+#[case::readers(0, 60, "s0=yes s1=yes t2=busy x0 t2=busy x1 t2=yes s0=busy x2 s0=yes s1=yes")]
+#[case::a_reader_came_back(0, 60, "s0=yes s1=yes n2=ok x1 t4=busy x0 t4=busy x2 t4=yes")]
+#[case::a_reader_is_lost(0, 2, "s0=yes .10 s1=yes .11 n1=ok t2=busy .19 t2=busy .2 t2=yes")]
+#[case::graces_of_readers(
+    2,
+    60,
+    "s0=yes x0 .10 s1=yes x1 .12 t2=busy s2=yes x2 .19 t2=busy .2 t2=yes"
+)]
+#[case::both_or_none(
+    0,
+    60,
+    "t0=yes b1=busy r0=ok b1=yes t0=busy b2=busy r1=ok b2=busy t0=yes x1 r0=ok b2=yes"
+)]
+#[case::both_end_with_their_owner(0, 60, "b0=yes n1=ok x0 b2=busy t3=busy x1 b2=yes")]
+#[case::the_grace_of_both(2, 60, "b0=yes x0 .19 b1=busy t1=busy .2 b1=yes")]
+#[case::the_leases_of_both(0, 2, "b0=yes .10 n1=ok .11 t2=busy b2=busy .8 b2=busy .2 b2=yes")]
+#[case::not_beside_readers(0, 60, "s0=yes b1=busy s2=yes x0 b1=busy x2 b1=yes s0=busy")]
+#[case::a_reader_over_in_a_stall(0, 1, "s0=yes !11 n0=gone t1=yes")]
 fn both_stores(#[case] grace: u64, #[case] lease: u64, #[case] script: &str) {
     play(grace, lease, script);
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let seats = 0..FRONTS * SEATS;
+    let claims = prop_oneof![Just(Claim::LOCK), Just(Claim::Shared)];
     let event = prop_oneof![
-        4 => (seats.clone(), 0..KEYS, 1u64..7).prop_map(|(seat, key, ttl)| Event::Take { seat, key, ttl }),
+        4 => (seats.clone(), 0..KEYS, 1u64..7, claims)
+            .prop_map(|(seat, key, ttl, claim)| Event::Take { seat, key, ttl, claim }),
+        2 => (seats.clone(), 1u64..7).prop_map(|(seat, ttl)| Event::TakeAll { seat, ttl }),
         6 => (seats.clone(), 0..KEYS, 1u64..7).prop_map(|(seat, key, ttl)| Event::Renew { seat, key, ttl }),
         1 => (seats.clone(), 0..KEYS).prop_map(|(seat, key)| Event::Release { seat, key }),
         5 => seats.clone().prop_map(|seat| Event::Leave { seat, auto: AutoRelease::On }),
@@ -365,28 +406,68 @@ fn a_ticket_nobody_knows_of_goes_also_after_its_session() {
         let front = front(turns::CAPS, &clock, &etcd);
         let inner = &front.inner;
         let old = inner.state().session.unwrap();
-        let key: Arc<[u8]> = b"k"[..].into();
-        let create = super::txn::Create {
-            key: &key,
-            nonce: 7,
-            limit: Limit::ONE,
-            behind: super::txn::Behind::Stay(0),
-            counts: false,
-            held: b"held".to_vec(),
-            waiting: Vec::new(),
-        };
-        etcd.txn(&super::txn::create(&inner.names, &inner.names.front(inner.front), old, &create));
-        let ticket = inner.names.ticket(&key, 7);
-        assert!(etcd.has(&ticket));
+        let tickets: Vec<(Arc<[u8]>, u64)> = vec![(b"k"[..].into(), 7), (b"l"[..].into(), 8)];
+        let front = inner.names.front(inner.front);
+        etcd.txn(&super::together::create_all(&inner.names, &front, old, &tickets, b"held", false));
+        let are_there =
+            || tickets.iter().all(|(key, nonce)| etcd.has(&inner.names.ticket(key, *nonce)));
+        let are_gone =
+            || !tickets.iter().any(|(key, nonce)| etcd.has(&inner.names.ticket(key, *nonce)));
+        assert!(are_there());
         etcd.end_lease(old.lease);
         inner.state().session = None;
         let until = clock.now().after_micros(60_000_000);
-        let bury = tokio::spawn(Arc::clone(inner).bury(Arc::clone(&key), 7, until));
+        let bury = tokio::spawn(Arc::clone(inner).bury(tickets.clone(), until));
         tokio::task::yield_now().await;
         register(inner, &etcd, 2);
         assert_eq!(bury.await.unwrap(), Ok(()));
-        assert!(!etcd.has(&ticket));
+        assert!(are_gone());
     });
+}
+
+/// As many keys as there may be: none of several is taken, nor left behind, until idle ones make room.
+#[test]
+fn several_keys_are_not_too_many() {
+    let caps = Caps { max_locks: 3, ..turns::CAPS };
+    runtime().block_on(async {
+        let (clock, etcd) = (Arc::new(Clock::default()), Etcd::default());
+        let mut front = front(caps, &clock, &etcd);
+        let id = front.connect(1);
+        let Answer::Granted(x) = answer_to(&mut front, id, take(b"x", 33)).await else { panic!() };
+        let Answer::Granted(y) = answer_to(&mut front, id, take(b"y", 33)).await else { panic!() };
+        let all = Request::AcquireAll { keys: Keys::new(b"a b").unwrap(), ttl: None };
+        let full = Answer::Refused(Refusal::MaxLocks);
+        assert_eq!(answer_to(&mut front, id, all).await, full);
+        let names = front.inner.names.clone();
+        for key in [b"a", b"b"] {
+            let tickets = names.tickets(key);
+            let range = super::rpc::RangeRequest {
+                key: tickets.from,
+                range_end: tickets.to,
+                ..Default::default()
+            };
+            assert!(etcd.range(&range).kvs.is_empty() && !etcd.has(&names.limit(key)));
+        }
+        for (key, grant) in [(b"x", x), (b"y", y)] {
+            let request =
+                Request::Release { key: Key::new(key).unwrap(), token: Some(grant.token) };
+            assert_eq!(answer_to(&mut front, id, request).await, Answer::Released);
+        }
+        assert_eq!(answer_to(&mut front, id, all).await.grants().len(), 2);
+        let state = front.inner.state();
+        assert_eq!((state.tickets.len(), state.counters.grants), (2, 4));
+    });
+}
+
+async fn answer_to(front: &mut Engine, id: ConnId, request: Request<'_>) -> Answer {
+    assert_eq!(front.ask(front.inner.now(), id, request), Verdict::Later);
+    for _ in 0..TURNS * 10 {
+        tokio::task::yield_now().await;
+        if let Some(Effect::Answer(_, answer)) = front.take_effect() {
+            return answer;
+        }
+    }
+    panic!("no answer to {request:?}")
 }
 
 /// A key more costs etcd no more than the one before: it is not asked to count all of them each time.

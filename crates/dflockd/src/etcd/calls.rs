@@ -79,7 +79,7 @@ impl Inner {
         answer.await.unwrap_or(Err(Failure::Unclear))
     }
 
-    /// Not at once: those who are served in the same turn of the loop shall come along.
+    /// Not at once: requests that are served in the same turn of the loop shall come along.
     fn ring(self: &Arc<Self>, load: &mut Load) {
         if load.under_way < MOST_UNDER_WAY && !std::mem::replace(&mut load.rung, true) {
             tokio::spawn(Arc::clone(self).pump());
@@ -279,9 +279,9 @@ mod tests {
     }
 
     /// Requests that were in no haste take all ways, and none is left in the queue; then one comes
-    /// that is. It goes as soon as one of them is back, though nobody else comes to send it.
+    /// that is urgent. It goes as soon as one of them is back, though nobody else comes to send it.
     #[tokio::test]
-    async fn who_comes_behind_the_patient_is_sent() {
+    async fn an_urgent_request_behind_patient_ones_is_sent() {
         let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
         let engine = Engine::new(settings, super::super::turns::CAPS);
         let inner = Arc::clone(&engine.inner);

@@ -155,7 +155,7 @@ impl Client {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Calls so far of which nobody knew whether they happened.
+    /// Calls so far with an unknown outcome.
     pub(super) fn unclear(&self) -> u64 {
         self.unclear.load(Ordering::Relaxed)
     }
@@ -463,7 +463,11 @@ mod tests {
     #[case(Code::NotFound, "etcdserver: requested lease not found", Failure::Refused)]
     #[case(Code::DeadlineExceeded, "context deadline exceeded", Failure::Unclear)]
     #[case(Code::Cancelled, "etcdserver: no leader", Failure::Unclear)]
-    fn what_a_failure_means(#[case] code: Code, #[case] message: &str, #[case] want: Failure) {
+    fn an_error_tells_whether_the_call_had_an_effect(
+        #[case] code: Code,
+        #[case] message: &str,
+        #[case] want: Failure,
+    ) {
         assert_eq!(judge(&Status::new(code, message)), want);
     }
 }

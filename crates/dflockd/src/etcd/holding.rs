@@ -2,8 +2,9 @@
 
 use super::Inner;
 use super::calls::{BUDGET_MICROS, PAUSE};
-use super::keys::{Party, Span, Stage, Ticket, read_decimal};
+use super::keys::{Party, Share, Span, Stage, Ticket, read_limit};
 use super::mine::{Ends, Known, Mine, Place};
+use super::mirror;
 use super::orphans::ANSWER_MICROS;
 use super::rpc::{KeyValue, RangeRequest};
 use super::seats::Phase;
@@ -249,8 +250,8 @@ impl Inner {
         let state = self.state();
         let mine = state.tickets.get(nonce)?;
         let standing = mine.ticket.standing.renewed(who, |party| state.lives(party));
-        let ticket = Ticket { keeper: self.front, ttl, ..mine.ticket }.with(standing);
-        Some((mine.known(), ticket))
+        let ticket = Ticket { keeper: self.front, ttl, ..mine.ticket.clone() };
+        Some((mine.known(), ticket.with(standing)))
     }
 
     fn renewed(&self, nonce: u64, revision: i64, ticket: Ticket, now: Moment) {
@@ -259,7 +260,7 @@ impl Inner {
         // Where it was forgotten meanwhile, the sweep finds it.
         let Some(mine) = state.tickets.get_mut(nonce) else { return };
         if revision > mine.revision {
-            (mine.revision, mine.ticket) = (revision, ticket);
+            (mine.revision, mine.ticket) = (revision, ticket.clone());
             state.tickets.set_lease(nonce, now.after(ticket.ttl.span()));
         }
     }
@@ -384,16 +385,18 @@ impl Inner {
         Ok(count)
     }
 
-    /// Nonce and create revision of each hold of a key, whoever has it.
+    /// Nonce and create revision of each hold of a key, of any client.
     async fn holds_of(&self, key: &[u8], until: Moment) -> Result<Vec<(u64, i64)>, Refusal> {
         let request = RangeRequest { key: self.names.limit(key), ..RangeRequest::default() };
         let answer = self.range(request, until).await?;
-        let limit = answer.kvs.first().and_then(|kv| read_decimal(&kv.value)).unwrap_or(0);
+        let Some(limit) = answer.kvs.first().and_then(|kv| read_limit(&kv.value)) else {
+            return Ok(Vec::new());
+        };
         let Span { from, to } = self.names.tickets(key);
         let request = RangeRequest { key: from, range_end: to, ..RangeRequest::default() };
         let mut tickets = self.range(request, until).await?.kvs;
         tickets.sort_unstable_by_key(|kv| kv.create_revision);
-        tickets.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        tickets.truncate(mirror::holders(limit, tickets.iter().map(|kv| Share::read(&kv.value))));
         // One that still says it waits has its turn since the one before it went.
         let is_held =
             |kv: &KeyValue| Ticket::read(&kv.value).is_some_and(|it| it.stage == Stage::Held);

@@ -11,8 +11,9 @@
 //! with 16 digits but where it says decimal.
 
 use leases::ownership::Standing;
-use leases::{Seconds, Ttl};
+use leases::{Claim, Label, Limit, Seconds, Ttl};
 use std::fmt;
+use std::sync::Arc;
 
 /// A half-open range of keys in etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,22 +143,63 @@ pub(super) enum Stage {
     Held,
 }
 
-/// What a ticket says. Its place in the queue is its create revision, which etcd keeps.
+/// Whether a ticket is for one holder alone, or for one of the readers that share a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    /// A slot of its own.
+    Alone,
+    /// One of the readers.
+    Shared,
+}
+
+impl Share {
+    pub(super) const fn of(claim: Claim) -> Self {
+        match claim {
+            Claim::Slot(_) => Self::Alone,
+            Claim::Shared => Self::Shared,
+        }
+    }
+
+    /// What a ticket asks of a key with this limit.
+    pub(super) const fn claim(self, limit: Limit) -> Claim {
+        match self {
+            Self::Alone => Claim::Slot(limit),
+            Self::Shared => Claim::Shared,
+        }
+    }
+
+    /// What the text of a ticket says. Other text under our prefix counts as alone: nothing is shared with it.
+    pub(super) fn read(text: &[u8]) -> Self {
+        match text.first() {
+            Some(b'x' | b'y') => Self::Shared,
+            Some(_) | None => Self::Alone,
+        }
+    }
+}
+
+/// The texts of the tickets of readers are greater than this, and no other text of a ticket is.
+pub(super) const ALONE_BELOW: &[u8] = b"x";
+
+/// What a ticket says. Its place in the queue is its create revision, which etcd keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     pub(super) stage: Stage,
+    pub(super) share: Share,
     /// The front-end that wrote the lease last and ends it in time.
     pub(super) keeper: Front,
     pub(super) standing: Standing<Party>,
     /// Its owner, also after that went.
     pub(super) last_owner: Party,
     pub(super) ttl: Ttl,
+    /// What its holder says of itself.
+    pub(super) label: Option<Arc<Label>>,
 }
 
 impl Ticket {
-    pub(super) const fn new(stage: Stage, owner: Party, ttl: Ttl) -> Self {
+    pub(super) const fn new(stage: Stage, share: Share, owner: Party, ttl: Ttl) -> Self {
         let standing = Standing::of(owner);
-        Self { stage, keeper: owner.front, standing, last_owner: owner, ttl }
+        let (keeper, last_owner) = (owner.front, owner);
+        Self { stage, share, keeper, standing, last_owner, ttl, label: None }
     }
 
     /// The same with another standing.
@@ -166,8 +208,8 @@ impl Ticket {
     }
 
     /// The same as a hold.
-    pub(super) const fn held(self) -> Self {
-        Self { stage: Stage::Held, ..self }
+    pub(super) fn held(&self) -> Self {
+        Self { stage: Stage::Held, ..self.clone() }
     }
 
     /// How long it lasts at most if nobody changes it.
@@ -176,9 +218,11 @@ impl Ticket {
     }
 
     pub(super) fn write(&self) -> Vec<u8> {
-        let stage = match self.stage {
-            Stage::Waiting => 'w',
-            Stage::Held => 'h',
+        let stage = match (self.stage, self.share) {
+            (Stage::Waiting, Share::Alone) => 'w',
+            (Stage::Held, Share::Alone) => 'h',
+            (Stage::Waiting, Share::Shared) => 'y',
+            (Stage::Held, Share::Shared) => 'x',
         };
         let Standing { owner, renewer, grace } = self.standing;
         let gone = if owner.is_none() { "-" } else { "" };
@@ -186,17 +230,21 @@ impl Ticket {
         let renewer = or_none(renewer.map(|renewer| renewer.to_string()));
         let grace = or_none(grace.map(|grace| grace.count().to_string()));
         let (keeper, owner, ttl) = (self.keeper, self.last_owner, self.ttl.span().count());
-        format!("{stage} {keeper} {gone}{owner} {renewer} {ttl} {grace}").into()
+        let label = self.label.as_ref().map(|label| format!(" {}", label.write()));
+        let label = label.unwrap_or_default();
+        format!("{stage} {keeper} {gone}{owner} {renewer} {ttl} {grace}{label}").into()
     }
 
     /// `None` for anything else: what others wrote under our prefix is no ticket.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
-        let mut words = text.split(|byte| *byte == b' ');
+        // The label, which may have blanks, is the last one; tickets without it have none.
+        let mut words = text.splitn(7, |byte| *byte == b' ');
         let stage = match words.next()? {
-            b"w" => Stage::Waiting,
-            b"h" => Stage::Held,
+            b"w" | b"y" => Stage::Waiting,
+            b"h" | b"x" => Stage::Held,
             _ => return None,
         };
+        let share = Share::read(text);
         let keeper = Front(read_hex(words.next()?)?);
         let owner = words.next()?;
         let gone = owner.strip_prefix(b"-");
@@ -212,13 +260,22 @@ impl Ticket {
             seconds => Some(Seconds::new(read_decimal(seconds)?)?),
         };
         let standing = Standing { owner, renewer, grace };
-        words.next().is_none().then_some(Self { stage, keeper, standing, last_owner, ttl })
+        let label = match words.next() {
+            None => None,
+            Some(label) => Some(Arc::new(Label::read(label)?)),
+        };
+        Some(Self { stage, share, keeper, standing, last_owner, ttl, label })
     }
 }
 
 fn read_party(word: &[u8]) -> Option<Party> {
     let (front, serial) = (word.get(..16)?, word.get(16..)?.strip_prefix(b":")?);
     Some(Party { front: Front(read_hex(front)?), serial: read_decimal(serial)? })
+}
+
+/// The text of a key's limit.
+pub(super) fn read_limit(text: &[u8]) -> Option<Limit> {
+    read_decimal(text).and_then(Limit::new)
 }
 
 /// A limit or another number as we write them: digits only.
@@ -243,32 +300,57 @@ mod tests {
     #[rstest]
     #[case(
         Stage::Waiting,
+        Share::Alone,
         Standing::of(party(1)),
         1,
         "w 00000000000000ab 00000000000000ab:1 - 1 -"
     )]
-    #[case(Stage::Held, Standing { owner: None, renewer: Some(party(22)), grace: None }, 33,
+    #[case(
+        Stage::Waiting,
+        Share::Shared,
+        Standing::of(party(1)),
+        1,
+        "y 00000000000000ab 00000000000000ab:1 - 1 -"
+    )]
+    #[case(Stage::Held, Share::Shared, Standing { owner: None, renewer: Some(party(22)), grace: None }, 33,
+        "x 00000000000000ab -00000000000000ab:1 00000000000000ab:22 33 -")]
+    #[case(Stage::Held, Share::Alone, Standing { owner: None, renewer: Some(party(22)), grace: None }, 33,
         "h 00000000000000ab -00000000000000ab:1 00000000000000ab:22 33 -")]
-    #[case(Stage::Held, Standing { grace: Seconds::new(5), ..Standing::NOBODYS }, 33,
+    #[case(Stage::Held, Share::Alone, Standing { grace: Seconds::new(5), ..Standing::NOBODYS }, 33,
         "h 00000000000000ab -00000000000000ab:1 - 33 5")]
     fn tickets_go_both_ways(
         #[case] stage: Stage,
+        #[case] share: Share,
         #[case] standing: Standing<Party>,
         #[case] seconds: u64,
         #[case] text: &str,
     ) {
-        let ticket = Ticket::new(stage, party(1), Ttl::new(seconds).unwrap()).with(standing);
+        let ticket = Ticket::new(stage, share, party(1), Ttl::new(seconds).unwrap()).with(standing);
         assert_eq!(ticket.write(), text.as_bytes());
-        assert_eq!(Ticket::read(text.as_bytes()), Some(ticket));
+        assert_eq!(Ticket::read(text.as_bytes()), Some(ticket.clone()));
+        assert_eq!(text.as_bytes() > ALONE_BELOW, share == Share::Shared);
         for end in 0..text.len() - 1 {
             let cut = &text.as_bytes()[..end];
-            assert_ne!(Ticket::read(cut), Some(ticket), "{cut:?}");
+            assert_ne!(Ticket::read(cut), Some(ticket.clone()), "{cut:?}");
         }
     }
 
     #[rstest]
+    #[case("al@db[1] backup job", "10.0.0.1:80")]
+    #[case("", "10.0.0.1 80")]
+    #[case("dflock", "")]
+    fn a_label_is_the_last_of_a_ticket(#[case] name: &str, #[case] value: &str) {
+        let label = Some(Arc::new(Label { name: name.into(), value: value.into() }));
+        let bare = Ticket::new(Stage::Held, Share::Alone, party(1), Ttl::new(33).unwrap());
+        let ticket = Ticket { label, ..bare.clone() };
+        let text = ticket.write();
+        assert!(text.starts_with(&bare.write()));
+        assert_eq!(Ticket::read(&text), Some(ticket));
+    }
+
+    #[rstest]
     #[case("")]
-    #[case("x 00000000000000ab 00000000000000ab:1 - 1 -")]
+    #[case("v 00000000000000ab 00000000000000ab:1 - 1 -")]
     #[case("h 00000000000000AB 00000000000000ab:1 - 1 -")]
     #[case("h 00000000000000ab 00000000000000ab:1 - 0 -")]
     #[case("h 00000000000000ab 00000000000000ab:1 - +1 -")]
@@ -283,7 +365,7 @@ mod tests {
     #[case("h 00000000000000ab 00000000000000ab - 1 -")]
     #[case("h 00000000000000ab 00000000000000ab:-1 - 1 -")]
     #[case("h 00000000000000ab 00000000000000ab:1 -00000000000000ab:1 1 -")]
-    fn what_is_no_ticket(#[case] text: &str) {
+    fn other_text_is_no_ticket(#[case] text: &str) {
         assert_eq!(Ticket::read(text.as_bytes()), None);
     }
 

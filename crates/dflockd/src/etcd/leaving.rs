@@ -137,7 +137,8 @@ impl Inner {
         let mine = state.tickets.get(nonce)?;
         let grace = self.caps.disconnect_grace;
         let lives = |party| state.lives(party);
-        Some((mine.known(), mine.ticket, mine.ticket.standing.parted(who, auto, grace, lives)))
+        let parting = mine.ticket.standing.parted(who, auto, grace, lives);
+        Some((mine.known(), mine.ticket.clone(), parting))
     }
 
     /// It is written down that a hold stands so.

@@ -4,8 +4,8 @@ use super::keys::{Names, Span};
 use super::mirror::Mirror;
 use super::rpc::watch_request::RequestUnion;
 use super::rpc::{WatchCancelRequest, WatchCreateRequest, WatchRequest};
-use leases::Moment;
-use std::collections::{BTreeMap, HashMap};
+use leases::{Limit, Moment};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -31,24 +31,28 @@ pub(super) struct Line {
     /// The newest revision of which the mirror has the news.
     pub(super) as_of: i64,
     pub(super) watch: i64,
-    pub(super) limit: u64,
+    pub(super) limit: Limit,
     /// Our waiting tickets, by create revision.
     pub(super) own: BTreeMap<i64, u64>,
+    /// A client of ours watches it.
+    pub(super) is_watched: bool,
     /// Since when nobody of ours waits.
     pub(super) idle_since: Moment,
 }
 
 impl Line {
-    pub(super) fn new(watch: i64, limit: u64) -> Self {
+    pub(super) fn new(watch: i64, limit: Limit) -> Self {
         let own = BTreeMap::new();
         let (as_of, idle_since) = (0, Moment::NEVER);
-        Self { mirror: Mirror::new(), as_of, watch, limit, own, idle_since }
+        Self { mirror: Mirror::new(), as_of, watch, limit, own, is_watched: false, idle_since }
     }
 }
 
 /// By key.
 pub(super) struct Lines {
     all: HashMap<Arc<[u8]>, Line>,
+    /// The keys that clients of ours watch.
+    watched_keys: HashSet<Arc<[u8]>>,
     watches: HashMap<i64, Arc<[u8]>>,
     last_watch: i64,
     watcher: Option<mpsc::UnboundedSender<WatchRequest>>,
@@ -57,7 +61,8 @@ pub(super) struct Lines {
 impl Lines {
     pub(super) fn new() -> Self {
         let (all, watches) = (HashMap::new(), HashMap::new());
-        Self { all, watches, last_watch: FRONTS, watcher: None }
+        let watched_keys = HashSet::new();
+        Self { all, watched_keys, watches, last_watch: FRONTS, watcher: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -73,11 +78,39 @@ impl Lines {
     }
 
     /// The watched key, which is opened if it is not.
-    pub(super) fn open(&mut self, names: &Names, key: &Arc<[u8]>, limit: u64) -> &mut Line {
+    pub(super) fn open(&mut self, names: &Names, key: &Arc<[u8]>, limit: Limit) -> &mut Line {
         let watch = if self.all.contains_key(key) { 0 } else { self.watch(names, key) };
         let line = self.all.entry(Arc::clone(key)).or_insert_with(|| Line::new(watch, limit));
         line.limit = limit;
         line
+    }
+
+    /// Clients of ours watch this key from here on.
+    pub(super) fn begin_to_tell(&mut self, names: &Names, key: Arc<[u8]>) {
+        self.open_to_tell(names, &key);
+        self.watched_keys.insert(key);
+    }
+
+    fn open_to_tell(&mut self, names: &Names, key: &Arc<[u8]>) {
+        // Which limit it has makes no difference to what is told.
+        let limit = self.all.get(key).map_or(Limit::ONE, |line| line.limit);
+        self.open(names, key, limit).is_watched = true;
+    }
+
+    /// They do not any more.
+    pub(super) fn end_to_tell(&mut self, key: &[u8], now: Moment) {
+        self.watched_keys.remove(key);
+        if let Some(line) = self.all.get_mut(key) {
+            line.is_watched = false;
+            if line.own.is_empty() {
+                line.idle_since = now;
+            }
+        }
+    }
+
+    /// What clients of ours watch.
+    pub(super) fn watched_keys(&self) -> impl Iterator<Item = &Arc<[u8]>> {
+        self.watched_keys.iter()
     }
 
     /// Begins to watch a key's tickets; answers the watch's number.
@@ -118,6 +151,7 @@ impl Lines {
         let (watches, watcher) = (&mut self.watches, &self.watcher);
         self.all.retain(|_, line| {
             let over = line.own.is_empty()
+                && !line.is_watched
                 && line.idle_since < Moment::NEVER
                 && now.micros_since(line.idle_since) > LINGER_MICROS;
             if over {
@@ -130,9 +164,17 @@ impl Lines {
         });
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Forgets all of them, and begins anew with those that clients of ours watch.
+    pub(super) fn clear(&mut self, names: &Names) {
+        if let Some(watcher) = &self.watcher {
+            for watch in self.watches.keys() {
+                let _the_stream_is_broken = watcher.send(cancel(*watch));
+            }
+        }
         self.all.clear();
         self.watches.clear();
+        let keys: Vec<Arc<[u8]>> = self.watched_keys.iter().cloned().collect();
+        keys.iter().for_each(|key| self.open_to_tell(names, key));
     }
 }
 

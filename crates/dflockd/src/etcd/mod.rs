@@ -1,7 +1,7 @@
 //! The store on etcd: holds that outlive any one machine.
 //!
-//! An ordered log of tickets: a ticket is a holder while fewer than `limit` tickets of its key have
-//! a smaller create revision, which is its fence too. Nothing else records who holds, so there is no
+//! An ordered log of tickets: a ticket is a holder while those of its key with a smaller create
+//! revision, which is its fence too, leave room for it: fewer than `limit`, or readers for a reader. Nothing else records who holds, so there is no
 //! grant that could be forgotten: when a ticket goes, the next one in order is a holder, and all
 //! front-ends conclude the same from the same news. What a grant writes down takes the ticket off
 //! its front-end's lease, so that a hold outlives it.
@@ -10,11 +10,11 @@
 //! leases that were kept alive meanwhile. A hold is ended by the front-end that wrote its lease, or,
 //! when that is gone, by any that has seen it unchanged for the whole lease and a second.
 //!
-//! What each file decides: `keys` names and texts, `txn` transactions, `mirror` whose turn it is,
-//! `orphans` which holds are over, `batch` what goes together, `crowd` how many keys there are: pure. Whose a hold is, the engine's
-//! `ownership` says, as for the store in memory.
-//! `client`, `calls`, `watch`, `session` talk to etcd; `asking`, `waiting`, `turns`, `holding`,
-//! `leaving`, `picture`, `sweep` are the store's work; `state` what they share: `seats`, `tickets` of `mine`, and
+//! What each file decides: `keys` names and texts, `txn` transactions (`together` that of several keys), `mirror` which ticket is next,
+//! `orphans` which holds are over, `batch` what goes together, `crowd` how many keys there are: pure.
+//! The engine's `ownership` decides which connection owns a hold, as for the store in memory.
+//! `client`, `calls`, `watch`, `session` talk to etcd; `requests`, `asking`, `several`, `waiting`, `turns`, `holding`,
+//! `leaving`, `picture`, `sweep`, `telling` are the store's work; `state` what they share: `seats`, `tickets` of `mine`, and
 //! `lines`, each with its own rules.
 
 mod asking;
@@ -33,16 +33,20 @@ mod mine;
 mod mirror;
 mod orphans;
 mod picture;
+mod requests;
 mod rpc;
 mod seats;
 mod session;
 mod settings;
+mod several;
 #[cfg(test)]
 #[path = "stand_in_tests.rs"]
 mod stand_in;
 mod state;
 mod sweep;
+mod telling;
 mod tickets;
+mod together;
 mod turns;
 mod txn;
 mod waiting;
@@ -51,14 +55,13 @@ mod watch;
 pub use settings::Settings;
 
 use crate::remote::{EtcdNumbers, Inlet, Unreachable};
-use asking::{Patience, Want};
 use client::Client;
 use keys::{Front, Names};
 use leases::{
     Answer, AutoRelease, Caps, Census, ConnId, Counters, Cursor, Effect, Key, KeyLine, KeyView,
-    Moment, Progress, Refusal, Request, Seconds, Token, Verdict,
+    Moment, Progress, Refusal, Request, Token, Verdict,
 };
-use seats::{Departure, Phase, Record};
+use seats::Departure;
 use state::State;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
@@ -116,8 +119,8 @@ impl Inner {
 
     /// The end of a request.
     fn answer(self: &Arc<Self>, id: ConnId, answer: Answer) {
-        let heard = self.state().answer(id, answer);
-        if let (false, Answer::Granted(grant) | Answer::Acquired(grant)) = (heard, answer) {
+        let unheard = self.state().answer(id, answer);
+        for grant in unheard.iter().flat_map(Answer::grants) {
             self.abandon(grant.token.salt());
         }
         self.stir();
@@ -179,110 +182,8 @@ impl Engine {
                 Verdict::Later
             }
             Err(answer) => {
-                state.count(answer);
+                state.count(&answer);
                 Verdict::Now(answer)
-            }
-        }
-    }
-
-    /// Begins what a request asks, or answers it.
-    fn begin(
-        &self,
-        state: &mut State,
-        now: Moment,
-        id: ConnId,
-        request: Request<'_>,
-    ) -> Result<(), Answer> {
-        let not_held = Answer::Refused(Refusal::NotHeld);
-        let inner = Arc::clone(&self.inner);
-        let draining = state.draining;
-        let all = state.tickets.len();
-        let conn = state.seats.conn(id).ok_or(not_held)?;
-        let serial = conn.serial;
-        let own = conn.holds.len() + conn.records.len();
-        let may_have_more =
-            all < self.inner.caps.max_entries && own < self.inner.caps.max_entries_per_connection;
-        let key: Arc<[u8]> = request.key().bytes().into();
-        let default_ttl = self.inner.caps.default_ttl;
-        match request {
-            Request::Acquire { .. } | Request::Enqueue { .. } if draining => {
-                return Err(Answer::Refused(Refusal::Draining));
-            }
-            Request::Acquire { .. } | Request::Enqueue { .. } if self.inner.client.is_full() => {
-                return Err(Answer::Refused(Refusal::NoSpace));
-            }
-            Request::Acquire { .. } | Request::Enqueue { .. } if !may_have_more => {
-                return Err(Answer::Refused(Refusal::MaxLocks));
-            }
-            Request::Acquire { limit, timeout, ttl, .. } => {
-                let patience = if timeout == Seconds::ZERO {
-                    Patience::Try
-                } else {
-                    Patience::Until(now.after(timeout))
-                };
-                let ttl = ttl.unwrap_or(default_ttl);
-                let want = Want { id, serial, key, limit, ttl, patience, asked: now };
-                tokio::spawn(inner.acquire(want));
-            }
-            Request::Enqueue { limit, ttl, .. } => {
-                let ttl = ttl.unwrap_or(default_ttl);
-                let before = asking::enqueue(conn, &key, ttl)?;
-                let patience = Patience::Enqueue;
-                let want = Want { id, serial, key, limit, ttl, patience, asked: now };
-                tokio::spawn(async move {
-                    match before {
-                        None => inner.acquire(want).await,
-                        Some(nonce) => inner.enqueue_again(want, nonce).await,
-                    }
-                });
-            }
-            Request::Wait { timeout, .. } => return self.wait(state, now, id, &key, timeout),
-            Request::Release { token, .. } => {
-                let token = token.ok_or(not_held)?;
-                tokio::spawn(inner.release(id, key, token));
-            }
-            Request::Renew { token, ttl, .. } => {
-                let token = token.ok_or(not_held)?;
-                let ttl = ttl.unwrap_or(default_ttl);
-                tokio::spawn(inner.renew(id, serial, key, token, ttl));
-            }
-        }
-        Ok(())
-    }
-
-    fn wait(
-        &self,
-        state: &mut State,
-        now: Moment,
-        id: ConnId,
-        key: &Arc<[u8]>,
-        timeout: Seconds,
-    ) -> Result<(), Answer> {
-        let refused = |refusal| Err(Answer::Refused(refusal));
-        let draining = state.draining;
-        let Some(conn) = state.seats.conn(id) else { return refused(Refusal::NotEnqueued) };
-        let serial = conn.serial;
-        let Some(Record { nonce, ttl, phase }) = conn.records.get(&**key).copied() else {
-            return refused(Refusal::NotEnqueued);
-        };
-        match phase {
-            Phase::Asked | Phase::Queued => {
-                let end = if draining { now } else { now.after(timeout) };
-                tokio::spawn(Arc::clone(&self.inner).wait(id, nonce, end));
-                Ok(())
-            }
-            Phase::Acquired | Phase::Granted => {
-                conn.records.remove(&**key);
-                tokio::spawn(Arc::clone(&self.inner).fetch(id, serial, nonce, ttl));
-                Ok(())
-            }
-            Phase::Lost => {
-                conn.records.remove(&**key);
-                refused(Refusal::LeaseExpired)
-            }
-            Phase::Forgotten => {
-                conn.records.remove(&**key);
-                refused(Refusal::Unavailable)
             }
         }
     }

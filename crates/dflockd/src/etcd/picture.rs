@@ -3,13 +3,15 @@
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
-use super::keys::{Front, Span, Stage, Ticket, read_decimal};
+use super::keys::{Front, Share, Span, Stage, Ticket, read_limit};
+use super::mirror;
 use super::orphans::Orphan;
 use super::rpc::{KeyValue, RangeRequest};
 use super::seats::Seats;
 use super::tickets::Tickets;
 use leases::{
-    Census, ConnId, Cursor, Key, KeyLine, KeyView, Moment, Party, Progress, Refusal, is_roomy,
+    Census, ConnId, Cursor, Key, KeyLine, KeyView, Limit, Moment, Party, Progress, Refusal,
+    is_roomy,
 };
 use std::collections::{HashMap, HashSet};
 use std::iter::Peekable;
@@ -25,7 +27,7 @@ const GOOD_MICROS: u64 = 500_000;
 #[derive(Debug)]
 struct Row {
     name: Box<[u8]>,
-    limit: u64,
+    limit: Limit,
     /// The revision of its limit.
     revision: i64,
     /// In the order of the queue.
@@ -64,8 +66,14 @@ pub(super) struct Known<'a> {
 
 impl Row {
     fn held(&self) -> usize {
-        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        self.tickets.len().min(limit)
+        mirror::holders(self.limit, self.tickets.iter().map(|seen| seen.ticket.share))
+    }
+
+    /// The holders, if they share it.
+    fn readers(&self) -> usize {
+        let is_shared =
+            self.tickets.first().is_some_and(|first| first.ticket.share == Share::Shared);
+        if is_shared { self.held() } else { 0 }
     }
 
     fn line(&self, known: Known<'_>, now: Moment) -> KeyLine<'_> {
@@ -74,8 +82,9 @@ impl Row {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         KeyLine {
             name: &self.name,
-            limit: self.limit,
+            limit: self.limit.count(),
             held: count(held),
+            readers: count(self.readers()),
             waiters: count(self.tickets.len() - held),
             owner: last.map_or(0, |seen| seen.ticket.last_owner.serial),
             conn: last.and_then(|seen| seen.conn(known)),
@@ -110,6 +119,7 @@ impl Seen {
             conn: self.conn(known),
             since_micros: mine.map_or(0, |mine| now.micros_since(mine.since)),
             left_micros: (self.ticket.stage == Stage::Held).then(|| self.left(known, now)),
+            is_reader: self.ticket.share == Share::Shared,
         }
     }
 }
@@ -132,7 +142,7 @@ impl Picture {
         self.rows.capacity()
     }
 
-    /// Keys in nobody's use, in the order of names: since when, and the revision of the limit.
+    /// Unused keys, in the order of names: since when they are unused, and the revision of the limit.
     pub(super) fn idle(&self) -> impl Iterator<Item = (Moment, &[u8], i64)> {
         let is_idle = |row: &&Row| row.tickets.is_empty();
         self.rows.iter().filter(is_idle).map(|row| (row.idle_since, &*row.name, row.revision))
@@ -171,14 +181,15 @@ impl Picture {
             let held = row.held();
             let waiters = row.tickets.len() - held;
             let is_idle = row.tickets.is_empty();
-            match (row.limit, is_idle) {
+            match (row.limit.count(), is_idle) {
                 (1, false) => census.locks += 1,
                 (1, true) => census.idle_locks += 1,
                 (_, false) => census.semaphores += 1,
                 (_, true) => census.idle_semaphores += 1,
             }
-            if row.limit == 1 {
+            if row.limit == Limit::ONE {
                 census.lock_holders += held;
+                census.lock_readers += row.readers();
                 census.lock_waiters += waiters;
             } else {
                 census.semaphore_holders += held;
@@ -328,7 +339,7 @@ impl Inner {
         let party = |seen: &Seen| seen.party(state.known(), now);
         Some(KeyView {
             name: row.name.to_vec(),
-            limit: row.limit,
+            limit: row.limit.count(),
             held: line.held,
             waiters: line.waiters,
             holders: holders.iter().rev().take(most).map(party).collect(),
@@ -336,7 +347,7 @@ impl Inner {
         })
     }
 
-    /// Once at a time; everybody who waits for one is woken.
+    /// Once at a time; all callers that wait for one are woken.
     fn ask_for_picture(self: &Arc<Self>) {
         use std::sync::atomic::Ordering;
         if self.picturing.swap(true, Ordering::Relaxed) {
@@ -344,14 +355,11 @@ impl Inner {
         }
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            let taken = inner.take_picture().await;
+            // A caller that gets none asks again, and is told when the store is away.
+            let _ = inner.take_picture().await;
             inner.picturing.store(false, Ordering::Relaxed);
             {
                 let mut state = inner.state();
-                if taken.is_err() {
-                    // They are told that the store is away, rather than nothing.
-                    state.away = state.session.is_none();
-                }
                 let ids: Vec<ConnId> = state.seats.conns().map(|conn| conn.id).collect();
                 state.effects.extend(ids.into_iter().map(leases::Effect::Wake));
             }
@@ -367,6 +375,8 @@ impl Inner {
             let Some((key, nonce)) = self.names.read_ticket(&kv.key) else { return };
             let Some(ticket) = Ticket::read(&kv.value) else { return };
             let (create, revision) = (kv.create_revision, kv.mod_revision);
+            // It is not shown, and there may be a million.
+            let ticket = Ticket { label: None, ..ticket };
             draft.note(key, Seen { create, nonce, revision, ticket });
         })
         .await?;
@@ -374,7 +384,7 @@ impl Inner {
         let mut rows: Vec<Row> = Vec::new();
         self.read_all(self.names.limits(), |kv| {
             let Some(key) = self.names.read_limit(&kv.key) else { return };
-            let Some(limit) = read_decimal(&kv.value) else { return };
+            let Some(limit) = read_limit(&kv.value) else { return };
             let Group { key: name, tickets } = groups.take(key);
             let (revision, idle_since) = (kv.mod_revision, begun);
             rows.push(Row { name, limit, revision, tickets, idle_since });
@@ -457,7 +467,7 @@ mod tests {
         let row = |name: &&str| {
             let name = name.as_bytes().into();
             let tickets = Box::default();
-            Row { name, limit: 1, revision: 2, tickets, idle_since: Moment::default() }
+            Row { name, limit: Limit::ONE, revision: 2, tickets, idle_since: Moment::default() }
         };
         Picture { rows: names.iter().map(row).collect(), ..Picture::default() }
     }
@@ -510,7 +520,7 @@ mod tests {
     #[case::known_here_as_anothers(OURS, Some(Moment::NEVER), true)]
     #[case::kept_there(THEIRS, None, false)]
     #[case::of_a_dead_one(Front(3), None, true)]
-    fn who_ends_a_hold(
+    fn a_hold_that_no_front_end_will_end_is_an_orphan(
         #[case] keeper: Front,
         #[case] deadline: Option<Moment>,
         #[case] is_orphan: bool,
@@ -518,13 +528,15 @@ mod tests {
         let mut state = State::new(OURS);
         state.fronts.extend([OURS, THEIRS]);
         let ttl = Ttl::new(5).unwrap();
-        let ticket = Ticket::new(Stage::Held, keys::Party { front: keeper, serial: 1 }, ttl);
+        let ticket =
+            Ticket::new(Stage::Held, Share::Alone, keys::Party { front: keeper, serial: 1 }, ttl);
         if let Some(deadline) = deadline {
-            state.keep(mine(ticket, deadline));
+            state.keep(mine(ticket.clone(), deadline));
         }
         let tickets = Box::new([Seen { create: 20, nonce: 7, revision: 20, ticket }]);
         let idle_since = Moment::default();
-        let row = Row { name: b"k"[..].into(), limit: 1, revision: 2, tickets, idle_since };
+        let row =
+            Row { name: b"k"[..].into(), limit: Limit::ONE, revision: 2, tickets, idle_since };
         let picture = Picture { rows: vec![row], ..Picture::default() };
         assert_eq!(picture.orphans(state.known(), &Names::new("")).len(), usize::from(is_orphan));
     }

@@ -1,7 +1,7 @@
 //! The connections of this front-end, each in a place that is reused after the connection has closed.
 
 use super::keys::{Front, Party};
-use leases::{ConnId, Ttl, is_roomy};
+use leases::{ConnId, Label, Ttl, is_roomy};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -53,6 +53,8 @@ pub(super) struct Conn {
     pub(super) blocked: Option<u64>,
     /// Granted, and nobody was told.
     pub(super) untold: Vec<u64>,
+    /// What it says of itself.
+    pub(super) label: Option<Arc<Label>>,
 }
 
 /// What a connection leaves behind.
@@ -110,6 +112,7 @@ impl Seats {
             holds: HashSet::new(),
             blocked: None,
             untold: Vec::new(),
+            label: None,
         };
         if let Some(seat) = self.all.get_mut(id.place()) {
             *seat = Some(conn);

@@ -20,22 +20,23 @@ const LEASE_MICROS: u64 = 5_000_000;
 const BEAT: Duration = Duration::from_millis(1250);
 /// After one that was not answered.
 const RETRY: Duration = Duration::from_millis(100);
-/// Between two looks at who leads.
+/// etcd is away when no attempt was answered for so long after the first that failed. What was under way while this
+/// process stood still fails, too: that is one attempt, and another is made at once.
+const SILENCE_MICROS: u64 = 4_000_000;
+/// Between two looks for the leader.
 const LOOK: Duration = Duration::from_secs(5);
 
 impl Inner {
     /// Registers, keeps the registration, and registers anew when it is lost; as long as the server
     /// lives.
     pub(super) async fn keep_session(self: Arc<Self>) {
-        let mut reached = self.now();
         while !self.is_closed() {
             let sent = self.now();
             match self.register().await {
                 Ok(session) => {
-                    reached = sent;
                     self.begin(session);
-                    self.stay(session, &mut reached).await;
-                    self.lose(session, reached);
+                    self.stay(session, sent).await;
+                    self.lose(session);
                     self.revoke(session).await;
                 }
                 // It answers; what is held there can be renewed and given back.
@@ -44,7 +45,7 @@ impl Inner {
                     tokio::time::sleep(BEAT).await;
                 }
                 Err(_) => {
-                    self.note_silence(reached);
+                    self.note_silence();
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -75,8 +76,7 @@ impl Inner {
         {
             let mut state = self.state();
             state.session = Some(session);
-            state.away = false;
-            state.begun = true;
+            state.note_answer();
             let front = state.front;
             state.fronts.insert(front);
         }
@@ -86,8 +86,8 @@ impl Inner {
         self.stir();
     }
 
-    /// Returns when the session is lost.
-    async fn stay(self: &Arc<Self>, session: Session, reached: &mut Moment) {
+    /// Returns when the session is lost, at the latest when its lease may have ended since it was last `reached`.
+    async fn stay(self: &Arc<Self>, session: Session, mut reached: Moment) {
         let mut pause = BEAT;
         while !self.is_closed() {
             tokio::select! {
@@ -97,16 +97,17 @@ impl Inner {
             let sent = self.now();
             match self.client.keep_alive(session.lease).await {
                 Ok(seconds) if seconds > 0 => {
-                    *reached = sent;
+                    self.note_answer();
+                    reached = sent;
                     pause = BEAT;
                 }
-                Ok(_) | Err(Failure::Refused) => {
-                    *reached = sent;
-                    return;
+                Ok(_) | Err(Failure::Refused) => return self.note_answer(),
+                Err(Failure::NotSent | Failure::NoSpace | Failure::Unclear) => {
+                    self.note_silence();
+                    pause = RETRY;
                 }
-                Err(Failure::NotSent | Failure::NoSpace | Failure::Unclear) => pause = RETRY,
             }
-            if self.now().micros_since(*reached) > LEASE_MICROS {
+            if self.now().micros_since(reached) > LEASE_MICROS {
                 return;
             }
             self.state().lines.close_idle(self.now());
@@ -114,16 +115,14 @@ impl Inner {
     }
 
     /// What hung on the session is gone, or will be: waiters are told, nothing is made in its name.
-    pub(super) fn lose(self: &Arc<Self>, session: Session, reached: Moment) {
-        let silent = self.now().micros_since(reached) > LEASE_MICROS;
-        {
+    pub(super) fn lose(self: &Arc<Self>, session: Session) {
+        let reachable = {
             let mut state = self.state();
             let state = &mut *state;
             if state.session != Some(session) {
                 return;
             }
             state.session = None;
-            state.away = silent;
             let waiting: Vec<u64> = state
                 .tickets
                 .values()
@@ -135,9 +134,10 @@ impl Inner {
                     end_wait(state, mine, Refusal::Unavailable);
                 }
             }
-            state.lines.clear();
-        }
-        tracing::warn!(reachable = !silent, "etcd session lost");
+            state.lines.clear(&self.names);
+            !state.away
+        };
+        tracing::warn!(reachable, "etcd session lost");
         self.sessions_lost.fetch_add(1, Ordering::Relaxed);
         self.session_changed.send_modify(|count| *count += 1);
         self.stir();
@@ -145,31 +145,28 @@ impl Inner {
 
     /// The old registration must be gone before a new one stands.
     async fn revoke(&self, session: Session) {
-        let reached = self.now();
         while !self.is_closed() {
             match self.client.revoke(session.lease).await {
                 Ok(()) | Err(Failure::Refused) => return,
                 Err(Failure::NotSent | Failure::NoSpace | Failure::Unclear) => {}
             }
-            self.note_silence(reached);
+            self.note_silence();
             tokio::time::sleep(RETRY).await;
         }
     }
 
-    /// etcd answers, though this front-end cannot register.
+    /// etcd answers, perhaps to say that this front-end cannot register.
     fn note_answer(&self) {
-        let mut state = self.state();
-        (state.away, state.begun) = (false, true);
+        self.state().note_answer();
     }
 
-    /// etcd does not answer; after a while clients are told so at once.
-    fn note_silence(&self, reached: Moment) {
-        if self.now().micros_since(reached) <= LEASE_MICROS {
-            return;
-        }
-        let was_away = std::mem::replace(&mut self.state().away, true);
-        if !was_away {
+    /// An attempt was not answered; after a while clients are told so at once.
+    fn note_silence(&self) {
+        let now = self.now();
+        if self.state().note_silence(now, SILENCE_MICROS) {
             tracing::warn!("etcd does not answer");
+            self.state().tell_all();
+            self.stir();
             self.session_changed.send_modify(|count| *count += 1);
         }
     }

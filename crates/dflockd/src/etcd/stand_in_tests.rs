@@ -1,6 +1,6 @@
 //! As much of etcd as transactions and reads need, in memory: for tests that move time by hand.
 
-use super::rpc::compare::TargetUnion;
+use super::rpc::compare::{CompareResult, TargetUnion};
 use super::rpc::request_op::Request;
 use super::rpc::response_op::Response;
 use super::rpc::{
@@ -105,7 +105,14 @@ impl Keys {
         let found = self.within(&compare.key, &compare.range_end);
         let target = compare.target_union.as_ref().unwrap();
         if let TargetUnion::Value(value) = target {
-            return !found.is_empty() && found.iter().all(|kv| kv.value == *value);
+            let is_so = |kv: &KeyValue| match compare.result() {
+                CompareResult::Equal => kv.value == *value,
+                CompareResult::Greater => kv.value > *value,
+                CompareResult::Less | CompareResult::NotEqual => {
+                    unreachable!("the store asks for none")
+                }
+            };
+            return !found.is_empty() && found.iter().all(is_so);
         }
         let nothing = [KeyValue::default()];
         let found = if found.is_empty() { &nothing[..] } else { &found };

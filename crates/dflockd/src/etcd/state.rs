@@ -26,8 +26,10 @@ const MANY_LEFT: usize = 1024;
 pub(super) struct State {
     pub(super) front: Front,
     pub(super) session: Option<Session>,
-    /// etcd was not reached for longer than the session lasts.
+    /// etcd does not answer: see [`State::note_silence`].
     pub(super) away: bool,
+    /// Since when no attempt to reach etcd was answered.
+    silent_since: Option<Moment>,
     /// There was a session.
     pub(super) begun: bool,
     pub(super) draining: bool,
@@ -57,6 +59,7 @@ impl State {
             front,
             session: None,
             away: false,
+            silent_since: None,
             begun: false,
             draining: false,
             fronts: HashSet::new(),
@@ -90,35 +93,46 @@ impl State {
         self.fronts.contains(&party.front)
     }
 
-    /// The request of a connection is answered. False when nobody is there to hear it.
-    pub(super) fn answer(&mut self, id: ConnId, answer: Answer) -> bool {
-        self.count(answer);
-        let Some(conn) = self.seats.conn(id) else { return false };
+    /// The request of a connection is answered. The answer comes back when nobody is there to hear it.
+    pub(super) fn answer(&mut self, id: ConnId, answer: Answer) -> Option<Answer> {
+        self.count(&answer);
+        let Some(conn) = self.seats.conn(id) else { return Some(answer) };
         conn.busy = false;
         conn.blocked = None;
         conn.idle.notify_one();
         if conn.departure != Departure::Here {
-            if let Answer::Granted(grant) | Answer::Acquired(grant) = answer {
-                conn.untold.push(grant.token.salt());
-            }
-            return true;
+            conn.untold.extend(answer.grants().iter().map(|grant| grant.token.salt()));
+            return None;
         }
         self.effects.push_back(Effect::Answer(id, answer));
-        true
+        None
     }
 
-    pub(super) fn count(&mut self, answer: Answer) {
+    /// etcd answers.
+    pub(super) fn note_answer(&mut self) {
+        (self.away, self.begun, self.silent_since) = (false, true, None);
+    }
+
+    /// An attempt to reach etcd was not answered. It is away when none was for so long after the first; returns
+    /// whether that is news.
+    pub(super) fn note_silence(&mut self, now: Moment, patience: u64) -> bool {
+        let since = *self.silent_since.get_or_insert(now);
+        let is_away = now.micros_since(since) >= patience;
+        is_away && !std::mem::replace(&mut self.away, true)
+    }
+
+    pub(super) fn count(&mut self, answer: &Answer) {
         let counters = &mut self.counters;
         match answer {
             Answer::Released => counters.releases += 1,
             Answer::Renewed(_) => counters.renewals += 1,
             Answer::TimedOut => counters.timeouts += 1,
             Answer::Refused(refusal) => {
-                if let Some(count) = counters.refusals.get_mut(refusal as usize) {
+                if let Some(count) = counters.refusals.get_mut(*refusal as usize) {
                     *count += 1;
                 }
             }
-            Answer::Granted(_) | Answer::Acquired(_) | Answer::Queued => {}
+            Answer::Granted(_) | Answer::All(_) | Answer::Acquired(_) | Answer::Queued => {}
         }
     }
 
@@ -185,8 +199,8 @@ impl State {
     pub(super) fn restood(&mut self, now: Moment, nonce: u64, revision: i64, ticket: Ticket) {
         let Some(mine) = self.tickets.get_mut(nonce) else { return };
         if revision > mine.revision {
-            (mine.revision, mine.ticket) = (revision, ticket);
             let ends = Ends { grace: ticket.standing.lapses(now), ..mine.ends };
+            (mine.revision, mine.ticket) = (revision, ticket);
             self.tickets.set_ends(nonce, ends);
         }
     }
@@ -199,8 +213,8 @@ impl State {
         if revision <= mine.revision {
             return;
         }
-        (mine.revision, mine.ticket) = (revision, ticket);
         let is_kept_here = ticket.keeper == front || ticket.stage != Stage::Held;
+        (mine.revision, mine.ticket) = (revision, ticket);
         let lease = if is_kept_here { mine.ends.lease } else { Moment::NEVER };
         self.tickets.set_lease(nonce, lease);
     }
@@ -260,5 +274,36 @@ impl State {
             return None;
         }
         self.drop_ticket(nonce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// Attempts at these times in seconds, answered or not, and whether etcd is away after the last.
+    #[rstest]
+    #[case::never_asked(&[], false)]
+    #[case::one_fails(&[(1, false)], false)]
+    #[case::for_a_while(&[(1, false), (2, false), (4, false)], false)]
+    #[case::for_long(&[(1, false), (2, false), (5, false)], true)]
+    #[case::answered_between(&[(1, false), (3, true), (5, false), (8, false)], false)]
+    #[case::answers_again(&[(1, false), (5, false), (6, true)], false)]
+    #[case::this_process_stood_still(&[(1, true), (60, false)], false)]
+    fn etcd_is_away_when_it_was_asked_in_vain(
+        #[case] attempts: &[(u64, bool)],
+        #[case] away: bool,
+    ) {
+        let mut state = State::new(Front(1));
+        for (second, is_answered) in attempts {
+            if *is_answered {
+                state.note_answer();
+            } else {
+                state.note_silence(Moment::default().after_micros(second * 1_000_000), 4_000_000);
+            }
+        }
+        assert_eq!(state.away, away);
     }
 }

@@ -116,13 +116,14 @@ impl Inner {
         true
     }
 
-    /// Forgets the key that has been idle longest, for a new one. False when all are in use.
-    pub(super) async fn make_room(self: &Arc<Self>, new: &[u8]) -> Result<bool, Refusal> {
+    /// Forgets the keys that have been idle longest, one for each new one. False when not so many are idle.
+    pub(super) async fn make_room(self: &Arc<Self>, new: &[Arc<[u8]>]) -> Result<bool, Refusal> {
+        let mut wanted = new.len();
         self.take_picture().await?;
         let mut idle: Vec<(Moment, Box<[u8]>, i64)> = {
             let state = self.state();
             let keys = state.picture.iter().flat_map(Picture::idle);
-            keys.filter(|(_, key, _)| *key != new)
+            keys.filter(|(_, key, _)| !new.iter().any(|new| **new == **key))
                 .map(|(since, key, revision)| (since, key.into(), revision))
                 .collect()
         };
@@ -132,7 +133,10 @@ impl Inner {
             let forget = txn::forget(&self.names, &key, revision);
             if self.again(forget, until).await?.answer.succeeded {
                 self.state().changes += 1;
-                return Ok(true);
+                wanted -= 1;
+                if wanted == 0 {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)

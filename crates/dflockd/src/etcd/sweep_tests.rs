@@ -5,7 +5,7 @@ use super::super::both_stores::{Clock, front};
 use super::super::stand_in::Etcd;
 use super::super::turns::CAPS;
 use super::*;
-use leases::{Answer, Caps, ConnId, Effect, Key, Limit, Request, Seconds, Token, Ttl, Verdict};
+use leases::{Answer, Caps, Claim, ConnId, Effect, Key, Request, Seconds, Token, Ttl, Verdict};
 use rstest::rstest;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -48,13 +48,14 @@ async fn take_all(
 ) -> HashMap<ConnId, Token> {
     let requests = conns.iter().zip(names).map(|(id, name)| {
         let key = Key::new(name.as_bytes()).unwrap();
-        let (limit, timeout, ttl) = (Limit::ONE, Seconds::ZERO, Ttl::new(3600));
-        (*id, Request::Acquire { key, limit, timeout, ttl })
+        let (claim, timeout, ttl) = (Claim::LOCK, Seconds::ZERO, Ttl::new(3600));
+        (*id, Request::Acquire { key, claim, timeout, ttl })
     });
     let now = engine.inner.now();
     let token = |(id, answer)| match answer {
         Answer::Granted(grant) => (id, grant.token),
-        Answer::Acquired(_)
+        Answer::All(_)
+        | Answer::Acquired(_)
         | Answer::Queued
         | Answer::TimedOut
         | Answer::Released

@@ -10,7 +10,7 @@ use leases::{Moment, Refusal};
 use std::sync::Arc;
 
 impl Inner {
-    /// Looks whose turn it is on a key, after news of it.
+    /// Finds the next holder of a key, after news of it.
     pub(super) fn take_turns(self: &Arc<Self>, state: &mut State, key: &[u8]) {
         let Some(line) = state.lines.get(key) else { return };
         if !line.mirror.is_complete() {
@@ -150,7 +150,7 @@ impl Inner {
         self.abandon(nonce);
     }
 
-    /// Whoever of ours becomes a holder when this ticket goes; from here on it has its turn.
+    /// The ticket of ours that becomes a holder when this one goes; from here on it has its turn.
     pub(super) fn next_in_line(
         &self,
         state: &mut State,
@@ -186,7 +186,7 @@ impl Inner {
     }
 }
 
-/// Tells whoever waits for this ticket that it has no place any more.
+/// Tells the request that waits for this ticket that it has no place any more.
 pub(super) fn end_wait(state: &mut State, mine: Mine, refusal: Refusal) {
     match mine.wake {
         Some(wake) => {

@@ -1,12 +1,13 @@
 //! What becomes of a ticket whose turn comes to nothing, without etcd: it is not reached here.
 
-use super::super::keys::{Front, Party, Stage, Ticket};
+use super::super::keys::{Front, Party, Share, Stage, Ticket};
 use super::super::lines::Line;
 use super::super::mine::Ends;
 use super::super::txn::Session;
 use super::super::{Engine, Settings};
 use super::*;
-use leases::{AutoRelease, Caps, ConnId, Progress, Seconds, Ttl};
+use crate::etcd::mirror::Spot;
+use leases::{AutoRelease, Caps, ConnId, Limit, Progress, Seconds, Ttl};
 use rstest::rstest;
 use std::time::Duration;
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -48,8 +49,9 @@ impl Scene {
         {
             let mut state = inner.state();
             state.session = Some(SESSION);
-            let mut line = Line::new(2, 1);
-            line.mirror.read(CREATE, [(HOLDER, 10), (NONCE, CREATE)]);
+            let mut line = Line::new(2, Limit::ONE);
+            let spot = |nonce, create| Spot::read(nonce, create, b"w", Moment::default());
+            line.mirror.read(CREATE, [spot(HOLDER, 10), spot(NONCE, CREATE)]);
             line.own.insert(CREATE, NONCE);
             state.lines.insert(KEY.into(), line);
             let conn = state.seats.conn(id).unwrap();
@@ -71,7 +73,12 @@ fn waiting(front: Front, conn: ConnId, wake: oneshot::Sender<End>) -> Mine {
         nonce: NONCE,
         create: CREATE,
         revision: CREATE,
-        ticket: Ticket::new(Stage::Waiting, Party { front, serial: 1 }, CAPS.default_ttl),
+        ticket: Ticket::new(
+            Stage::Waiting,
+            Share::Alone,
+            Party { front, serial: 1 },
+            CAPS.default_ttl,
+        ),
         place: Place::Waiting,
         conn,
         since: Moment::default(),
@@ -106,10 +113,10 @@ async fn a_turn_comes_to_nothing(#[case] meanwhile: Meanwhile, #[case] told: Opt
     let now = Moment::default();
     match meanwhile {
         Meanwhile::Nothing => {}
-        Meanwhile::SessionLost => scene.inner.lose(SESSION, now),
+        Meanwhile::SessionLost => scene.inner.lose(SESSION),
         Meanwhile::NewLine => {
-            scene.inner.lose(SESSION, now);
-            scene.inner.state().lines.insert(KEY.into(), Line::new(3, 1));
+            scene.inner.lose(SESSION);
+            scene.inner.state().lines.insert(KEY.into(), Line::new(3, Limit::ONE));
         }
         Meanwhile::Draining => scene.engine.drain(now),
         Meanwhile::PeerGone => {
@@ -158,7 +165,7 @@ async fn patience_ends_during_a_turn() {
 async fn a_lost_session_ends_waits() {
     let mut scene = Scene::new();
     scene.inner.not_yet(NONCE);
-    scene.inner.lose(SESSION, Moment::default());
+    scene.inner.lose(SESSION);
     let end = scene.waiter.try_recv();
     assert!(matches!(end, Ok(End::Refused(Refusal::Unavailable))), "{end:?}");
     assert!(!scene.is_known());

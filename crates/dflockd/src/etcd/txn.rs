@@ -3,7 +3,7 @@
 //! Each is one request. If an answer is lost, the transaction may have happened; each is guarded so that it
 //! can be repeated, except the create of a ticket (see [`bury`]).
 
-use super::keys::{Names, Span};
+use super::keys::{ALONE_BELOW, Names, Share, Span};
 use super::rpc::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::rpc::request_op::Request;
 use super::rpc::response_op::Response;
@@ -11,7 +11,8 @@ use super::rpc::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp,
     ResponseOp, TxnRequest, TxnResponse,
 };
-use leases::Limit;
+use leases::Claim;
+use std::sync::Arc;
 
 /// A front-end's registration: only while it is there may its tickets be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl Guard {
     }
 }
 
-fn compare(key: Vec<u8>, result: CompareResult, than: TargetUnion) -> Compare {
+pub(super) fn compare(key: Vec<u8>, result: CompareResult, than: TargetUnion) -> Compare {
     let target = match &than {
         TargetUnion::Version(_) => CompareTarget::Version,
         TargetUnion::CreateRevision(_) => CompareTarget::Create,
@@ -60,21 +61,27 @@ fn compare(key: Vec<u8>, result: CompareResult, than: TargetUnion) -> Compare {
 }
 
 /// The key was made at this revision; 0: there is none.
-fn created(key: Vec<u8>, revision: i64) -> Compare {
+pub(super) fn created(key: Vec<u8>, revision: i64) -> Compare {
     compare(key, CompareResult::Equal, TargetUnion::CreateRevision(revision))
 }
 
 /// Nothing in the span was made after this revision; 0: it is empty.
-fn none_since(span: Span, revision: i64) -> Compare {
+pub(super) fn none_since(span: Span, revision: i64) -> Compare {
     let than = TargetUnion::CreateRevision(revision.saturating_add(1));
     Compare { range_end: span.to, ..compare(span.from, CompareResult::Less, than) }
+}
+
+/// There are tickets in the span, and all of them are of readers.
+fn all_shared(span: Span) -> Compare {
+    let than = TargetUnion::Value(ALONE_BELOW.to_vec());
+    Compare { range_end: span.to, ..compare(span.from, CompareResult::Greater, than) }
 }
 
 const fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-fn put(key: Vec<u8>, value: Vec<u8>, lease: i64) -> RequestOp {
+pub(super) fn put(key: Vec<u8>, value: Vec<u8>, lease: i64) -> RequestOp {
     op(Request::RequestPut(PutRequest { key, value, lease }))
 }
 
@@ -86,13 +93,13 @@ fn look(key: Vec<u8>) -> RequestOp {
     op(Request::RequestRange(RangeRequest { key, ..RangeRequest::default() }))
 }
 
-fn count(Span { from, to }: Span) -> RequestOp {
+pub(super) fn count(Span { from, to }: Span) -> RequestOp {
     let range =
         RangeRequest { key: from, range_end: to, count_only: true, ..RangeRequest::default() };
     op(Request::RequestRange(range))
 }
 
-const fn nested(txn: TxnRequest) -> RequestOp {
+pub(super) const fn nested(txn: TxnRequest) -> RequestOp {
     op(Request::RequestTxn(txn))
 }
 
@@ -101,8 +108,8 @@ const fn nested(txn: TxnRequest) -> RequestOp {
 pub(super) enum Behind {
     /// Waits in the queue.
     Wait,
-    /// The same, and others are known to be there: etcd need not look through them all. Should they
-    /// have gone, it waits for nobody, which whoever watches the queue finds out.
+    /// The same, and others are known to be there: etcd need not look through them all. If they have
+    /// gone, it waits for nobody; the front-end that watches the queue finds out.
     Queue,
     /// Is a hold if the count says so, and is made a waiting one otherwise.
     Hope,
@@ -115,7 +122,7 @@ pub(super) enum Behind {
 pub(super) struct Create<'a> {
     pub(super) key: &'a [u8],
     pub(super) nonce: u64,
-    pub(super) limit: Limit,
+    pub(super) claim: Claim,
     pub(super) behind: Behind,
     /// All keys are counted if its key is new.
     pub(super) counts: bool,
@@ -152,7 +159,7 @@ pub(super) fn create(
 ) -> TxnRequest {
     let name = names.ticket(new.key, new.nonce);
     let limit = names.limit(new.key);
-    let limit_text = new.limit.count().to_string().into_bytes();
+    let limit_text = new.claim.limit().count().to_string().into_bytes();
     let held = || put(name.clone(), new.held.clone(), 0);
     let (seen, behind) = match new.behind {
         Behind::Wait | Behind::Queue => {
@@ -160,6 +167,17 @@ pub(super) fn create(
         }
         Behind::Hope => (0, vec![held()]),
         Behind::Stay(seen) => (seen, Vec::new()),
+    };
+    // With other readers a reader is a hold at once.
+    let behind = match (new.behind, Share::of(new.claim)) {
+        (Behind::Queue, _) | (_, Share::Alone) => behind,
+        (Behind::Wait | Behind::Hope | Behind::Stay(_), Share::Shared) => {
+            vec![nested(TxnRequest {
+                compare: vec![all_shared(names.tickets(new.key))],
+                success: vec![held()],
+                failure: behind,
+            })]
+        }
     };
     let ticket = match new.behind {
         Behind::Queue => TxnRequest { success: behind, ..TxnRequest::default() },
@@ -210,7 +228,8 @@ pub(super) fn read_created(behind: Behind, answer: &TxnResponse) -> Option<Creat
     }
     let ticket = inner(known_key.responses.first()?)?;
     let tickets = ranged(known_key.responses.get(1)?)?.count;
-    Some(match (ticket.succeeded, behind) {
+    let shares = ticket.responses.first().and_then(inner).is_some_and(|shared| shared.succeeded);
+    Some(match (ticket.succeeded || shares, behind) {
         (_, Behind::Queue) | (false, Behind::Wait | Behind::Hope) => {
             Created::Behind { revision, tickets }
         }
@@ -219,7 +238,7 @@ pub(super) fn read_created(behind: Behind, answer: &TxnResponse) -> Option<Creat
     })
 }
 
-fn inner(answer: &ResponseOp) -> Option<&TxnResponse> {
+pub(super) fn inner(answer: &ResponseOp) -> Option<&TxnResponse> {
     match answer.response.as_ref()? {
         Response::ResponseTxn(txn) => Some(txn),
         Response::ResponseRange(_)
@@ -228,7 +247,7 @@ fn inner(answer: &ResponseOp) -> Option<&TxnResponse> {
     }
 }
 
-fn ranged(answer: &ResponseOp) -> Option<&RangeResponse> {
+pub(super) fn ranged(answer: &ResponseOp) -> Option<&RangeResponse> {
     match answer.response.as_ref()? {
         Response::ResponseRange(range) => Some(range),
         Response::ResponseTxn(_) | Response::ResponsePut(_) | Response::ResponseDeleteRange(_) => {
@@ -240,12 +259,13 @@ fn ranged(answer: &ResponseOp) -> Option<&RangeResponse> {
 /// Makes sure that a ticket whose create was not answered never is: it goes if it is there, and
 /// its create finds the tombstone if it still comes. The tombstone is on the same lease as the
 /// front-end's key, without which the create does nothing either.
-pub(super) fn bury(names: &Names, session: Session, key: &[u8], nonce: u64) -> TxnRequest {
-    let ops = vec![
-        put(names.tombstone(nonce), Vec::new(), session.lease),
-        delete(names.ticket(key, nonce)),
-    ];
-    TxnRequest { compare: Vec::new(), success: ops, failure: Vec::new() }
+///
+/// Tickets that were made together have one tombstone, that of the first.
+pub(super) fn bury(names: &Names, session: Session, tickets: &[(Arc<[u8]>, u64)]) -> TxnRequest {
+    let first = tickets.iter().take(1);
+    let tombstone = first.map(|(_, nonce)| put(names.tombstone(*nonce), Vec::new(), session.lease));
+    let gone = tickets.iter().map(|(key, nonce)| delete(names.ticket(key, *nonce)));
+    TxnRequest { success: tombstone.chain(gone).collect(), ..TxnRequest::default() }
 }
 
 /// What became of a guarded change.

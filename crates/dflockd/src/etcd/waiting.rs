@@ -41,7 +41,7 @@ impl Inner {
                 Some(waiter)
             }
         };
-        let line = state.lines.open(&self.names, &want.key, want.limit.count());
+        let line = state.lines.open(&self.names, &want.key, want.claim.limit());
         line.own.insert(made.create, made.nonce);
         state.keep(mine);
         self.take_turns(&mut state, &want.key);

@@ -8,7 +8,7 @@ use super::Inner;
 use super::calls::BUDGET_MICROS;
 use super::keys::Span;
 use super::lines::FRONTS;
-use super::mirror::Change;
+use super::mirror::{Change, Spot};
 use super::rpc::event::EventType;
 use super::rpc::{Event, RangeRequest, WatchResponse};
 use std::sync::Arc;
@@ -67,6 +67,11 @@ impl Inner {
             line.as_of = line.as_of.max(revision);
         }
         self.take_turns(&mut state, &key);
+        let is_watched = state.tell_watchers(&key);
+        drop(state);
+        if is_watched {
+            self.stir();
+        }
     }
 
     fn change_of(&self, event: &Event) -> Option<Change> {
@@ -74,7 +79,10 @@ impl Inner {
         let (_, nonce) = self.names.read_ticket(&kv.key)?;
         let revision = kv.mod_revision;
         Some(match event.r#type() {
-            EventType::Put => Change::Put { nonce, create: kv.create_revision, revision },
+            EventType::Put => {
+                let place = Spot::read(nonce, kv.create_revision, &kv.value, self.now());
+                Change::Put { place, revision }
+            }
             EventType::Delete => Change::Delete { nonce, revision },
         })
     }
@@ -82,8 +90,7 @@ impl Inner {
     /// What was there before the watch.
     async fn read_line(self: Arc<Self>, key: Arc<[u8]>, watch: i64) {
         let Span { from, to } = self.names.tickets(&key);
-        let request =
-            RangeRequest { key: from, range_end: to, keys_only: true, ..RangeRequest::default() };
+        let request = RangeRequest { key: from, range_end: to, ..RangeRequest::default() };
         loop {
             let until = self.now().after_micros(BUDGET_MICROS);
             let answer = self.range(request.clone(), until).await;
@@ -99,11 +106,18 @@ impl Inner {
             };
             let revision = answer.header.map_or(0, |header| header.revision);
             let ticket = |kv: &super::rpc::KeyValue| {
-                Some((self.names.read_ticket(&kv.key)?.1, kv.create_revision))
+                let nonce = self.names.read_ticket(&kv.key)?.1;
+                Some(Spot::read(nonce, kv.create_revision, &kv.value, self.now()))
             };
             line.mirror.read(revision, answer.kvs.iter().filter_map(ticket));
             line.as_of = line.as_of.max(revision);
-            return self.take_turns(&mut state, &key);
+            self.take_turns(&mut state, &key);
+            let is_watched = state.tell_watchers(&key);
+            drop(state);
+            if is_watched {
+                self.stir();
+            }
+            return;
         }
     }
 }

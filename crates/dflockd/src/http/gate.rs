@@ -170,7 +170,7 @@ mod tests {
         Access { full: vec![AuthToken::new(secret).unwrap()], ..Access::default() }
     }
 
-    /// Who may do what with which secret, and without any.
+    /// What each secret allows, and what is allowed without any.
     #[rstest]
     #[case(Wanted::Open, "", Ok(()), Ok(()))]
     #[case(Wanted::Guarded, "", Err(Fault::Unauthorized), Ok(()))]

@@ -1,11 +1,9 @@
 //! The roster as JSON. It cannot contain a token, because a [`Party`] has none.
 
-use crate::server::{Numbers, Roster};
+use crate::server::{Client, Numbers, Roster};
 use leases::wire::{Decimal, push_json_string};
 use leases::{KeyView, Party};
 use std::fmt::Write as _;
-use std::net::IpAddr;
-use std::sync::Arc;
 
 /// Longest body, about: the rest of the keys is cut, and the body says so.
 const MOST_BYTES: usize = 512 * 1024;
@@ -16,7 +14,7 @@ const MOST_BYTES: usize = 512 * 1024;
 pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
     let mut entries = String::new();
     let mut shown = 0;
-    for (view, addresses) in &roster.keys {
+    for (view, clients) in &roster.keys {
         if entries.len() >= MOST_BYTES {
             break;
         }
@@ -26,11 +24,9 @@ pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
         shown += 1;
         push_key(&mut entries, view);
         // Writing to a String cannot fail.
-        let named = addresses.holders.iter().zip(&addresses.holder_names);
-        let holders = view.holders.iter().zip(named).rev();
+        let holders = view.holders.iter().zip(&clients.holders).rev();
         push_list(&mut entries, ",\"holders\":[", "held_s", holders);
-        let named = addresses.waiting.iter().zip(&addresses.waiting_names);
-        let waiting = view.waiting.iter().zip(named);
+        let waiting = view.waiting.iter().zip(&clients.waiting);
         push_list(&mut entries, ",\"queue\":[", "waiting_s", waiting);
         entries.push('}');
     }
@@ -61,21 +57,28 @@ fn push_list<'a>(
     out: &mut String,
     head: &str,
     since: &str,
-    parties: impl Iterator<Item = (&'a Party, (&'a Option<IpAddr>, &'a Option<Arc<str>>))>,
+    parties: impl Iterator<Item = (&'a Party, &'a Client)>,
 ) {
     out.push_str(head);
-    for (count, (party, (address, name))) in parties.enumerate() {
+    for (count, (party, client)) in parties.enumerate() {
         if count > 0 {
             out.push(',');
         }
         let _ = write!(out, "{{\"connection\":{},\"address\":", party.serial);
-        let _ = match address {
+        let _ = match client.address {
             Some(address) => write!(out, "\"{address}\""),
             None => write!(out, "null"),
         };
-        if let Some(name) = name {
-            out.push_str(",\"name\":");
-            push_json_string(out, name.as_bytes());
+        if let Some(label) = &client.label {
+            for (field, text) in [("name", &label.name), ("value", &label.value)] {
+                if !text.is_empty() {
+                    let _ = write!(out, ",\"{field}\":");
+                    push_json_string(out, text.as_bytes());
+                }
+            }
+        }
+        if party.is_reader {
+            out.push_str(",\"reader\":true");
         }
         let _ = write!(out, ",\"{since}\":{}", Decimal(party.since_micros));
         if let Some(left) = party.left_micros {
@@ -90,9 +93,11 @@ fn push_list<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{Addresses, Tallies};
-    use leases::{Census, Counters};
+    use crate::server::{Clients, Tallies};
+    use leases::{Census, Counters, Label};
     use serde_json::{Value, json};
+    use std::net::IpAddr;
+    use std::sync::Arc;
     use std::time::Duration;
 
     fn numbers() -> Numbers {
@@ -100,6 +105,7 @@ mod tests {
             engine: Counters::default(),
             connections: Tallies::default(),
             open_connections: 3,
+            watchers: 0,
             census: Census {
                 locks: 4,
                 semaphores: 1,
@@ -115,10 +121,11 @@ mod tests {
     }
 
     fn party(serial: u64, since: u64, left: Option<u64>) -> Party {
-        Party { serial, conn: None, since_micros: since, left_micros: left }
+        let (conn, since_micros, left_micros) = (None, since, left);
+        Party { serial, conn, since_micros, left_micros, is_reader: false }
     }
 
-    fn key(name: &[u8]) -> (KeyView, Addresses) {
+    fn key(name: &[u8]) -> (KeyView, Clients) {
         let view = KeyView {
             name: name.to_vec(),
             limit: 2,
@@ -128,13 +135,15 @@ mod tests {
             waiting: vec![party(9, 400_000, None)],
         };
         let here = Some(IpAddr::from([127, 0, 0, 1]));
-        let addresses = Addresses {
-            holders: vec![here, None],
-            waiting: vec![here],
-            holder_names: vec![None, Some("host 12 backup".into())],
-            waiting_names: vec![None],
+        let label = Label { name: "host 12 backup".into(), value: "10.0.0.7:8080".into() };
+        let clients = Clients {
+            holders: vec![
+                Client { address: here, label: None },
+                Client { address: None, label: Some(Arc::new(label)) },
+            ],
+            waiting: vec![Client { address: here, label: Some(Arc::default()) }],
         };
-        (view, addresses)
+        (view, clients)
     }
 
     #[test]
@@ -148,8 +157,8 @@ mod tests {
             "keys": [{
                 "key": "a\"<b>\u{fffd}", "limit": 2, "held": 2, "waiters": 9,
                 "holders": [
-                    {"connection": 7, "address": null, "name": "host 12 backup", "held_s": 2, "lease_left_s": 0,
-                     "connected": false},
+                    {"connection": 7, "address": null, "name": "host 12 backup", "value": "10.0.0.7:8080",
+                     "held_s": 2, "lease_left_s": 0, "connected": false},
                     {"connection": 8, "address": "127.0.0.1", "held_s": 1, "lease_left_s": 32.5,
                      "connected": false},
                 ],
@@ -157,6 +166,21 @@ mod tests {
             }],
         });
         assert_eq!(value, want);
+    }
+
+    #[test]
+    fn readers_are_told_from_others() {
+        let (mut view, clients) = key(b"k");
+        view.limit = 1;
+        view.holders.iter_mut().for_each(|holder| holder.is_reader = true);
+        let roster = Roster { keys: vec![(view, clients)], matching: 1 };
+        let value: Value = serde_json::from_str(&body(&numbers(), &roster)).unwrap();
+        let key = &value["keys"][0];
+        assert_eq!(
+            (&key["holders"][0]["reader"], &key["holders"][1]["reader"]),
+            (&json!(true), &json!(true))
+        );
+        assert_eq!(key["queue"][0]["reader"], Value::Null);
     }
 
     #[test]

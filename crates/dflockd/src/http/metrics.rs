@@ -80,7 +80,12 @@ impl Page {
         ] {
             self.sample("keys", &format!("{{kind=\"{kind}\",state=\"{state}\"}}"), count);
         }
-        self.gauge("locks_held", "Locks that are held.", census.lock_holders);
+        self.gauge(
+            "locks_held",
+            "Holders of locks; each reader of a shared lock is one.",
+            census.lock_holders,
+        );
+        self.gauge("lock_readers", "Holders that share a lock.", census.lock_readers);
         self.gauge("lock_waiters", "Places in queues of locks.", census.lock_waiters);
         self.gauge(
             "semaphore_holders",
@@ -98,21 +103,21 @@ impl Page {
         let engine = &numbers.engine;
         self.counter("grants_total", "Slots granted.", engine.grants);
         self.counter("renewals_total", "Leases renewed by token.", engine.renewals);
-        self.head("releases_total", "counter", "Slots given back, by what gave them back.");
+        self.head("releases_total", "counter", "Slots released, by cause.");
         self.sample("releases_total", "{cause=\"token\"}", engine.releases);
         self.sample("releases_total", "{cause=\"disconnect\"}", engine.disconnect_releases);
         self.counter(
             "log_lines_dropped_total",
-            "Lines of the log that found no room or came too fast.",
+            "Log lines dropped: queue full, or rate limit.",
             crate::log::dropped(),
         );
         self.counter("lease_expiries_total", "Leases that ran out.", engine.expiries);
         self.counter(
             "wait_timeouts_total",
-            "Requests that ended without a grant because their time was over.",
+            "Requests that timed out without a grant.",
             engine.timeouts,
         );
-        self.head("refusals_total", "counter", "Requests refused, by the status they got.");
+        self.head("refusals_total", "counter", "Requests refused, by status.");
         for refusal in Refusal::ALL {
             // What has the same word on the wire is told apart here.
             let cause = match refusal {
@@ -150,7 +155,8 @@ impl Page {
     fn connections(&mut self, numbers: &Numbers) {
         let tallies = &numbers.connections;
         self.gauge("connections", "Connections of lock clients.", numbers.open_connections);
-        self.counter("connections_accepted_total", "Connections taken in.", tallies.accepted);
+        self.gauge("watchers", "Clients that wait for changes of keys.", numbers.watchers);
+        self.counter("connections_accepted_total", "Connections accepted.", tallies.accepted);
         self.counter(
             "connections_turned_away_total",
             "Connections closed at once because of a cap.",
@@ -159,7 +165,7 @@ impl Page {
         self.head(
             "protocol_errors_total",
             "counter",
-            "Frames refused and connections ended, by the code the log has.",
+            "Frames refused and connections ended, by the code in the log.",
         );
         for (code, count) in tallies.faults.iter().enumerate().skip(3) {
             self.sample("protocol_errors_total", &format!("{{code=\"{code}\"}}"), count);
@@ -196,11 +202,11 @@ impl Page {
         self.counter("etcd_calls_total", "Calls to etcd.", etcd.calls);
         let transactions = "Transactions in etcd; one call takes several.";
         self.counter("etcd_transactions_total", transactions, etcd.transactions);
-        let unclear = "Calls to etcd of which nobody knew whether they had an effect.";
+        let unclear = "Calls to etcd with an unknown outcome.";
         self.counter("etcd_unclear_total", unclear, etcd.unclear);
         let full = "1 while etcd has no space and nothing new is granted.";
         self.gauge("etcd_no_space", full, u8::from(etcd.full));
-        let tombstones = "Requests whose late effect had to be made impossible.";
+        let tombstones = "Requests with an unknown outcome that were made void.";
         self.counter("etcd_tombstones_total", tombstones, etcd.tombstones);
         self.gauge("etcd_mirrors", "Contended keys that are watched.", etcd.mirrors);
     }
@@ -209,12 +215,12 @@ impl Page {
         self.gauge("http_connections", "Connections of the HTTP side.", http.connections);
         self.counter(
             "http_connections_accepted_total",
-            "Connections of the HTTP side taken in.",
+            "Connections of the HTTP side accepted.",
             http.accepted,
         );
         self.counter(
             "http_connections_pushed_out_total",
-            "Connections of the HTTP side that had to make room for others.",
+            "Connections of the HTTP side closed to make room for others.",
             http.pushed_out,
         );
         self.head("http_responses_total", "counter", "Answers of the HTTP side, by status.");
@@ -248,6 +254,7 @@ mod tests {
             idle_locks: 3,
             idle_semaphores: 4,
             lock_holders: 5,
+            lock_readers: 9,
             semaphore_holders: 6,
             lock_waiters: 7,
             semaphore_waiters: 8,
@@ -275,6 +282,7 @@ mod tests {
                 gone_while_waiting: 35,
             },
             open_connections: 36,
+            watchers: 37,
             census,
             etcd: Some(EtcdNumbers {
                 session: true,
@@ -312,6 +320,7 @@ mod tests {
     #[case("dflockd_keys{kind=\"lock\",state=\"idle\"} 3")]
     #[case("dflockd_keys{kind=\"semaphore\",state=\"idle\"} 4")]
     #[case("dflockd_locks_held 5")]
+    #[case("dflockd_lock_readers 9")]
     #[case("dflockd_semaphore_holders 6")]
     #[case("dflockd_lock_waiters 7")]
     #[case("dflockd_semaphore_waiters 8")]

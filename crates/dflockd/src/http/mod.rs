@@ -1,5 +1,5 @@
 //! The HTTP side, off unless a port is named: statistics, health, metrics, and a page that shows
-//! who holds what and who waits. Only reads: no request changes a lock, and no token of a hold is
+//! holders and waiters. Only reads: no request changes a lock, and no token of a hold is
 //! ever in an answer, for a token is the right to release.
 //!
 //! ```text

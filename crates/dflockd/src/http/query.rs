@@ -4,7 +4,7 @@ use super::reply::Fault;
 use crate::server::Wanted;
 use leases::MAX_KEY_BYTES;
 
-/// Keys shown when nobody says how many.
+/// Keys shown by default.
 pub(super) const DEFAULT_KEYS: usize = 200;
 /// Keys shown at most.
 pub(super) const MAX_KEYS: usize = 1000;

@@ -123,7 +123,7 @@ mod tests {
         let fourth = seats.take();
         assert_eq!(ids(&seats), [first.id(), third.id(), fourth.id()]);
         assert_eq!(seats.numbers(), (3, 1));
-        // Who is out already does not count when it notices.
+        // A connection that is out already does not count when it notices.
         drop(second);
         assert_eq!(seats.numbers(), (3, 1));
         drop(first);

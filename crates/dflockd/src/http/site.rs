@@ -65,7 +65,7 @@ impl Site {
         response
     }
 
-    /// In this order: whom it asks, where, how, with what, and whether it may.
+    /// In this order: the host that is asked, path, method, body, and rights.
     fn judge<B>(&self, request: &hyper::Request<B>, has_body: bool) -> Result<Route, Fault> {
         let (uri, headers) = (request.uri(), request.headers());
         gate::check_host(self.reach, request.version(), uri, headers)?;

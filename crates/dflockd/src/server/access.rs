@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
-/// A secret that somebody must show.
+/// A secret that clients must send.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AuthToken(Vec<u8>);
 
 impl AuthToken {
-    /// How long whoever shows a wrong one waits at least for the answer, over whatever protocol:
-    /// in microseconds.
+    /// The shortest time in microseconds that a client with a wrong secret waits for the answer, over any protocol.
     pub const COOL_DOWN_MICROS: u64 = 100_000;
 
-    /// `None` when empty or with a newline, which no request could contain.
+    /// `None` if it is empty or contains a newline: no request could contain it.
     pub fn new(text: &[u8]) -> Option<Self> {
         (!text.is_empty() && !text.contains(&b'\n')).then(|| Self(text.to_vec()))
     }
@@ -30,17 +29,17 @@ impl std::fmt::Debug for AuthToken {
     }
 }
 
-/// All secrets of a server. Several of one kind are good at a time, so that clients can be given
-/// another one step by step.
+/// All secrets of a server. Several of one kind are valid at the same time, so that clients can be moved to a new
+/// secret one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// For all keys.
     pub full: Vec<AuthToken>,
-    /// For keys that begin so.
+    /// Each for the keys with its prefix.
     pub prefixes: Vec<(Vec<u8>, AuthToken)>,
     /// For changing what others hold, over HTTP.
     pub admin: Vec<AuthToken>,
-    /// For reading the numbers, over HTTP.
+    /// For reading the metrics, over HTTP.
     pub metrics: Vec<AuthToken>,
 }
 
@@ -49,12 +48,12 @@ pub struct Access {
 pub enum Scope {
     /// All.
     All,
-    /// Those that begin with one of these.
+    /// The keys that begin with one of these prefixes.
     Prefixes(Arc<[Vec<u8>]>),
 }
 
 impl Scope {
-    /// Whether a key is among them.
+    /// Whether a key is in the scope.
     pub fn has(&self, key: &[u8]) -> bool {
         match self {
             Self::All => true,
@@ -64,12 +63,13 @@ impl Scope {
 }
 
 impl Access {
-    /// Nobody need show anything to use locks.
+    /// Whether clients can use locks without a secret.
     pub fn is_open(&self) -> bool {
         self.full.is_empty() && self.prefixes.is_empty()
     }
 
-    /// What somebody who shows this may ask about. Every secret is looked at, whichever fits.
+    /// The scope of a client that shows this secret. It is compared with every secret, even after one matches, so
+    /// that the time tells nothing.
     pub fn scope(&self, shown: &[u8]) -> Option<Scope> {
         let full = any(&self.full, shown);
         let mut prefixes = Vec::new();
@@ -85,17 +85,17 @@ impl Access {
         }
     }
 
-    /// May change what others hold.
+    /// Whether this secret permits changing what others hold.
     pub fn is_admin(&self, shown: &[u8]) -> bool {
         any(&self.admin, shown)
     }
 
-    /// May read everything there is to read.
+    /// Whether this secret permits reading everything.
     pub fn may_read(&self, shown: &[u8]) -> bool {
         any(&self.full, shown) | any(&self.admin, shown)
     }
 
-    /// May read the numbers.
+    /// Whether this secret permits reading the metrics.
     pub fn may_measure(&self, shown: &[u8]) -> bool {
         self.may_read(shown) | any(&self.metrics, shown)
     }

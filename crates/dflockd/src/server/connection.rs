@@ -7,6 +7,7 @@
 mod frames;
 mod room;
 mod waiting;
+mod watching;
 
 use super::access::Scope;
 use super::core::Shared;
@@ -23,9 +24,10 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use watching::Watching;
 
 const READ_BYTES: usize = 16 * 1024;
-/// Read ahead of a blocked request at most, to notice the end behind it.
+/// The most bytes that are read ahead while a request waits, to notice that the peer has closed the connection.
 const READ_AHEAD_BYTES: usize = 4 * 1024;
 /// Turns of the loop before other connections get theirs.
 const ROUNDS: usize = 4;
@@ -42,7 +44,7 @@ thread_local! {
     });
 }
 
-/// Who is at the other end, for the log.
+/// The peer at the other end, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Tcp(SocketAddr),
@@ -62,15 +64,17 @@ impl fmt::Display for Peer {
 enum Phase {
     /// Frames are read and served.
     Serving,
-    /// The rest of a line that is too long goes by.
+    /// The rest of a line that is too long is skipped.
     Skipping,
     /// A request waits in the engine.
     Waiting,
+    /// A key is watched.
+    Watching(Box<Watching>),
     /// A `stats` body is being sent.
     Reporting(Box<StatsCursor>),
-    /// A wrong secret was shown; the answer waits.
+    /// A wrong secret was shown; the answer is delayed.
     CoolingDown,
-    /// The connection's things are being removed.
+    /// The holds and waits of the connection are being removed.
     Leaving,
 }
 
@@ -82,38 +86,38 @@ pub(super) struct Connection {
     serial: u64,
     peer: Peer,
     phase: Phase,
-    /// Received and not served yet.
+    /// Bytes that were received and not served yet.
     input: Vec<u8>,
-    /// Not taken by the kernel yet.
+    /// Bytes that the kernel has not taken yet.
     output: Outbox,
-    /// Whole lines of the unfinished frame at the start of `input`.
+    /// The number of whole lines of the unfinished frame at the start of `input`.
     lines: u8,
-    /// `input` has been looked at and holds no whole frame.
+    /// `input` was examined and contains no whole frame.
     scanned: bool,
-    /// What it may ask about; nothing before it has shown a secret, where one is asked for.
+    /// The keys it may ask about. `None` until it has shown a secret, if the server requires one.
     scope: Option<Scope>,
-    /// Bytes of the longest secret it could show.
+    /// The length in bytes of the longest valid secret.
     longest_secret: usize,
     /// The peer sends no more.
     ended: bool,
-    /// The same, but what it sent before is still in the kernel.
+    /// The peer sends no more, but earlier bytes are still in the kernel.
     end_ahead: bool,
-    /// The write deadline is running.
+    /// A reply is being sent, and the write deadline applies.
     sending: bool,
     registered: bool,
     /// In this turn a frame was served or a reply sent, so the deadline is a new one.
     progressed: bool,
     probed: bool,
-    /// Since the last word of the client the kernel was asked itself whether there is more.
+    /// The kernel itself was asked for more bytes since the client's last bytes came.
     looked: bool,
-    /// Changes of holds that the replies in `output` rest on; 0 when they may leave.
+    /// The number of changes of holds that must be saved before `output` may be sent; 0 if it may be sent now.
     rests_on: u64,
-    /// What becomes of its holds when it goes.
+    /// What becomes of its holds when the connection ends.
     auto: AutoRelease,
     left: bool,
 }
 
-/// The peer cannot be talked to any more.
+/// The connection cannot be used any more.
 struct Gone;
 
 impl Connection {
@@ -176,8 +180,8 @@ impl Connection {
                     if !self.shared.core().is_late(self.id, self.shared.now()) {
                         return Poll::Pending;
                     }
-                    // After a pause of this process the timer may ring before anybody has heard
-                    // of what came meanwhile.
+                    // After a pause of this process, the timer may fire before bytes that arrived during the pause
+                    // have been noticed.
                     if !std::mem::replace(&mut self.looked, true) {
                         self.transport.look_again();
                     } else if self.time_out().is_err() {
@@ -202,6 +206,7 @@ impl Connection {
             Phase::Serving if !self.scanned => Poll::Ready(self.serve_input()),
             Phase::Serving | Phase::Skipping => self.receive(cx, scratch),
             Phase::Waiting => self.wait(cx, scratch),
+            Phase::Watching(_) => self.watch(cx, scratch),
             Phase::Reporting(cursor) => {
                 let cursor = std::mem::take(cursor);
                 let progress = self.report(cursor);
@@ -246,7 +251,7 @@ impl Connection {
                 Ok(())
             }
             Phase::Leaving => Err(Gone),
-            Phase::Waiting | Phase::Reporting(_) => Ok(()),
+            Phase::Waiting | Phase::Watching(_) | Phase::Reporting(_) => Ok(()),
         }
     }
 
@@ -280,7 +285,7 @@ impl Connection {
 
     fn end_of_input(&mut self) {
         if self.scope.is_none() && !self.input.is_empty() {
-            // As the reference has it: the first frame was no right secret.
+            // As in the reference: the first frame contained no valid secret.
             return self.refuse_auth();
         }
         if !self.input.is_empty() || matches!(self.phase, Phase::Skipping) {
@@ -291,7 +296,7 @@ impl Connection {
         self.phase = Phase::Leaving;
     }
 
-    /// A peer that failed before the first frame under TLS is told of, with what is most often wrong.
+    /// Logs a TLS peer that failed before its first frame, with the most frequent cause.
     fn note_handshake(&self, err: &std::io::Error) {
         if !self.transport.is_shaking_hands() || err.kind() != std::io::ErrorKind::InvalidData {
             return;
@@ -313,19 +318,20 @@ impl Connection {
         self.send()
     }
 
-    /// Starts the time this phase may take.
+    /// Sets the deadline of this phase.
     fn set_deadline(&mut self) {
         let (now, settings) = (self.shared.now(), &self.shared.settings);
-        let deadline = match self.phase {
+        let deadline = match &self.phase {
             Phase::Serving | Phase::Skipping => now.after(settings.read_timeout),
             Phase::CoolingDown => self.shared.core().penalty(now),
+            Phase::Watching(watching) => watching.until,
             Phase::Waiting | Phase::Reporting(_) | Phase::Leaving => Moment::NEVER,
         };
         self.shared.core().set_deadline(self.id, deadline);
     }
 
-    /// Sends what was collected; what the kernel does not take waits in `output`, and so does what may
-    /// not leave yet.
+    /// Sends the collected replies. Bytes that the kernel does not take, and replies that may not be sent yet, stay
+    /// in `output`.
     fn send(&mut self) -> Result<(), Gone> {
         let unsent = self.output.unsent();
         if unsent.is_empty() || self.rests_on > 0 {
@@ -336,8 +342,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the collected replies may leave. When what they rest on could not be recorded, none
-    /// of them does, and the connection ends without giving anything back.
+    /// Whether the collected replies may be sent. If a change on which they depend could not be recorded, none of
+    /// them is sent, and the connection ends without releasing its holds.
     fn is_saved(&mut self) -> bool {
         match self.shared.core().saving(self.id, self.rests_on) {
             Saving::Pending => return false,
@@ -372,7 +378,8 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Tells an answer. One that says the store is away is the last, and gives nothing back.
+    /// Sends an answer. The answer that the store is unavailable is the last one, and the connection then releases
+    /// nothing.
     fn answer(&mut self, answer: &Answer) {
         wire::push_answer(self.output.bytes(), answer);
         if matches!(answer, Answer::Refused(Refusal::Unavailable)) {
@@ -382,8 +389,8 @@ impl Connection {
     }
 }
 
-/// Comes back after the kernel was asked for news. A task that merely wakes itself is polled again
-/// and again before that: up to `event_interval` times.
+/// Continues after tokio has asked the kernel for events. A task that only wakes itself would be polled up to
+/// `event_interval` times before that.
 pub(super) fn yield_turn(cx: &mut Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
@@ -416,7 +423,7 @@ impl Future for Connection {
             Progress::Done => {
                 this.shared.changed().notify_one();
                 tracing::debug!(peer = %this.peer, conn_id = this.serial, "client left");
-                // A peer that has ended its side first has nothing to read but what is sent.
+                // A peer that has closed its side first only reads what is already sent.
                 if !this.ended {
                     SCRATCH
                         .with_borrow_mut(|scratch| this.transport.say_goodbye(&mut scratch.input));

@@ -4,6 +4,7 @@
 mod keeping;
 mod people;
 mod shared;
+mod watching;
 
 use super::access::Access;
 use super::settings::Settings;
@@ -13,7 +14,8 @@ use super::tls::Tls;
 use leases::wheel::{TimerId, Wheel};
 use leases::wire::{Fault, StatsCursor, push_stats};
 use leases::{
-    Answer, AutoRelease, ConnId, Effect, KeyLine, Moment, Progress, Refusal, Request, Verdict,
+    Answer, AutoRelease, ConnId, Effect, KeyLine, Label, Moment, Progress, Refusal, Request,
+    Verdict,
 };
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,23 +24,24 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Instant;
 use tokio::sync::Notify;
+use watching::Watchers;
 
-/// Keys or holds one turn may work off before others get theirs.
+/// The most keys or holds that one turn handles before other tasks get their turn.
 pub(super) const BUDGET: usize = 1024;
 
-/// Bytes of a `stats` body made in one turn.
+/// The number of bytes of a `stats` body that are made in one turn.
 pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;
-/// Places of the table looked at for it in one turn.
+/// The number of places of the table that are read for it in one turn.
 const STATS_PLACES: u32 = 2048;
 
 /// What the server counts besides the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
-    /// Connections taken in.
+    /// Connections accepted.
     pub accepted: u64,
     /// Connections closed at once because of a cap.
     pub turned_away: u64,
-    /// Frames refused and connections ended by a fault; the place is the fault's code.
+    /// Refused frames and connections ended by a fault, indexed by the fault's code.
     pub faults: [u64; 14],
     /// Failed authentications.
     pub auth_failures: u64,
@@ -50,19 +53,19 @@ pub struct Tallies {
     pub gone_while_waiting: u64,
 }
 
-/// What the shared part knows of a connection.
+/// What the core knows of a connection.
 struct Seat {
     id: ConnId,
-    /// The number by which people know it.
+    /// The number that is shown to people.
     serial: u64,
-    /// What it says of itself.
-    name: Option<Arc<str>>,
-    /// An administrator wants it to go.
+    /// The name and value that the client has sent.
+    label: Option<Arc<Label>>,
+    /// An administrator has ended it.
     kicked: bool,
     address: Option<IpAddr>,
     waker: Option<Waker>,
     deadline: Moment,
-    /// When the timer rings, which may be before the deadline: it is moved only then.
+    /// When the timer fires. That may be before the deadline: the timer is moved only when it fires.
     rings: Moment,
     timer: TimerId<ConnId>,
     answer: Option<Answer>,
@@ -70,13 +73,14 @@ struct Seat {
 
 pub(super) struct Core {
     pub(super) store: Store,
-    /// Keeps the record of holds, if there is one.
+    /// Keeps the record of holds, if this server has one.
     keeper: Option<Keeper>,
-    /// Whom to wake: kept for its room.
+    /// The connections to wake; kept to reuse its memory.
     woken: Vec<ConnId>,
     seats: Vec<Option<Seat>>,
     timers: Wheel<ConnId>,
-    /// When the driver will look next.
+    watchers: Watchers,
+    /// When the driver runs next.
     armed: Moment,
     driver: Option<Waker>,
     connections: usize,
@@ -93,19 +97,18 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     start: Instant,
     core: Mutex<Core>,
-    /// What a new connection must show, and what it is secured with: may be changed while the
-    /// server runs.
+    /// The secrets that a new connection must show, and its TLS settings. Both may change while the server runs.
     open: Mutex<(Arc<Access>, Option<Tls>)>,
     kicked: AtomicBool,
     changed: Notify,
 }
 
-/// Whether clients should come here.
+/// Whether clients should use this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// They should.
+    /// Clients can use it.
     Ready,
-    /// The end has begun.
+    /// The server is shutting down.
     Draining,
     /// The store cannot be reached.
     Unavailable,
@@ -113,9 +116,9 @@ pub enum Readiness {
     State(Health),
     /// Nothing is granted for a while after the start.
     Closed {
-        /// What may be missing, if that is why.
+        /// Set if leases may be missing from the record, and why.
         doubt: Option<Doubt>,
-        /// For so long.
+        /// For this long.
         left_micros: u64,
     },
 }
@@ -152,7 +155,7 @@ impl Core {
         let seat = Seat {
             id,
             serial,
-            name: None,
+            label: None,
             kicked: false,
             address,
             waker: None,
@@ -172,7 +175,7 @@ impl Core {
         Ok((id, serial))
     }
 
-    /// Where a connection comes from; nothing for a Unix socket.
+    /// The address of the peer; `None` for a Unix socket.
     pub(super) fn address(&self, id: ConnId) -> Option<IpAddr> {
         self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)?.address
     }
@@ -181,7 +184,7 @@ impl Core {
         self.seats.get_mut(id.place())?.as_mut().filter(|seat| seat.id == id)
     }
 
-    /// Whom to wake when something happens to this connection.
+    /// The task to wake when something happens to this connection.
     pub(super) fn register(&mut self, id: ConnId, waker: &Waker) {
         if let Some(seat) = self.seat(id) {
             if !seat.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -190,7 +193,7 @@ impl Core {
         }
     }
 
-    /// Passes a request to the engine and what follows from it to those concerned.
+    /// Passes a request to the store, and its effects to the connections concerned.
     pub(super) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
         if let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) {
             if let Some(refusal) = keeper.judge(engine, &request, now) {
@@ -220,22 +223,20 @@ impl Core {
         self.seat(id).is_some_and(|seat| seat.kicked || seat.deadline <= now)
     }
 
-    /// The answer to a wait, once. A grant whose lease ended on the way is none.
+    /// Returns the answer to a wait, once. A grant whose lease has ended meanwhile does not count.
     pub(super) fn take_answer(&mut self, id: ConnId, now: Moment) -> Option<Answer> {
         let answer = self.seat(id)?.answer.take()?;
-        let over = matches!(
-            answer,
-            Answer::Granted(grant) | Answer::Acquired(grant) if grant.expires <= now
-        );
+        let over = answer.grants().iter().any(|grant| grant.expires <= now);
         Some(if over { Answer::Refused(Refusal::LeaseExpired) } else { answer })
     }
 
-    /// Removes what a connection had; to be called until done.
+    /// Removes the holds and waits of a connection. Call it until it is done.
     pub(super) fn leave(&mut self, id: ConnId, now: Moment, auto: AutoRelease) -> Progress {
         self.store.cancel(now, id);
+        self.end_watch(id);
         let untold = self.seat(id).and_then(|seat| seat.answer.take());
-        if let Some(Answer::Granted(grant) | Answer::Acquired(grant)) = untold {
-            // Nobody was told this token; with auto-release off it would block for a whole lease.
+        for grant in untold.iter().flat_map(Answer::grants) {
+            // No client was told this token. With auto-release off, the hold would block the key for a whole lease.
             self.store.take_back(now, id, grant.token);
         }
         let progress = self.store.disconnect(now, id, auto, BUDGET);
@@ -263,7 +264,7 @@ impl Core {
         }
     }
 
-    /// Hands effects to the connections they are for.
+    /// Delivers effects to their connections.
     fn deliver(&mut self, now: Moment) {
         if let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) {
             keeper.note(engine, now);
@@ -277,6 +278,7 @@ impl Core {
                     self.wake(id);
                 }
                 Effect::Wake(id) => self.wake(id),
+                Effect::Moved(key) => self.wake_watchers(&key),
                 Effect::Expired { serial, key } => {
                     tracing::info!(key = %key.escape_ascii(), conn = serial, "lease expired");
                 }
@@ -285,19 +287,20 @@ impl Core {
         }
     }
 
-    fn wake(&mut self, id: ConnId) {
-        if let Some(waker) = self.seat(id).and_then(|seat| seat.waker.as_ref()) {
+    fn wake(&self, id: ConnId) {
+        let seat = self.seats.get(id.place()).and_then(Option::as_ref).filter(|it| it.id == id);
+        if let Some(waker) = seat.and_then(|seat| seat.waker.as_ref()) {
             waker.wake_by_ref();
         }
     }
 
-    /// Something came to the store by itself.
+    /// The store has news that no request caused.
     pub(super) fn stirred(&mut self, now: Moment) {
         self.deliver(now);
         self.rearm();
     }
 
-    /// Wakes the driver if it would look too late.
+    /// Wakes the driver if it would run too late.
     fn rearm(&mut self) {
         let next = self.next_deadline();
         if next < self.armed {
@@ -313,7 +316,7 @@ impl Core {
         self.store.next_deadline().min(self.timers.next()).min(retry)
     }
 
-    /// One turn of the driver: serves what is due and says when to look again.
+    /// One turn of the driver: serves what is due and returns the time of the next turn.
     pub(super) fn turn(&mut self, now: Moment, driver: &Waker) -> Moment {
         if !self.driver.as_ref().is_some_and(|known| known.will_wake(driver)) {
             self.driver = Some(driver.clone());
@@ -353,6 +356,7 @@ impl Core {
     pub(super) fn drain(&mut self, now: Moment) {
         self.draining = true;
         self.store.drain(now);
+        self.wake_all_watchers();
         self.deliver(now);
         self.rearm();
     }
@@ -386,8 +390,9 @@ impl Core {
         let names = cursor.has_names();
         push_stats(out, room, cursor, self.connections, |place, note| {
             self.store.look_over(now, place, STATS_PLACES, |line| {
-                let name = line.conn.filter(|_| names).and_then(|conn| self.name(conn));
-                note(&KeyLine { owner_name: name.as_deref(), ..*line })
+                let label = line.conn.filter(|_| names).and_then(|conn| self.label(conn));
+                let name = label.map(|label| &*label.name).filter(|name| !name.is_empty());
+                note(&KeyLine { owner_name: name, ..*line })
             })
         })
     }

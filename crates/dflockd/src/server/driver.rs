@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Nothing pending: look again anyway, once in a while.
+/// How often the driver runs if nothing is pending.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Runs for as long as the server.
@@ -39,7 +39,7 @@ impl Future for Driver {
             let now = self.shared.now();
             let next = self.shared.core().turn(now, cx.waker());
             if next <= now {
-                // More is due than one turn serves: let connections have theirs first.
+                // More is due than one turn serves: connections get their turn first.
                 yield_turn(cx);
                 return Poll::Pending;
             }

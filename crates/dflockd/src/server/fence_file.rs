@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Beyond this there are too few left to give out.
+/// The greatest number that may be read: above it, too few fences are left.
 const MOST: u64 = u64::MAX - (1 << 40);
 
 /// An open fence state file.
@@ -18,10 +18,10 @@ pub struct FenceFile {
 }
 
 impl FenceFile {
-    /// Opens it, or makes it, readable by its owner only.
+    /// Opens the file, or creates it with access for its owner only.
     ///
     /// # Errors
-    /// The system's; [`ErrorKind::InvalidData`] when it is neither empty nor eight bytes.
+    /// An error of the system; [`ErrorKind::InvalidData`] if the file is neither empty nor eight bytes long.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = regular::open(nix::fcntl::AT_FDCWD, path, 0o600, Links::Follow)?;
         let length = file.metadata()?.len();
@@ -39,7 +39,7 @@ impl FenceFile {
             ));
         }
         if length == 0 {
-            // Now rather than at the first grant, while somebody looks who can mend it.
+            // Written now rather than at the first grant: now an administrator is there to correct an error.
             file.write_all_at(&bytes, 0)?;
             file.sync_all()?;
             let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -48,15 +48,15 @@ impl FenceFile {
         Ok(Self { file, stored })
     }
 
-    /// No fence up to here may be given out again.
+    /// No fence up to this number may be given out again.
     pub const fn stored(&self) -> u64 {
         self.stored
     }
 
-    /// Notes, on the disk, that fences up to `fence` may be given out.
+    /// Records on the disk that fences up to `fence` may be given out.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn reserve(&self, fence: u64) -> io::Result<()> {
         self.file.write_all_at(&fence.to_be_bytes(), 0)?;
         self.file.sync_data()

@@ -22,7 +22,7 @@ impl Flusher {
         Self { shared, sync: None }
     }
 
-    /// Ready when a sync has ended and there may be another.
+    /// Ready when a sync has ended and the next one may begin.
     fn poll_sync(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some((job, upto)) = &mut self.sync else { return Poll::Pending };
         let upto = *upto;

@@ -11,11 +11,11 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connections the kernel may keep for us; it cuts this to its own limit.
+/// The number of connections that the kernel keeps until they are accepted; the kernel reduces it to its own limit.
 const BACKLOG: i32 = 4096;
-/// After the system had no descriptor left. Without it the loop would spin.
+/// The pause after the system had no descriptor left. Without it, the loop would spin.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A silent peer is asked after this long, so that one that vanished is found.
+/// After this long without data, the kernel probes the peer, so that a vanished peer is noticed.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_PROBES: u32 = 3;
@@ -36,7 +36,7 @@ enum Socket {
 
 impl Listener {
     /// # Errors
-    /// The system's, when the socket cannot be prepared.
+    /// An error of the system, if the socket cannot be prepared.
     pub fn from_tcp(listener: TcpListener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let socket = SockRef::from(&listener);
@@ -54,7 +54,7 @@ impl Listener {
     }
 
     /// # Errors
-    /// The system's, when the socket cannot be prepared.
+    /// An error of the system, if the socket cannot be prepared.
     pub fn from_unix(listener: UnixListener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         SockRef::from(&listener).listen(BACKLOG)?;
@@ -103,7 +103,7 @@ impl Door {
     }
 }
 
-/// Said once a minute, however often it happens.
+/// A message that is logged at most once a minute.
 #[derive(Default)]
 struct Complaint(Option<Instant>);
 
@@ -125,7 +125,7 @@ impl Complaint {
     }
 }
 
-/// Takes connections in until dropped.
+/// Accepts connections until it is dropped.
 pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) -> io::Result<()> {
     let door = Door::open(listener.socket)?;
     let mut complaint = Complaint::default();
@@ -136,7 +136,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) -> io::Resul
         }
         match door.next().await {
             Ok((stream, peer)) => admit(&shared, stream, peer),
-            // The client gave up before we came.
+            // The client gave up before its connection was accepted.
             Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(err) => {
                 if complaint.is_due() {
@@ -159,7 +159,7 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
                 }
                 Err(err) => {
                     tracing::error!(%peer, %err, "TLS error");
-                    // It has nothing yet, so one call is enough.
+                    // The connection has no holds yet, so one call is enough.
                     let _ = shared.core().leave(seat.0, shared.now(), AutoRelease::Off);
                 }
             }

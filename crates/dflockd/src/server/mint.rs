@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const POOL_BYTES: usize = 512;
 const SALT_BYTES: usize = 8;
-/// Fences noted ahead in the state file.
+/// How many fences are noted in advance in the state file.
 const FENCES_AHEAD: u64 = 1 << 20;
 
 /// Mints the server's tokens.
@@ -25,7 +25,7 @@ pub(super) struct ServerMint {
 }
 
 impl ServerMint {
-    /// Fences start above the wall clock, above `floor` and above what the file knows.
+    /// Fences start above the wall clock, above `floor` and above the number in the file.
     pub(super) fn new(file: Option<Arc<FenceFile>>, floor: u64) -> Self {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock = u64::try_from(clock.as_nanos()).unwrap_or(0);
@@ -63,7 +63,7 @@ impl ServerMint {
         }
         let bytes = self.pool.get_mut(self.used..self.used + SALT_BYTES);
         self.used += SALT_BYTES;
-        // What was given out is wiped: a salt lives only in its hold.
+        // A salt that was given out is wiped here: it exists only in its hold.
         bytes.map_or(0, |bytes| {
             bytes.iter_mut().fold(0, |salt, byte| (salt << 8) | u64::from(std::mem::take(byte)))
         })

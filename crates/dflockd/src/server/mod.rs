@@ -23,7 +23,7 @@ pub use self::core::{Readiness, Tallies};
 pub use access::{Access, AuthToken, Scope};
 pub use fence_file::FenceFile;
 pub use listener::Listener;
-pub use roster::{Addresses, Roster, Search, Wanted};
+pub use roster::{Client, Clients, Roster, Search, Wanted};
 pub use settings::{Settings, StoreChoice};
 pub use state::{Doubt, Health, StateDir, Synced, check as check_state};
 use store::Forced;
@@ -47,11 +47,11 @@ pub struct Server {
     listeners: Vec<Listener>,
 }
 
-/// A hand on a running server; cheap to clone, usable from any task or thread.
+/// Controls a running server; cheap to clone, usable from any task or thread.
 #[derive(Clone)]
 pub struct Handle(Arc<Shared>);
 
-/// A picture of a server's numbers.
+/// The metrics of a server at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers {
     /// Events in the engine since the start.
@@ -60,13 +60,15 @@ pub struct Numbers {
     pub connections: Tallies,
     /// Connections now.
     pub open_connections: usize,
+    /// Clients that wait for changes of keys.
+    pub watchers: usize,
     /// Keys, holders and waiters now.
     pub census: Census,
-    /// Of the store in etcd, if there is one.
+    /// The metrics of the store in etcd, if it is used.
     pub etcd: Option<EtcdNumbers>,
-    /// Whether the end has begun.
+    /// Whether the server is shutting down.
     pub draining: bool,
-    /// Since the start.
+    /// The time since the start.
     pub uptime: Duration,
 }
 
@@ -76,13 +78,13 @@ impl Server {
         Self { shared: Arc::new(Shared::new(settings)), listeners }
     }
 
-    /// A hand on it.
+    /// A handle to control it.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.shared))
     }
 
-    /// Serves until [`Handle::drain`] was called and the last connection has left or
-    /// `shutdown_timeout` is over.
+    /// Serves until [`Handle::drain`] has been called and the last connection has left, or `shutdown_timeout` is
+    /// over.
     ///
     /// # Errors
     /// A listening socket cannot be watched.
@@ -99,7 +101,7 @@ impl Server {
         while !shared.core().draining {
             shared.changed().notified().await;
         }
-        // Dropping the loops closes the sockets: nobody new comes.
+        // Dropping the loops closes the sockets: no new connections are accepted.
         for task in &accepting {
             task.abort();
         }
@@ -112,7 +114,7 @@ impl Server {
     }
 }
 
-/// Waits for the last connection; at the end of the time makes the rest go.
+/// Waits for the last connection; at the end of the time, ends the remaining ones.
 async fn leave_in_time(shared: &Arc<Shared>) {
     let limit = shared.settings.shutdown_timeout;
     if limit == Seconds::ZERO {
@@ -133,7 +135,8 @@ async fn all_left(shared: &Arc<Shared>) {
 }
 
 impl Handle {
-    /// Begins the end: no new connections, waits end with `error_draining`. May be called twice.
+    /// Begins the shutdown: no new connections are accepted, and waits end with `error_draining`. May be called
+    /// twice.
     pub fn drain(&self) {
         let now = self.0.now();
         self.0.core().drain(now);
@@ -145,32 +148,31 @@ impl Handle {
         self.0.core().draining
     }
 
-    /// From here on these secrets are good, and new connections are secured with this. Connections
-    /// there are live on.
+    /// From now on, these secrets are valid, and new connections use these TLS settings. Existing connections stay.
     pub fn reload(&self, access: Access, tls: Option<Tls>) {
         self.0.set_open(access, tls);
     }
 
-    /// The secrets that are good now.
+    /// The secrets that are valid now.
     pub fn access(&self) -> Arc<Access> {
         self.0.access()
     }
 
-    /// What new connections are secured with now.
+    /// The TLS settings of new connections.
     pub fn tls(&self) -> Option<Tls> {
         self.0.tls()
     }
 
-    /// How long whoever showed a wrong secret just now has to wait for the answer.
+    /// How long a client that has just shown a wrong secret has to wait for the answer.
     pub fn penalty(&self) -> Duration {
         let now = self.0.now();
         Duration::from_micros(self.0.core().penalty(now).micros_since(now))
     }
 
-    /// Takes away all holds of a key; says how many.
+    /// Takes away all holds of a key; returns their number.
     ///
     /// # Errors
-    /// The store does not answer: some may be gone.
+    /// The store does not answer; some of the holds may be gone.
     pub async fn force_release(&self, key: Key<'_>) -> Result<usize, Unreachable> {
         let now = self.0.now();
         let forced = self.0.core().force_release(now, key);
@@ -181,12 +183,12 @@ impl Handle {
         }
     }
 
-    /// Ends the connection of this number; false when there is none.
+    /// Ends the connection with this number; false if there is none.
     pub fn kick(&self, serial: u64) -> bool {
         self.0.core().kick(serial)
     }
 
-    /// Whether clients should come here.
+    /// Whether clients should use this server.
     pub fn readiness(&self) -> Readiness {
         let now = self.0.now();
         self.0.core().readiness(now)
@@ -197,13 +199,14 @@ impl Handle {
         self.0.core().connections()
     }
 
-    /// The numbers now.
+    /// The metrics now.
     pub fn numbers(&self) -> Numbers {
         let core = self.0.core();
         Numbers {
             engine: *core.store.counters(),
             connections: core.tallies,
             open_connections: core.connections(),
+            watchers: core.watchers(),
             census: *core.store.census(),
             etcd: core.store.etcd_numbers(),
             draining: core.draining,

@@ -16,10 +16,10 @@ pub(super) enum Links {
     Refuse,
 }
 
-/// Opens a file of this directory for reading and writing, or makes it.
+/// Opens a file in this directory for reading and writing, or creates it.
 ///
 /// # Errors
-/// The system's; [`ErrorKind::InvalidData`] when it is no regular file.
+/// An error of the system; [`ErrorKind::InvalidData`] if it is not a regular file.
 pub(super) fn open(
     directory: impl AsFd,
     name: &Path,
@@ -30,7 +30,7 @@ pub(super) fn open(
         Links::Follow => (AtFlags::empty(), OFlag::empty()),
         Links::Refuse => (AtFlags::AT_SYMLINK_NOFOLLOW, OFlag::O_NOFOLLOW),
     };
-    // To open a device may do something already.
+    // Opening a device may already have an effect.
     if let Ok(found) = fstatat(&directory, name, at) {
         check(name, &found)?;
     }

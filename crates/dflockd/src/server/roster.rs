@@ -1,8 +1,8 @@
-//! The roster for people: holders with times, and waiters. Looks at the table in small steps, between which
-//! the caller serves others, so no request of a lock client waits for it.
+//! The roster for people: holders with times, and waiters. Reads the table in small steps, between which the caller
+//! serves others, so no request of a lock client waits for it.
 
 use super::Handle;
-use leases::{Cursor, Key, KeyLine, KeyView, Party, Progress};
+use leases::{Cursor, Key, KeyLine, KeyView, Label, Party, Progress};
 use memchr::memmem::Finder;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,49 +10,50 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Places of the table looked at in one step: some 10 to 50 microseconds.
+/// The number of places of the table that are read in one step, which takes some 10 to 50 microseconds.
 const PLACES_PER_STEP: u32 = 512;
-/// Keys shown in one step.
+/// The number of keys that are shown in one step.
 const VIEWS_PER_STEP: usize = 16;
 
-/// What somebody wants to see.
+/// A request for the roster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Only keys with these bytes in their name, small letters or capitals (of ASCII); empty for
-    /// all.
+    /// Only keys that contain these bytes, without regard to the case of ASCII letters; empty for all keys.
     pub part: Vec<u8>,
-    /// At most so many keys.
+    /// The most keys to show.
     pub keys: usize,
-    /// At most so many holders and so many waiters of each key.
+    /// The most holders, and the most waiters, to show of each key.
     pub parties: usize,
 }
 
-/// Some keys in use, those with the longest queues first. Not a picture of one moment when the
-/// table is large.
+/// Some keys in use, those with the longest queues first. If the table is large, it does not show one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     /// The keys shown.
-    pub keys: Vec<(KeyView, Addresses)>,
-    /// Keys in use with the wanted name, shown or not.
+    pub keys: Vec<(KeyView, Clients)>,
+    /// The number of keys in use that match, shown or not.
     pub matching: usize,
 }
 
-/// Where the parties of a [`KeyView`] are connected from and how they call themselves, in the same
-/// order. Nothing for a Unix
-/// socket and for a connection that is gone.
+/// The clients of a [`KeyView`], in its order.
 #[derive(Clone, Debug, Default)]
-pub struct Addresses {
-    /// Of the holders.
-    pub holders: Vec<Option<IpAddr>>,
-    /// Of the waiters.
-    pub waiting: Vec<Option<IpAddr>>,
-    /// What the holders say of themselves.
-    pub holder_names: Vec<Option<Arc<str>>>,
-    /// What the waiters say of themselves.
-    pub waiting_names: Vec<Option<Arc<str>>>,
+pub struct Clients {
+    /// The holders.
+    pub holders: Vec<Client>,
+    /// The waiters.
+    pub waiting: Vec<Client>,
 }
 
-/// A search for what is wanted: [`Handle::search`] until it is done, then [`Search::found`].
+/// A client that holds a key or waits for it. Nothing is known of one whose connection is gone.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    /// The address that it is connected from; none for a Unix socket.
+    pub address: Option<IpAddr>,
+    /// What it says of itself.
+    pub label: Option<Arc<Label>>,
+}
+
+/// A search for keys. Call [`Handle::search`] until it is done, then [`Search::found`].
 #[derive(Debug)]
 pub struct Search {
     finder: Finder<'static>,
@@ -64,13 +65,13 @@ pub struct Search {
 
 #[derive(Debug)]
 enum Stage {
-    /// The keys from this one on are still to be looked at.
+    /// The table is being read; the cursor is at the next key.
     Looking(Cursor, Picked),
-    /// These keys are still to be shown.
+    /// The keys that remain to be shown.
     Showing(std::vec::IntoIter<Box<[u8]>>),
 }
 
-/// The keys with the longest queues so far; of equal ones the first.
+/// The keys with the longest queues so far; of queues of equal length, the first.
 #[derive(Debug, Default)]
 struct Picked(BinaryHeap<Candidate>);
 
@@ -96,7 +97,7 @@ impl Picked {
 }
 
 impl Search {
-    /// Nothing is looked at yet.
+    /// A search that has read nothing yet.
     #[must_use]
     pub fn new(wanted: &Wanted) -> Self {
         Self {
@@ -115,7 +116,7 @@ impl Search {
     }
 }
 
-/// Without an allocation for most keys: every key in use is asked.
+/// Allocates nothing for most keys, because it is called for every key in use.
 fn has_in_it(finder: &Finder<'_>, name: &[u8]) -> bool {
     let mut small = [0; 64];
     match small.get_mut(..name.len()) {
@@ -160,19 +161,19 @@ impl Handle {
         }
     }
 
-    fn view(&self, key: Key<'_>, most_parties: usize) -> Option<(KeyView, Addresses)> {
+    fn view(&self, key: Key<'_>, most_parties: usize) -> Option<(KeyView, Clients)> {
         let now = self.0.now();
         let core = self.0.core();
         let view = core.store.view(now, key, most_parties)?;
-        let address = |party: &Party| party.conn.and_then(|conn| core.address(conn));
-        let name = |party: &Party| party.conn.and_then(|conn| core.name(conn));
-        let addresses = Addresses {
-            holder_names: view.holders.iter().map(name).collect(),
-            waiting_names: view.waiting.iter().map(name).collect(),
-            holders: view.holders.iter().map(address).collect(),
-            waiting: view.waiting.iter().map(address).collect(),
+        let client = |party: &Party| Client {
+            address: party.conn.and_then(|conn| core.address(conn)),
+            label: party.conn.and_then(|conn| core.label(conn)).cloned(),
         };
-        Some((view, addresses))
+        let clients = Clients {
+            holders: view.holders.iter().map(client).collect(),
+            waiting: view.waiting.iter().map(client).collect(),
+        };
+        Some((view, clients))
     }
 }
 
@@ -180,9 +181,9 @@ impl Handle {
 mod tests {
     use super::*;
     use crate::server::{Server, Settings};
-    use leases::{Caps, Limit, Request, Seconds, Verdict};
+    use leases::{Caps, Claim, Request, Seconds, Verdict};
 
-    /// A server nobody runs, with these keys held by one connection and one waiter for the last.
+    /// A server that does not run, with these keys held by one connection, and one waiter for the last key.
     fn server_with(names: impl Iterator<Item = String>) -> Server {
         let caps = Caps {
             max_locks: usize::MAX,
@@ -198,7 +199,7 @@ mod tests {
         let ask = |conn, name: &str| {
             let key = Key::new(name.as_bytes()).unwrap();
             let timeout = Seconds::new(9).unwrap();
-            let request = Request::Acquire { key, limit: Limit::ONE, timeout, ttl: None };
+            let request = Request::Acquire { key, claim: Claim::LOCK, timeout, ttl: None };
             shared.core().ask(shared.now(), conn, request)
         };
         for name in names {
@@ -209,7 +210,7 @@ mod tests {
         server
     }
 
-    /// The roster, and how many steps it took.
+    /// The roster, and the number of steps it took.
     fn roster(server: &Server, wanted: &Wanted) -> (Roster, usize) {
         let handle = server.handle();
         let mut search = Search::new(wanted);
@@ -224,7 +225,7 @@ mod tests {
         Wanted { part: part.as_bytes().to_vec(), keys, parties: 10 }
     }
 
-    /// However many keys there are: few are shown, and others are served between small steps.
+    /// However many keys there are, few are shown, and others are served between small steps.
     #[test]
     fn a_great_table_is_looked_over_in_small_steps() {
         const KEYS: usize = 100_000;

@@ -25,34 +25,36 @@ pub struct Settings {
     pub store: StoreChoice,
     /// The engine's limits.
     pub caps: Caps,
-    /// For one line, and for silence between requests.
+    /// The time for one line, and for silence between requests.
     pub read_timeout: Seconds,
-    /// For one reply; zero for no limit.
+    /// The time for sending one reply; zero for no limit.
     pub write_timeout: Seconds,
-    /// For the rest of the connections after the signal; zero for no limit.
+    /// The time that the remaining connections have after the signal to end; zero for no limit.
     pub shutdown_timeout: Seconds,
-    /// What becomes of the holds of a gone connection.
+    /// What becomes of the holds of a connection that has ended.
     pub auto_release: AutoRelease,
-    /// Connections at once; 0 for no cap. Those over it are closed.
+    /// The most connections at the same time; 0 for no cap. Further ones are closed.
     pub max_connections: usize,
-    /// Connections the system's limits allow; 0 for no cap. Those over it wait to be taken in.
+    /// The most clients that wait for changes of keys at the same time; 0 for no cap. Further ones are refused.
+    pub max_watchers: usize,
+    /// The number of connections that the system's limits allow; 0 for no cap. Further ones wait to be accepted.
     pub max_descriptors: usize,
-    /// Connections at once from one address; 0 for no cap.
+    /// The most connections at the same time from one address; 0 for no cap.
     pub max_connections_per_address: usize,
-    /// What clients must show first.
+    /// The secrets that clients must show.
     pub access: Access,
-    /// Connections are secured with this.
+    /// The TLS settings of connections, if they use TLS.
     pub tls: Option<Tls>,
-    /// Keeps fences growing though the clock goes back.
+    /// The file that keeps fences growing even if the clock is set back.
     pub fence_file: Option<Arc<FenceFile>>,
-    /// Holds outlive the process there.
+    /// The directory in which holds outlive the process.
     pub state: Option<Arc<StateDir>>,
-    /// Nothing is granted for so long after the start.
+    /// The time after the start during which nothing is granted.
     pub startup_grace: Seconds,
 }
 
 impl Settings {
-    /// No fence up to this may be given out.
+    /// No fence up to this number may be given out.
     pub(super) fn fence_floor(&self) -> u64 {
         self.state.as_ref().map_or(0, |state| state.fence())
     }
@@ -80,6 +82,7 @@ impl Default for Settings {
             shutdown_timeout: seconds(30),
             auto_release: AutoRelease::On,
             max_connections: 0,
+            max_watchers: 10_000,
             max_descriptors: 0,
             max_connections_per_address: 0,
             access: Access::default(),

@@ -1,35 +1,32 @@
-//! The boundary between the server and what keeps the locks: one enum of stores, each with the
-//! same calls. It forwards and decides nothing.
+//! The boundary between the server and the store that keeps the locks: one enum of stores, which all have the same
+//! calls. It forwards calls and decides nothing.
 //!
 //! # The contract
 //!
-//! All calls come from one thread at a time, under the one lock of `core`, which nobody holds
-//! across a system call or an await: none of them may block. `now` is the server's clock and never
-//! runs backwards. After every call `core` takes the effects and looks at the next deadline.
+//! All calls come from one thread at a time, under the one lock of `core`. That lock is never held across a system
+//! call or an await, so no call may block. `now` is the server's clock and never runs backwards. After every call
+//! `core` takes the effects and looks at the next deadline.
 //!
-//! - [`Store::connect`] gives an id whose place is small and reused and whose generation is not:
-//!   an answer under way to a connection that has left never reaches the next one in its place.
+//! - [`Store::connect`] returns an id. Its place is a small number that is used again, but its generation is not: an
+//!   answer to a connection that has left never reaches the next connection in its place.
 //! - [`Store::ask`] answers [`Verdict::Now`], or [`Verdict::Later`]: then exactly one
 //!   [`Effect::Answer`] follows, unless [`Store::cancel`] comes first. One request of a connection
 //!   is under way at a time.
-//! - [`Store::cancel`]: the peer is gone. Waits are taken back; a release or a renewal that is on
-//!   its way may arrive.
-//! - [`Store::take_back`]: a grant was answered that nobody was told of.
-//! - [`Store::disconnect`] until it says [`Progress::Done`]; the id is free then.
-//!   [`Progress::More`] is asked again after others had their turn, [`Progress::Later`] after an
-//!   [`Effect::Wake`].
+//! - [`Store::cancel`]: the peer is gone. Waits end; a release or renewal that is under way may still arrive.
+//! - [`Store::take_back`] ends a grant of which no client was told.
+//! - [`Store::disconnect`] until it says [`Progress::Done`]; the id is free then. After [`Progress::More`], the call
+//!   is repeated when others have had their turn; after [`Progress::Later`], when an [`Effect::Wake`] comes.
 //! - [`Store::advance`] when [`Store::next_deadline`] has come.
-//! - [`Store::look_over`] and [`Store::view`] show keys in steps; a key that is there all the time is
-//!   told once. A store may show a picture taken earlier, and say [`Progress::Later`] until it has one.
-//! - [`Refusal::Unavailable`](leases::Refusal::Unavailable) may answer any request: the
-//!   client is told `error_draining`, the connection ends, and its holds stay
-//!   ([`AutoRelease::Off`]): a store that is away never says "not held". While
-//!   [`Store::is_available`] is false `ping` and `stats` are answered so too.
+//! - [`Store::look_over`] and [`Store::view`] show keys in steps; a key that exists throughout is shown once. A store
+//!   may show an earlier state, and return [`Progress::Later`] until it has one.
+//! - [`Refusal::Unavailable`](leases::Refusal::Unavailable) may answer any request: the client is told
+//!   `error_draining`, the connection ends, and its holds stay ([`AutoRelease::Off`]): a store that is unavailable
+//!   never says "not held". While [`Store::is_available`] is false, `ping` and `stats` get the same answer.
 //!
-//! Whose a hold is, every store decides by one rule: see [`leases::ownership`].
+//! Every store decides by one rule which connection owns a hold: see [`leases::ownership`].
 //!
-//! The store in memory answers inside the call, without an allocation and without an await. A
-//! store that has to ask others starts its tasks in [`Store::start`] and hands what they learn in
+//! The store in memory answers inside the call, without an allocation but for the list of several grants, and without
+//! an await. A store that has to ask other servers starts its tasks in [`Store::start`], and passes their results
 //! through the [`Inlet`].
 
 use super::mint::ServerMint;
@@ -40,18 +37,22 @@ use crate::etcd;
 use crate::remote::Unreachable;
 use crate::remote::{EtcdNumbers, Inlet};
 use leases::{
-    AutoRelease, Census, ConnId, Counters, Cursor, Effect, Engine, Key, KeyLine, KeyView, Moment,
-    Progress, Request, Token, Verdict,
+    AutoRelease, Census, ConnId, Counters, Cursor, Effect, Engine, Key, KeyLine, KeyView, Label,
+    Moment, Progress, Request, Sight, Token, Verdict,
 };
 use std::hash::RandomState;
 use std::ops::ControlFlow;
 #[cfg(feature = "etcd")]
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// What keeps the locks.
 #[cfg_attr(
     feature = "etcd",
-    expect(clippy::large_enum_variant, reason = "there is one, and memory pays no pointer for it")
+    expect(
+        clippy::large_enum_variant,
+        reason = "there is one store, and memory needs no indirection"
+    )
 )]
 pub(super) enum Store {
     /// In this process.
@@ -61,15 +62,15 @@ pub(super) enum Store {
     Etcd(Box<etcd::Engine>),
 }
 
-/// How many holds of a key were taken away.
+/// The number of holds of a key that were taken away.
 pub(super) enum Forced {
     Done(usize),
-    /// When the store has answered.
+    /// The number comes when the store has answered.
     #[cfg(feature = "etcd")]
     Later(Pin<Box<dyn Future<Output = Result<usize, Unreachable>> + Send>>),
 }
 
-/// Forwards a call to the store there is.
+/// Forwards a call to the store.
 macro_rules! store {
     ($self:expr, $store:ident => $call:expr) => {
         match $self {
@@ -115,6 +116,27 @@ impl Store {
 
     pub(super) fn connect(&mut self, serial: u64) -> ConnId {
         store!(self, store => store.connect(serial))
+    }
+
+    /// Sets the label of a connection from now on.
+    pub(super) fn introduce(&mut self, conn: ConnId, label: &Arc<Label>) {
+        store!(self, store => store.introduce(conn, label));
+    }
+
+    /// From now on, [`Effect::Moved`] reports each change of this key's holders, or no longer does.
+    pub(super) fn watch(&mut self, key: Key<'_>, is_watched: bool) {
+        store!(self, store => store.watch(key, is_watched));
+    }
+
+    /// The holders of a watched key, `Some(None)` if it is free. `None` if the store has to ask for them first: an
+    /// [`Effect::Moved`] follows.
+    #[expect(clippy::option_option, reason = "what is not known, and that there is none")]
+    pub(super) fn sight(&self, now: Moment, key: Key<'_>) -> Option<Option<Sight>> {
+        match self {
+            Self::Memory(engine) => Some(engine.sight(now, key)),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => store.sight(now, key),
+        }
     }
 
     pub(super) fn ask(&mut self, now: Moment, conn: ConnId, request: Request<'_>) -> Verdict {

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What connections are secured with; cheap to clone.
+/// The TLS settings of connections; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Tls(pub(super) Arc<ServerConfig>);
 
@@ -22,7 +22,10 @@ impl Tls {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidData`], naming the file or what does not fit.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "a list of others, which grows")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "a foreign enum, which may get more variants"
+    )]
     pub fn load(cert: &Path, key: &Path) -> io::Result<Self> {
         let named = |path: &Path, err: &dyn std::fmt::Display| {
             io::Error::new(ErrorKind::InvalidData, format!("{}: {err}", path.display()))
@@ -48,8 +51,8 @@ impl Tls {
     }
 }
 
-/// Why a file has not what it should have. The words of rustls are names out of its sources.
-#[expect(clippy::wildcard_enum_match_arm, reason = "a list of others, which grows")]
+/// Why a file lacks the expected content, in words: the messages of rustls are names from its source code.
+#[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum, which may get more variants")]
 fn of_pem(reason: &pem::Error) -> String {
     match reason {
         pem::Error::Io(err) => err.to_string(),

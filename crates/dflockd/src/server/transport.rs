@@ -13,10 +13,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Ciphertext taken in one go; below what rustls holds back as plaintext.
+/// The bytes of ciphertext that are read at once; less than the plaintext that rustls buffers.
 const TLS_READ_BYTES: usize = 4096;
 
-/// What every TLS connection begins with: the type of a handshake record (RFC 8446, 5.1).
+/// The first byte of every TLS connection: the type of a handshake record (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
 /// A socket of either family.
@@ -58,7 +58,7 @@ impl Stream {
         }
     }
 
-    /// What is known of readiness now; asked only when something is.
+    /// The known readiness. To be called only if something is ready.
     fn readiness(&self, cx: &mut Context<'_>, interest: Interest) -> Ready {
         let poll = match self {
             Self::Tcp(stream) => pin!(stream.ready(interest)).poll(cx),
@@ -70,7 +70,7 @@ impl Stream {
         }
     }
 
-    /// Waits for the next word of the kernel instead of the last one.
+    /// Waits for the kernel's next report of readiness instead of using the last one.
     fn forget_readiness(&self, interest: Interest) {
         let seen = || -> io::Result<()> { Err(ErrorKind::WouldBlock.into()) };
         let _ = match self {
@@ -84,11 +84,11 @@ impl Stream {
 pub(super) struct Transport {
     stream: Stream,
     /// rustls itself rather than tokio-rustls: it takes bytes from the thread's scratch buffer,
-    /// and gives the socket's own readiness to those who watch for the peer's end.
+    /// and gives the socket's own readiness to the tasks that watch for the peer's end.
     tls: Option<Box<ServerConnection>>,
-    /// Bytes may wait in the kernel although readiness was taken as seen.
+    /// Whether bytes may wait in the kernel although tokio's readiness was cleared.
     unread: bool,
-    /// The peer began with something else than a TLS handshake.
+    /// Whether the peer began with something other than a TLS handshake.
     plain: bool,
     begun: bool,
 }
@@ -102,17 +102,17 @@ impl Transport {
         Ok(Self { stream, tls, unread: false, plain: false, begun: false })
     }
 
-    /// The first bytes under TLS were none of TLS.
+    /// Whether the first bytes were not TLS, although TLS is required.
     pub(super) const fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// Asks the kernel itself at the next receiving, whatever is known of readiness.
+    /// Makes the next receive ask the kernel itself, whatever is known of readiness.
     pub(super) const fn look_again(&mut self) {
         self.unread = true;
     }
 
-    /// The TLS handshake is not finished.
+    /// Whether the TLS handshake is not finished yet.
     pub(super) fn is_shaking_hands(&self) -> bool {
         self.tls.as_ref().is_some_and(|session| session.is_handshaking())
     }
@@ -130,7 +130,7 @@ impl Transport {
             ready!(self.poll_flush(cx))?;
             match self.decrypted(buffer) {
                 Err(err) if err.kind() == ErrorKind::WouldBlock => {}
-                // The peer left without a word of farewell.
+                // The peer closed without TLS's close_notify.
                 Err(err) if err.kind() == ErrorKind::UnexpectedEof => return Poll::Ready(Ok(0)),
                 result => return Poll::Ready(result),
             }
@@ -158,7 +158,7 @@ impl Transport {
         while !raw.is_empty() {
             session.read_tls(&mut raw)?;
             if let Err(err) = session.process_new_packets() {
-                // The alert, if the socket takes it now; the connection ends in any case.
+                // Sends the alert if the socket takes it now; the connection ends in any case.
                 let _ = session.write_tls(&mut Raw(&self.stream));
                 return Err(io::Error::new(ErrorKind::InvalidData, err));
             }
@@ -184,7 +184,7 @@ impl Transport {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// Ready when the peer has ended its side, though bytes before that end are left unread.
+    /// Ready when the peer has closed its side, even if earlier bytes are unread.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
@@ -196,7 +196,7 @@ impl Transport {
         }
     }
 
-    /// Ready when nothing sent could arrive any more.
+    /// Ready when the peer could not receive anything any more.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if ready!(self.stream.poll_write_ready(cx)).is_err()
@@ -208,7 +208,7 @@ impl Transport {
         }
     }
 
-    /// Asks the peer's kernel whether somebody is still there, after the peer has ended its side.
+    /// Asks the peer's kernel whether the peer still exists, after the peer has closed its sending side.
     ///
     /// A closed and a half-closed peer look the same until something is sent. One byte of urgent
     /// data answers it: a closed socket resets the connection, a half-closed one takes the byte
@@ -222,7 +222,7 @@ impl Transport {
         }
     }
 
-    /// Sends what is taken at once, perhaps nothing. Under TLS see [`Transport::is_backlogged`].
+    /// Sends as much as the kernel takes at once, perhaps nothing. Under TLS see [`Transport::is_backlogged`].
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(session) = &mut self.tls else { return send(&self.stream, bytes) };
         let taken = session.writer().write(bytes)?;
@@ -235,12 +235,12 @@ impl Transport {
         Ok(taken)
     }
 
-    /// Bytes that [`Transport::send`] took have not reached the kernel.
+    /// Whether bytes that [`Transport::send`] took have not reached the kernel yet.
     pub(super) fn is_backlogged(&self) -> bool {
         self.tls.as_ref().is_some_and(|session| session.wants_write())
     }
 
-    /// Sends from `bytes`, at least one unless there are none and the backlog is gone.
+    /// Sends from `bytes`. When it is ready, at least one byte was sent, or `bytes` is empty and the backlog is gone.
     pub(super) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -273,8 +273,8 @@ impl Transport {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes gently: what the peer sent too much is read, so that the kernel does not answer it
-    /// with a reset that overtakes our last reply.
+    /// Closes gently: reads the bytes that the peer has sent in addition, because otherwise the kernel would answer
+    /// them with a reset that overtakes our last reply.
     pub(super) fn say_goodbye(&mut self, buffer: &mut [u8]) {
         const ROUNDS: usize = 16;
         if let Some(session) = self.tls.as_mut().filter(|session| !session.is_handshaking()) {
@@ -306,7 +306,7 @@ impl io::Write for Raw<'_> {
     }
 }
 
-/// Asks the kernel, not tokio, whose knowledge [`Transport::poll_gone`] may have thrown away.
+/// Asks the kernel, not tokio: [`Transport::poll_gone`] may have thrown away what tokio knew.
 fn send(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
     loop {
         match stream.socket().send(bytes) {

@@ -2,7 +2,7 @@
 //! another holds, fences only grow, and who renews in time keeps what he has. That these tests find
 //! mistakes is shown by `mutants`, beside this file.
 
-use crate::check::{Call, Entry, History};
+use crate::check::{Call, Entry, History, Mode};
 use crate::cluster::Cluster;
 use crate::daemon::{Daemon, PATIENCE, program, until};
 use nix::sys::signal::Signal;
@@ -13,7 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const WORKERS: u64 = 16;
-const KEYS: [(&str, usize); 3] = [("a", 1), ("b", 1), ("pool", 2)];
+const KEYS: [(&str, usize); 4] = [("a", 1), ("b", 1), ("pool", 2), (SHARED, 1)];
+/// Some take both of these.
+const PAIR: [usize; 2] = [1, 0];
+/// Some take this lock alone, more share it.
+const SHARED: &str = "shared";
 /// Requests and answers before and after each fault.
 const TICKS: u64 = 300;
 /// And grants.
@@ -72,14 +76,91 @@ impl<'s> Client<'s> {
 }
 
 fn token_of(reply: &str) -> Option<(String, u64)> {
-    let token = reply.strip_prefix("ok ")?.split(' ').next()?.to_owned();
-    let fence = u64::from_str_radix(&token[..16], 16).unwrap();
-    Some((token, fence))
+    tokens_of(reply)?.into_iter().next()
+}
+
+/// The tokens, each with its fence.
+fn tokens_of(reply: &str) -> Option<Vec<(String, u64)>> {
+    let words: Vec<&str> = reply.strip_prefix("ok ")?.split(' ').collect();
+    let fence = |token: &str| u64::from_str_radix(&token[..16], 16).unwrap();
+    Some(words.chunks(2).map(|grant| (grant[0].to_owned(), fence(grant[0]))).collect())
+}
+
+/// What a request was for, and what it means for the history of its key if there is no grant.
+#[derive(Clone, Copy)]
+struct Asked {
+    mode: Mode,
+    unless: Option<Call>,
+}
+
+impl Asked {
+    fn of(place: usize, random: u64) -> Self {
+        let shares = KEYS[place].0 == SHARED && random >> 44 & 3 != 0;
+        let mode = if shares { Mode::Shared } else { Mode::Alone };
+        let only_tries = random >> 40 & 3 == 0;
+        Self { mode, unless: Some(if only_tries { Call::Failed(mode) } else { Call::GaveUp }) }
+    }
+
+    fn one(self, client: &mut Client<'_>, place: usize) -> Option<(Self, String)> {
+        let (key, limit) = KEYS[place];
+        let timeout = if self.unless == Some(Call::GaveUp) { 3 } else { 0 };
+        let reply = match self.mode {
+            Mode::Shared => client.ask("rl", key, &format!("{timeout} 30")),
+            Mode::Alone => client.ask("sl", key, &format!("{timeout} {limit} 30")),
+        };
+        Some((self, reply?))
+    }
+
+    /// All or none; which of them was in the way is not said.
+    fn both(self, client: &mut Client<'_>) -> Option<(Self, String)> {
+        let keys = PAIR.map(|place| KEYS[place].0).join(" ");
+        Some((self, client.ask("al", &keys, "30")?))
+    }
+}
+
+/// Releases a hold, whatever becomes of the answers; and once more if it shall see that it is over.
+fn give_back(
+    client: &mut Client<'_>,
+    history: &mut History,
+    (key, token, fence): (&str, &str, u64),
+    again: bool,
+    tick: &dyn Fn() -> u64,
+) {
+    let from = tick();
+    let call = loop {
+        match client.ask("sr", key, token).as_deref() {
+            Some("ok") => break Some(Call::Released(fence)),
+            Some("error") => break None,
+            Some(other) => panic!("{other}"),
+            None if history.dropped.contains(&(fence, from)) => {}
+            // From here on an attempt whose answer was lost may do it, or the server that
+            // notices the end of the connection.
+            None => history.dropped.push((fence, from)),
+        }
+    };
+    match call {
+        Some(call) if !history.dropped.contains(&(fence, from)) => {
+            history.entries.push(Entry { call, from, to: tick() });
+            let from = tick();
+            if again {
+                if let Some(reply) = client.ask("sr", key, token) {
+                    assert_eq!(reply, "error");
+                    let call = Call::Refused(fence);
+                    history.entries.push(Entry { call, from, to: tick() });
+                }
+            }
+        }
+        Some(_) => {}
+        None => assert!(
+            history.dropped.contains(&(fence, from)),
+            "{key}: a hold was denied that nobody has given back"
+        ),
+    }
 }
 
 /// What all clients of a run share.
 #[derive(Default)]
-struct Run {
+pub(crate) struct Run {
     /// Ticks with every request and every answer.
     clock: AtomicU64,
     grants: AtomicU64,
@@ -89,68 +170,60 @@ struct Run {
 }
 
 impl Run {
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 }
 
-/// Takes and releases until it is told to stop.
-fn work(servers: &[SocketAddr], worker: u64, run: &Run) -> Vec<History> {
+/// Takes and releases until it is told to stop; what it saw, and how long each grant took.
+fn work(servers: &[SocketAddr], worker: u64, run: &Run) -> (Vec<History>, Vec<Duration>) {
     let tick = || run.clock.fetch_add(1, Ordering::SeqCst) + 1;
-    let mut histories = vec![History::default(); KEYS.len()];
+    let (mut histories, mut waits) = (vec![History::default(); KEYS.len()], Vec::new());
     let mut client = Client::new(servers, usize::try_from(worker).unwrap(), PATIENCE);
     let mut random = worker * 7919 + 17;
     while !run.is_over() {
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let place = usize::try_from(random >> 33).unwrap() % KEYS.len();
-        let ((key, limit), history) = (KEYS[place], &mut histories[place]);
-        let timeout = if random >> 40 & 3 == 0 { 0 } else { 3 };
-        let from = tick();
-        let Some(reply) = client.ask("sl", key, &format!("{timeout} {limit} 30")) else {
-            history.lost.push(from);
+        let (from, asked) = (tick(), Instant::now());
+        // Every other request for one of the two plain locks is for both.
+        let both = place < PAIR.len() && random >> 46 & 1 == 0;
+        let (places, answer) = if both {
+            (PAIR.to_vec(), Asked { mode: Mode::Alone, unless: None }.both(&mut client))
+        } else {
+            (vec![place], Asked::of(place, random).one(&mut client, place))
+        };
+        let Some((asked_for, reply)) = answer else {
+            places.iter().for_each(|place| histories[*place].lost.push(from));
             continue;
         };
-        let Some((token, fence)) = token_of(&reply) else {
+        let Some(tokens) = tokens_of(&reply) else {
             assert_eq!(reply, "timeout");
-            let call = if timeout == 0 { Call::Failed } else { Call::GaveUp };
-            history.entries.push(Entry { call, from, to: tick() });
+            if let Some(call) = asked_for.unless {
+                histories[place].entries.push(Entry { call, from, to: tick() });
+            }
             continue;
         };
-        history.entries.push(Entry { call: Call::Took(fence), from, to: tick() });
+        assert_eq!(tokens.len(), places.len(), "{reply}");
+        let to = tick();
+        for (place, (_, fence)) in places.iter().zip(&tokens) {
+            let call = Call::Took(*fence, asked_for.mode);
+            histories[*place].entries.push(Entry { call, from, to });
+        }
         run.grants.fetch_add(1, Ordering::Relaxed);
-        let from = tick();
-        let call = loop {
-            match client.ask("sr", key, &token).as_deref() {
-                Some("ok") => break Some(Call::Released(fence)),
-                Some("error") => break None,
-                Some(other) => panic!("{other}"),
-                None if history.dropped.contains(&(fence, from)) => {}
-                // From here on an attempt whose answer was lost may do it, or the server that
-                // notices the end of the connection.
-                None => history.dropped.push((fence, from)),
-            }
-        };
-        match call {
-            Some(call) if !history.dropped.contains(&(fence, from)) => {
-                history.entries.push(Entry { call, from, to: tick() });
-                let from = tick();
-                if random >> 50 & 3 == 0 {
-                    if let Some(reply) = client.ask("sr", key, &token) {
-                        assert_eq!(reply, "error");
-                        let call = Call::Refused(fence);
-                        history.entries.push(Entry { call, from, to: tick() });
-                    }
-                }
-            }
-            Some(_) => {}
-            None => assert!(
-                history.dropped.contains(&(fence, from)),
-                "{key}: a hold was denied that nobody has given back"
-            ),
+        waits.push(asked.elapsed());
+        for (place, (token, fence)) in places.iter().zip(tokens) {
+            let again = random >> 50 & 3 == 0;
+            give_back(
+                &mut client,
+                &mut histories[*place],
+                (KEYS[*place].0, &token, fence),
+                again,
+                &tick,
+            );
         }
     }
-    histories
+    (histories, waits)
 }
 
 /// Whether a guard goes to the other server at once, or when it has to.
@@ -270,44 +343,62 @@ impl<'c> Site<'c> {
     }
 }
 
-/// Waits until the workers have had some answers, which may take as long as their patience.
-fn progress(run: &Run) {
+/// Waits until the workers have had so many answers, which may take as long as their patience.
+fn progress(run: &Run, wanted: u64) {
     let count = || (run.clock.load(Ordering::Relaxed), run.grants.load(Ordering::Relaxed));
     let (ticks, grants) = count();
     let deadline = Instant::now() + 3 * PATIENCE;
-    while count().0 < ticks + TICKS || count().1 < grants + GRANTS {
+    while count().0 < ticks + wanted || count().1 < grants + GRANTS {
         assert!(Instant::now() < deadline, "nobody is served");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The longest time in which nobody was granted anything.
-fn longest_stall(run: &Run) -> Duration {
+/// The longest time in which nobody was granted anything, by their number.
+pub(crate) fn longest_stall(run: &Run, granted: &AtomicU64) -> Duration {
     let (mut grants, mut last, mut longest) = (0, Instant::now(), Duration::ZERO);
     while !run.is_over() {
-        let now = run.grants.load(Ordering::Relaxed);
+        let now = granted.load(Ordering::Relaxed);
         if now > grants {
             longest = longest.max(last.elapsed());
             (grants, last) = (now, Instant::now());
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    longest
+    longest.max(last.elapsed())
 }
 
 /// What a run showed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    calls: usize,
-    grants: usize,
-    stall: Duration,
+pub(crate) struct Tally {
+    pub(crate) calls: usize,
+    pub(crate) grants: usize,
+    /// More at once than may be.
+    pub(crate) overlaps: usize,
+    pub(crate) stall: Duration,
+    /// How long grants took: half of them, and ninety-nine of a hundred.
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
 }
 
-/// Clients work while `faults` happen, and what they saw is judged.
+/// Two servers on etcd, whose parts fail.
 fn run(cluster: &mut Cluster, faults: &[Fault], pause: Duration) -> Tally {
     let mut site = Site::start(cluster, 2, &["--disconnect-grace", "5"]);
     let servers: Vec<SocketAddr> = site.fronts.iter().map(|front| front.address).collect();
-    let (servers, run) = (servers.as_slice(), &Run::default());
+    watch(&servers, TICKS, faults, &mut |fault| site.suffer(fault, pause), &|_| {})
+}
+
+/// Clients work while `faults` happen, with so many answers `wanted` before and after each, and what they saw is
+/// judged. Somebody else may work `beside` them.
+pub(crate) fn watch(
+    servers: &[SocketAddr],
+    wanted: u64,
+    faults: &[Fault],
+    suffer: &mut dyn FnMut(Fault),
+    beside: &(dyn Fn(&Run) + Sync),
+) -> Tally {
+    let run = &Run::default();
+    let mut waits = Vec::new();
     let mut histories = vec![History::default(); KEYS.len()];
     let mut tally = Tally::default();
     let movers = if faults == [Fault::None] { MOVERS } else { 0 };
@@ -325,17 +416,18 @@ fn run(cluster: &mut Cluster, faults: &[Fault], pause: Duration) -> Tally {
         });
         let workers: Vec<_> =
             (0..WORKERS).map(|worker| scope.spawn(move || work(servers, worker, run))).collect();
-        let watcher = scope.spawn(|| longest_stall(run));
-        progress(run);
+        let watcher = scope.spawn(|| longest_stall(run, &run.grants));
+        scope.spawn(|| beside(run));
+        progress(run, wanted);
         for fault in faults {
-            site.suffer(*fault, pause);
-            progress(run);
+            suffer(*fault);
+            progress(run, wanted);
         }
         run.over.store(true, Ordering::Relaxed);
         for worker in workers {
-            for (all, part) in histories.iter_mut().zip(worker.join().unwrap()) {
-                all.join(part);
-            }
+            let (parts, its_waits) = worker.join().unwrap();
+            histories.iter_mut().zip(parts).for_each(|(all, part)| all.join(part));
+            waits.extend(its_waits);
         }
         kept = guards.into_iter().map(|guard| guard.join().unwrap()).filter(|kept| *kept).count();
         tally.stall = watcher.join().unwrap();
@@ -343,11 +435,15 @@ fn run(cluster: &mut Cluster, faults: &[Fault], pause: Duration) -> Tally {
     for (history, (key, limit)) in histories.iter().zip(KEYS) {
         assert!(history.fences_grow(limit), "{key}: fences went back");
         let most = history.most_at_once();
-        assert!(most <= limit, "{key}: {most} at once");
+        tally.overlaps += most.saturating_sub(limit);
+        assert_eq!(tally.overlaps, 0, "{key}: {most} at once");
         assert!(history.is_linearizable(limit), "{key}: no order of the calls explains them");
         tally.calls += history.entries.len();
         tally.grants += history.grants();
     }
+    waits.sort_unstable();
+    let at = |part: usize| waits.get(waits.len() * part / 100).copied().unwrap_or_default();
+    (tally.p50, tally.p99) = (at(50), at(99));
     println!("{faults:?}: {tally:?}");
     assert_eq!(kept, guards, "locks renewed in time were lost");
     // A run in which nobody got anything would prove nothing.

@@ -108,7 +108,10 @@ impl Play {
     fn step(&mut self) {
         let (place, key) = (self.dice(CONNECTIONS), self.dice(KEYS.len()));
         let limit = ["1", "1", "2", "3"][if self.dice(12) == 0 { self.dice(4) } else { key }];
+        let shares = limit == "1" && self.dice(2) == 0;
         match self.dice(20) {
+            0..=4 if shares => self.ask(place, "rl", key, ["0 60", "0 60"]),
+            5..=8 if shares => self.ask(place, "re", key, ["60", "60"]),
             0..=4 => {
                 let arg = format!("0 {limit} 60");
                 self.ask(place, "sl", key, [&arg, &arg]);

@@ -70,7 +70,7 @@ fn refused(talker: &mut Talker, command: &str, key: &str, arg: &str) {
 #[case("r", "000000000000000f00000000000000a0")]
 #[case("n", "000000000000000f00000000000000a0 5")]
 #[case("stats", "")]
-fn nobody_there(#[case] command: &str, #[case] arg: &str) {
+fn without_etcd_requests_are_refused(#[case] command: &str, #[case] arg: &str) {
     let endpoint = format!("127.0.0.1:{}", free_port());
     let http_port = free_port().to_string();
     let mut server = program();
@@ -363,7 +363,7 @@ fn a_dead_servers_locks_end() {
 /// the leases that others wait for. When it goes on, who waits is told soon, and may wait again. There
 /// are many, so that writing down whose turn it is takes longer than to find the session lost.
 #[test]
-fn who_waits_at_a_server_that_stood_still_is_told() {
+fn waiters_at_a_server_that_stood_still_are_told() {
     const KEYS: usize = 60;
     let mut cluster = Cluster::start(&[]);
     let daemon = start(&cluster.store(), &[]);
@@ -477,7 +477,7 @@ fn tls() {
 #[case(&["--store=etcd", "--etcd-user", "u"], "--etcd-user and --etcd-password-file")]
 #[case(&["--store=etcd", "--etcd-user", "u", "--etcd-password-file", "/nowhere"], "/nowhere")]
 #[case(&["--store=etcd", "--etcd-prefix="], "--etcd-prefix")]
-fn what_cannot_be(#[case] arguments: &[&str], #[case] message: &str) {
+fn impossible_options_are_refused(#[case] arguments: &[&str], #[case] message: &str) {
     let mut command = program();
     command.env_remove("DFLOCKD_STORE").env_remove("DFLOCKD_ETCD_ENDPOINTS");
     command.env_remove("DFLOCKD_ETCD_PREFIX");

@@ -96,10 +96,11 @@ fn without_an_admin_secret_nobody_is_administrator() {
 
 /// Clients may say who they are; people read it where they look for holders.
 #[test]
-fn names_are_shown() {
+fn names_and_values_are_shown() {
     let site = Site::start(&[]);
     let mut holder = site.daemon.talk();
     assert_eq!(holder.ask("name", "_", "web1 4711 \u{1b}[31mbackup"), "ok");
+    assert_eq!(holder.ask("value", "_", "<i>10.0.0.7:8080"), "ok");
     holder.take("k", "0 600");
     let mut waiter = site.daemon.talk();
     assert_eq!(waiter.ask("name", "_", &"x".repeat(250)), "ok");
@@ -110,7 +111,9 @@ fn names_are_shown() {
     assert!(!site.daemon.stats().contains("owner\":"));
     let holders = site.holders();
     assert_eq!(holders["keys"][0]["holders"][0]["name"], "web1 4711 \u{1b}[31mbackup");
+    assert_eq!(holders["keys"][0]["holders"][0]["value"], "<i>10.0.0.7:8080");
     assert_eq!(holders["keys"][0]["queue"][0]["name"], "x".repeat(200));
+    assert_eq!(holders["keys"][0]["queue"][0].get("value"), None);
 }
 
 /// Clients take all the descriptors there are: the HTTP side still answers.

@@ -107,7 +107,7 @@ fn the_page_shows_live_who_holds_and_who_waits() {
 /// The page says what it leaves out, and shows more of less.
 #[test]
 #[ignore = "needs programs: tests/run"]
-fn what_is_cut_is_told() {
+fn the_page_says_what_it_leaves_out() {
     let site = Site::start(&[]);
     let _holder = site.hold((0..210).map(|key| format!("key-{key}")));
     let _waiters: Vec<_> = (0..23).map(|place| waiter(&site, "key-77", place + 1)).collect();
@@ -364,6 +364,7 @@ fn an_administrator_takes_a_lock_away() {
     let site = Site::start(&["--admin-token-file", file.to_str().unwrap()]);
     let mut holder = site.daemon.talk();
     assert_eq!(holder.ask("name", "_", "alice@db1[4711] <b>backup</b>"), "ok");
+    assert_eq!(holder.ask("value", "_", "<b>10.0.0.7:8080</b>"), "ok");
     let key = "a/b&<i>?key=other";
     let token = holder.take(key, "0 600");
     let browser = Browser::start();
@@ -371,6 +372,8 @@ fn an_administrator_takes_a_lock_away() {
     browser.until("return document.querySelectorAll('tbody').length", &json!(1));
     let name = "return document.querySelector('.name').innerText";
     assert_eq!(browser.run(name), "alice@db1[4711] <b>backup</b>");
+    let value = "return document.querySelector('.value').innerText";
+    assert_eq!(browser.run(value), "<b>10.0.0.7:8080</b>");
     let deeds = "return [...document.querySelectorAll('.deeds button')].map(it => it.innerText)";
     assert_eq!(browser.run(deeds), json!([]));
     let unlock = |secret: &str| {

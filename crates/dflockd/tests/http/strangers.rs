@@ -76,7 +76,7 @@ fn read_pages(site: &Site) {
 }
 
 #[test]
-fn nobody_gets_what_others_read() {
+fn no_reader_gets_the_answer_of_another() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     std::fs::write(path("full"), "all\n").unwrap();

@@ -2,6 +2,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -35,10 +36,12 @@ pub(crate) fn program() -> Command {
     program_on(&crate::store())
 }
 
-/// The program with this store, which outlives it if it is one that does.
+/// The program with this store, which outlives it if it is one that does. On a busy machine a test takes longer than a
+/// client may be silent by default, so it may be silent for longer.
 pub(crate) fn program_on(store: &Store) -> Command {
     let mut command = Command::new(crate::dflockd());
     command.env_clear().stdin(Stdio::null()).envs(store.environment.clone());
+    command.env("DFLOCKD_READ_TIMEOUT_S", "600");
     command
 }
 
@@ -118,13 +121,13 @@ impl Daemon {
 
     /// Waits until `stats` contains this text.
     pub(crate) fn until_stats(&self, text: &str) {
-        let mut last = String::new();
+        let last = RefCell::new(String::new());
         until_or(
             || {
-                last = self.stats();
-                last.contains(text)
+                *last.borrow_mut() = self.stats();
+                last.borrow().contains(text)
             },
-            || format!("stats never had {text:?}"),
+            || format!("{text:?} in the stats: {}, {:#?}", last.borrow(), self.log()),
         );
     }
 

@@ -14,9 +14,9 @@ const STEPS: usize = 2_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     /// A try or a wait that got this token.
-    Took(u64),
+    Took(u64, Mode),
     /// A try that got none: at that moment all slots were taken or somebody waited.
-    Failed,
+    Failed(Mode),
     /// A wait that ended without one. It may have stood in the queue for a moment and changed
     /// nothing, so it says nothing about the state and may stand anywhere.
     GaveUp,
@@ -24,6 +24,17 @@ enum Call {
     /// A release that was refused.
     Refused(u64),
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Mode {
+    /// A lock or a slot of its own.
+    Alone,
+    /// A lock, with others that ask for the same.
+    Shared,
+}
+
+/// Tokens, and in which way they hold the key.
+type Held = Vec<(u64, Mode)>;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -34,20 +45,24 @@ struct Entry {
 
 /// Whether `call` may happen in `held`, and what is held then. `waits` tells whether a call that
 /// can have waited in the queue is open at that moment.
-fn apply(held: &[u64], limit: usize, call: Call, queued: bool) -> Option<Vec<u64>> {
+fn apply(held: &[(u64, Mode)], limit: usize, call: Call, queued: bool) -> Option<Held> {
     let mut next = held.to_vec();
+    let has_room = |mode| match mode {
+        Mode::Alone => held.len() < limit && held.iter().all(|it| it.1 == Mode::Alone),
+        Mode::Shared => held.iter().all(|it| it.1 == Mode::Shared),
+    };
     match call {
-        Call::Took(token) => {
-            (held.len() < limit).then(|| next.push(token))?;
+        Call::Took(token, mode) => {
+            has_room(mode).then(|| next.push((token, mode)))?;
             next.sort_unstable();
         }
-        Call::Failed => (held.len() == limit || queued).then_some(())?,
+        Call::Failed(mode) => (!has_room(mode) || queued).then_some(())?,
         Call::GaveUp => {}
         Call::Released(token) => {
-            let place = held.iter().position(|&t| t == token)?;
+            let place = held.iter().position(|it| it.0 == token)?;
             next.remove(place);
         }
-        Call::Refused(token) => (!held.contains(&token)).then_some(())?,
+        Call::Refused(token) => held.iter().all(|it| it.0 != token).then_some(())?,
     }
     Some(next)
 }
@@ -56,7 +71,7 @@ fn apply(held: &[u64], limit: usize, call: Call, queued: bool) -> Option<Vec<u64
 fn is_linearizable(entries: &[Entry], limit: usize) -> bool {
     let mut entries = entries.to_vec();
     entries.sort_by_key(|entry| entry.from);
-    let mut tried: HashSet<(Vec<bool>, Vec<u64>)> = HashSet::new();
+    let mut tried: HashSet<(Vec<bool>, Held)> = HashSet::new();
     let mut stack = vec![(vec![false; entries.len()], Vec::new())];
     let mut steps = 0;
     while let Some((done, held)) = stack.pop() {
@@ -68,7 +83,7 @@ fn is_linearizable(entries: &[Entry], limit: usize) -> bool {
             let queued = open.iter().any(|&j| {
                 j != i
                     && entries[j].from < entries[i].to
-                    && matches!(entries[j].call, Call::Took(_) | Call::GaveUp)
+                    && matches!(entries[j].call, Call::Took(..) | Call::GaveUp)
             });
             if let Some(next) = apply(&held, limit, entries[i].call, queued) {
                 let mut done = done.clone();
@@ -101,16 +116,21 @@ fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<Vec<Entry>> {
         let place = usize::try_from(random >> 33).unwrap() % KEYS.len();
         let (key, limit) = KEYS[place];
         let timeout = random >> 40 & 1;
+        let shares = key == SHARED && (random >> 41) % 4 > 0;
+        let mode = if shares { Mode::Shared } else { Mode::Alone };
         let mut record = |from, call| {
             histories[place].push(Entry { call, from, to: clock.fetch_add(1, Ordering::SeqCst) });
         };
         let from = clock.fetch_add(1, Ordering::SeqCst);
-        let reply = talker.ask("sl", key, &format!("{timeout} {limit} 60"));
+        let reply = match mode {
+            Mode::Alone => talker.ask("sl", key, &format!("{timeout} {limit} 60")),
+            Mode::Shared => talker.ask("rl", key, &format!("{timeout} 60")),
+        };
         match token_of(&reply) {
-            None if timeout == 0 => record(from, Call::Failed),
+            None if timeout == 0 => record(from, Call::Failed(mode)),
             None => record(from, Call::GaveUp),
             Some((token, fence)) => {
-                record(from, Call::Took(fence));
+                record(from, Call::Took(fence, mode));
                 let from = clock.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(talker.ask("sr", key, &token), "ok");
                 record(from, Call::Released(fence));
@@ -126,7 +146,9 @@ fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<Vec<Entry>> {
     histories
 }
 
-const KEYS: [(&str, usize); 3] = [("a", 1), ("b", 1), ("pool", 2)];
+const KEYS: [(&str, usize); 4] = [("a", 1), ("b", 1), ("pool", 2), (SHARED, 1)];
+/// Some take this lock alone, more share it.
+const SHARED: &str = "shared";
 
 #[test]
 fn concurrent_histories_are_linearizable() {
@@ -149,7 +171,7 @@ fn concurrent_histories_are_linearizable() {
         assert!(is_linearizable(history, limit), "{key}");
         let mut taken: Vec<(u64, u64, u64)> = Vec::new();
         for entry in history {
-            if let Call::Took(fence) = entry.call {
+            if let Call::Took(fence, _) = entry.call {
                 taken.push((entry.from, entry.to, fence));
             }
         }
@@ -170,21 +192,25 @@ fn entry(call: Call, from: u64, to: u64) -> Entry {
 /// The checker finds what it is for.
 #[test]
 fn wrong_histories_are_found() {
-    let two_holders = [entry(Call::Took(1), 0, 1), entry(Call::Took(2), 2, 3)];
+    let took = |token| Call::Took(token, Mode::Alone);
+    let shared = |token| Call::Took(token, Mode::Shared);
+    let failed = Call::Failed(Mode::Alone);
+    let two_holders = [entry(took(1), 0, 1), entry(took(2), 2, 3)];
     assert!(!is_linearizable(&two_holders, 1));
     assert!(is_linearizable(&two_holders, 2));
-    let lost =
-        [entry(Call::Took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(Call::Failed, 4, 5)];
+    let lost = [entry(took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(failed, 4, 5)];
     assert!(!is_linearizable(&lost, 1));
-    let overlapping =
-        [entry(Call::Took(1), 0, 3), entry(Call::Failed, 1, 5), entry(Call::Released(1), 4, 6)];
+    let overlapping = [entry(took(1), 0, 3), entry(failed, 1, 5), entry(Call::Released(1), 4, 6)];
     assert!(is_linearizable(&overlapping, 1));
-    let twice = [
-        entry(Call::Took(1), 0, 1),
-        entry(Call::Released(1), 2, 3),
-        entry(Call::Released(1), 4, 5),
-    ];
+    let twice =
+        [entry(took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(Call::Released(1), 4, 5)];
     assert!(!is_linearizable(&twice, 1));
-    let refused = [entry(Call::Took(1), 0, 1), entry(Call::Refused(1), 2, 3)];
+    let refused = [entry(took(1), 0, 1), entry(Call::Refused(1), 2, 3)];
     assert!(!is_linearizable(&refused, 1));
+    let both = |first, second| [entry(first, 0, 1), entry(second, 2, 3)];
+    assert!(is_linearizable(&both(shared(1), shared(2)), 1));
+    assert!(!is_linearizable(&both(shared(1), took(2)), 1));
+    assert!(!is_linearizable(&both(took(1), shared(2)), 1));
+    assert!(is_linearizable(&both(shared(1), failed), 1));
+    assert!(!is_linearizable(&both(shared(1), Call::Failed(Mode::Shared)), 1));
 }

@@ -177,6 +177,31 @@ fn a_clean_restart_keeps_what_is_held() {
     assert_eq!(talker.ask("n", "k", &token), "ok 33");
 }
 
+/// Readers that shared a lock share it after a restart, with others, and without a writer.
+#[test]
+fn a_restart_keeps_what_is_shared() {
+    let state = TempDir::new().unwrap();
+    let mut daemon = start(state.path(), &[]);
+    let mut readers = [daemon.talk(), daemon.talk()];
+    let tokens = readers.each_mut().map(|reader| {
+        let reply = reader.ask("rl", "k", "0 600");
+        reply.split(' ').nth(1).expect(&reply).to_owned()
+    });
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    let daemon = start(state.path(), &[]);
+    let (mut reader, mut writer) = (daemon.talk(), daemon.talk());
+    assert_eq!(writer.ask("l", "k", "0"), "timeout");
+    let reply = reader.ask("rl", "k", "0");
+    let other = reply.split(' ').nth(1).expect(&reply).to_owned();
+    for token in [&tokens[1], &other, &tokens[0]] {
+        assert_eq!(writer.ask("l", "k", "0"), "timeout");
+        assert_eq!(reader.ask("n", "k", &format!("{token} 600")), "ok 600");
+        assert_eq!(reader.ask("r", "k", token), "ok");
+    }
+    assert!(writer.ask("l", "k", "0").starts_with("ok "));
+}
+
 #[test]
 fn one_server_at_a_time() {
     let state = TempDir::new().unwrap();
@@ -310,7 +335,7 @@ fn another_boot_is_waited_for_over_restarts() {
 
 /// What is no file is told of, by its name; nothing is waited for, and no link is followed.
 #[rstest]
-fn what_is_no_file_is_refused(
+fn a_state_file_that_is_not_regular_is_refused(
     #[values("index", "holds.0", "holds.1", "owner")] name: &str,
     #[values("a FIFO", "a symbolic link", "a directory", "a socket")] what: &str,
 ) {
@@ -329,7 +354,7 @@ fn what_is_no_file_is_refused(
 }
 
 #[test]
-fn what_is_no_directory_is_refused() {
+fn a_state_path_of_the_wrong_kind_is_refused() {
     let dir = TempDir::new().unwrap();
     let fifo = dir.path().join("fifo");
     nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();

@@ -6,7 +6,7 @@ use super::request::Refusal;
 pub const WAIT_BOUNDS_MICROS: [u64; 9] =
     [100, 1_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000, 60_000_000];
 
-/// How long granted requests waited.
+/// The waiting times of granted requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Per bucket, not cumulated; bounds are [`WAIT_BOUNDS_MICROS`].
@@ -36,17 +36,17 @@ pub struct Counters {
     pub grants: u64,
     /// Slots given back by token.
     pub releases: u64,
-    /// Slots freed because their connection went.
+    /// Slots freed because their connection ended.
     pub disconnect_releases: u64,
-    /// Leases started anew by token.
+    /// Leases renewed by token.
     pub renewals: u64,
     /// Leases that ran out.
     pub expiries: u64,
     /// Waits that ended without a grant.
     pub timeouts: u64,
-    /// Requests refused with a status of their own, by the place of their [`Refusal`].
+    /// Refused requests, indexed by the place of their [`Refusal`].
     pub refusals: [u64; Refusal::ALL.len()],
-    /// From request to grant, immediate ones included.
+    /// The times from request to grant, including immediate grants.
     pub waits: Histogram,
 }
 
@@ -65,19 +65,21 @@ impl Counters {
     }
 }
 
-/// What is in the tables now. Kept while keys are used, so that nobody has to search for it.
+/// The numbers of entries in the tables. They are updated at each change, so that no search is necessary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Keys with a limit of 1 that somebody holds or waits for.
+    /// Keys with a limit of 1 that have a holder or a waiter.
     pub locks: usize,
-    /// Keys with a greater limit that somebody holds or waits for.
+    /// Keys with a greater limit that have a holder or a waiter.
     pub semaphores: usize,
-    /// Keys with a limit of 1 that nobody holds or waits for.
+    /// Keys with a limit of 1 that have neither.
     pub idle_locks: usize,
-    /// Keys with a greater limit that nobody holds or waits for.
+    /// Keys with a greater limit that have neither.
     pub idle_semaphores: usize,
-    /// Locks that are held.
+    /// Holders of locks, readers among them.
     pub lock_holders: usize,
+    /// Readers: holders that share a lock.
+    pub lock_readers: usize,
     /// Slots of semaphores that are held.
     pub semaphore_holders: usize,
     /// Places in queues of locks.
@@ -86,7 +88,7 @@ pub struct Census {
     pub semaphore_waiters: usize,
 }
 
-/// Whether somebody holds a key or waits for it.
+/// Whether a key has a holder or a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Busy,
@@ -94,7 +96,7 @@ pub(super) enum Use {
 }
 
 impl Census {
-    /// Where keys of this limit and use are counted.
+    /// The counter of keys with this limit and use.
     pub(super) const fn keys(&mut self, limit: u64, usage: Use) -> &mut usize {
         match (limit, usage) {
             (1, Use::Busy) => &mut self.locks,
@@ -104,12 +106,12 @@ impl Census {
         }
     }
 
-    /// Where holders of a key of this limit are counted.
+    /// The counter of holders of keys with this limit.
     pub(super) const fn holders(&mut self, limit: u64) -> &mut usize {
         if limit == 1 { &mut self.lock_holders } else { &mut self.semaphore_holders }
     }
 
-    /// Where waiters of a key of this limit are counted.
+    /// The counter of waiters of keys with this limit.
     pub(super) const fn waiters(&mut self, limit: u64) -> &mut usize {
         if limit == 1 { &mut self.lock_waiters } else { &mut self.semaphore_waiters }
     }

@@ -2,11 +2,13 @@
 
 use super::counters::{Census, Use};
 use super::request::Progress;
+use super::sharing::{Ahead, Claim};
 use super::slab::{Id, Link, Linked, List, Slab, is_roomy, linked};
 use super::state::{ByKey, Caps, Holder};
-use super::terms::{Key, Limit, Moment};
+use super::terms::{Key, Keys as Names, Limit, Moment};
 use super::waiting::{Queue, Waiter};
 use hashbrown::HashTable;
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::{Index, IndexMut};
 
@@ -15,44 +17,68 @@ use std::ops::{Index, IndexMut};
 pub(super) struct KeyEntry {
     pub(super) name: Box<[u8]>,
     pub(super) limit: u64,
-    /// Last time it was used for good: idleness counts from here.
+    /// The time of its last use, from which its idle time counts.
     pub(super) touched: Moment,
     pub(super) holders: List<Holder, ByKey>,
     pub(super) held: u32,
     pub(super) queue: List<Waiter, Queue>,
     pub(super) waiters: u32,
-    /// Records of lost leases that still name it.
+    /// The number of records of lost leases that still name it.
     pub(super) pins: u32,
     hash: u32,
     idle: Link<Self>,
     listed: bool,
-    /// As what the census has it.
+    /// Whether a client watches its holders.
+    pub(super) watched: bool,
+    /// Whether its holders share it. Without holders: whether the last ones did.
+    pub(super) shared: bool,
+    /// The use as which the census counts it.
     counted: Use,
 }
 
-/// The keys nobody uses.
+/// The list of keys without holders and waiters.
 #[derive(Debug)]
 struct Idle;
 
 linked!(KeyEntry, Idle, idle);
 
 impl KeyEntry {
-    /// A free slot and nobody ahead.
-    pub(super) fn has_room(&self) -> bool {
-        u64::from(self.held) < self.limit && self.waiters == 0
+    /// Whether there is room beside the holders, and no request is ahead.
+    pub(super) fn has_room(&self, claim: Claim) -> bool {
+        self.waiters == 0 && self.admits(claim)
+    }
+
+    /// Whether the next request in the order may be a hold, too.
+    pub(super) fn admits(&self, claim: Claim) -> bool {
+        Ahead::holders(self.held.into(), self.shared).leaves_room_for(claim)
+    }
+
+    /// Whether it may have several holders.
+    pub(super) const fn has_many_holders(&self) -> bool {
+        self.limit > 1 || self.shared
+    }
+
+    /// The number of its holders, if they share it.
+    pub(super) const fn readers(&self) -> u32 {
+        if self.shared { self.held } else { 0 }
+    }
+
+    /// The claim of its holders.
+    pub(super) fn claim(&self) -> Option<Claim> {
+        if self.shared { Some(Claim::Shared) } else { Limit::new(self.limit).map(Claim::Slot) }
     }
 
     pub(super) const fn is_idle(&self) -> bool {
         self.held == 0 && self.waiters == 0
     }
 
-    /// Nothing depends on its being remembered.
+    /// Whether it can be forgotten: nothing depends on it.
     pub(super) const fn is_forgettable(&self) -> bool {
         self.is_idle() && self.pins == 0
     }
 }
 
-/// How far a round of forgetting idle keys is.
+/// The progress of a round of forgetting idle keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
     NotDue,
@@ -67,8 +93,12 @@ pub(super) struct Keys {
     table: HashTable<Id<KeyEntry>>,
     hasher: RandomState,
     idle: List<KeyEntry, Idle>,
+    /// The length of that list.
+    listed: usize,
     next_collection: Moment,
     census: Census,
+    /// The names of watched keys. Some of these keys may not exist.
+    watched: HashSet<Box<[u8]>>,
 }
 
 impl Keys {
@@ -78,8 +108,10 @@ impl Keys {
             table: HashTable::new(),
             hasher,
             idle: List::new(),
+            listed: 0,
             next_collection: Moment::default(),
             census: Census::default(),
+            watched: HashSet::new(),
         }
     }
 
@@ -111,9 +143,18 @@ impl Keys {
             .copied()
     }
 
+    /// Whether all these keys can be in use at the same time within the limit of keys. Idle keys are forgotten to
+    /// make room.
+    pub(super) fn have_room_for(&self, names: Names<'_>, most: usize) -> bool {
+        let is_new = |id: &Option<Id<KeyEntry>>| id.is_none_or(|id| self.entries[id].listed);
+        let new = names.iter().map(|key| self.find(key)).filter(is_new).count();
+        self.entries.len() - self.listed + new <= most
+    }
+
     /// Adds a key that [`Keys::find`] did not find.
     pub(super) fn create(&mut self, now: Moment, key: Key<'_>, limit: Limit) -> Id<KeyEntry> {
         let hash = self.hash(key);
+        let watched = !self.watched.is_empty() && self.watched.contains(key.bytes());
         let id = self.entries.insert(KeyEntry {
             name: key.bytes().into(),
             limit: limit.count(),
@@ -126,6 +167,8 @@ impl Keys {
             hash,
             idle: Link::new(),
             listed: false,
+            watched,
+            shared: false,
             counted: Use::Idle,
         });
         *self.census.keys(limit.count(), Use::Idle) += 1;
@@ -134,7 +177,19 @@ impl Keys {
         id
     }
 
-    /// To be called after every use of a key: notes the time and keeps the idle list true.
+    /// Sets whether a key is watched from now on. The key need not exist.
+    pub(super) fn watch(&mut self, key: Key<'_>, is_watched: bool) {
+        if is_watched {
+            self.watched.insert(key.bytes().into());
+        } else {
+            self.watched.remove(key.bytes());
+        }
+        if let Some(entry) = self.find(key).and_then(|id| self.entries.get_mut(id)) {
+            entry.watched = is_watched;
+        }
+    }
+
+    /// To be called after every use of a key: notes the time and updates the idle list.
     pub(super) fn settle(&mut self, now: Moment, id: Id<KeyEntry>) {
         let entry = &mut self.entries[id];
         entry.touched = now;
@@ -159,15 +214,18 @@ impl Keys {
         &self.census
     }
 
-    pub(super) fn add_holder(&mut self, id: Id<KeyEntry>) {
+    pub(super) fn add_holder(&mut self, id: Id<KeyEntry>, claim: Claim) {
         let entry = &mut self.entries[id];
         entry.held += 1;
+        entry.shared = claim.is_shared();
+        self.census.lock_readers += usize::from(entry.shared);
         *self.census.holders(entry.limit) += 1;
     }
 
     pub(super) fn remove_holder(&mut self, id: Id<KeyEntry>) {
         let entry = &mut self.entries[id];
         entry.held -= 1;
+        self.census.lock_readers -= usize::from(entry.shared);
         *self.census.holders(entry.limit) -= 1;
     }
 
@@ -185,15 +243,17 @@ impl Keys {
 
     fn list(&mut self, id: Id<KeyEntry>) {
         self.entries[id].listed = true;
+        self.listed += 1;
         self.idle.push_back(&mut self.entries, id);
     }
 
     fn unlist(&mut self, id: Id<KeyEntry>) {
         self.entries[id].listed = false;
+        self.listed -= 1;
         self.idle.remove(&mut self.entries, id);
     }
 
-    /// A key that is only remembered gets another limit.
+    /// Gives an idle key another limit.
     pub(super) fn change_limit(&mut self, id: Id<KeyEntry>, limit: Limit) {
         let entry = &mut self.entries[id];
         *self.census.keys(entry.limit, entry.counted) -= 1;
@@ -201,7 +261,7 @@ impl Keys {
         *self.census.keys(entry.limit, entry.counted) += 1;
     }
 
-    /// Forgets the key that was idle for longest; false when none is idle.
+    /// Forgets the key that was idle for longest; false if none is idle.
     pub(super) fn forget_one(&mut self) -> bool {
         let longest = self.idle.first();
         if let Some(id) = longest {
@@ -233,7 +293,7 @@ impl Keys {
         Round::Over
     }
 
-    /// Keys there is memory for.
+    /// The number of keys for which there is memory.
     pub(super) fn capacity(&self) -> usize {
         self.entries.capacity()
     }
@@ -247,7 +307,7 @@ impl Keys {
         self.entries.shrink(budget)
     }
 
-    /// When [`Keys::collect`] wants to be called.
+    /// When [`Keys::collect`] must be called next.
     pub(super) const fn next_collection(&self) -> Moment {
         if self.idle.is_empty() { Moment::NEVER } else { self.next_collection }
     }

@@ -1,5 +1,5 @@
-//! The lock manager: its tables, and what each request does to them. [The crate](crate) says what to tell it, and
-//! in which order.
+//! The lock manager: its tables, and the effect of each request on them. [The crate](crate) says which calls to make,
+//! and in which order.
 
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod acquiring;
@@ -13,6 +13,7 @@ mod owning;
 mod recorded;
 mod request;
 mod roster;
+mod sharing;
 mod slab;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod state;
@@ -20,6 +21,7 @@ mod terms;
 mod tidying;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod waiting;
+mod watching;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 pub mod wheel;
 
@@ -29,8 +31,11 @@ pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
 };
 pub use roster::{Cursor, KeyLine, KeyView, Party};
+pub use sharing::{Ahead, Claim};
 pub use slab::{is_roomy, is_worth_telling};
 pub use state::{Caps, Engine};
 pub use terms::{
-    Key, Limit, MAX_KEY_BYTES, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS, Token, Ttl,
+    Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS,
+    Token, Ttl,
 };
+pub use watching::{Label, Sight};

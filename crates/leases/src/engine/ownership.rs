@@ -1,50 +1,49 @@
 //! Which connection owns a hold: the one rule for every store. It says what a renewal and the end of a
 //! connection change, and when a hold without connections ends. Pure.
 //!
-//! A hold has an owner, the connection that got it, and at most one renewer, the last other connection that
-//! renewed it. If the owner closes and the renewer is still connected, the renewer becomes the owner. Without
-//! a renewer the hold is released, at once or after the grace, and a connection that renews it before that
-//! becomes its owner. If the renewer closes first, it is forgotten. A hold whose owner is gone without that
-//! (auto-release off, or the owner's server is gone) stays until its lease ends. The connection that renews
-//! it for the second time becomes its owner, so a client that renews only once takes nothing with it when it
-//! leaves.
+//! A hold has an owner, the connection that got it, and at most one renewer, the last other connection that renewed
+//! it. If the owner closes and the renewer is still connected, the renewer becomes the owner. Without a renewer the
+//! hold is released, at once or after the grace, and a connection that renews it before that becomes its owner. If
+//! the renewer closes first, it is forgotten. A hold whose owner is gone without a release or grace (auto-release
+//! off, or the owner's server is gone) stays until its lease ends. The connection that renews it for the second time
+//! becomes its owner, so a client that renews only once takes nothing with it when it leaves.
 
 use super::request::AutoRelease;
 use super::terms::{Moment, Seconds, Ttl};
 
-/// Whose a hold is, among parties of any kind.
+/// Which party owns a hold, among parties of any kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing<P> {
-    /// Who got it, or inherited it.
+    /// The party that got it, or inherited it.
     pub owner: Option<P>,
-    /// The last other one who renewed it.
+    /// The last other party that renewed it.
     pub renewer: Option<P>,
-    /// Its owner went, and nobody was left: from then on it stays for this long. It has neither
-    /// owner nor renewer.
+    /// Set when its owner has gone and there was no renewer: the hold stays for this long. It then has neither owner
+    /// nor renewer.
     pub grace: Option<Seconds>,
 }
 
-/// What the end of a connection makes of a hold.
+/// The effect of a connection's end on a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parting<P> {
-    /// It is no concern of this hold.
+    /// None: the connection had nothing to do with this hold.
     Keep,
-    /// From here on it stands so.
+    /// The hold has this standing from now on.
     Stand(Standing<P>),
-    /// It is given back.
+    /// The hold is released.
     End,
 }
 
 impl<P: Copy + Eq> Standing<P> {
-    /// Of a hold that was just granted.
+    /// The standing of a hold that was just granted.
     pub const fn of(owner: P) -> Self {
         Self { owner: Some(owner), ..Self::NOBODYS }
     }
 
-    /// Of a hold that stays until its lease ends.
+    /// The standing of a hold without connections that stays until its lease ends.
     pub const NOBODYS: Self = Self { owner: None, renewer: None, grace: None };
 
-    /// After `who` has shown the token. `lives` is asked of the owner alone.
+    /// The standing after `who` has renewed with the token. `lives` is called for the owner only.
     pub fn renewed(self, who: P, lives: impl Fn(P) -> bool) -> Self {
         if self.owner == Some(who) {
             return self;
@@ -56,7 +55,7 @@ impl<P: Copy + Eq> Standing<P> {
         Self { renewer: Some(who), ..self }
     }
 
-    /// When `who` has gone. `lives` is asked of the renewer alone.
+    /// The effect of the end of `who`. `lives` is called for the renewer only.
     pub fn parted(
         self,
         who: P,
@@ -81,12 +80,13 @@ impl<P: Copy + Eq> Standing<P> {
         Parting::Keep
     }
 
-    /// When the grace ends that begins `now`; [`Moment::NEVER`] without one.
+    /// The end of a grace that begins `now`; [`Moment::NEVER`] without a grace.
     pub fn lapses(self, now: Moment) -> Moment {
         self.grace.map_or(Moment::NEVER, |grace| now.after(grace))
     }
 
-    /// How long a hold that was put so, with its lease begun anew at the latest then, lasts at most.
+    /// The longest time that a hold with this standing can last, if its lease was last renewed when it got this
+    /// standing.
     pub fn lasts(self, ttl: Ttl) -> Seconds {
         self.grace.map_or(ttl.span(), |grace| grace.min(ttl.span()))
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_renews_in_the_grace_owns_it() {
+    fn a_client_that_renews_in_the_grace_owns_the_hold() {
         assert_eq!(IN_GRACE.renewed('B', |_| true), standing("B-"));
     }
 

@@ -3,13 +3,13 @@
 //! Pure.
 
 use super::ownership::{Parting, Standing};
-use super::request::{Answer, AutoRelease, Refusal};
+use super::request::{Answer, AutoRelease, ConnId, Refusal};
 use super::slab::Id;
 use super::state::{Conn, Engine, Holder};
 use super::terms::{Key, Mint, Moment, Token, Ttl};
 
 impl<M: Mint> Engine<M> {
-    /// The hold a token proves at `now`; one whose lease is over is evicted instead.
+    /// The hold that a token proves at `now`. A hold whose lease is over is ended instead.
     fn live_holder(
         &mut self,
         now: Moment,
@@ -52,14 +52,25 @@ impl<M: Mint> Engine<M> {
         Answer::Renewed(ttl)
     }
 
-    /// Whose a hold is.
+    /// Frees a hold that was granted to a connection but never announced to it.
+    pub fn take_back(&mut self, now: Moment, conn: ConnId, token: Token) {
+        let Some(conn) = self.conn(conn) else { return };
+        let is_it = |&id: &Id<Holder>| self.holders[id].token == token;
+        let found = self.conns[conn].owned.iter(&self.holders).find(is_it);
+        if let Some(id) = found {
+            self.counters.disconnect_releases += 1;
+            self.free(now, id);
+        }
+    }
+
+    /// Which connection owns a hold.
     fn standing(&self, id: Id<Holder>) -> Standing<Id<Conn>> {
         let holder = &self.holders[id];
         let grace = (holder.lapses < Moment::NEVER).then_some(self.caps.disconnect_grace);
         Standing { owner: holder.owner.some(), renewer: holder.renewer.some(), grace }
     }
 
-    /// From here on the hold stands so.
+    /// Gives the hold this standing.
     fn restand(&mut self, now: Moment, id: Id<Holder>, standing: Standing<Id<Conn>>) {
         let before = self.standing(id);
         if before.owner != standing.owner {
@@ -81,7 +92,7 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// From here on the hold goes with this connection.
+    /// Makes the connection the owner of the hold.
     fn own(&mut self, id: Id<Holder>, conn: Id<Conn>) {
         self.disown(id);
         self.holders[id].owner = conn;
@@ -90,7 +101,7 @@ impl<M: Mint> Engine<M> {
         self.conns[conn].entries += 1;
     }
 
-    /// From here on the hold goes with nobody.
+    /// Takes the hold from its owner, so that no connection owns it.
     pub(super) fn disown(&mut self, id: Id<Holder>) {
         let owner = std::mem::replace(&mut self.holders[id].owner, Id::NIL);
         if let Some(owner) = owner.some() {
@@ -106,9 +117,9 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// What the end of a connection means for a hold that it owns or renewed.
+    /// Applies the end of a connection to a hold that it owns or renewed.
     pub(super) fn part(&mut self, now: Moment, id: Id<Holder>, who: Id<Conn>, auto: AutoRelease) {
-        // Who has gone is in no list any more.
+        // A connection that has gone is in no list any more.
         let lives = |_| true;
         match self.standing(id).parted(who, auto, self.caps.disconnect_grace, lives) {
             Parting::Keep => {}
@@ -120,7 +131,7 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// Takes away all holds of a key, whoever has them; says how many.
+    /// Takes away all holds of a key, of every owner; returns how many.
     pub fn force_release(&mut self, now: Moment, key: Key<'_>) -> usize {
         let Some(key) = self.keys.find(key) else { return 0 };
         let holds: Vec<Id<Holder>> = self.keys[key].holders.iter(&self.holders).collect();
@@ -132,7 +143,7 @@ impl<M: Mint> Engine<M> {
         holds.len()
     }
 
-    /// The timer of a hold rang: its lease is over, or the grace after its owner's going.
+    /// The timer of a hold has fired: its lease is over, or the grace after the end of its owner.
     pub(super) fn end_hold(&mut self, now: Moment, id: Id<Holder>) {
         if self.holders[id].expires <= now {
             return self.expire(now, id);

@@ -1,76 +1,83 @@
-//! Holds that outlive the process: reports changes so that another module can write them down, and takes back
-//! what was written before. The engine itself writes nothing.
+//! Holds that outlive the process: reports changes so that another module can record them, and restores holds from a
+//! record. The engine itself writes nothing.
 //!
 //! Pure.
 
 use super::keys::KeyEntry;
 use super::request::Progress;
+use super::sharing::Claim;
 use super::slab::{Id, Link};
 use super::state::{Alarm, Engine, Holder};
-use super::terms::{Key, Limit, Mint, Moment, Token, Ttl};
+use super::terms::{Key, Mint, Moment, Token, Ttl};
+use super::watching::Label;
+use std::sync::Arc;
 
-/// A hold, as it is written down.
+/// A hold in the form in which it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold<'a> {
-    /// Of which key.
+    /// The key.
     pub key: Key<'a>,
-    /// How many may hold that key.
-    pub limit: Limit,
-    /// Proves it.
+    /// What is held of the key.
+    pub claim: Claim,
+    /// The token of the hold.
     pub token: Token,
-    /// The lease as last asked for.
+    /// The length of the lease in the last request.
     pub ttl: Ttl,
     /// When it ends.
     pub expires: Moment,
+    /// The label of its holder.
+    pub label: Option<&'a Label>,
 }
 
-/// What happened to a hold.
+/// A change of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// Somebody is told of it for the first time.
+    /// A client is told of it for the first time.
     Granted(Hold<'a>),
-    /// Its lease starts anew.
+    /// Its lease was renewed.
     Renewed(Hold<'a>),
-    /// It was given back or ran out.
+    /// It was released, or its lease ended.
     Ended {
-        /// Of which key.
+        /// The key.
         key: Key<'a>,
-        /// What proved it.
+        /// Its token.
         token: Token,
+        /// The label of its holder.
+        label: Option<&'a Label>,
     },
 }
 
-/// Whether a further hold could be written down.
+/// Whether there is room in the record for a further hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
-    /// It could.
+    /// There is room.
     Free,
-    /// It could not: nothing new is granted. What is held may be renewed and handed on.
+    /// There is no room: nothing new is granted. Present holds can be renewed and handed on.
     Full,
 }
 
-/// A change that nobody has taken yet.
+/// A change that was not taken yet.
 #[derive(Debug)]
 pub(super) enum Noted {
     Granted(Id<Holder>, Token),
     Renewed(Id<Holder>, Token),
-    Ended(Box<[u8]>, Token),
+    Ended(Box<[u8]>, Token, Option<Arc<Label>>),
 }
 
 impl<M: Mint> Engine<M> {
-    /// From here on changes are kept until [`Engine::take_changes`].
+    /// From now on, changes are kept until [`Engine::take_changes`].
     pub fn record(&mut self) {
         self.changes.get_or_insert_default();
     }
 
-    /// Something happened to holds.
+    /// Whether holds have changed.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         self.changes.as_ref().is_some_and(|changes| !changes.is_empty())
     }
 
-    /// Tells `note` what happened to holds since the last time, in order. A hold that ended
-    /// meanwhile is only told as ended.
+    /// Passes the changes of holds since the last call to `note`, in order. For a hold that has ended meanwhile, only
+    /// the end is passed.
     pub fn take_changes(&mut self, mut note: impl FnMut(Change<'_>)) {
         let Some(mut changes) = self.changes.take() else { return };
         for change in changes.drain(..) {
@@ -85,9 +92,9 @@ impl<M: Mint> Engine<M> {
                         note(Change::Renewed(hold));
                     }
                 }
-                Noted::Ended(name, token) => {
+                Noted::Ended(name, token, label) => {
                     if let Some(key) = Key::new(&name) {
-                        note(Change::Ended { key, token });
+                        note(Change::Ended { key, token, label: label.as_deref() });
                     }
                 }
             }
@@ -95,8 +102,8 @@ impl<M: Mint> Engine<M> {
         self.changes = Some(changes);
     }
 
-    /// Looks at the next `budget` places of the table of holds and tells `note` of those that
-    /// somebody was told of. Begin with a cursor of 0.
+    /// Reads the next `budget` places of the table of holds, and passes those holds to `note` of which a client was
+    /// told. Begin with a cursor of 0.
     pub fn look_over_holds(
         &self,
         cursor: &mut u32,
@@ -118,21 +125,23 @@ impl<M: Mint> Engine<M> {
     fn hold(&self, id: Id<Holder>, token: Token) -> Option<Hold<'_>> {
         let holder = self.holders.get(id).filter(|holder| holder.token == token)?;
         let entry = self.keys.get(holder.key)?;
-        let (key, limit) = (Key::new(&entry.name)?, Limit::new(entry.limit)?);
-        Some(Hold { key, limit, token, ttl: holder.ttl, expires: holder.expires })
+        let (key, claim) = (Key::new(&entry.name)?, entry.claim()?);
+        let Holder { ttl, expires, ref label, .. } = *holder;
+        Some(Hold { key, claim, token, ttl, expires, label: label.as_deref() })
     }
 
-    /// A hold that was written down goes on, without a connection. Before the first connection.
+    /// Restores a recorded hold, without a connection. To be called before the first connection.
     pub fn restore(&mut self, now: Moment, hold: &Hold<'_>) {
         let key = match self.keys.find(hold.key) {
             Some(key) => key,
-            None => self.keys.create(now, hold.key, hold.limit),
+            None => self.keys.create(now, hold.key, hold.claim.limit()),
         };
         let id = self.holders.insert(Holder {
             key,
             owner: Id::NIL,
             renewer: Id::NIL,
             serial: 0,
+            label: hold.label.map(|label| Arc::new(label.clone())),
             token: hold.token,
             ttl: hold.ttl,
             told: true,
@@ -147,26 +156,30 @@ impl<M: Mint> Engine<M> {
         });
         self.rearm(id);
         self.keys[key].holders.push_front(&mut self.holders, id);
-        self.keys.add_holder(key);
-        if self.keys[key].limit > 1 {
+        self.keys.add_holder(key, hold.claim);
+        if self.keys[key].has_many_holders() {
             self.list_fence(id);
         }
         self.keys.settle(now, key);
     }
 
-    /// Grants nothing before `until`; what is held may be renewed and given back, and queues fill.
+    /// Grants nothing before `until`. Present holds can be renewed and released, and queues fill.
     pub fn close(&mut self, until: Moment) {
         self.closed_until = until;
         self.timers.insert(until, Alarm::Open);
     }
 
-    /// When the time of [`Engine::close`] is over.
+    /// The end of the time of [`Engine::close`].
     pub const fn closed_until(&self) -> Moment {
         self.closed_until
     }
 
-    /// Says whether new holds can be written down.
+    /// Sets whether new holds can be recorded.
     pub const fn set_space(&mut self, space: Space) {
+        // Readers may be waiting for this change only.
+        if matches!((self.space, space), (Space::Full, Space::Free)) {
+            self.reopening = Some(0);
+        }
         self.space = space;
     }
 
@@ -185,7 +198,7 @@ impl<M: Mint> Engine<M> {
         if self.reopening.is_some() { Progress::More } else { Progress::Done }
     }
 
-    /// The token of a hold is told, or told again with a new lease.
+    /// Notes that a client is told the token of a hold, or told it again with a new lease.
     pub(super) fn tell(&mut self, id: Id<Holder>) {
         let Some(holder) = self.holders.get_mut(id) else { return };
         let was_told = std::mem::replace(&mut holder.told, true);
@@ -196,7 +209,7 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// A hold ends. What nobody was told of was never written down.
+    /// Notes the end of a hold. A hold that no client was told of was never recorded.
     pub(super) fn note_end(&mut self, id: Id<Holder>) {
         let Some(changes) = &mut self.changes else { return };
         let holder = &self.holders[id];
@@ -204,6 +217,6 @@ impl<M: Mint> Engine<M> {
             return;
         }
         let name = self.keys[holder.key].name.clone();
-        changes.push_back(Noted::Ended(name, holder.token));
+        changes.push_back(Noted::Ended(name, holder.token, holder.label.clone()));
     }
 }

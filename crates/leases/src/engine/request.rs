@@ -1,10 +1,10 @@
 //! Requests to the engine, and its answers, as values without protocol text. Pure.
 
-use super::terms::{Key, Limit, Moment, Seconds, Token, Ttl};
+use super::sharing::Claim;
+use super::terms::{Key, Keys, Moment, Seconds, Token, Ttl};
 
-/// A connection, as a store knows it. The place is reused after the connection is gone, the
-/// generation is not: what is still under way to a gone connection never reaches the next one in
-/// its place.
+/// A connection, as a store knows it. The place is reused after the connection has ended, but the generation is not:
+/// an answer to an ended connection never reaches the next one in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnId {
     pub(super) place: u32,
@@ -17,7 +17,7 @@ impl ConnId {
         Self { place, generation }
     }
 
-    /// A small number, reused after the connection is gone: a place in a table beside the store's.
+    /// A small number that is reused after the connection has ended, for tables that are indexed by it.
     pub const fn place(self) -> usize {
         self.place as usize
     }
@@ -26,60 +26,68 @@ impl ConnId {
 /// One request about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// `l`, `sl`: take a slot, wait for it at most `timeout`.
+    /// `l`, `sl`, `rl`: take a slot, wait for it at most `timeout`.
     Acquire {
-        /// Of which key.
+        /// The key.
         key: Key<'a>,
-        /// How many may hold it; 1 for a lock.
-        limit: Limit,
-        /// [`Seconds::ZERO`] only tries.
+        /// What is asked of the key.
+        claim: Claim,
+        /// How long to wait; [`Seconds::ZERO`] only tries.
         timeout: Seconds,
-        /// `None`: the server's default.
+        /// The length of the lease; `None`: the server's default.
         ttl: Option<Ttl>,
     },
-    /// `e`, `se`: take a slot or a place in the queue, without waiting.
+    /// `al`: take all these locks now, or none of them.
+    AcquireAll {
+        /// The keys.
+        keys: Keys<'a>,
+        /// The length of the lease; `None`: the server's default.
+        ttl: Option<Ttl>,
+    },
+    /// `e`, `se`, `re`: take a slot or a place in the queue, without waiting.
     Enqueue {
-        /// Of which key.
+        /// The key.
         key: Key<'a>,
-        /// How many may hold it; 1 for a lock.
-        limit: Limit,
-        /// `None`: the server's default.
+        /// What is asked of the key.
+        claim: Claim,
+        /// The length of the lease; `None`: the server's default.
         ttl: Option<Ttl>,
     },
     /// `w`, `sw`: wait for what [`Request::Enqueue`] began.
     Wait {
-        /// Of which key.
+        /// The key.
         key: Key<'a>,
-        /// [`Seconds::ZERO`] only looks.
+        /// How long to wait; [`Seconds::ZERO`] only looks.
         timeout: Seconds,
     },
-    /// `r`, `sr`: give a slot back.
+    /// `r`, `sr`: release a slot.
     Release {
-        /// Of which key.
+        /// The key.
         key: Key<'a>,
-        /// `None` for text that is no token of ours.
+        /// The token; `None` for text that is not a token of this server.
         token: Option<Token>,
     },
-    /// `n`, `sn`: start the lease anew.
+    /// `n`, `sn`: renew the lease.
     Renew {
-        /// Of which key.
+        /// The key.
         key: Key<'a>,
-        /// `None` for text that is no token of ours.
+        /// The token; `None` for text that is not a token of this server.
         token: Option<Token>,
-        /// `None`: the server's default.
+        /// The length of the lease; `None`: the server's default.
         ttl: Option<Ttl>,
     },
 }
 
 impl<'a> Request<'a> {
-    /// The key it is about.
-    pub const fn key(&self) -> Key<'a> {
+    /// The keys of the request; only [`Request::AcquireAll`] may have several.
+    pub fn keys(&self) -> Keys<'a> {
         match *self {
+            Self::AcquireAll { keys, .. } => keys,
             Self::Acquire { key, .. }
             | Self::Enqueue { key, .. }
             | Self::Wait { key, .. }
             | Self::Release { key, .. }
-            | Self::Renew { key, .. } => key,
+            | Self::Renew { key, .. } => key.into(),
         }
     }
 }
@@ -87,39 +95,57 @@ impl<'a> Request<'a> {
 /// A slot given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Proves the hold.
+    /// The token of the hold.
     pub token: Token,
-    /// The lease as asked for: an echo, not a remainder.
+    /// The length of the lease as requested, not the remaining time.
     pub ttl: Ttl,
     /// When the lease ends.
     pub expires: Moment,
 }
 
-/// What became of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The result of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// `l` and `w`: the slot is yours.
     Granted(Grant),
+    /// `al`: all locks are yours; the grants are in the order of the request.
+    All(Box<[Grant]>),
     /// `e`: the slot is yours at once.
     Acquired(Grant),
     /// `e`: you have a place in the queue.
     Queued,
     /// The wait ended without a grant.
     TimedOut,
-    /// The slot is given back.
+    /// The slot is released.
     Released,
-    /// The lease starts anew and runs this long.
+    /// The lease was renewed and has this length.
     Renewed(Ttl),
     /// Refused, nothing changed.
     Refused(Refusal),
 }
 
+impl Answer {
+    /// The grants in this answer.
+    #[must_use]
+    pub fn grants(&self) -> &[Grant] {
+        match self {
+            Self::Granted(grant) | Self::Acquired(grant) => std::slice::from_ref(grant),
+            Self::All(grants) => grants,
+            Self::Queued
+            | Self::TimedOut
+            | Self::Released
+            | Self::Renewed(_)
+            | Self::Refused(_) => &[],
+        }
+    }
+}
+
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// As many keys as the server keeps.
+    /// The server has its maximum of keys.
     MaxLocks,
-    /// As many waiters as a key may have.
+    /// The key has its maximum of waiters.
     MaxWaiters,
     /// The key exists with another limit.
     LimitMismatch,
@@ -129,19 +155,19 @@ pub enum Refusal {
     AlreadyEnqueued,
     /// The lease ended before the grant was seen.
     LeaseExpired,
-    /// No such hold.
+    /// There is no such hold.
     NotHeld,
-    /// The server is going down.
+    /// The server is shutting down.
     Draining,
-    /// What is granted could not be recorded.
+    /// A grant could not be recorded.
     NoSpace,
-    /// The store cannot be reached: nothing is known about the hold. The connection ends, and what
-    /// it holds is not given back for it.
+    /// The store cannot be reached: nothing is known about the hold. The connection ends, and its holds are not
+    /// released.
     Unavailable,
 }
 
 impl Refusal {
-    /// All of them, each at its own place.
+    /// All refusals, each at its own place.
     pub const ALL: [Self; 10] = [
         Self::MaxLocks,
         Self::MaxWaiters,
@@ -156,8 +182,8 @@ impl Refusal {
     ];
 }
 
-/// What [`Engine::ask`](super::Engine::ask) says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The result of [`Engine::ask`](super::Engine::ask).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Here is the answer.
     Now(Answer),
@@ -165,21 +191,23 @@ pub enum Verdict {
     Later,
 }
 
-/// What happened besides the answer to the request at hand.
+/// An event other than the answer to the present request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The wait of this connection is over.
     Answer(ConnId, Answer),
-    /// What answered [`Progress::Later`] to this connection wants to be asked again.
+    /// The call that returned [`Progress::Later`] for this connection should be repeated.
     Wake(ConnId),
     /// A lease ran out; for the log.
     Expired {
         /// The number given to [`Engine::connect`](super::Engine::connect).
         serial: u64,
-        /// Of which key.
+        /// The key.
         key: Box<[u8]>,
     },
-    /// Its tables have become much smaller: the allocator may give memory back.
+    /// The holders of a watched key have changed, or the facts known about them.
+    Moved(Box<[u8]>),
+    /// The tables have become much smaller: the allocator can return memory to the system.
     Shrunk,
 }
 
@@ -192,15 +220,15 @@ pub enum Progress {
     Done,
     /// The budget is used up: call again soon.
     More,
-    /// Something is under way: an [`Effect::Wake`] says when to call again.
+    /// Work is under way: an [`Effect::Wake`] says when to call again.
     Later,
 }
 
-/// What becomes of a connection's holds when it goes.
+/// What becomes of a connection's holds when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoRelease {
     /// They are released.
     On,
-    /// They stay until released by token or run out.
+    /// They stay until they are released by token or their leases end.
     Off,
 }

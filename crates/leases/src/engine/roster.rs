@@ -1,5 +1,5 @@
-//! The holders and waiters of each key, for people. Reads the engine, changes nothing. Bounded: a caller
-//! looks at some places of the table at a time, and views the keys that it picked.
+//! The holders and waiters of each key, for people. Reads the engine, changes nothing. Each step is bounded: a caller
+//! reads some places of the table at a time, and then views the keys that it has picked.
 //!
 //! Pure.
 
@@ -21,13 +21,13 @@ pub struct KeyView {
     pub held: u32,
     /// Places taken in its queue.
     pub waiters: u32,
-    /// Some of the holders, the last one granted first.
+    /// Some of the holders, the latest first.
     pub holders: Vec<Party>,
-    /// Some of the waiters, the next one to be served first.
+    /// Some of the waiters, the next to be served first.
     pub waiting: Vec<Party>,
 }
 
-/// What one line of `stats` says of a key.
+/// The facts about a key in one line of `stats`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLine<'a> {
     /// Its bytes.
@@ -36,13 +36,15 @@ pub struct KeyLine<'a> {
     pub limit: u64,
     /// Holders it has.
     pub held: u32,
+    /// The number of holders that share it: all or none.
+    pub readers: u32,
     /// Places taken in its queue.
     pub waiters: u32,
-    /// The number of the connection that got it last; 0 when nobody holds it.
+    /// The number of the connection that got it last; 0 if it has no holder.
     pub owner: u64,
     /// That connection, if it is still there.
     pub conn: Option<ConnId>,
-    /// What it says of itself; the server adds it where it is wanted.
+    /// The name of that connection; the server adds it if it is wanted.
     pub owner_name: Option<&'a str>,
     /// Microseconds left of that hold's lease.
     pub left_micros: u64,
@@ -51,29 +53,29 @@ pub struct KeyLine<'a> {
 }
 
 impl KeyLine<'_> {
-    /// Nobody holds it or waits for it.
+    /// Whether it has neither holders nor waiters.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         self.held == 0 && self.waiters == 0
     }
 }
 
-/// How far somebody who looks over all keys, some at a time, has come.
+/// The position of a caller that reads all keys, some at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cursor {
-    /// None is looked at yet.
+    /// Before the first key.
     #[default]
     Start,
-    /// The same, and a picture of them was asked for at this time: the next that comes will do.
+    /// The same, but a list of the keys was requested at this time: the next list that comes will be used.
     Asked(Moment),
-    /// By place, where a key keeps its own for as long as it is there: the next one.
+    /// The next place, in stores where a key keeps its place.
     Place(u32),
-    /// By name: the last one; before the first one it is empty.
+    /// The name of the last key, in stores that are read by name; empty before the first key.
     After(Box<[u8]>),
 }
 
 impl Cursor {
-    /// To the first key again, of what is there to be looked at already.
+    /// Moves back to the first key. A cursor that has not begun stays as it is.
     pub fn rewind(&mut self) {
         match self {
             Self::Start | Self::Asked(_) => {}
@@ -88,18 +90,20 @@ impl Cursor {
 pub struct Party {
     /// The number by which `stats` and the log name its connection.
     pub serial: u64,
-    /// The connection; nothing when it is gone and its hold stayed.
+    /// The connection; `None` if it has ended and its hold has stayed.
     pub conn: Option<ConnId>,
     /// Microseconds since it began to hold or wait.
     pub since_micros: u64,
-    /// Microseconds left of the lease; nothing for a waiter.
+    /// Microseconds left of the lease; `None` for a waiter.
     pub left_micros: Option<u64>,
+    /// Whether it shares the lock, or wants to.
+    pub is_reader: bool,
 }
 
 impl<M: Mint> Engine<M> {
-    /// Looks at the next `budget` places of the table of keys and tells `note` the line of every
-    /// key, idle ones too. `note` may stop before the next one. Begin with [`Cursor::Start`];
-    /// [`Progress::Done`] when all were looked at. A key that is there all the time is told once.
+    /// Reads the next `budget` places of the table of keys, and passes the line of every key to `note`, also of idle
+    /// keys. `note` may stop before the next one. Begin with [`Cursor::Start`]; [`Progress::Done`] means that all
+    /// keys were read. A key that exists throughout is passed once.
     pub fn look_over(
         &self,
         now: Moment,
@@ -126,6 +130,7 @@ impl<M: Mint> Engine<M> {
             name: &entry.name,
             limit: entry.limit,
             held: entry.held,
+            readers: entry.readers(),
             waiters: entry.waiters,
             owner: holder.map_or(0, |holder| holder.serial),
             conn: holder.and_then(|holder| self.conn_id(holder.owner)),
@@ -135,7 +140,7 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// A key with at most `most` holders and waiters. Nothing when it is no longer in use.
+    /// A key with at most `most` holders and waiters; `None` if it is no longer in use.
     #[must_use]
     pub fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
         let id = self.keys.find(key)?;
@@ -158,6 +163,7 @@ impl<M: Mint> Engine<M> {
                 conn: self.conn_id(holder.owner),
                 since_micros: now.micros_since(holder.since),
                 left_micros: Some(holder.expires.micros_since(now)),
+                is_reader: entry.shared,
             })
         };
         entry.holders.iter(&self.holders).filter_map(party).take(most).collect()
@@ -171,6 +177,7 @@ impl<M: Mint> Engine<M> {
                 conn: self.conn_id(waiter.conn),
                 since_micros: now.micros_since(waiter.since),
                 left_micros: None,
+                is_reader: waiter.claim.is_shared(),
             })
         };
         entry.queue.iter(&self.waiters).filter_map(party).take(most).collect()
@@ -181,7 +188,7 @@ impl<M: Mint> Engine<M> {
 mod tests {
     use super::*;
     use crate::sample::{CAPS, Counting};
-    use crate::{Answer, ConnId, Engine, Key, Limit, Request, Seconds, Verdict};
+    use crate::{Answer, Claim, ConnId, Engine, Key, Limit, Request, Seconds, Verdict};
     use std::hash::RandomState;
 
     const SECOND: u64 = 1_000_000;
@@ -199,7 +206,7 @@ mod tests {
     ) -> Verdict {
         let request = Request::Acquire {
             key: Key::new(key.as_bytes()).unwrap(),
-            limit: Limit::new(limit).unwrap(),
+            claim: Claim::Slot(Limit::new(limit).unwrap()),
             timeout: Seconds::new(60).unwrap(),
             ttl: None,
         };

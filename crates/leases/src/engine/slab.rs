@@ -6,13 +6,13 @@ use super::request::Progress;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// Whether a table is much larger than what is in it.
+/// Whether a table is much larger than its content.
 pub const fn is_roomy(length: usize, capacity: usize) -> bool {
     capacity > 1024 && capacity / 4 > length
 }
 
-/// Whether tables that had room for `before` entries have become so much smaller that the allocator
-/// should know. The last thousand of a rush count, too: one small piece in use keeps a whole page.
+/// Whether tables that had room for `before` entries have become so much smaller that the allocator should be told.
+/// The last thousand entries count, too: one small piece in use keeps a whole page.
 pub const fn is_worth_telling(before: usize, now: usize) -> bool {
     before.saturating_sub(now) > 1024
 }
@@ -80,7 +80,7 @@ impl<T> std::fmt::Debug for Link<T> {
     }
 }
 
-/// What can be in a list of kind `L`. An entry may be in several lists of different kinds.
+/// An entry that can be in a list of kind `L`. An entry may be in several lists of different kinds.
 pub(crate) trait Linked<L>: Sized {
     fn link(&self) -> &Link<Self>;
     fn link_mut(&mut self) -> &mut Link<Self>;
@@ -136,7 +136,7 @@ impl<T, L> List<T, L> {
         self.head.is_nil()
     }
 
-    /// The entry stands at one of the ends of this list.
+    /// Whether the entry is at one of the ends of this list.
     pub(crate) fn is_at_end(&self, id: Id<T>) -> bool {
         self.head == id || self.tail == id
     }
@@ -180,7 +180,7 @@ impl<T: Linked<L>, L> List<T, L> {
         Some(id)
     }
 
-    /// From the first to the last.
+    /// Iterates from the first to the last.
     pub(crate) fn iter(self, slab: &Slab<T>) -> impl Iterator<Item = Id<T>> {
         std::iter::successors(self.first(), |&id| slab.get(id)?.link().next.some())
     }
@@ -189,7 +189,7 @@ impl<T: Linked<L>, L> List<T, L> {
 #[derive(Debug)]
 enum Place<T> {
     Used(T),
-    /// With its neighbours among the free ones.
+    /// A free place, with its neighbours among the free ones.
     Free {
         prev: Id<T>,
         next: Id<T>,
@@ -210,12 +210,12 @@ impl<T> Slab<T> {
         Self { places: Vec::new(), free: Id::NIL, len: 0 }
     }
 
-    /// Entries in use.
+    /// The number of entries in use.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Ids are below this.
+    /// All ids are below this number.
     pub(crate) fn places(&self) -> u32 {
         u32::try_from(self.places.len()).unwrap_or(u32::MAX)
     }
@@ -246,7 +246,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes the entry out and frees its place; `None` when it is free already.
+    /// Removes the entry and frees its place; `None` if it is free already.
     pub(crate) fn remove(&mut self, id: Id<T>) -> Option<T> {
         let next = self.free;
         let place = self.places.get_mut(id.0 as usize)?;
@@ -264,7 +264,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// These are neighbours among the free places; [`Id::NIL`] is before the first, and after the last.
+    /// Makes two free places neighbours; [`Id::NIL`] is before the first, and after the last.
     fn join(&mut self, before: Id<T>, after: Id<T>) {
         match self.places.get_mut(before.0 as usize) {
             Some(Place::Free { next, .. }) => *next = after,
@@ -275,13 +275,13 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Entries there is memory for.
+    /// The number of entries for which there is memory.
     pub(crate) fn capacity(&self) -> usize {
         self.places.capacity()
     }
 
-    /// Gives free places at the end back, at most `budget` of them, and then the memory of a table that
-    /// was once much larger. An entry stays where it is, and keeps what is before it.
+    /// Gives free places at the end back, at most `budget` of them, and then the memory of a table that was once much
+    /// larger. An entry stays where it is, so the places before it stay, too.
     pub(crate) fn shrink(&mut self, budget: usize) -> Progress {
         for _ in 0..budget {
             let Some(Place::Free { prev, next }) = self.places.last() else {
@@ -342,7 +342,7 @@ mod tests {
     struct Line;
     linked!(Item, Line, 0);
 
-    /// Every order of three, taken out at every place.
+    /// Three entries in every order, removed at every place.
     #[test]
     fn a_list_keeps_its_order_whoever_goes() {
         for gone in 0..3 {
@@ -377,7 +377,7 @@ mod tests {
         assert!(slab.get(Id::NIL).is_none());
     }
 
-    /// What neighbours of a free place are costs an entry nothing.
+    /// The links of a free place take no memory from an entry.
     #[test]
     fn a_place_is_as_large_as_its_entry() {
         assert_eq!(size_of::<Place<Box<[u8]>>>(), 16);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a sorted map, given back at any moment.
+        /// Compared with a sorted map, with shrinking at any moment.
         #[test]
         fn agrees_with_a_map(acts in prop::collection::vec((0_u8..5, any::<u16>()), 1..300)) {
             let (mut slab, mut model) = (Slab::new(), BTreeMap::new());

@@ -5,53 +5,57 @@ use super::counters::{Census, Counters};
 use super::keys::{KeyEntry, Keys};
 use super::recorded::{Noted, Space};
 use super::request::{Answer, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict};
+use super::sharing::Claim;
 use super::slab::{Id, Link, Linked, List, Slab, linked};
 use super::terms::{Mint, Moment, Seconds, Token, Ttl};
 use super::waiting::{Began, Record, Records, Waiter};
+use super::watching::Label;
 use super::wheel::{TimerId, Wheel};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
 use std::hash::RandomState;
+use std::sync::Arc;
 
-/// Due timers one request may have to serve before its own work.
+/// The most due timers that one request serves before its own work.
 const DUE_PER_REQUEST: usize = 64;
 
-/// The limits the engine keeps, and its times.
+/// The limits and times of the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Caps {
-    /// Lease when a request names none.
+    /// The length of a lease if a request names none.
     pub default_ttl: Ttl,
-    /// Keys kept at once, idle ones included.
+    /// The most keys, including idle ones.
     pub max_locks: usize,
-    /// Waiters per key; 0 for no cap.
+    /// The most waiters per key; 0 for no cap.
     pub max_waiters: usize,
-    /// How often idle keys are looked for.
+    /// How often idle keys are searched.
     pub gc_interval: Seconds,
-    /// A key idle for longer is forgotten.
+    /// A key that was idle for longer is forgotten.
     pub gc_max_idle: Seconds,
-    /// A hold whose owner has gone is given back only after this.
+    /// A hold whose owner has gone is released only after this time.
     pub disconnect_grace: Seconds,
-    /// Slots held, places in queues and records of `e`, all together.
+    /// The most held slots, places in queues and records of `e`, all together.
     pub max_entries: usize,
-    /// The same of one connection.
+    /// The same for one connection.
     pub max_entries_per_connection: usize,
 }
 
-/// One slot given out. Whose it is, see [`super::ownership`].
+/// A granted slot. For its owner, see [`super::ownership`].
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) key: Id<KeyEntry>,
-    /// NIL when the connection is gone and the hold stayed.
+    /// NIL if the connection has ended and the hold has stayed.
     pub(super) owner: Id<Conn>,
     pub(super) renewer: Id<Conn>,
-    /// Of the owner, also after it went.
+    /// The number of the owner, also after it has ended.
     pub(super) serial: u64,
+    pub(super) label: Option<Arc<Label>>,
     pub(super) token: Token,
     pub(super) ttl: Ttl,
-    /// Somebody was told the token.
+    /// Whether a client was told the token.
     pub(super) told: bool,
     pub(super) expires: Moment,
-    /// When the grace after the owner's going ends, [`Moment::NEVER`] while there is none.
+    /// The end of the grace after the owner has gone; [`Moment::NEVER`] without a grace.
     pub(super) lapses: Moment,
     pub(super) since: Moment,
     pub(super) timer: TimerId<Alarm>,
@@ -75,13 +79,14 @@ linked!(Holder, ByKey, of_key);
 linked!(Holder, ByOwner, owned);
 linked!(Holder, ByRenewer, renewed);
 
-/// What a connection has here. Lists, so that leaving costs what it has and nothing else.
+/// The entries of a connection. They are lists, so that the cost of leaving depends on their number only.
 #[derive(Debug)]
 pub(super) struct Conn {
     pub(super) generation: u32,
-    /// Slots, places in queues and records it has.
+    /// The number of its slots, places in queues and records.
     pub(super) entries: u32,
     pub(super) serial: u64,
+    pub(super) label: Option<Arc<Label>>,
     pub(super) owned: List<Holder, ByOwner>,
     pub(super) renewed: List<Holder, ByRenewer>,
     pub(super) records: List<Record, Began>,
@@ -106,23 +111,23 @@ pub struct Engine<M> {
     pub(super) waiters: Slab<Waiter>,
     pub(super) records: Records,
     pub(super) conns: Slab<Conn>,
-    /// Of the connection that came last.
+    /// The generation of the latest connection.
     generation: u32,
-    /// Holders of keys with more than one slot, by fence: a scan would be as long as the limit.
+    /// Holders of keys that may have several, by fence, because a search among many would take long.
     pub(super) fences: HashTable<Id<Holder>>,
     pub(super) timers: Wheel<Alarm>,
     pub(super) effects: VecDeque<Effect>,
     pub(super) counters: Counters,
     pub(super) draining: bool,
-    /// What is to be recorded, if anybody wants to.
+    /// The changes to be recorded, if they are recorded.
     pub(super) changes: Option<VecDeque<Noted>>,
     /// Nothing is granted before this.
     pub(super) closed_until: Moment,
-    /// Where serving the queues that filled up meanwhile goes on.
+    /// The place where serving the queues that filled up meanwhile continues.
     pub(super) reopening: Option<u32>,
-    /// Nothing new is granted: it could not be recorded.
+    /// Whether new holds can be recorded; otherwise nothing new is granted.
     pub(super) space: Space,
-    /// Tables are being made smaller: what they had memory for before.
+    /// Set while tables are made smaller: the number of entries for which they had memory before.
     pub(super) shrinking: Option<usize>,
 }
 
@@ -159,6 +164,7 @@ impl<M: Mint> Engine<M> {
             generation,
             entries: 0,
             serial,
+            label: None,
             owned: List::new(),
             renewed: List::new(),
             records: List::new(),
@@ -173,7 +179,7 @@ impl<M: Mint> Engine<M> {
         self.conns.get(id).filter(|found| found.generation == conn.generation).map(|_| id)
     }
 
-    /// The id a connection is known by outside.
+    /// The id of a connection for callers.
     pub(super) fn conn_id(&self, id: Id<Conn>) -> Option<ConnId> {
         let generation = self.conns.get(id)?.generation;
         Some(ConnId { place: id.place(), generation })
@@ -185,7 +191,7 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// Does what a connection asks. Unknown connections are refused as not holding anything.
+    /// Serves a request of a connection. An unknown connection is refused as one that holds nothing.
     pub fn ask(&mut self, now: Moment, conn: ConnId, request: Request<'_>) -> Verdict {
         let Some(conn) = self.conn(conn) else {
             return Verdict::Now(Answer::Refused(Refusal::NotHeld));
@@ -194,17 +200,20 @@ impl<M: Mint> Engine<M> {
             let _more_is_for_advance = self.ring(now, DUE_PER_REQUEST);
         }
         let verdict = match request {
-            Request::Acquire { key, limit, timeout, ttl } => {
-                self.acquire(now, conn, Want { key, limit, timeout, ttl })
+            Request::Acquire { key, claim, timeout, ttl } => {
+                self.acquire(now, conn, Want { key, claim, timeout, ttl })
             }
-            Request::Enqueue { key, limit, ttl } => self.enqueue(now, conn, key, limit, ttl),
+            Request::AcquireAll { keys, ttl } => {
+                Verdict::Now(self.acquire_all(now, conn, keys, ttl))
+            }
+            Request::Enqueue { key, claim, ttl } => self.enqueue(now, conn, key, claim, ttl),
             Request::Wait { key, timeout } => self.wait(now, conn, key, timeout),
             Request::Release { key, token } => Verdict::Now(self.release(now, key, token)),
             Request::Renew { key, token, ttl } => {
                 Verdict::Now(self.renew(now, conn, key, token, ttl))
             }
         };
-        if let Verdict::Now(answer) = verdict {
+        if let Verdict::Now(answer) = &verdict {
             self.count(answer);
         }
         verdict
@@ -215,7 +224,7 @@ impl<M: Mint> Engine<M> {
         self.effects.pop_front()
     }
 
-    /// Serves what is due, at most about `budget` of it, forgets long idle keys, and gives back what
+    /// Serves at most about `budget` due timers, forgets keys that were idle for long, and gives back memory that the
     /// tables do not need any more.
     pub fn advance(&mut self, now: Moment, budget: usize) -> Progress {
         match self.ring(now, budget) {
@@ -225,7 +234,7 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// When [`Engine::advance`] wants to be called; [`Moment::NEVER`] if nothing is pending.
+    /// When [`Engine::advance`] must be called next; [`Moment::NEVER`] if nothing is pending.
     pub fn next_deadline(&self) -> Moment {
         if self.reopening.is_some() || self.shrinking.is_some() {
             return Moment::default();
@@ -244,37 +253,38 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// Events so far.
+    /// The counters of events so far.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Keys in the table, idle ones included.
+    /// The number of keys in the table, including idle ones.
     pub const fn keys(&self) -> usize {
         self.keys.len()
     }
 
-    /// Slots given out now.
+    /// The number of granted slots.
     pub const fn held(&self) -> usize {
         self.holders.len()
     }
 
-    /// Places in queues now.
+    /// The number of places in queues.
     pub const fn waiting(&self) -> usize {
         self.waiters.len()
     }
 
-    /// What is in the tables now, by kind.
+    /// The numbers of entries in the tables, by kind.
     pub const fn census(&self) -> &Census {
         self.keys.census()
     }
 
-    /// Gives a slot of `key` out. The caller has seen that there is one.
+    /// Grants a slot of `key`. The caller has checked that there is one.
     pub(super) fn grant(
         &mut self,
         now: Moment,
         key: Id<KeyEntry>,
         conn: Id<Conn>,
+        claim: Claim,
         ttl: Ttl,
         record: Id<Record>,
     ) -> Grant {
@@ -285,6 +295,7 @@ impl<M: Mint> Engine<M> {
             owner: conn,
             renewer: Id::NIL,
             serial: self.conns[conn].serial,
+            label: self.conns[conn].label.clone(),
             token,
             ttl,
             told: false,
@@ -301,16 +312,17 @@ impl<M: Mint> Engine<M> {
         self.conns[conn].owned.push_front(&mut self.holders, id);
         self.conns[conn].entries += 1;
         self.keys[key].holders.push_front(&mut self.holders, id);
-        self.keys.add_holder(key);
-        if self.keys[key].limit > 1 {
+        self.keys.add_holder(key, claim);
+        if self.keys[key].has_many_holders() {
             self.list_fence(id);
         }
         self.keys.settle(now, key);
+        self.note_move(key);
         self.counters.grants += 1;
         Grant { token, ttl, expires }
     }
 
-    /// Lists a hold among those of keys with more than one slot.
+    /// Adds a hold to the table of fences, if its key may have several holders.
     pub(super) fn list_fence(&mut self, id: Id<Holder>) {
         let holders = &self.holders;
         let hash = |id: Id<Holder>| spread(holders[id].token.fence());
@@ -318,7 +330,7 @@ impl<M: Mint> Engine<M> {
     }
 
     pub(super) fn find_holder(&self, key: Id<KeyEntry>, token: Token) -> Option<Id<Holder>> {
-        let found = if self.keys[key].limit > 1 {
+        let found = if self.keys[key].has_many_holders() {
             let fence = token.fence();
             self.fences.find(spread(fence), |&id| self.holders[id].token.fence() == fence).copied()
         } else {
@@ -339,7 +351,7 @@ impl<M: Mint> Engine<M> {
         Grant { token, ttl, expires }
     }
 
-    /// Takes a hold away because its time is over. Its record stays, to tell `w` so.
+    /// Ends a hold because its time is over. Its record stays, so that `w` can report that.
     pub(super) fn expire(&mut self, now: Moment, id: Id<Holder>) {
         self.counters.expiries += 1;
         let holder = &self.holders[id];
@@ -349,7 +361,7 @@ impl<M: Mint> Engine<M> {
         self.free(now, id);
     }
 
-    /// Sets the timer of a hold to what ends it first.
+    /// Sets the timer of a hold to its earliest end.
     pub(super) fn rearm(&mut self, id: Id<Holder>) {
         let holder = &self.holders[id];
         let (timer, ends) = (holder.timer, holder.expires.min(holder.lapses));
@@ -370,12 +382,13 @@ impl<M: Mint> Engine<M> {
         self.keys.remove_holder(key);
         self.timers.remove(self.holders[id].timer);
         self.holders.remove(id);
-        if self.keys[key].limit > 1 {
+        if self.keys[key].has_many_holders() {
             let found = self.fences.find_entry(spread(fence), |&other| other == id);
             if let Ok(entry) = found {
                 entry.remove();
             }
         }
+        self.note_move(key);
         self.serve_queue(now, key);
         self.keys.settle(now, key);
     }
@@ -399,13 +412,13 @@ impl<M: Mint> Engine<M> {
         if self.timers.next() <= now { Progress::More } else { Progress::Done }
     }
 
-    pub(super) fn count(&mut self, answer: Answer) {
+    pub(super) fn count(&mut self, answer: &Answer) {
         match answer {
             Answer::Released => self.counters.releases += 1,
             Answer::Renewed(_) => self.counters.renewals += 1,
             Answer::TimedOut => self.counters.timeouts += 1,
-            Answer::Refused(refusal) => self.counters.refuse(refusal),
-            Answer::Granted(_) | Answer::Acquired(_) | Answer::Queued => {}
+            Answer::Refused(refusal) => self.counters.refuse(*refusal),
+            Answer::Granted(_) | Answer::All(_) | Answer::Acquired(_) | Answer::Queued => {}
         }
     }
 }

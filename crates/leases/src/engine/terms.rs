@@ -2,10 +2,16 @@
 //!
 //! Pure. Only a checked constructor makes them, so no later code checks them again.
 
-/// Most bytes in a key: a line of the protocol.
+use std::num::NonZeroU64;
+
+/// The most bytes in a key, which is one line of the protocol.
 pub const MAX_KEY_BYTES: usize = 256;
 
-/// Most seconds a request may name: what fits signed 64-bit nanoseconds, the reference's limit.
+/// The most keys that are taken together.
+pub const MAX_KEYS: usize = 16;
+
+/// The most seconds that a request may name: as many as fit into signed 64-bit nanoseconds, the limit of the
+/// reference.
 pub const MAX_SECONDS: u64 = 9_223_372_036;
 
 /// A point on the server's one monotonic clock, in microseconds since its start.
@@ -82,27 +88,30 @@ impl Ttl {
     }
 }
 
-/// How many may hold a key at once; 1 makes it a lock.
+/// How many holders a key may have at the same time; 1 makes it a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Limit(u64);
+pub struct Limit(NonZeroU64);
 
 impl Limit {
     /// A lock.
-    pub const ONE: Self = Self(1);
+    pub const ONE: Self = Self(NonZeroU64::MIN);
 
     /// `None` for 0.
     pub const fn new(limit: u64) -> Option<Self> {
-        if limit == 0 { None } else { Some(Self(limit)) }
+        match NonZeroU64::new(limit) {
+            Some(limit) => Some(Self(limit)),
+            None => None,
+        }
     }
 
     /// The number of slots.
     pub const fn count(self) -> u64 {
-        self.0
+        self.0.get()
     }
 }
 
-/// The name of a lock: 1 to [`MAX_KEY_BYTES`] bytes without blank, tab, carriage return or newline.
-/// Bytes, not text: two keys are one when their bytes are.
+/// The name of a lock: 1 to [`MAX_KEY_BYTES`] bytes without blank, tab, carriage return or newline. Bytes, not text:
+/// two keys are the same if their bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key<'a>(&'a [u8]);
 
@@ -120,8 +129,50 @@ impl<'a> Key<'a> {
     }
 }
 
-/// What proves a hold: a fence that only grows, and 64 random bits nobody can guess.
-/// On the wire 32 lower-case hexadecimal digits, the fence first.
+/// Keys that are taken together: 1 to [`MAX_KEYS`], each once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys<'a>(&'a [u8]);
+
+impl<'a> Keys<'a> {
+    /// Reads keys with one blank between them. `None` if there are too many, if one is named twice, or if one is not
+    /// a valid key.
+    pub fn new(line: &'a [u8]) -> Option<Self> {
+        let mut keys = Vec::new();
+        for key in words(line) {
+            let key = Key::new(key)?;
+            if keys.len() == MAX_KEYS || keys.contains(&key) {
+                return None;
+            }
+            keys.push(key);
+        }
+        Some(Self(line))
+    }
+
+    /// The keys, in the order in which they were named.
+    pub fn iter(self) -> impl Iterator<Item = Key<'a>> {
+        words(self.0).map(Key)
+    }
+
+    /// The number of keys.
+    #[must_use]
+    pub fn count(self) -> usize {
+        self.iter().count()
+    }
+}
+
+/// A single key, which contains no blank.
+impl<'a> From<Key<'a>> for Keys<'a> {
+    fn from(key: Key<'a>) -> Self {
+        Self(key.0)
+    }
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| *byte == b' ')
+}
+
+/// The proof of a hold: a fence that only grows, and 64 random bits that cannot be guessed. On the wire 32 lower-case
+/// hexadecimal digits, the fence first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token {
     fence: u64,
@@ -148,12 +199,12 @@ impl Token {
         ((u128::from(self.fence) << 64) | u128::from(self.salt)).to_be_bytes()
     }
 
-    /// The half nobody can guess.
+    /// The half that cannot be guessed.
     pub const fn salt(self) -> u64 {
         self.salt
     }
 
-    /// Reads exactly 32 lower-case hexadecimal digits; anything else is no token of ours.
+    /// Reads exactly 32 lower-case hexadecimal digits; `None` for any other text.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() != TOKEN_DIGITS {
             return None;
@@ -174,7 +225,7 @@ impl Token {
     }
 }
 
-/// Never shows the random half: a token in a log is a lock given away.
+/// Never shows the random half, because with a token from a log, another process could release the lock.
 impl std::fmt::Debug for Token {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Token({:016x}…)", self.fence)
@@ -197,7 +248,7 @@ fn from_hex(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Where tokens come from: the caller's fence counter and random source.
+/// The source of tokens: the caller's fence counter and random numbers.
 pub trait Mint {
     /// A token whose fence is greater than that of every token before it.
     fn token(&mut self) -> Token;

@@ -1,5 +1,5 @@
-//! Work for idle times: forgets keys that were idle for long, and then lets tables that were once much larger
-//! give back their memory, some of it at a time. Pure.
+//! Work for idle times: forgets keys that were idle for long, and then gives back the memory of tables that were once
+//! much larger, some of it at a time. Pure.
 
 use super::keys::Round;
 use super::request::{Effect, Progress};
@@ -17,7 +17,7 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// Entries that the tables have memory for, all together.
+    /// The number of entries for which all tables together have memory.
     #[must_use]
     pub fn capacity(&self) -> usize {
         let tables = [
@@ -34,7 +34,7 @@ impl<M: Mint> Engine<M> {
         tables.iter().sum()
     }
 
-    /// Makes the tables smaller, of which `before` is what they had memory for.
+    /// Makes the tables smaller. They had memory for `before` entries.
     fn shrink(&mut self, before: usize, budget: usize) -> Progress {
         let tables = [
             self.keys.shrink(budget),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::sample::{CAPS, Counting};
-use crate::{Answer, AutoRelease, ConnId, Key, Limit, Request, Seconds, Token, Verdict};
+use crate::{Answer, AutoRelease, Claim, ConnId, Key, Limit, Request, Seconds, Token, Verdict};
 use rstest::rstest;
 use std::hash::RandomState;
 
@@ -16,13 +16,13 @@ fn engine() -> Engine<Counting> {
     Engine::new(caps, Counting(0), RandomState::new())
 }
 
-/// Locks and pools of two, all held by one connection.
+/// Locks and semaphores with two slots, all held by one connection.
 fn take_all(engine: &mut Engine<Counting>, conn: ConnId) -> Vec<(String, Token)> {
     let take = |number: usize| {
         let name = format!("key/{number}");
         let request = Request::Acquire {
             key: Key::new(name.as_bytes()).unwrap(),
-            limit: Limit::new(1 + number as u64 % 2).unwrap(),
+            claim: Claim::Slot(Limit::new(1 + number as u64 % 2).unwrap()),
             timeout: Seconds::ZERO,
             ttl: None,
         };
@@ -33,7 +33,7 @@ fn take_all(engine: &mut Engine<Counting>, conn: ConnId) -> Vec<(String, Token)>
     (0..KEYS).map(take).collect()
 }
 
-/// Calls the engine whenever it wants to be called, as the server does.
+/// Calls the engine at its deadlines, as the server does.
 fn run(engine: &mut Engine<Counting>, until: Moment) -> Vec<Effect> {
     let mut effects = Vec::new();
     let (mut now, mut calls) = (at(0), 0);
@@ -52,11 +52,11 @@ enum Way {
     Released,
     /// The leases end.
     Expired,
-    /// Its connection goes.
+    /// Its connection ends.
     Left,
 }
 
-/// However the keys of a rush became free: when they are forgotten their memory goes, but for what is
+/// When the keys of a rush are forgotten, their memory is given back, however they became free, except for places
 /// before a hold that stays.
 #[rstest]
 #[case::released(Way::Released, None, 6 * 1024)]
@@ -90,13 +90,13 @@ fn tables_of_a_rush_give_their_memory_back(
     }
     let effects = run(&mut engine, at(600));
     assert_eq!((engine.keys(), engine.held()), stays.map_or((0, 0), |_| (1, 1)));
-    // When the holds have gone, and when the keys are forgotten: not in each round.
+    // Once when the holds have ended, and once when the keys are forgotten, not in each round.
     let told = effects.iter().filter(|effect| **effect == Effect::Shrunk).count();
     assert!((1..=2).contains(&told), "{told}");
     assert!(engine.capacity() <= most, "{}", engine.capacity());
 }
 
-/// What comes and goes all the time neither shrinks nor grows anything.
+/// Entries that come and go all the time do not make tables shrink or grow.
 #[test]
 fn small_tables_stay_as_they_are() {
     let mut engine = engine();
@@ -105,8 +105,8 @@ fn small_tables_stay_as_they_are() {
         for number in 0..10 {
             let name = format!("{round}/{number}");
             let key = Key::new(name.as_bytes()).unwrap();
-            let (limit, timeout) = (Limit::ONE, Seconds::ZERO);
-            engine.ask(at(round), conn, Request::Acquire { key, limit, timeout, ttl: None });
+            let (claim, timeout) = (Claim::LOCK, Seconds::ZERO);
+            engine.ask(at(round), conn, Request::Acquire { key, claim, timeout, ttl: None });
         }
     }
     assert!(!run(&mut engine, at(600)).contains(&Effect::Shrunk));

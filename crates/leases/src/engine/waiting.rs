@@ -1,10 +1,11 @@
-//! Queues, two-phase records, and what a connection leaves behind when it goes. Pure.
+//! Queues, two-phase records, and the removal of a connection's entries when it ends. Pure.
 
 use super::keys::KeyEntry;
 use super::request::{Answer, AutoRelease, ConnId, Progress, Refusal, Verdict};
+use super::sharing::Claim;
 use super::slab::{Id, Link, Linked, List, Slab, is_roomy, linked};
 use super::state::{Alarm, Conn, Engine, Holder};
-use super::terms::{Key, Limit, Mint, Moment, Seconds, Token, Ttl};
+use super::terms::{Key, Mint, Moment, Seconds, Ttl};
 use super::wheel::TimerId;
 use hashbrown::HashTable;
 use std::ops::{Index, IndexMut};
@@ -19,11 +20,12 @@ pub(super) struct Waiter {
     pub(super) timer: TimerId<Alarm>,
     pub(super) record: Id<Record>,
     queue: Link<Self>,
-    /// Its connection waits for the answer now (`l`, `w`); false between `e` and `w`.
+    /// Whether its connection waits for the answer now (`l`, `w`); false between `e` and `w`.
     pub(super) blocked: bool,
+    pub(super) claim: Claim,
 }
 
-/// What `e` began and `w` has not fetched, one per connection and key.
+/// A request that `e` began and whose result `w` has not fetched; one per connection and key.
 #[derive(Debug)]
 pub(super) struct Record {
     conn: Id<Conn>,
@@ -36,7 +38,7 @@ pub(super) struct Record {
 /// The waiters of one key, the next one first.
 #[derive(Debug)]
 pub(super) struct Queue;
-/// What one connection began.
+/// The records of one connection.
 #[derive(Debug)]
 pub(super) struct Began;
 
@@ -46,15 +48,15 @@ linked!(Record, Began, of_conn);
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Queued(Id<Waiter>),
-    /// The client has the token, from the answer to `e`.
+    /// The client has the token from the answer to `e`.
     Acquired(Id<Holder>),
-    /// Granted when its turn came; nobody has seen the token.
+    /// Granted when its turn came; no client has seen the token.
     Granted(Id<Holder>),
-    /// Granted, and the lease ran out before `w`.
+    /// Granted, but the lease ended before `w`.
     Lost,
 }
 
-/// All records, findable by connection and key.
+/// All records, which can be found by connection and key.
 #[derive(Debug)]
 pub(super) struct Records {
     entries: Slab<Record>,
@@ -75,7 +77,7 @@ impl Records {
         self.entries.len()
     }
 
-    /// Records there is memory for.
+    /// The number of records for which there is memory.
     pub(super) fn capacity(&self) -> usize {
         self.entries.capacity()
     }
@@ -100,7 +102,7 @@ impl Records {
         id
     }
 
-    /// Takes a record out; `of_conn` is the list of its connection.
+    /// Removes a record; `of_conn` is the list of its connection.
     fn remove(&mut self, id: Id<Record>, of_conn: &mut List<Record, Began>) -> Option<Record> {
         self.entries.get(id)?;
         of_conn.remove(&mut self.entries, id);
@@ -126,7 +128,7 @@ impl IndexMut<Id<Record>> for Records {
     }
 }
 
-/// Both are small numbers of ours, so no client can make them collide.
+/// Both are small numbers that the engine chooses, so no client can make them collide.
 fn spread(conn: Id<Conn>, key: Id<KeyEntry>) -> u64 {
     let both = (u64::from(conn.place()) << 32) | u64::from(key.place());
     (both ^ (both >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -138,11 +140,11 @@ impl<M: Mint> Engine<M> {
         now: Moment,
         conn: Id<Conn>,
         key: Key<'_>,
-        limit: Limit,
+        claim: Claim,
         ttl: Option<Ttl>,
     ) -> Verdict {
         let ttl = ttl.unwrap_or(self.caps.default_ttl);
-        Verdict::Now(match self.try_enqueue(now, conn, key, limit, ttl) {
+        Verdict::Now(match self.try_enqueue(now, conn, key, claim, ttl) {
             Ok(answer) => answer,
             Err(refusal) => Answer::Refused(refusal),
         })
@@ -153,7 +155,7 @@ impl<M: Mint> Engine<M> {
         now: Moment,
         conn: Id<Conn>,
         key: Key<'_>,
-        limit: Limit,
+        claim: Claim,
         ttl: Ttl,
     ) -> Result<Answer, Refusal> {
         if self.draining {
@@ -162,8 +164,8 @@ impl<M: Mint> Engine<M> {
         if let Some(id) = self.keys.find(key) {
             self.clear_lost_record(now, conn, id)?;
         }
-        let id = self.enter(now, key, limit)?;
-        let room = self.has_room(now, id);
+        let id = self.enter(now, key, claim)?;
+        let room = self.has_room(now, id, claim);
         if !room && self.queue_is_full(id) {
             return Err(Refusal::MaxWaiters);
         }
@@ -179,17 +181,17 @@ impl<M: Mint> Engine<M> {
         let record = self.records.insert(record, &mut began.records);
         if room {
             self.counters.waits.record(0);
-            let grant = self.grant(now, id, conn, ttl, record);
+            let grant = self.grant(now, id, conn, claim, ttl, record);
             self.records[record].phase = Phase::Acquired(self.newest(id));
             self.tell(self.newest(id));
             return Ok(Answer::Acquired(grant));
         }
-        let waiter = self.append_waiter(now, id, conn, ttl, record);
+        let waiter = self.append_waiter(now, id, conn, claim, ttl, record);
         self.records[record].phase = Phase::Queued(waiter);
         Ok(Answer::Queued)
     }
 
-    /// A record whose lease is over must not keep its connection from starting anew.
+    /// Removes a record whose lease is over, which must not prevent its connection from beginning again.
     fn clear_lost_record(
         &mut self,
         now: Moment,
@@ -209,7 +211,7 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// Evicts the hold behind a record when its time is over.
+    /// Ends the hold of a record if its time is over.
     fn expire_record(&mut self, now: Moment, record: Id<Record>) {
         match self.records[record].phase {
             Phase::Acquired(holder) | Phase::Granted(holder)
@@ -262,6 +264,7 @@ impl<M: Mint> Engine<M> {
         now: Moment,
         key: Id<KeyEntry>,
         conn: Id<Conn>,
+        claim: Claim,
         ttl: Ttl,
         record: Id<Record>,
     ) -> Id<Waiter> {
@@ -274,6 +277,7 @@ impl<M: Mint> Engine<M> {
             record,
             queue: Link::new(),
             blocked: false,
+            claim,
         });
         self.keys[key].queue.push_back(&mut self.waiters, id);
         self.conns[conn].entries += 1;
@@ -282,7 +286,7 @@ impl<M: Mint> Engine<M> {
         id
     }
 
-    /// From here on the connection waits for this place.
+    /// From now on, the connection waits for this place.
     pub(super) fn block(
         &mut self,
         now: Moment,
@@ -296,8 +300,18 @@ impl<M: Mint> Engine<M> {
         self.conns[conn].blocked = waiter;
     }
 
-    /// Takes a place out of its queue; its record is the caller's to settle.
+    /// Removes a place from its queue; the caller settles its record. The waiters behind a writer that has gone may
+    /// be readers, which can share with the holders.
     fn remove_waiter(&mut self, now: Moment, id: Id<Waiter>) -> Option<Waiter> {
+        let waiter = self.take_waiter(now, id)?;
+        if !self.draining {
+            self.serve_queue(now, waiter.key);
+        }
+        Some(waiter)
+    }
+
+    /// Takes a place out of its queue.
+    fn take_waiter(&mut self, now: Moment, id: Id<Waiter>) -> Option<Waiter> {
         let key = self.waiters.get(id)?.key;
         self.keys[key].queue.remove(&mut self.waiters, id);
         let waiter = self.waiters.remove(id)?;
@@ -315,30 +329,33 @@ impl<M: Mint> Engine<M> {
     pub(super) fn end_wait(&mut self, now: Moment, id: Id<Waiter>, answer: Answer) {
         let Some(waiter) = self.remove_waiter(now, id) else { return };
         self.forget_record(now, waiter.record);
-        self.count(answer);
+        self.count(&answer);
         self.answer(waiter.conn, answer);
     }
 
-    /// Hands free slots to the head of the queue, in order.
+    /// Makes the head of the queue a holder, and then the next one, as long as the holders leave room.
     pub(super) fn serve_queue(&mut self, now: Moment, key: Id<KeyEntry>) {
-        while u64::from(self.keys[key].held) < self.keys[key].limit && now >= self.closed_until {
+        loop {
             let Some(head) = self.keys[key].queue.first() else { return };
-            let Some(waiter) = self.remove_waiter(now, head) else { return };
+            if !self.may_follow(now, key, self.waiters[head].claim) {
+                return;
+            }
+            let Some(waiter) = self.take_waiter(now, head) else { return };
             if waiter.blocked {
                 self.forget_record(now, waiter.record);
                 self.counters.waits.record(now.micros_since(waiter.since));
-                let grant = self.grant(now, key, waiter.conn, waiter.ttl, Id::NIL);
+                let grant = self.grant(now, key, waiter.conn, waiter.claim, waiter.ttl, Id::NIL);
                 self.tell(self.newest(key));
                 self.answer(waiter.conn, Answer::Granted(grant));
             } else {
                 self.counters.waits.record(now.micros_since(waiter.since));
-                self.grant(now, key, waiter.conn, waiter.ttl, waiter.record);
+                self.grant(now, key, waiter.conn, waiter.claim, waiter.ttl, waiter.record);
                 self.records[waiter.record].phase = Phase::Granted(self.newest(key));
             }
         }
     }
 
-    /// The hold behind a record ran out: `w` shall hear of it, so the key must not be forgotten.
+    /// The hold of a record has ended: `w` must report that, so the key must not be forgotten.
     pub(super) fn lose_record(&mut self, id: Id<Record>) {
         if let Some(id) = id.some() {
             self.records[id].phase = Phase::Lost;
@@ -347,7 +364,7 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// Deletes a record, NIL included, and cuts its hold's tie to it.
+    /// Deletes a record and the link of its hold to it; does nothing for NIL.
     pub(super) fn forget_record(&mut self, now: Moment, id: Id<Record>) {
         if id.is_nil() {
             return;
@@ -369,7 +386,7 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// Takes a blocked wait back: its place is free, no answer will come.
+    /// Cancels a blocked wait: its place becomes free, and no answer will come.
     pub fn cancel(&mut self, now: Moment, conn: ConnId) {
         let Some(conn) = self.conn(conn) else { return };
         if let Some(waiter) = self.conns[conn].blocked.some() {
@@ -379,19 +396,8 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// Frees a hold of a connection that was granted but never told.
-    pub fn take_back(&mut self, now: Moment, conn: ConnId, token: Token) {
-        let Some(conn) = self.conn(conn) else { return };
-        let is_it = |&id: &Id<Holder>| self.holders[id].token == token;
-        let found = self.conns[conn].owned.iter(&self.holders).find(is_it);
-        if let Some(id) = found {
-            self.counters.disconnect_releases += 1;
-            self.free(now, id);
-        }
-    }
-
-    /// Removes what a gone connection had, at most about `budget` entries per call. Its waits and
-    /// records always go, its holds according to `auto`. After [`Progress::Done`] the id is free.
+    /// Removes the entries of a connection that has ended, at most about `budget` per call: its waits and records in
+    /// any case, its holds according to `auto`. After [`Progress::Done`] the id is free.
     pub fn disconnect(
         &mut self,
         now: Moment,
@@ -422,7 +428,7 @@ impl<M: Mint> Engine<M> {
             Phase::Queued(waiter) => {
                 self.remove_waiter(now, waiter);
             }
-            // Nobody has seen this token, so nobody could ever release it.
+            // No client has seen this token, so no client could ever release the hold.
             Phase::Granted(holder) => {
                 self.counters.disconnect_releases += 1;
                 self.free(now, holder);

@@ -1,5 +1,5 @@
-//! A timer wheel: deadlines in, due payloads out, each insertion and removal at constant cost.
-//! Pure. It is told the time. Deadlines are rounded up to a millisecond, so nothing is ever early.
+//! A timer wheel: it takes deadlines and returns due payloads; each insertion and removal has a constant cost. Pure.
+//! It is told the time. Deadlines are rounded up to a millisecond, so nothing is ever early.
 //!
 //! Eight levels of 64 slots; a slot of level n spans 64ⁿ milliseconds, which reaches 8,900 years,
 //! beyond the longest lease the protocol can name. The layout is Varghese and Lauck's.
@@ -13,16 +13,16 @@ use super::terms::Moment;
 const LEVELS: usize = 8;
 const SLOTS: usize = 64;
 const SLOT_BITS: u32 = 6;
-/// The list of entries whose time has come.
+/// The number of the list of due timers.
 const DUE: u16 = u16::MAX;
 const MICROS_PER_TICK: u64 = 1000;
-/// Timers moved down the levels in one go: a slot may hold a million leases of the same length.
+/// The most timers that are moved down a level at once: a slot may have a million leases of the same length.
 const MOVES: usize = 1024;
 
 /// A running timer.
 pub type TimerId<P> = Id<Timer<P>>;
 
-/// What is kept of a running timer.
+/// A running timer.
 #[derive(Debug)]
 pub struct Timer<P> {
     tick: u64,
@@ -52,7 +52,7 @@ pub struct Wheel<P> {
     slots: [[Timers<P>; SLOTS]; LEVELS],
     occupied: [u64; LEVELS],
     due: Timers<P>,
-    /// What is left of an opened slot.
+    /// The timers that are left of an opened slot.
     opening: Timers<P>,
     elapsed: u64,
 }
@@ -64,7 +64,7 @@ impl<P: Copy> Default for Wheel<P> {
 }
 
 impl<P: Copy> Wheel<P> {
-    /// Without timers, at the beginning of time.
+    /// A wheel without timers, at time zero.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -77,19 +77,19 @@ impl<P: Copy> Wheel<P> {
         }
     }
 
-    /// Timers running.
+    /// The number of running timers.
     #[cfg(test)]
     pub(crate) const fn len(&self) -> usize {
         self.timers.len()
     }
 
-    /// Timers there is memory for.
+    /// The number of timers for which there is memory.
     pub fn capacity(&self) -> usize {
         self.timers.capacity()
     }
 
-    /// Gives free places at the end back, at most `budget` of them, and then the memory of a table that was once
-    /// much larger. A timer stays where it is, and keeps what is before it.
+    /// Gives free places at the end back, at most `budget` of them, and then the memory of a table that was once much
+    /// larger. A timer stays where it is, so the places before it stay, too.
     pub fn shrink(&mut self, budget: usize) -> Progress {
         self.timers.shrink(budget)
     }
@@ -111,8 +111,8 @@ impl<P: Copy> Wheel<P> {
         }
     }
 
-    /// The next payload whose deadline is at or before `now`. `None` when there is none left, or
-    /// when finding one takes more than a turn's work: then [`Wheel::next`] is not after `now`.
+    /// The next payload whose deadline is at or before `now`. `None` if there is none left, or if finding one takes
+    /// more work than one turn allows: then [`Wheel::next`] is not after `now`.
     pub fn pop(&mut self, now: Moment) -> Option<P> {
         let now = now.micros() / MICROS_PER_TICK;
         loop {
@@ -139,8 +139,8 @@ impl<P: Copy> Wheel<P> {
         }
     }
 
-    /// When [`Wheel::pop`] should be asked next: never after the first deadline's millisecond,
-    /// and before it only for one of the few steps down the levels.
+    /// When to call [`Wheel::pop`] next: never after the millisecond of the first deadline, and before it only for
+    /// one of the few steps down the levels.
     pub fn next(&self) -> Moment {
         if !self.due.is_empty() || !self.opening.is_empty() {
             return Moment::from_micros(0);
@@ -150,7 +150,7 @@ impl<P: Copy> Wheel<P> {
         })
     }
 
-    /// Takes a slot's timers out, to be moved down.
+    /// Takes the timers out of a slot, to move them down.
     fn open(&mut self, level: usize, slot: usize) {
         self.opening = std::mem::replace(self.slot(level, slot), List::new());
         if let Some(bits) = self.occupied.get_mut(level) {
@@ -158,7 +158,7 @@ impl<P: Copy> Wheel<P> {
         }
     }
 
-    /// Moves some timers of the opened slot to where they belong now.
+    /// Moves some timers of the opened slot to the slots where they belong now.
     fn move_down(&mut self) {
         for _ in 0..MOVES {
             let Some(id) = self.opening.pop_front(&mut self.timers) else { return };
@@ -169,7 +169,7 @@ impl<P: Copy> Wheel<P> {
     fn place(&mut self, id: TimerId<P>) {
         let tick = self.timers[id].tick;
         if tick <= self.elapsed {
-            // First come, first out among those due.
+            // Due timers leave in the order in which they became due.
             self.timers[id].list = DUE;
             return self.due.push_back(&mut self.timers, id);
         }
@@ -185,7 +185,7 @@ impl<P: Copy> Wheel<P> {
     }
 
     fn unlink(&mut self, id: TimerId<P>) {
-        // Timers of an opened slot still have its number; in the middle of a list it is all one.
+        // Timers of an opened slot still have its number; in the middle of a list, that makes no difference.
         if self.opening.is_at_end(id) {
             return self.opening.remove(&mut self.timers, id);
         }
@@ -246,13 +246,13 @@ mod tests {
         assert_eq!((wheel.pop(ms(9)), wheel.len()), (None, 0));
     }
 
-    /// A million leases of one length must not stop the server when their slot opens.
+    /// A million leases of the same length must not stop the server when their slot opens.
     #[test]
     fn a_great_slot_opens_in_turns() {
         let mut wheel = Wheel::new();
         let count = 5 * MOVES;
         let ids: Vec<_> = (0..count).map(|n| wheel.insert(ms(3_600_500), n)).collect();
-        // Taken out before, during and after the opening, at both ends and in between.
+        // Timers are removed before, during and after the opening, at both ends and in between.
         wheel.remove(ids[7]);
         let opens = wheel.next();
         assert!(opens < ms(3_600_500));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a sorted map: same payloads come due at the same steps.
+        /// Compared with a sorted map: the same payloads become due at the same steps.
         #[test]
         fn agrees_with_a_sorted_map(acts in acts()) {
             let mut wheel = Wheel::new();

@@ -2,17 +2,16 @@
 
 use super::{MAX_AUTH_LINE_BYTES, MAX_LINE_BYTES};
 
-/// How long a frame's lines may be.
+/// The longest lines that a frame may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caps {
     /// [`MAX_LINE_BYTES`] for all.
     Usual,
-    /// As usual, but the token line of an `auth` frame may have so many, at most
-    /// [`MAX_AUTH_LINE_BYTES`].
+    /// As usual, but the token line of an `auth` frame may have this many bytes, at most [`MAX_AUTH_LINE_BYTES`].
     BeforeAuth(usize),
 }
 
-/// What the bytes begin with.
+/// What was found at the beginning of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan<'a> {
     /// A whole frame, its lines without their ends; `used` bytes belong to it.
@@ -34,8 +33,8 @@ pub enum Scan<'a> {
     },
 }
 
-/// Looks at the beginning of `bytes`. Length is judged line by line, so an endless command line
-/// is refused without waiting for the other two.
+/// Examines the beginning of `bytes`. Length is judged line by line, so an endless command line is refused without
+/// waiting for the other two.
 pub fn scan(bytes: &[u8], caps: Caps) -> Scan<'_> {
     let mut lines: [&[u8]; 3] = [&[]; 3];
     let mut at = 0;

@@ -16,7 +16,7 @@ impl std::fmt::Display for Decimal {
     }
 }
 
-/// Quotes as Go's encoder does, which the reference's clients were written against.
+/// Quotes like Go's encoder, because the clients of the reference expect that.
 pub fn push_json_string(out: &mut String, bytes: &[u8]) {
     out.push('"');
     for chunk in bytes.utf8_chunks() {

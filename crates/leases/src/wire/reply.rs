@@ -1,41 +1,43 @@
-//! Answer → bytes: every word that the server says is in this file, and never a path, errno or peer. Pure.
+//! Answer → bytes: every word that the server sends is in this file; it never contains a path, an errno or an
+//! address. Pure.
 
-use crate::{Answer, Grant, Refusal, Seconds, Ttl};
+use crate::{Answer, Grant, MAX_KEYS, Refusal, Seconds};
 
-/// Longest reply but for `stats`: status, token, lease.
-pub const MAX_REPLY_BYTES: usize = 64;
+/// Longest reply but for `stats` and `watch`: status, and a token and a lease for each key.
+pub const MAX_REPLY_BYTES: usize = 16 + 48 * MAX_KEYS;
 
 /// Whole replies, newline included.
 pub mod status {
     /// Success without more to say.
     pub const OK: &[u8] = b"ok\n";
-    /// What the `stats` body follows.
+    /// The beginning of the reply to `stats`, before the body.
     pub const OK_BODY: &[u8] = b"ok ";
-    /// Anything wrong that has no word of its own.
+    /// An error without a word of its own.
     pub const ERROR: &[u8] = b"error\n";
     /// Not authenticated.
     pub const ERROR_AUTH: &[u8] = b"error_auth\n";
-    /// The server is going down.
+    /// The server is shutting down.
     pub const ERROR_DRAINING: &[u8] = b"error_draining\n";
 }
 
 /// Appends the reply to `out`.
 pub fn push_answer(out: &mut Vec<u8>, answer: &Answer) {
     match answer {
-        Answer::Granted(grant) => push_grant(out, b"ok ", grant),
-        Answer::Acquired(grant) => push_grant(out, b"acquired ", grant),
+        Answer::Granted(_) | Answer::All(_) => push_grants(out, b"ok", answer.grants()),
+        Answer::Acquired(_) => push_grants(out, b"acquired", answer.grants()),
         Answer::Queued => out.extend_from_slice(b"queued\n"),
         Answer::TimedOut => out.extend_from_slice(b"timeout\n"),
         Answer::Released => out.extend_from_slice(status::OK),
         Answer::Renewed(ttl) => {
             out.extend_from_slice(status::OK_BODY);
-            push_lease(out, *ttl);
+            push_decimal(out, ttl.span().count());
+            out.push(b'\n');
         }
         Answer::Refused(refusal) => out.extend_from_slice(refused(*refusal)),
     }
 }
 
-/// The reply to `grace`: so many seconds, or for as long as the lease lasts.
+/// Appends the reply to `grace`: this many seconds, or as long as the lease lasts.
 pub fn push_grace(out: &mut Vec<u8>, grace: Option<Seconds>) {
     out.extend_from_slice(status::OK_BODY);
     match grace {
@@ -66,19 +68,18 @@ const fn refused(refusal: Refusal) -> &'static [u8] {
     }
 }
 
-fn push_grant(out: &mut Vec<u8>, word: &[u8], grant: &Grant) {
+fn push_grants(out: &mut Vec<u8>, word: &[u8], grants: &[Grant]) {
     out.extend_from_slice(word);
-    out.extend_from_slice(&grant.token.digits());
-    out.push(b' ');
-    push_lease(out, grant.ttl);
-}
-
-fn push_lease(out: &mut Vec<u8>, ttl: Ttl) {
-    push_decimal(out, ttl.span().count());
+    for grant in grants {
+        out.push(b' ');
+        out.extend_from_slice(&grant.token.digits());
+        out.push(b' ');
+        push_decimal(out, grant.ttl.span().count());
+    }
     out.push(b'\n');
 }
 
-fn push_decimal(out: &mut Vec<u8>, value: u64) {
+pub(super) fn push_decimal(out: &mut Vec<u8>, value: u64) {
     let start = out.len();
     let mut rest = value;
     loop {

@@ -3,7 +3,8 @@
 //!
 //! Pure.
 
-use crate::{Key, Limit, MAX_SECONDS, Seconds, Token, Ttl};
+use super::watch::read_tag;
+use crate::{Claim, Key, Keys, Limit, MAX_SECONDS, Seconds, Token, Ttl};
 
 /// A well-formed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,14 +13,29 @@ pub enum Request<'a> {
     Auth(&'a [u8]),
     /// `ping`.
     Ping,
-    /// `stats`; with `long` as its key line also who the holders say they are.
+    /// `stats`; with `long` as its key line also the names that holders give themselves.
     Stats(Detail),
-    /// `name`: what the client says of itself, for people.
+    /// `name`: the name of the client, for people.
     Name(&'a [u8]),
-    /// `grace`: how long what a connection held stays when it closes.
+    /// `value`: a text for programs that watch the holds of this client.
+    Value(&'a [u8]),
+    /// `watch`: the holder of a key, as soon as the state is no longer the one that the client saw last.
+    Watch(Watch<'a>),
+    /// `grace`: how long the holds of a connection stay after it has closed.
     Grace,
-    /// Everything about a key.
+    /// A request about keys.
     Lock(crate::Request<'a>),
+}
+
+/// The arguments of `watch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch<'a> {
+    /// The key.
+    pub key: Key<'a>,
+    /// The longest wait for a change.
+    pub timeout: Seconds,
+    /// The tag of the state that the client saw last; `None` if it has seen none.
+    pub last: Option<u64>,
 }
 
 /// How much `stats` tells.
@@ -102,9 +118,11 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
     let [command, key, arg] = lines;
     let shape = match command {
         b"l" => acquire_lock,
+        b"rl" => acquire_shared,
         b"r" | b"sr" => release,
         b"n" | b"sn" => renew,
         b"e" => enqueue_lock,
+        b"re" => enqueue_shared,
         b"w" | b"sw" => wait,
         b"sl" => acquire_slot,
         b"se" => enqueue_slot,
@@ -112,6 +130,9 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
         b"stats" if key == b"long" => return Ok(Request::Stats(Detail::Long)),
         b"stats" => return Ok(Request::Stats(Detail::Usual)),
         b"name" => return Ok(Request::Name(trim(arg))),
+        b"value" => return Ok(Request::Value(trim(arg))),
+        b"watch" => return watch(key, arg).map(Request::Watch),
+        b"al" => return acquire_all(key, arg).map(Request::Lock),
         b"grace" => return Ok(Request::Grace),
         b"auth" => return Ok(Request::Auth(trim(arg))),
         _ => return Err(Fault::UnknownCommand),
@@ -121,9 +142,22 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
 }
 
 fn acquire_lock<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
+    acquire(key, Claim::LOCK, arg)
+}
+
+fn acquire_shared<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
+    acquire(key, Claim::Shared, arg)
+}
+
+fn acquire<'a>(key: Key<'a>, claim: Claim, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     let (timeout, lease) = one_or_two(arg)?;
     let timeout = seconds(timeout)?;
-    Ok(crate::Request::Acquire { key, limit: Limit::ONE, timeout, ttl: optional_lease(lease)? })
+    Ok(crate::Request::Acquire { key, claim, timeout, ttl: optional_lease(lease)? })
+}
+
+fn acquire_all<'a>(keys: &'a [u8], arg: &[u8]) -> Result<crate::Request<'a>, Fault> {
+    let keys = Keys::new(keys).ok_or(Fault::BadKey)?;
+    Ok(crate::Request::AcquireAll { keys, ttl: only_lease(arg)? })
 }
 
 fn acquire_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
@@ -134,20 +168,26 @@ fn acquire_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, F
         return Err(Fault::ArgumentCount);
     };
     let timeout = seconds(timeout)?;
-    Ok(crate::Request::Acquire { key, limit: limit(slots)?, timeout, ttl: optional_lease(lease)? })
+    let claim = Claim::Slot(limit(slots)?);
+    Ok(crate::Request::Acquire { key, claim, timeout, ttl: optional_lease(lease)? })
 }
 
 fn enqueue_lock<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    let mut fields = Fields(arg);
-    let (lease, None) = (fields.next(), fields.next()) else {
-        return Err(Fault::ArgumentCount);
-    };
-    Ok(crate::Request::Enqueue { key, limit: Limit::ONE, ttl: optional_lease(lease)? })
+    enqueue(key, Claim::LOCK, arg)
+}
+
+fn enqueue_shared<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
+    enqueue(key, Claim::Shared, arg)
+}
+
+fn enqueue<'a>(key: Key<'a>, claim: Claim, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
+    Ok(crate::Request::Enqueue { key, claim, ttl: only_lease(arg)? })
 }
 
 fn enqueue_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     let (slots, lease) = one_or_two(arg)?;
-    Ok(crate::Request::Enqueue { key, limit: limit(slots)?, ttl: optional_lease(lease)? })
+    let claim = Claim::Slot(limit(slots)?);
+    Ok(crate::Request::Enqueue { key, claim, ttl: optional_lease(lease)? })
 }
 
 fn wait<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
@@ -171,6 +211,14 @@ fn renew<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     Ok(crate::Request::Renew { key, token: Token::parse(token), ttl: optional_lease(lease)? })
 }
 
+fn watch<'a>(key: &'a [u8], arg: &[u8]) -> Result<Watch<'a>, Fault> {
+    let key = Key::new(key).ok_or(Fault::BadKey)?;
+    let (timeout, last) = one_or_two(arg)?;
+    // A tag in another form was not made by this server: the client has seen no state that is known here.
+    let last = last.and_then(read_tag);
+    Ok(Watch { key, timeout: seconds(timeout)?, last })
+}
+
 fn one_or_two(arg: &[u8]) -> Result<(&[u8], Option<&[u8]>), Fault> {
     let mut fields = Fields(arg);
     match (fields.next(), fields.next(), fields.next()) {
@@ -183,6 +231,15 @@ fn seconds(text: &[u8]) -> Result<Seconds, Fault> {
     let value = integer(text)?;
     let value = u64::try_from(value).map_err(|_| Fault::NegativeTimeout)?;
     Seconds::new(value).ok_or(Fault::BadInteger)
+}
+
+/// An argument that is a lease, or nothing.
+fn only_lease(arg: &[u8]) -> Result<Option<Ttl>, Fault> {
+    let mut fields = Fields(arg);
+    let (lease, None) = (fields.next(), fields.next()) else {
+        return Err(Fault::ArgumentCount);
+    };
+    optional_lease(lease)
 }
 
 fn optional_lease(text: Option<&[u8]>) -> Result<Option<Ttl>, Fault> {
@@ -199,7 +256,7 @@ fn limit(text: &[u8]) -> Result<Limit, Fault> {
     Limit::new(value).ok_or(Fault::BadLimit)
 }
 
-/// Signed 64-bit, base ten, one sign allowed, as the reference reads it.
+/// Reads a signed 64-bit decimal number with at most one sign, as the reference does.
 fn integer(text: &[u8]) -> Result<i64, Fault> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

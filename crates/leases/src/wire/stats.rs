@@ -1,5 +1,5 @@
-//! The body of `stats`: one line of JSON, written in pieces, so that a million keys neither stall the server
-//! nor fill its memory. Pure. The caller tells what the table holds.
+//! The body of `stats`: one line of JSON, written in pieces, so that a million keys neither stall the server nor fill
+//! its memory. Pure. The caller passes the content of the table.
 //!
 //! A body of one piece shows one moment. A longer one does not: keys that appear, vanish, or change between
 //! pieces may be in it twice or not at all. Keys that do not change are in it once.
@@ -7,27 +7,29 @@
 //! Pure.
 
 use super::json::{Decimal, push_json_string};
+use super::request::Detail;
 use crate::{Cursor, KeyLine, Progress};
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 
-/// How far a `stats` body is written.
+/// The progress of writing a `stats` body.
 #[derive(Clone, Debug, Default)]
 pub struct StatsCursor {
-    /// What connections say of themselves is shown.
+    /// Whether names of connections and numbers of readers are shown.
     names: bool,
     section: usize,
     place: Cursor,
-    /// The body's beginning is written.
+    /// Whether the beginning of the body is written.
     begun: bool,
-    /// This section's beginning is written.
+    /// Whether the beginning of this section is written.
     opened: bool,
-    /// An entry of this section is written.
+    /// Whether an entry of this section is written.
     filled: bool,
 }
 
 impl StatsCursor {
-    /// The beginning of a body in which locks also have the `owner` that [`KeyLine`] names.
+    /// The beginning of a body in which locks also have the `owner` that [`KeyLine`] names, and the
+    /// number of `readers` if they are shared.
     #[must_use]
     pub fn with_names() -> Self {
         Self { names: true, ..Self::default() }
@@ -39,7 +41,7 @@ impl StatsCursor {
         self.names
     }
 
-    /// Whether anything of the body is out.
+    /// Whether a part of the body is written.
     pub const fn has_begun(&self) -> bool {
         self.begun
     }
@@ -93,17 +95,18 @@ pub fn push_stats(
             out.push_str(head);
         }
         let filled = &mut cursor.filled;
+        let detail = if cursor.names { Detail::Long } else { Detail::Usual };
         let progress = look_over(&mut cursor.place, &mut |line| {
             if Section::of(line) == section {
                 if std::mem::replace(filled, true) {
                     out.push(',');
                 }
-                push_line(out, section, line);
+                push_line(out, section, detail, line);
             }
             if out.len() < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         if progress == Progress::Later && is_first {
-            // The body begins when there is something to be told.
+            // The body begins only when there is an entry to write.
             out.truncate(start);
             (cursor.begun, cursor.opened) = (false, false);
         }
@@ -117,12 +120,16 @@ pub fn push_stats(
     Progress::Done
 }
 
-fn push_line(out: &mut String, section: Section, line: &KeyLine<'_>) {
+fn push_line(out: &mut String, section: Section, detail: Detail, line: &KeyLine<'_>) {
     out.push_str("{\"key\":");
     push_json_string(out, line.name);
     if let (Section::Locks, Some(name)) = (section, line.owner_name) {
         out.push_str(",\"owner\":");
         push_json_string(out, name.as_bytes());
+    }
+    if line.readers > 0 && detail == Detail::Long {
+        // Writing to a String cannot fail.
+        let _ = write!(out, ",\"readers\":{}", line.readers);
     }
     let (held, waiters) = (line.held, line.waiters);
     let _ = match section {

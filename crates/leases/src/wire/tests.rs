@@ -1,7 +1,7 @@
 //! The protocol documents' rows about requests and replies, as tables.
 
 use super::*;
-use crate::{Answer, Grant, Limit, Moment, Refusal, Request as Ask, Token, Ttl};
+use crate::{Answer, Claim, Grant, Moment, Refusal, Request as Ask, Token, Ttl};
 use rstest::rstest;
 
 fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
@@ -25,6 +25,18 @@ fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
 #[case(b"name", b"", b"host 12 backup", 0)]
 #[case(b"grace", b"", b"", 0)]
 #[case(b"stats", b"long", b"", 0)]
+#[case(b"value", b"", b"", 0)]
+#[case(b"value", b"a b", b"10.0.0.1:80 x", 0)]
+// watch: timeout [tag]
+#[case(b"watch", b"", b"x", 5)]
+#[case(b"watch", b"k", b"", 8)]
+#[case(b"watch", b"k", b"1 2 3", 8)]
+#[case(b"watch", b"k", b"x", 4)]
+#[case(b"watch", b"k", b"-1", 6)]
+#[case(b"watch", b"k", b"9223372037", 4)]
+#[case(b"watch", b"k", b"0", 0)]
+#[case(b"watch", b"k", b"60 cbf29ce484222325", 0)]
+#[case(b"watch", b"k", b"60 anything", 0)]
 // Keys.
 #[case(b"l", b"", b"1", 5)]
 #[case(b"l", b"a b", b"1", 5)]
@@ -67,6 +79,20 @@ fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
 #[case(b"l", b"k", "1\u{a0}2".as_bytes(), 0)]
 #[case(b"l", b"k", "\u{3000}1\u{2028}2\u{85}".as_bytes(), 0)]
 #[case(b"l", b"k", b"1\xa02", 4)]
+// al: [lease], and one to sixteen keys, each once
+#[case(b"al", b"k", b"", 0)]
+#[case(b"al", b"b a \xff", b" 30 ", 0)]
+#[case(b"al", b"1 2 3 4 5 6 7 8 9 a b c d e f g", b"", 0)]
+#[case(b"al", b"1 2 3 4 5 6 7 8 9 a b c d e f g h", b"", 5)]
+#[case(b"al", b"", b"", 5)]
+#[case(b"al", b"a  b", b"", 5)]
+#[case(b"al", b" a", b"", 5)]
+#[case(b"al", b"a ", b"", 5)]
+#[case(b"al", b"a\tb", b"", 5)]
+#[case(b"al", b"a b a", b"", 5)]
+#[case(b"al", b"a b", b"0", 9)]
+#[case(b"al", b"a b", b"x", 4)]
+#[case(b"al", b"a b", b"30 1", 8)]
 // r, sr: token
 #[case(b"r", b"k", b"", 7)]
 #[case(b"r", b"k", b"   ", 7)]
@@ -122,15 +148,29 @@ fn faults(#[case] command: &[u8], #[case] key: &[u8], #[case] arg: &[u8], #[case
 
 #[test]
 fn values_arrive() {
-    let Ok(Request::Lock(Ask::Acquire { key, limit, timeout, ttl })) =
+    let Ok(Request::Lock(Ask::Acquire { key, claim, timeout, ttl })) =
         parse([b"sl", b"pool", b"10 3 60"])
     else {
         panic!("not an acquire")
     };
-    assert_eq!((key.bytes(), limit.count(), timeout.count()), (b"pool".as_slice(), 3, 10));
+    assert_eq!((key.bytes(), claim.limit().count(), timeout.count()), (b"pool".as_slice(), 3, 10));
     assert_eq!(ttl, Ttl::new(60));
     let lock = parse([b"l", b"k", b"0"]);
-    assert!(matches!(lock, Ok(Request::Lock(Ask::Acquire { limit: Limit::ONE, ttl: None, .. }))));
+    assert!(matches!(lock, Ok(Request::Lock(Ask::Acquire { claim: Claim::LOCK, ttl: None, .. }))));
+    let shared = parse([b"rl", b"k", b"9 60"]);
+    let (claim, ttl) = (Claim::Shared, Ttl::new(60));
+    assert!(
+        matches!(shared, Ok(Request::Lock(Ask::Acquire { claim: c, ttl: t, .. })) if (c, t) == (claim, ttl))
+    );
+    let shared = parse([b"re", b"k", b"60"]);
+    assert!(
+        matches!(shared, Ok(Request::Lock(Ask::Enqueue { claim: c, ttl: t, .. })) if (c, t) == (claim, ttl))
+    );
+    let Ok(Request::Lock(all @ Ask::AcquireAll { ttl, .. })) = parse([b"al", b"b a", b"60"]) else {
+        panic!("not an acquire")
+    };
+    let keys: Vec<&[u8]> = all.keys().iter().map(crate::Key::bytes).collect();
+    assert_eq!((keys, ttl), (vec![b"b".as_slice(), b"a"], Ttl::new(60)));
     assert_eq!(parse([b"auth", b"x y", b"  s p \t"]), Ok(Request::Auth(b"s p")));
     let token = Token::new(1, 2);
     let release = [b" ".as_slice(), &token.digits(), b" "].concat();
@@ -171,6 +211,9 @@ fn grants_have_three_fields() {
     let grant = Grant { token: Token::new(u64::MAX, 0xab), ttl, expires: Moment::NEVER };
     let token = "ffffffffffffffff00000000000000ab";
     assert_eq!(reply(Answer::Granted(grant)), format!("ok {token} 9223372036\n"));
+    let most = vec![grant; crate::MAX_KEYS];
+    let want = format!("ok{}\n", format!(" {token} 9223372036").repeat(crate::MAX_KEYS));
+    assert_eq!(reply(Answer::All(most.into())), want);
     assert_eq!(reply(Answer::Acquired(grant)), format!("acquired {token} 9223372036\n"));
 }
 

@@ -5,8 +5,8 @@
 //! of different events meet and their order is never in doubt.
 
 use leases::{
-    Answer, AutoRelease, Caps, Census, ConnId, Cursor, Effect, Engine, Grant, Key, Limit, Mint,
-    Moment, Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
+    Answer, AutoRelease, Caps, Census, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, Keys,
+    Limit, Mint, Moment, Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
 };
 use std::collections::BTreeMap;
 use std::hash::RandomState;
@@ -18,13 +18,47 @@ const MAX_LOCKS: usize = 3;
 /// One thing that happens.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Acquire { conn: u8, key: u8, limit: u64, timeout: u64, ttl: u64 },
-    Enqueue { conn: u8, key: u8, limit: u64, ttl: u64 },
-    Wait { conn: u8, key: u8, timeout: u64 },
-    Release { conn: u8, key: u8, nth: u8 },
-    Renew { conn: u8, key: u8, nth: u8, ttl: u64 },
-    Disconnect { conn: u8 },
-    Pass { millis: u64 },
+    Acquire {
+        conn: u8,
+        key: u8,
+        claim: Claim,
+        timeout: u64,
+        ttl: u64,
+    },
+    /// The keys are the bits of `keys`.
+    AcquireAll {
+        conn: u8,
+        keys: u8,
+        ttl: u64,
+    },
+    Enqueue {
+        conn: u8,
+        key: u8,
+        claim: Claim,
+        ttl: u64,
+    },
+    Wait {
+        conn: u8,
+        key: u8,
+        timeout: u64,
+    },
+    Release {
+        conn: u8,
+        key: u8,
+        nth: u8,
+    },
+    Renew {
+        conn: u8,
+        key: u8,
+        nth: u8,
+        ttl: u64,
+    },
+    Disconnect {
+        conn: u8,
+    },
+    Pass {
+        millis: u64,
+    },
 }
 
 impl Event {
@@ -33,11 +67,15 @@ impl Event {
         let (conn, key) = (who % CONNS, which % KEYS);
         // Mostly the limit that belongs to the key, now and then another.
         let limit = if other % 16 == 0 { 3 } else { 1 + u64::from(key % 2) };
+        // Half of those who want a lock share it; now and then somebody would share a semaphore.
+        let shares = if limit == 1 { other % 2 == 0 } else { other % 16 == 1 };
+        let claim = if shares { Claim::Shared } else { Claim::Slot(Limit::new(limit).unwrap()) };
         let (timeout, ttl) = (u64::from(small % 4), 1 + u64::from(small / 16 % 6));
         let nth = other / 16;
-        match what % 16 {
-            0..=4 => Self::Acquire { conn, key, limit, timeout, ttl },
-            5..=6 => Self::Enqueue { conn, key, limit, ttl },
+        match what % 18 {
+            16..=17 => Self::AcquireAll { conn, keys: 1 + other % 15, ttl },
+            0..=4 => Self::Acquire { conn, key, claim, timeout, ttl },
+            5..=6 => Self::Enqueue { conn, key, claim, ttl },
             7..=8 => Self::Wait { conn, key, timeout },
             9..=11 => Self::Release { conn, key, nth },
             12 => Self::Renew { conn, key, nth, ttl },
@@ -60,6 +98,7 @@ impl Mint for Counting {
 #[derive(Debug)]
 struct Holder {
     conn: Option<u8>,
+    claim: Claim,
     /// Who else renewed it last.
     renewer: Option<u8>,
     /// When it is given back for want of an owner.
@@ -73,6 +112,7 @@ struct Holder {
 #[derive(Debug)]
 struct Waiter {
     conn: u8,
+    claim: Claim,
     ttl: u64,
     /// Set while its connection waits for the answer.
     until: Option<u64>,
@@ -84,6 +124,17 @@ struct Lock {
     limit: u64,
     holders: Vec<Holder>,
     queue: Vec<Waiter>,
+}
+
+impl Lock {
+    /// Whether there is room for one more beside the holders.
+    fn has_room(&self, claim: Claim) -> bool {
+        let sharing = self.holders.iter().filter(|holder| holder.claim == Claim::Shared).count();
+        match claim {
+            Claim::Shared => sharing == self.holders.len(),
+            Claim::Slot(_) => sharing == 0 && (self.holders.len() as u64) < self.limit,
+        }
+    }
 }
 
 /// What a wait ended with, as far as the model can know.
@@ -115,6 +166,8 @@ impl Model {
             }
             if lock.limit == 1 {
                 census.lock_holders += held;
+                let readers = lock.holders.iter().filter(|holder| holder.claim == Claim::Shared);
+                census.lock_readers += readers.count();
                 census.lock_waiters += waiting;
             } else {
                 census.semaphore_holders += held;
@@ -135,7 +188,7 @@ impl Model {
 
     fn serve(&mut self, key: u8, now: u64) {
         let lock = self.locks.get_mut(&key).unwrap();
-        while (lock.holders.len() as u64) < lock.limit && !lock.queue.is_empty() {
+        while lock.queue.first().is_some_and(|waiter| lock.has_room(waiter.claim)) {
             let waiter = lock.queue.remove(0);
             let answered = waiter.until.is_some();
             if answered {
@@ -146,6 +199,7 @@ impl Model {
             }
             lock.holders.push(Holder {
                 conn: Some(waiter.conn),
+                claim: waiter.claim,
                 renewer: None,
                 lapses: u64::MAX,
                 token: None,
@@ -195,6 +249,7 @@ impl Model {
                     self.records.remove(&(waiter.conn, key));
                 }
                 self.ends.push(End::Other(waiter.conn, Answer::TimedOut));
+                self.serve(key, due);
                 return self.pass_to(due);
             }
         }
@@ -224,6 +279,11 @@ impl Model {
     }
 }
 
+/// What is taken together, from the last key to the first.
+fn chosen(keys: u8) -> impl Iterator<Item = u8> {
+    (0..KEYS).rev().filter(move |key| keys >> key & 1 == 1)
+}
+
 /// What an answer is, without the token.
 #[derive(Debug, PartialEq, Eq)]
 enum Class {
@@ -236,7 +296,7 @@ enum Class {
 fn class(verdict: Verdict) -> Class {
     match verdict {
         Verdict::Later => Class::Later,
-        Verdict::Now(Answer::Granted(_)) => Class::Granted,
+        Verdict::Now(Answer::Granted(_) | Answer::All(_)) => Class::Granted,
         Verdict::Now(Answer::Acquired(_)) => Class::Acquired,
         Verdict::Now(answer) => Class::Plain(answer),
     }
@@ -257,6 +317,8 @@ pub(crate) struct Pair {
     serial: u64,
     /// Grants to those who had waited.
     pub(crate) late_grants: u64,
+    /// How often several keys were taken at once.
+    pub(crate) taken_together: u64,
 }
 
 impl Pair {
@@ -285,6 +347,7 @@ impl Pair {
             index: 0,
             serial: u64::from(CONNS),
             late_grants: 0,
+            taken_together: 0,
         }
     }
 
@@ -306,6 +369,11 @@ impl Pair {
                 self.pass(self.now());
             }
             Event::Disconnect { conn } => self.disconnect(conn),
+            Event::AcquireAll { conn, keys, ttl } => {
+                if self.waiting[usize::from(conn)].is_none() {
+                    self.ask_all(conn, keys, ttl);
+                }
+            }
             Event::Acquire { conn, .. }
             | Event::Enqueue { conn, .. }
             | Event::Wait { conn, .. }
@@ -362,35 +430,104 @@ impl Pair {
             Event::Acquire { key, .. } | Event::Enqueue { key, .. } | Event::Wait { key, .. } => {
                 (key, None)
             }
-            Event::Disconnect { .. } | Event::Pass { .. } => unreachable!("no request"),
+            Event::AcquireAll { .. } | Event::Disconnect { .. } | Event::Pass { .. } => {
+                unreachable!("no request")
+            }
         };
         let bytes = [b'k', b'0' + name];
         let key = Key::new(&bytes).unwrap();
         let seconds = |count| Seconds::new(count).unwrap();
         let request = match *event {
-            Event::Acquire { limit, timeout, ttl, .. } => Request::Acquire {
-                key,
-                limit: Limit::new(limit).unwrap(),
-                timeout: seconds(timeout),
-                ttl: Ttl::new(ttl),
-            },
-            Event::Enqueue { limit, ttl, .. } => {
-                Request::Enqueue { key, limit: Limit::new(limit).unwrap(), ttl: Ttl::new(ttl) }
+            Event::Acquire { claim, timeout, ttl, .. } => {
+                Request::Acquire { key, claim, timeout: seconds(timeout), ttl: Ttl::new(ttl) }
+            }
+            Event::Enqueue { claim, ttl, .. } => {
+                Request::Enqueue { key, claim, ttl: Ttl::new(ttl) }
             }
             Event::Wait { timeout, .. } => Request::Wait { key, timeout: seconds(timeout) },
             Event::Release { .. } => Request::Release { key, token },
             Event::Renew { ttl, .. } => Request::Renew { key, token, ttl: Ttl::new(ttl) },
-            Event::Disconnect { .. } | Event::Pass { .. } => unreachable!("no request"),
+            Event::AcquireAll { .. } | Event::Disconnect { .. } | Event::Pass { .. } => {
+                unreachable!("no request")
+            }
         };
         let verdict = self.engine.ask(Self::moment(now), self.ids[usize::from(conn)], request);
         let expected = self.expect(conn, name, event, token, now);
-        assert_eq!(class(verdict), expected, "{event:?} at {now}");
+        assert_eq!(class(verdict.clone()), expected, "{event:?} at {now}");
         match verdict {
             Verdict::Later => self.waiting[usize::from(conn)] = Some(name),
             Verdict::Now(Answer::Granted(grant)) => self.learn(conn, name, &grant, false),
             Verdict::Now(Answer::Acquired(grant)) => self.learn(conn, name, &grant, true),
             Verdict::Now(_) => {}
         }
+    }
+
+    fn ask_all(&mut self, conn: u8, keys: u8, ttl: u64) {
+        let now = self.now();
+        let line: Vec<String> = chosen(keys).map(|key| format!("k{key}")).collect();
+        let line = line.join(" ");
+        let all = Keys::new(line.as_bytes()).unwrap();
+        let granted = self.engine.counters().grants;
+        let request = Request::AcquireAll { keys: all, ttl: Ttl::new(ttl) };
+        let verdict = self.engine.ask(Self::moment(now), self.ids[usize::from(conn)], request);
+        let expected = self.expect_all(conn, keys, ttl, now);
+        assert_eq!(class(verdict.clone()), expected, "{line} at {now}");
+        let Verdict::Now(answer) = verdict else { unreachable!("it never waits") };
+        assert_eq!(answer.grants().len(), if expected == Class::Granted { all.count() } else { 0 });
+        assert_eq!(self.engine.counters().grants - granted, answer.grants().len() as u64);
+        self.taken_together += u64::from(answer.grants().len() > 1);
+        for (key, grant) in chosen(keys).zip(answer.grants()) {
+            self.learn(conn, key, grant, false);
+        }
+    }
+
+    /// All are held after it, or nothing has changed.
+    fn expect_all(&mut self, conn: u8, keys: u8, ttl: u64, now: u64) -> Class {
+        let is_free = |key: u8| {
+            self.model.locks.get(&key).is_none_or(|lock| {
+                let is_lock = lock.limit == 1 || self.model.is_forgettable(key);
+                lock.holders.is_empty() && lock.queue.is_empty() && is_lock
+            })
+        };
+        if !chosen(keys).all(is_free) {
+            return Class::Plain(Answer::TimedOut);
+        }
+        let others = self.model.locks.keys().filter(|key| keys >> **key & 1 == 0);
+        let in_use = others.filter(|key| !self.model.is_forgettable(**key)).count();
+        if in_use + chosen(keys).count() > MAX_LOCKS {
+            return Class::Plain(Answer::Refused(Refusal::MaxLocks));
+        }
+        let left = self.names(now);
+        for key in 0..KEYS {
+            if self.model.locks.contains_key(&key) && !left.contains(&key) {
+                assert!(self.model.is_forgettable(key) && keys >> key & 1 == 0);
+                self.model.locks.remove(&key);
+            }
+        }
+        for key in chosen(keys) {
+            let lock = self.model.locks.entry(key).or_default();
+            lock.limit = 1;
+            lock.holders.push(Holder {
+                conn: Some(conn),
+                claim: Claim::LOCK,
+                renewer: None,
+                lapses: u64::MAX,
+                token: None,
+                expires: now + 1000 * ttl,
+                record: false,
+            });
+        }
+        Class::Granted
+    }
+
+    /// The keys that the engine knows.
+    fn names(&self, now: u64) -> Vec<u8> {
+        let mut names = Vec::new();
+        let _ = self.engine.look_over(Self::moment(now), &mut Cursor::Start, u32::MAX, |line| {
+            names.push(line.name[1] - b'0');
+            std::ops::ControlFlow::Continue(())
+        });
+        names
     }
 
     /// One of the tokens people know, or one nobody has.
@@ -413,8 +550,8 @@ impl Pair {
     ) -> Class {
         let refused = |refusal| Class::Plain(Answer::Refused(refusal));
         match *event {
-            Event::Acquire { limit, timeout, ttl, .. } => {
-                match self.model_enter(conn, key, limit, ttl, now, None) {
+            Event::Acquire { claim, timeout, ttl, .. } => {
+                match self.model_enter(conn, key, claim, ttl, now, None) {
                     Err(refusal) => refused(refusal),
                     Ok(true) => Class::Granted,
                     Ok(false) if timeout == 0 => {
@@ -428,13 +565,13 @@ impl Pair {
                     }
                 }
             }
-            Event::Enqueue { limit, ttl, .. } => {
+            Event::Enqueue { claim, ttl, .. } => {
                 match self.model.records.get(&(conn, key)) {
                     Some((_, false)) => return refused(Refusal::AlreadyEnqueued),
                     Some((_, true)) => drop(self.model.records.remove(&(conn, key))),
                     None => {}
                 }
-                match self.model_enter(conn, key, limit, ttl, now, Some(())) {
+                match self.model_enter(conn, key, claim, ttl, now, Some(())) {
                     Err(refusal) => refused(refusal),
                     Ok(true) => Class::Acquired,
                     Ok(false) => Class::Plain(Answer::Queued),
@@ -466,7 +603,9 @@ impl Pair {
                     Class::Plain(Answer::Renewed(Ttl::new(ttl).unwrap()))
                 }
             },
-            Event::Disconnect { .. } | Event::Pass { .. } => unreachable!("no request"),
+            Event::AcquireAll { .. } | Event::Disconnect { .. } | Event::Pass { .. } => {
+                unreachable!("no request")
+            }
         }
     }
 
@@ -489,6 +628,7 @@ impl Pair {
         if timeout == 0 {
             lock.queue.remove(place);
             self.model.records.remove(&(conn, key));
+            self.model.serve(key, now);
             return Class::Plain(Answer::TimedOut);
         }
         lock.queue[place].until = Some(now + 1000 * timeout);
@@ -500,15 +640,15 @@ impl Pair {
         &mut self,
         conn: u8,
         key: u8,
-        limit: u64,
+        claim: Claim,
         ttl: u64,
         now: u64,
         record: Option<()>,
     ) -> Result<bool, Refusal> {
         let max_waiters = self.max_waiters;
         self.follow_forgetting(key);
-        let lock = self.model.enter(key, limit)?;
-        let free = lock.queue.is_empty() && (lock.holders.len() as u64) < limit;
+        let lock = self.model.enter(key, claim.limit().count())?;
+        let free = lock.queue.is_empty() && lock.has_room(claim);
         if !free && max_waiters > 0 && lock.queue.len() >= max_waiters {
             return Err(Refusal::MaxWaiters);
         }
@@ -517,6 +657,7 @@ impl Pair {
             let expires = now + 1000 * ttl;
             lock.holders.push(Holder {
                 conn: Some(conn),
+                claim,
                 renewer: None,
                 lapses: u64::MAX,
                 token: None,
@@ -524,7 +665,7 @@ impl Pair {
                 record,
             });
         } else {
-            lock.queue.push(Waiter { conn, ttl, until: None, record });
+            lock.queue.push(Waiter { conn, claim, ttl, until: None, record });
         }
         if record {
             self.model.records.insert((conn, key), (ttl, false));
@@ -540,12 +681,7 @@ impl Pair {
         if !is_full || !(0..KEYS).any(|k| locks.contains_key(&k) && self.model.is_forgettable(k)) {
             return;
         }
-        let mut left = Vec::new();
-        let now = Self::moment(self.now());
-        let _ = self.engine.look_over(now, &mut Cursor::Start, u32::MAX, |line| {
-            left.push(line.name[1] - b'0');
-            std::ops::ControlFlow::Continue(())
-        });
+        let left = self.names(self.now());
         let gone: Vec<u8> = locks.keys().copied().filter(|key| !left.contains(key)).collect();
         assert_eq!(gone.len(), 1, "one makes room");
         assert!(self.model.is_forgettable(gone[0]));
@@ -610,7 +746,7 @@ impl Pair {
             match effect {
                 Effect::Expired { .. } => engine.push(End::Expired),
                 // No answer depends on it.
-                Effect::Shrunk => {}
+                Effect::Shrunk | Effect::Moved(_) => {}
                 Effect::Wake(_) => panic!("the store in memory is never waited for"),
                 Effect::Answer(id, answer) => {
                     let conn = self.ids.iter().position(|&i| i == id).expect("nobody is there");
@@ -643,9 +779,13 @@ impl Pair {
         assert_eq!(self.engine.keys(), self.model.locks.len());
         assert_eq!(*self.engine.census(), self.model.census());
         for lock in self.model.locks.values() {
-            assert!(lock.holders.len() as u64 <= lock.limit, "too many holders");
-            let full = lock.holders.len() as u64 == lock.limit;
-            assert!(lock.queue.is_empty() || full, "a slot is free while somebody waits");
+            let sharing = lock.holders.iter().all(|holder| holder.claim == Claim::Shared);
+            assert!(sharing || lock.holders.len() as u64 <= lock.limit, "too many holders");
+            let first = lock.queue.first();
+            assert!(
+                first.is_none_or(|waiter| !lock.has_room(waiter.claim)),
+                "nobody waits for nothing"
+            );
         }
     }
 }

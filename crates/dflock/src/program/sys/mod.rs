@@ -13,8 +13,8 @@ mod windows;
 #[cfg(target_os = "linux")]
 use linux::die_with_parent;
 #[cfg(unix)]
-pub(super) use posix::{Attended, Endings, Tie, bytes, host, told_to_end_as_process_1, user};
+pub(super) use posix::{Attended, Endings, Tie, bytes, host, output_closed, told_to_end, user};
 #[cfg(all(unix, not(target_os = "linux")))]
 use unix::die_with_parent;
 #[cfg(windows)]
-pub(super) use windows::{Attended, Endings, Tie, bytes, host, told_to_end_as_process_1, user};
+pub(super) use windows::{Attended, Endings, Tie, bytes, host, output_closed, told_to_end, user};

@@ -76,10 +76,11 @@ function visible(key) {
   return key.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, escape);
 }
 
-function party({ connection, address, connected, name }) {
+function party({ connection, address, connected, name, value }) {
   const number = `#${connection}`;
   const where = connected === false ? `${number} (gone)` : address === null ? number : `${number} ${address}`;
-  return name ? [make("bdi", { class: "name" }, visible(name)), ` ${where}`] : [where];
+  const named = name ? [make("bdi", { class: "name" }, visible(name)), ` ${where}`] : [where];
+  return value ? [...named, " ", make("bdi", { class: "value soft" }, visible(value))] : named;
 }
 
 // A rest that is not what time has left of the last one tells of a renewal.
@@ -110,7 +111,8 @@ function holderCells(key, holder, seen) {
 
 function keyCell(entry, rows) {
   const kind = `semaphore, ${count(entry.held)} of ${count(entry.limit)} held`;
-  const notes = entry.limit === 1 ? [] : [make("span", {}, kind)];
+  const shared = entry.holders.some((holder) => holder.reader) ? [make("span", {}, `shared, readers: ${count(entry.held)}`)] : [];
+  const notes = entry.limit === 1 ? shared : [make("span", {}, kind)];
   const attributes = { scope: "rowgroup", role: "rowheader", rowspan: rows };
   return make("th", attributes, make("bdi", {}, visible(entry.key)), ...notes);
 }
@@ -118,7 +120,7 @@ function keyCell(entry, rows) {
 function queueCell(entry, rows, most) {
   const attributes = { role: "cell", class: "queue", rowspan: rows };
   if (entry.waiters === 0) return make("td", attributes);
-  const line = (waiter) => make("li", {}, ...party(waiter), `, ${span(waiter.waiting_s)}`);
+  const line = (waiter) => make("li", {}, ...party(waiter), `${waiter.reader ? ", reader" : ""}, ${span(waiter.waiting_s)}`);
   const lines = entry.queue.slice(0, most).map(line);
   const list = make("ol", {}, ...lines);
   const more = entry.waiters - lines.length;

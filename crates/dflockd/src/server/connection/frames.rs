@@ -9,7 +9,7 @@ use leases::{Answer, AutoRelease, Moment, Progress, Refusal, Verdict};
 use std::sync::Arc;
 
 impl Connection {
-    /// Serves whole frames; says how many bytes they had.
+    /// Serves whole frames; returns the number of their bytes.
     pub(super) fn serve(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         self.scanned = false;
@@ -26,6 +26,7 @@ impl Connection {
                 }
                 Phase::Serving
                 | Phase::Waiting
+                | Phase::Watching(_)
                 | Phase::Reporting(_)
                 | Phase::CoolingDown
                 | Phase::Leaving => return at,
@@ -59,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// Lets the rest of a line that is too long go by; says how many bytes went.
+    /// Skips the rest of a line that is too long; returns the number of skipped bytes.
     fn skip(&mut self, bytes: &[u8]) -> usize {
         match memchr::memchr(b'\n', bytes) {
             None => bytes.len(),
@@ -77,7 +78,7 @@ impl Connection {
             Err(fault) => return self.refuse_frame(fault),
         };
         match request {
-            Request::Lock(request) if !scope.has(request.key().bytes()) => {
+            Request::Lock(request) if !request.keys().iter().all(|key| scope.has(key.bytes())) => {
                 self.output.push(status::ERROR_AUTH);
                 self.set_deadline();
             }
@@ -112,10 +113,21 @@ impl Connection {
                 let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
                 let name: Arc<str> = String::from_utf8_lossy(name).into();
                 tracing::debug!(peer = %self.peer, conn_id = self.serial, %name, "client named");
-                self.shared.core().set_name(self.id, name);
+                self.shared.core().relabel(self.id, |label| label.name = name);
                 self.output.push(status::OK);
                 self.set_deadline();
             }
+            Request::Value(value) => {
+                let value: Arc<str> = String::from_utf8_lossy(value).into();
+                self.shared.core().relabel(self.id, |label| label.value = value);
+                self.output.push(status::OK);
+                self.set_deadline();
+            }
+            Request::Watch(watch) if !scope.has(watch.key.bytes()) => {
+                self.output.push(status::ERROR_AUTH);
+                self.set_deadline();
+            }
+            Request::Watch(watch) => self.begin_watch(&watch),
             Request::Grace => {
                 let settings = &self.shared.settings;
                 let grace = match settings.auto_release {
@@ -125,12 +137,12 @@ impl Connection {
                 wire::push_grace(self.output.bytes(), grace);
                 self.set_deadline();
             }
-            // A second one, or one nobody asked for: unknown, as the reference has it.
+            // A second `auth`, or one that this server does not require: unknown, as in the reference.
             Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand),
         }
     }
 
-    /// Asks the store; the answer comes at once, or later.
+    /// Passes a request to the store; the answer comes at once or later.
     fn ask(&mut self, request: leases::Request<'_>) {
         let now = self.shared.now();
         let mut core = self.shared.core();
@@ -149,7 +161,7 @@ impl Connection {
         }
     }
 
-    /// The first frame, where a secret is asked for: nothing but a right one is accepted.
+    /// The first frame of a connection that must show a secret: only a valid secret is accepted.
     fn authenticate(&mut self, lines: [&[u8]; 3]) {
         let shown = match wire::parse(lines) {
             Ok(Request::Auth(shown)) => Some(shown),
@@ -163,7 +175,7 @@ impl Connection {
         self.set_deadline();
     }
 
-    /// A frame is wrong, the connection stays in step.
+    /// Refuses a frame. The connection goes on with the next one.
     fn refuse_frame(&mut self, fault: Fault) {
         self.note(fault);
         self.output.push(status::ERROR);
@@ -186,7 +198,7 @@ impl Connection {
         self.phase = Phase::Leaving;
     }
 
-    /// The answer waits, so that guessing is slow.
+    /// The answer is delayed, so that guessing is slow.
     pub(super) fn refuse_auth(&mut self) {
         self.shared.core().tallies.auth_failures += 1;
         tracing::warn!(peer = %self.peer, conn_id = self.serial, "auth failed");
@@ -194,8 +206,8 @@ impl Connection {
         self.set_deadline();
     }
 
-    /// Appends the next piece of a `stats` body, the first one in the same write as `ok`. A store that
-    /// must ask for its keys first begins no body.
+    /// Appends the next piece of a `stats` body, the first one in the same write as `ok`. A store that has to ask for
+    /// its keys first does not begin a body.
     pub(super) fn report(&mut self, mut cursor: Box<StatsCursor>) -> Progress {
         let (mut piece, is_first) = (String::new(), !cursor.has_begun());
         let now = self.shared.now();

@@ -4,7 +4,7 @@
 /// Replies are collected up to about this much before they are sent.
 pub(super) const REPLY_BYTES: usize = 16 * 1024;
 
-/// What a connection has to send. Nobody else can put bytes here or find any.
+/// The bytes that a connection has to send. No other connection can write or read them.
 #[derive(Debug, Default)]
 pub(super) struct Outbox(Vec<u8>);
 
@@ -19,7 +19,7 @@ impl Room {
         Self(Vec::with_capacity(REPLY_BYTES))
     }
 
-    /// For a connection that works and has nothing unsent.
+    /// Lends the memory to a connection that works and has nothing unsent.
     #[inline]
     pub(super) fn lend(&mut self, outbox: &mut Outbox) {
         if outbox.0.is_empty() && self.0.capacity() > 0 {
@@ -27,7 +27,7 @@ impl Room {
         }
     }
 
-    /// From a connection that comes to rest; what it could not send goes into memory of its own.
+    /// Takes the memory back from a connection that becomes idle; its unsent bytes move into memory of its own.
     #[inline]
     pub(super) fn take_back(&mut self, outbox: &mut Outbox) {
         let is_lent = self.0.capacity() == 0;
@@ -45,7 +45,7 @@ impl Room {
 }
 
 impl Outbox {
-    /// For what is written next.
+    /// The buffer for the next reply.
     pub(super) const fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.0
     }
@@ -59,7 +59,7 @@ impl Outbox {
         &self.0
     }
 
-    /// So many bytes have gone.
+    /// Removes bytes that were sent.
     pub(super) fn sent(&mut self, count: usize) {
         if count >= self.0.len() {
             self.0.clear();
@@ -68,7 +68,7 @@ impl Outbox {
         }
     }
 
-    /// What was to be said is not true any more.
+    /// Replaces the unsent replies, which are not true any more.
     pub(super) fn replace(&mut self, reply: &[u8]) {
         self.0.clear();
         self.push(reply);
@@ -79,7 +79,7 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    /// Whatever a connection leaves unsent, the next one finds nothing of it.
+    /// The next connection finds no bytes that an earlier one left unsent.
     #[test]
     fn bytes_stay_with_their_connection() {
         let mut room = Room::new();
@@ -94,7 +94,7 @@ mod tests {
         second.sent(6);
         room.take_back(&mut second);
         assert_eq!(second.bytes().capacity(), 0, "one that rests costs nothing");
-        // It goes on with what it has of its own.
+        // It continues with its own memory.
         room.lend(&mut first);
         assert_eq!(first.unsent(), b"the first");
         assert!(first.bytes().capacity() < 100);
@@ -104,7 +104,7 @@ mod tests {
         first.sent(2);
         room.take_back(&mut first);
         assert_eq!(first.bytes().capacity(), 0);
-        // The memory is still the room's.
+        // The room has its memory back.
         assert!(room.0.is_empty() && room.0.capacity() >= REPLY_BYTES);
     }
 }

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::AsyncReadExt as _;
 
-/// Whoever has more to do than a turn does not go on before bytes for others are noticed.
+/// A connection with more to do than a turn does not go on before bytes for others are noticed.
 #[test]
 fn a_long_task_lets_the_kernels_news_in() {
     let mut builder = tokio::runtime::Builder::new_current_thread();

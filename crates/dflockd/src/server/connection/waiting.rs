@@ -20,7 +20,7 @@ impl Connection {
             answer
         };
         let Some(answer) = answer else {
-            ready!(self.watch(cx, scratch));
+            ready!(self.poll_peer(cx, scratch));
             self.shared.core().tallies.gone_while_waiting += 1;
             return Poll::Ready(Err(Gone));
         };
@@ -31,8 +31,8 @@ impl Connection {
         Poll::Ready(self.send())
     }
 
-    /// Ready when the peer of a waiting connection is gone, also behind requests it sent ahead.
-    fn watch(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<()> {
+    /// Ready when the peer of a waiting connection is gone, even if it sent more requests before it left.
+    pub(super) fn poll_peer(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<()> {
         while !self.ended && !self.end_ahead {
             let room = READ_AHEAD_BYTES.saturating_sub(self.input.len());
             if room == 0 {

@@ -9,22 +9,23 @@ use std::sync::Arc;
 use std::task::Waker;
 
 impl Core {
-    /// Holds outlive this process.
+    /// Whether holds outlive this process.
     pub(in crate::server) const fn has_record(&self) -> bool {
         self.keeper.is_some()
     }
 
-    /// What the last answer rests on: changes of holds so far; 0 when nobody records them.
+    /// The number of changes of holds so far, on which the last answer depends; 0 if they are not recorded.
     pub(in crate::server) fn noted(&self) -> u64 {
         self.keeper.as_ref().map_or(0, Keeper::noted)
     }
 
-    /// Whether an answer that rests on so many changes may leave; the connection is woken then.
+    /// Whether an answer that depends on this number of changes may be sent. If not yet, the connection is woken when
+    /// it may.
     pub(in crate::server) fn saving(&mut self, id: ConnId, noted: u64) -> Saving {
         self.keeper.as_mut().map_or(Saving::Saved, |keeper| keeper.saving(id, noted))
     }
 
-    /// Writes what was noted; true when there is more to do in the next turn.
+    /// Writes the noted changes; true if there is more to do in the next turn.
     pub(in crate::server) fn flush(&mut self, now: Moment, flusher: &Waker) -> bool {
         let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) else {
             return false;
@@ -43,7 +44,7 @@ impl Core {
         self.woken = woken;
     }
 
-    /// A file to be synced now, and how many changes are safe then.
+    /// The file to sync now, and the number of changes that are saved by it.
     pub(in crate::server) fn begin_sync(&mut self) -> Option<(Arc<File>, u64)> {
         self.keeper.as_mut()?.begin_sync()
     }
@@ -62,7 +63,7 @@ impl Core {
         }
     }
 
-    /// Why clients should better be sent elsewhere.
+    /// Whether clients should be sent to another server, and why.
     pub(in crate::server) fn readiness(&mut self, now: Moment) -> Readiness {
         let closed = self.store.engine().map_or(0, |e| e.closed_until().micros_since(now));
         let health = self.keeper.as_ref().map(Keeper::health);

@@ -4,12 +4,12 @@
 use super::Core;
 use crate::server::access::AuthToken;
 use crate::server::store::Forced;
-use leases::{ConnId, Key, Moment};
+use leases::{ConnId, Key, Label, Moment};
 use std::sync::Arc;
 
-/// Between two answers to wrong secrets: a hundred a second, for all who try together.
+/// The time between two answers to wrong secrets: a hundred answers a second, for all clients together.
 const PENALTY_STEP_MICROS: u64 = 10_000;
-/// Nobody waits longer for such an answer.
+/// The longest delay of such an answer.
 const PENALTY_MOST_MICROS: u64 = 20_000_000;
 
 impl Core {
@@ -17,7 +17,7 @@ impl Core {
         self.seat(id).is_some_and(|seat| seat.kicked)
     }
 
-    /// Ends a connection at its next rest.
+    /// Ends a connection when it is idle next.
     pub(in crate::server) fn kick(&mut self, serial: u64) -> bool {
         let seat = self.seats.iter_mut().flatten().find(|seat| seat.serial == serial);
         let Some(seat) = seat else { return false };
@@ -36,8 +36,8 @@ impl Core {
         forced
     }
 
-    /// When somebody who shows a wrong secret now is answered: not at once, and one after another,
-    /// however many try at a time.
+    /// The time of the answer to a client that shows a wrong secret now. Such answers are delayed and given one after
+    /// another, however many clients try at the same time.
     pub(in crate::server) fn penalty(&mut self, now: Moment) -> Moment {
         let after_last = self.last_penalty.after_micros(PENALTY_STEP_MICROS);
         let most = now.after_micros(PENALTY_MOST_MICROS);
@@ -46,14 +46,9 @@ impl Core {
         due
     }
 
-    /// What a connection says of itself, for people.
-    pub(in crate::server) fn set_name(&mut self, id: ConnId, name: Arc<str>) {
-        if let Some(seat) = self.seat(id) {
-            seat.name = Some(name);
-        }
-    }
-
-    pub(in crate::server) fn name(&self, id: ConnId) -> Option<Arc<str>> {
-        self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)?.name.clone()
+    /// What a connection says of itself.
+    pub(in crate::server) fn label(&self, id: ConnId) -> Option<&Arc<Label>> {
+        let seat = self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)?;
+        seat.label.as_ref()
     }
 }

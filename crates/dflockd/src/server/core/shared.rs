@@ -1,6 +1,7 @@
 //! State that all tasks of a server share besides the core: the clock, the secrets, the shutdown.
 
 use super::Tallies;
+use super::watching::Watchers;
 use super::{Core, Shared};
 use crate::remote::Above;
 use crate::server::access::Access;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Gives the store what was recorded, and lets it grant nothing for as long as is asked for.
+/// Gives the store the recorded holds, and lets it grant nothing during the time that the record asks for.
 fn open_store(store: &mut Store, settings: &Settings) -> Option<Keeper> {
     let now = Moment::default();
     let engine = store.engine()?;
@@ -38,6 +39,7 @@ impl Shared {
             woken: Vec::new(),
             seats: Vec::new(),
             timers: Wheel::new(),
+            watchers: Watchers::default(),
             armed: Moment::NEVER,
             driver: None,
             connections: 0,
@@ -86,7 +88,7 @@ impl Shared {
         self.core().wake_all();
     }
 
-    /// As many connections as the system's limits allow are there.
+    /// Whether there are as many connections as the system's limits allow.
     pub(in crate::server) fn is_full(&self) -> bool {
         let most = self.settings.max_descriptors;
         most > 0 && self.core().connections() >= most
@@ -96,7 +98,7 @@ impl Shared {
         self.kicked.load(Ordering::Relaxed)
     }
 
-    /// Told when draining begins and when the last connection has left.
+    /// Notified when draining begins and when the last connection has left.
     pub(in crate::server) const fn changed(&self) -> &Notify {
         &self.changed
     }
@@ -106,7 +108,7 @@ impl Shared {
     }
 }
 
-/// What came to the store by itself is taken by the core: see `server::store`.
+/// News of the store that no request caused goes to the core: see `server::store`.
 impl Above for Shared {
     fn stirred(&self) {
         let now = Self::now(self);

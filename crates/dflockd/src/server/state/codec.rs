@@ -1,21 +1,24 @@
 //! Holds ⇄ bytes of the state directory's files. Pure.
 //!
-//! A file of holds is a header and entries, one after another: two bytes of length, the body, four
-//! bytes of checksum. A length of nothing is the end, and has its checksum, too. A checksum goes on
-//! from the one before it, and the first from the header's: it covers all of the file up to there,
-//! so no entry can be missing, moved, or left from what was in this file or another one before.
+//! A file of holds is a header and entries, one after another: two bytes of length, the body, four bytes of checksum.
+//! A length of zero marks the end, and has a checksum too. Each checksum continues the previous one, and the first
+//! continues the header's. So it covers the whole file up to that place, and no entry can be missing, moved, or left
+//! over from earlier content of this file or of another one.
 //!
-//! The index names the file that counts, by its header, and what the other one has to be.
+//! The index names the file that counts, by its header, and the generation that the other file must have.
 
-use leases::{Key, Limit, Token, Ttl};
+use leases::{Claim, Key, Label, Limit, Token, Ttl};
 
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = 8 + FIELDS_BYTES + SUM_BYTES;
 /// Bytes of an index.
 pub(super) const INDEX_BYTES: usize = HEADER_BYTES + 8;
-/// Bytes of the mark at the end of what was written.
+/// Bytes of the mark after the last entry.
 pub(super) const END_BYTES: usize = FRAME_BYTES;
-/// The longest entry, with its frame.
+/// The bytes that the longest label adds: each byte of a name or value that is not text has become three.
+pub(super) const MAX_LABEL_BYTES: u64 =
+    2 + 3 * (leases::wire::MAX_NAME_BYTES + leases::wire::MAX_VALUE_BYTES) as u64;
+/// The longest entry without a label, with its frame.
 pub(super) const MAX_ENTRY_BYTES: usize = FRAME_BYTES + HELD_BYTES + leases::MAX_KEY_BYTES;
 
 const FIELDS_BYTES: usize = 2 * 16 + 8 * 8;
@@ -31,111 +34,113 @@ const FENCE: u8 = 3;
 const WHOLE: u8 = 4;
 const CLOSED: u8 = 5;
 
-/// Which start of which machine.
+/// Identifies one start of one machine.
 pub(super) type BootId = [u8; 16];
 
-/// Which state directory.
+/// Identifies a state directory.
 pub(super) type DirId = [u8; 16];
 
 /// The beginning of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The file with the greatest one counts.
+    /// The file with the greatest generation counts.
     pub(super) generation: u64,
     /// Which of the two files this is.
     pub(super) slot: usize,
-    /// Whose it is.
+    /// The directory to which it belongs.
     pub(super) dir: DirId,
-    /// Under which its times of the boot clock are.
+    /// The start of the machine to which its times of the boot clock belong.
     pub(super) boot: BootId,
     /// No fence above this was given out when it was written.
     pub(super) fence: u64,
-    /// What it says was on the disk before anybody was told.
+    /// Whether each entry was on the disk before a client was told.
     pub(super) synced: bool,
     /// No lease longer than this was promised when it was written, in seconds.
     pub(super) longest: u64,
-    /// Nothing may be granted for a while.
+    /// Set if nothing may be granted for a while.
     pub(super) closing: Option<Closing>,
 }
 
-/// Why leases may live that nobody remembers.
+/// Why there may be live leases that are not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// The machine was started anew, and the last grants may not have reached the disk.
+    /// The machine was restarted, and the last grants may not have reached the disk.
     OtherBoot,
-    /// The files are not what they were.
+    /// The files are not as they were written.
     Damaged,
 }
 
-/// Leases that nobody remembers may live for a while.
+/// Until when there may be live leases that are not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closing {
     /// Why.
     pub(super) doubt: Doubt,
-    /// They are over then, on the clock since the boot, in microseconds.
+    /// The end of these leases, on the clock since the boot, in microseconds.
     pub(super) boot_micros: u64,
-    /// So much was left when this was written. Under another boot that counts.
+    /// The time that was left when this was written; it counts after another boot.
     pub(super) left_micros: u64,
 }
 
-/// What the files have to be.
+/// What the files must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Index {
-    /// The file that counts, with what is known by now.
+    /// The header of the file that counts, with later facts.
     pub(super) counts: Header,
-    /// The generation of the other file: a smaller one was whole and is not needed any more, a
-    /// greater one is in the making and counts as soon as it is whole. 0: it may be anything.
+    /// The generation of the other file. A smaller one was complete and is not needed any more. A greater one is
+    /// being written and counts as soon as it is complete. 0: the file may be anything.
     pub(super) other: u64,
 }
 
-/// The checksum so far: what the next one goes on from.
+/// The checksum so far, which the next one continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chain(u32);
 
 /// A hold, with its end on two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Saved<'a> {
-    /// Of which key.
+    /// The key.
     pub(super) key: Key<'a>,
-    /// How many may hold it.
-    pub(super) limit: Limit,
-    /// What proves it.
+    /// What is held of the key.
+    pub(super) claim: Claim,
+    /// The token of the hold.
     pub(super) token: Token,
-    /// The lease as last asked for.
+    /// The length of the lease in the last request.
     pub(super) ttl: Ttl,
     /// Its end on the clock since the boot, in microseconds.
     pub(super) boot_micros: u64,
     /// Its end on the wall clock, in microseconds since 1970.
     pub(super) wall_micros: u64,
+    /// The label of its holder, as [`Label::write`](leases::Label::write) writes it; empty for none.
+    pub(super) label: &'a [u8],
 }
 
-/// One line of the story.
+/// One entry of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry<'a> {
-    /// This hold is there until then.
+    /// A hold, with its end.
     Held(Saved<'a>),
-    /// It is not any more.
+    /// The hold with this token has ended.
     Ended(Token),
     /// No fence above this was given out.
     Fence(u64),
-    /// Everything there was has been written; what follows are changes.
+    /// All holds that existed have been written; changes follow.
     Whole,
     /// The server ended in order, and everything is on the disk.
     Closed,
 }
 
-/// What a file goes on with.
+/// The next part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read<'a> {
-    /// An entry of so many bytes, and what the next one goes on from.
+    /// An entry, the number of its bytes, and the checksum that the next one continues.
     Entry(Entry<'a>, usize, Chain),
     /// Nothing more was written.
     End,
-    /// Something was, and cannot be read.
+    /// Something was written that cannot be read.
     Torn,
 }
 
-/// Appends the header; says what the first entry goes on from.
+/// Appends the header; returns the checksum that the first entry continues.
 pub(super) fn push_header(out: &mut Vec<u8>, header: &Header) -> Chain {
     let start = out.len();
     out.extend_from_slice(&MAGIC);
@@ -189,7 +194,7 @@ pub(super) fn read_index(bytes: &[u8]) -> Option<Index> {
     Some(Index { counts: read_fields(&mut fields)?, other: number(&mut fields)? })
 }
 
-/// What is between the magic and the checksum, if both are right.
+/// The bytes between the magic number and the checksum, if both are right.
 fn whole(bytes: &[u8], magic: [u8; 8]) -> Option<(&[u8], Chain)> {
     let (body, sum) = bytes.split_last_chunk::<SUM_BYTES>()?;
     let chain = Chain::NONE.on(body);
@@ -238,23 +243,33 @@ pub(super) fn push_entry(out: &mut Vec<u8>, entry: &Entry<'_>) {
 fn push_held(out: &mut Vec<u8>, saved: &Saved<'_>) {
     out.push(HELD);
     push_token(out, saved.token);
-    out.extend_from_slice(&saved.limit.count().to_be_bytes());
+    out.extend_from_slice(&slots(saved.claim).to_be_bytes());
     out.extend_from_slice(&saved.ttl.span().count().to_be_bytes());
     out.extend_from_slice(&saved.boot_micros.to_be_bytes());
     out.extend_from_slice(&saved.wall_micros.to_be_bytes());
     out.extend_from_slice(saved.key.bytes());
+    if !saved.label.is_empty() {
+        // No key has a line end.
+        out.push(b'\n');
+        out.extend_from_slice(saved.label);
+    }
 }
 
 fn push_token(out: &mut Vec<u8>, token: Token) {
     out.extend_from_slice(&token.bytes());
 }
 
-/// Bytes of a hold's entry in the file.
+/// Bytes of a hold's entry in the file, without its label.
 pub(super) const fn held_bytes(key: &[u8]) -> u64 {
     (FRAME_BYTES + HELD_BYTES + key.len()) as u64
 }
 
-/// Appends entries of [`push_entry`] as they stand in a file; says what the next one goes on from.
+/// The bytes that the label adds: a line end comes before each of its parts.
+pub(super) fn label_bytes(label: Option<&Label>) -> u64 {
+    label.map_or(0, |label| (label.name.len() + label.value.len() + 2) as u64)
+}
+
+/// Appends entries of [`push_entry`] in the form of the file; returns the checksum that the next entry continues.
 pub(super) fn seal(out: &mut Vec<u8>, mut chain: Chain, mut entries: &[u8]) -> Chain {
     while let Some(length) = entries.first_chunk::<2>() {
         let count = usize::from(u16::from_be_bytes(*length)) + 2;
@@ -291,7 +306,7 @@ pub(super) fn read_entry(bytes: &[u8], chain: Chain) -> Read<'_> {
     entry().unwrap_or(Read::Torn)
 }
 
-/// An entry without what is around it.
+/// An entry without its length and checksum.
 pub(super) fn read_body(body: &[u8]) -> Option<Entry<'_>> {
     let (&kind, mut rest) = body.split_first()?;
     let entry = match kind {
@@ -306,14 +321,26 @@ pub(super) fn read_body(body: &[u8]) -> Option<Entry<'_>> {
 }
 
 fn read_held(mut rest: &[u8]) -> Option<Saved<'_>> {
-    Some(Saved {
-        token: token(&mut rest)?,
-        limit: Limit::new(number(&mut rest)?)?,
-        ttl: Ttl::new(number(&mut rest)?)?,
-        boot_micros: number(&mut rest)?,
-        wall_micros: number(&mut rest)?,
-        key: Key::new(rest)?,
-    })
+    let token = token(&mut rest)?;
+    let claim = claim(number(&mut rest)?);
+    let ttl = Ttl::new(number(&mut rest)?)?;
+    let (boot_micros, wall_micros) = (number(&mut rest)?, number(&mut rest)?);
+    let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+    let (key, label) = rest.split_at_checked(end)?;
+    let (key, label) = (Key::new(key)?, label.get(1..).unwrap_or_default());
+    Some(Saved { key, claim, token, ttl, boot_micros, wall_micros, label })
+}
+
+/// A claim as a number: the number of slots of the key, or 0 for a shared lock.
+const fn slots(claim: Claim) -> u64 {
+    match claim {
+        Claim::Slot(limit) => limit.count(),
+        Claim::Shared => 0,
+    }
+}
+
+fn claim(slots: u64) -> Claim {
+    Limit::new(slots).map_or(Claim::Shared, Claim::Slot)
 }
 
 fn token(rest: &mut &[u8]) -> Option<Token> {
@@ -344,7 +371,7 @@ impl Chain {
     /// Of nothing.
     pub(super) const NONE: Self = Self(0);
 
-    /// Goes on over these bytes.
+    /// Continues over these bytes.
     fn on(self, bytes: &[u8]) -> Self {
         let mut hasher = crc32fast::Hasher::new_with_initial(self.0);
         hasher.update(bytes);
@@ -375,11 +402,12 @@ mod tests {
     fn saved(key: &[u8]) -> Saved<'_> {
         Saved {
             key: Key::new(key).unwrap(),
-            limit: Limit::new(3).unwrap(),
+            claim: Claim::Slot(Limit::new(3).unwrap()),
             token: Token::new(5, u64::MAX),
             ttl: Ttl::new(33).unwrap(),
             boot_micros: 1,
             wall_micros: u64::MAX,
+            label: b"",
         }
     }
 
@@ -390,7 +418,7 @@ mod tests {
         out
     }
 
-    /// Cut anywhere or with any bit changed, it is none.
+    /// If it is cut anywhere, or any bit is changed, it is invalid.
     fn breaks_everywhere(bytes: &[u8], is_none: impl Fn(&[u8]) -> bool) {
         for cut in 0..bytes.len() {
             assert!(is_none(&bytes[..cut]), "cut at {cut}");
@@ -404,8 +432,11 @@ mod tests {
 
     #[rstest]
     #[case::held(Entry::Held(saved(b"k")))]
+    #[case::shared(Entry::Held(Saved { claim: Claim::Shared, ..saved(b"k") }))]
     // Its length has one bit.
     #[case::length_64(Entry::Held(saved(b"fifteen-bytes-k")))]
+    #[case::label(Entry::Held(Saved { label: b"al@db1\n10.0.0.1:80", ..saved(b"k") }))]
+    #[case::no_value(Entry::Held(Saved { label: b"al@db1\n", ..saved(b"k") }))]
     #[case::longest_key(Entry::Held(saved(&[0xff; 256])))]
     #[case::ended(Entry::Ended(Token::new(1, 2)))]
     #[case::fence(Entry::Fence(u64::MAX))]
@@ -418,10 +449,12 @@ mod tests {
         let Read::Entry(read, used, next) = read_entry(&bytes, chain) else { panic!() };
         assert_eq!((read, used), (entry, bytes.len()));
         if let Entry::Held(saved) = entry {
-            assert_eq!(held_bytes(saved.key.bytes()), bytes.len() as u64);
+            let label = Label::read(saved.label);
+            let count = held_bytes(saved.key.bytes()) + label_bytes(label.as_ref());
+            assert_eq!(count, bytes.len() as u64);
         }
         breaks_everywhere(&bytes, |bytes| read_entry(bytes, chain) == Read::Torn);
-        // Nor in another place.
+        // Nor at another place in the file.
         assert_eq!(read_entry(&bytes, Chain(8)), Read::Torn);
         assert_eq!(read_entry(&bytes, next), Read::Torn);
     }

@@ -1,5 +1,5 @@
-//! Files with every kind of damage, and two more restarts after it: what was promised is never given
-//! to somebody else, and whatever may be missing is said at each start until it cannot matter.
+//! Files with every kind of damage, and two more restarts after it: a promised lock is never given to another client,
+//! and each start says what may be missing until that cannot matter any more.
 
 use super::codec::{
     BootId, Doubt, END_BYTES, Entry, HEADER_BYTES, Read, Saved, push_entry, read_entry, read_header,
@@ -10,7 +10,7 @@ use super::ledger::Ledger;
 use super::load::{Clocks, Damage, Found, Loaded, load};
 use super::promises::Origin;
 use crate::sample::{CAPS, Counting, take};
-use leases::{Answer, ConnId, Engine, Key, Limit, Moment, Request, Seconds, Token, Ttl, Verdict};
+use leases::{Answer, Claim, ConnId, Engine, Key, Moment, Request, Seconds, Token, Ttl, Verdict};
 use rstest::rstest;
 use std::cell::{Cell, RefCell};
 use std::hash::RandomState;
@@ -18,16 +18,16 @@ use std::io;
 use std::rc::Rc;
 
 const SECOND: u64 = 1_000_000;
-/// What nobody has asked for a longer lease than before.
+/// The longest lease that a client asked for before.
 const USUAL: u64 = 33;
-/// The one that did.
+/// A longer lease.
 const LEASE: u64 = 60;
 const INDEX: usize = 2;
 
 /// Two files of holds, and the index.
 type Files = [Vec<u8>; 3];
 
-/// What the kernel has, and what the disk has; and how many writes are left to a server that dies.
+/// The content that the kernel has, and the content on the disk; and the number of writes before the server dies.
 #[derive(Clone)]
 struct Memory(Rc<RefCell<(Files, Files)>>, Rc<Cell<usize>>);
 
@@ -74,13 +74,13 @@ impl Disk for Memory {
 enum End {
     Killed,
     InOrder,
-    /// Killed, and the machine starts anew; nothing that was written is lost.
+    /// Killed, and the machine restarts; nothing that was written is lost.
     OtherBoot,
 }
 
 const ENDS: [End; 3] = [End::Killed, End::InOrder, End::OtherBoot];
 
-/// A machine: its clocks go on while servers come and go.
+/// A machine: its clocks continue while servers come and go.
 #[derive(Clone, Copy)]
 struct Machine {
     micros: u64,
@@ -115,7 +115,7 @@ struct Server {
     conn: ConnId,
     machine: Machine,
     begun: u64,
-    /// What is said in the log and in /ready.
+    /// The doubt that is shown in the log and in /ready.
     said: Option<Doubt>,
 }
 
@@ -150,7 +150,7 @@ impl Server {
         let times = self.times();
         let _ = self.engine.advance(times.now, usize::MAX);
         while self.engine.take_effect().is_some() {}
-        assert!(self.ledger.has_room(times.now));
+        assert!(self.ledger.has_room(times.now, 1));
         let verdict = self.engine.ask(times.now, self.conn, request);
         let ledger = &mut self.ledger;
         self.engine.take_changes(|change| ledger.note(&change, times));
@@ -165,7 +165,7 @@ impl Server {
         if let Answer::Granted(grant) = answer { Some(grant.token) } else { None }
     }
 
-    /// Until so many files have been filled.
+    /// Runs until this many files have been filled.
     fn fill(&mut self, generation: u64) {
         while self.ledger_generation() < generation {
             let token = self.acquire("short", USUAL).unwrap();
@@ -183,7 +183,7 @@ impl Server {
         self.disk.0.borrow().0.clone()
     }
 
-    /// What remains of it, on a machine where a second has passed.
+    /// The files it leaves, and the machine a second later.
     fn end(mut self, end: End) -> (Files, Machine) {
         if end == End::InOrder {
             self.ledger.close(&self.engine, self.times()).unwrap();
@@ -198,10 +198,10 @@ impl Server {
     }
 }
 
-/// A server that promised a long lease, as the last thing it did and only in its newest file.
+/// A server whose last action was to promise a long lease, recorded only in its newest file.
 struct Promised {
     server: Server,
-    /// Its files when one file less had been filled, and two less.
+    /// Its files at the time when one file less had been filled, and two less.
     older: [Files; 2],
     /// When the lease ends.
     over: u64,
@@ -226,14 +226,14 @@ fn newest(files: &Files) -> (usize, usize) {
     (newest, 1 - newest)
 }
 
-/// Nobody gets the lock before the end of its lease.
+/// No other client gets the lock before the end of its lease.
 fn is_kept(server: &mut Server, over: u64) {
     assert_eq!(server.acquire("long", 1), None);
     server.machine.micros = over - 1;
     assert_eq!(server.acquire("long", 1), None, "granted while it may be held");
 }
 
-/// Two more restarts after the one that meets the damage, in every way.
+/// Two more restarts, each in every way, after the one that meets the damage.
 fn survives(files: &Files, machine: Machine, over: u64, expected: Option<Doubt>) {
     for first in ENDS {
         for second in ENDS {
@@ -268,7 +268,7 @@ fn without_damage_nothing_is_doubted() {
     }
 }
 
-/// Where the used part of a file ends; behind it is nothing, or what was there long ago.
+/// Where the used part of a file ends; behind it is nothing, or old content.
 fn used(file: &[u8]) -> usize {
     let Some((_, mut chain)) = read_header(file) else { return file.len() };
     let mut at = HEADER_BYTES;
@@ -286,7 +286,7 @@ fn every_bit_counts() {
     let mut said = 0;
     for file in 0..files.len() {
         let end = used(&files[file]);
-        // Behind the end of what was written nothing means anything.
+        // Bytes behind the end of the entries mean nothing.
         for bit in 0..(end * 8 + 64).min(files[file].len() * 8) {
             let mut bent = files.clone();
             bent[file][bit / 8] ^= 1 << (bit % 8);
@@ -352,7 +352,7 @@ fn every_file_is_missed(
     let (mut files, machine) = server.end(end);
     let file = which(&files);
     let mut another = promised().server.files();
-    // The same story, of a directory that is not ours.
+    // The same content, of another directory.
     another[file] = promised_elsewhere()[file].clone();
     match fate {
         Fate::Missing => files[file].clear(),
@@ -367,7 +367,7 @@ fn every_file_is_missed(
     let is_index = damage == Damage::Index;
     let found = machine.load(&files);
     let expected = match fate {
-        // A good index, but not to these files.
+        // A valid index, but of other files.
         Fate::Older | Fate::OfAnother if is_index => Damage::Newest,
         Fate::Missing | Fate::Zeroed | Fate::Noise | Fate::Older | Fate::OfAnother => damage,
     };
@@ -400,7 +400,7 @@ fn exchanged_files_are_seen(#[case] one: usize, #[case] two: usize) {
     survives(&files, machine, over, Some(Doubt::Damaged));
 }
 
-/// The power goes: of each file the disk has what it was told to keep, or what was written last.
+/// A power cut: of each file, the disk has the synced content, or the content that was written last.
 #[test]
 fn a_power_cut_at_the_longest_lease() {
     let Promised { server, over, .. } = promised();
@@ -416,7 +416,7 @@ fn a_power_cut_at_the_longest_lease() {
     }
 }
 
-/// The start that meets the damage dies at each of its writes: the next one knows of it.
+/// The start that meets the damage dies at each of its writes: the next start still knows of the damage.
 #[rstest]
 #[case::newest(|files: &mut Files| files[newest(files).0].clear())]
 #[case::both(|files: &mut Files| (files[0].clear(), files[1].clear()).1)]
@@ -444,7 +444,7 @@ fn a_start_that_dies_forgets_no_damage(#[case] damage: fn(&mut Files)) {
     assert!(deaths > 3, "{deaths}");
 }
 
-/// A wait is over when it is over: later starts do not begin it anew, and say nothing of it then.
+/// A wait ends once: later starts do not begin it again, and do not mention it.
 #[test]
 fn a_wait_ends() {
     let Promised { server, over, .. } = promised();
@@ -462,12 +462,12 @@ fn a_wait_ends() {
     let mut server = Server::start(files, machine, Synced::No);
     assert_eq!(server.said, None);
     assert!(server.acquire("long", 1).is_some());
-    // What is known of leases is of those there are: a long one of long ago costs nothing.
+    // Only present leases count: an earlier long lease costs nothing.
     let (files, machine) = server.end(End::OtherBoot);
     assert_eq!(machine.load(&files).longest, USUAL);
 }
 
-/// With synced answers another boot alone is no doubt; damage is.
+/// With synced answers, another boot alone is no reason for doubt, but damage is.
 #[test]
 fn synced_files_are_believed_after_a_power_cut() {
     let mut server = Server::start(Files::default(), Machine::new(), Synced::Yes);
@@ -486,7 +486,7 @@ fn synced_files_are_believed_after_a_power_cut() {
     survives(&files, machine, over, Some(Doubt::Damaged));
 }
 
-/// However often longer leases are asked for, few of them cost a write to the disk.
+/// Few requests for longer leases cost a write to the disk, however many there are.
 #[test]
 fn few_leases_are_noted() {
     let mut server = Server::start(Files::default(), Machine::new(), Synced::No);
@@ -500,7 +500,7 @@ fn few_leases_are_noted() {
     assert!((40..80).contains(&notes), "{notes}");
 }
 
-/// A file as the first format had it: see `first_format`.
+/// A file in the first format: see `first_format`.
 fn of_first_format(generation: u64, entries: &[Entry<'_>]) -> Vec<u8> {
     let sum = |body: &[u8]| {
         let mut hasher = crc32fast::Hasher::new();
@@ -523,7 +523,7 @@ fn of_first_format(generation: u64, entries: &[Entry<'_>]) -> Vec<u8> {
     file
 }
 
-/// What another version left: its holds go on, and from then on every gap is seen.
+/// The files of an older version: its holds continue, and from then on every gap is noticed.
 #[test]
 fn an_upgrade_forgets_nothing() {
     let machine = Machine::new();
@@ -531,11 +531,12 @@ fn an_upgrade_forgets_nothing() {
     let held = |fence, name: &'static str| {
         Entry::Held(Saved {
             key: Key::new(name.as_bytes()).unwrap(),
-            limit: Limit::ONE,
+            claim: Claim::LOCK,
             token: Token::new(fence, 1),
             ttl: Ttl::new(LEASE).unwrap(),
             boot_micros: clocks.boot_micros + LEASE * SECOND,
             wall_micros: clocks.wall_micros + LEASE * SECOND,
+            label: b"al\n10.0.0.1:80",
         })
     };
     let over = machine.micros + LEASE * SECOND;
@@ -554,7 +555,7 @@ fn an_upgrade_forgets_nothing() {
     }
     let (mut files, machine) = Server::start(files, machine, Synced::No).end(End::Killed);
     assert_eq!(machine.load(&files).holds.len(), 2);
-    // The file of the other version is still there, and is not needed.
+    // The file of the older version is still there, and is not needed.
     let newest = newest(&files).0;
     files[newest].clear();
     survives(&files, machine, over, Some(Doubt::Damaged));

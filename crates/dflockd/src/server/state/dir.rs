@@ -16,21 +16,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The two files that take turns.
 const NAMES: [&str; 2] = ["holds.0", "holds.1"];
-/// What these have to be.
+/// The file that says what these must be.
 const INDEX: &str = "index";
-/// Who has the directory, for people.
+/// The file that names the process which uses the directory, for people.
 const OWNER: &str = "owner";
-/// More than this is no state of ours.
+/// A larger file is not one of ours.
 const MOST_BYTES: u64 = 4 << 30;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The clock that runs from the start of the machine, also while it sleeps.
+/// The clock since the start of the machine, which also counts while it sleeps.
 #[cfg(not(target_vendor = "apple"))]
 const BOOT_CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(target_vendor = "apple")]
 const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
-/// A state directory that is ours alone, as it was found.
+/// A state directory that this process alone uses, with the content that was found.
 #[derive(Debug)]
 pub struct StateDir {
     /// Held for as long as the process lives.
@@ -48,11 +48,11 @@ pub(super) struct Files {
 }
 
 impl StateDir {
-    /// Makes the directory if it is not there, and reads what it has. With `synced` everything is
-    /// to be on the disk before anybody is told.
+    /// Creates the directory if it does not exist, and reads its content. With `synced`, everything must be on the
+    /// disk before a client is told.
     ///
     /// # Errors
-    /// The system's; [`ErrorKind::ResourceBusy`] when another server has it.
+    /// An error of the system; [`ErrorKind::ResourceBusy`] if another server uses the directory.
     pub fn open(path: &Path, synced: Synced) -> io::Result<Self> {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(err) if err.kind() == ErrorKind::AlreadyExists => {}
@@ -69,7 +69,7 @@ impl StateDir {
         let (index, in_index) = read(&lock, INDEX)?;
         let (first, in_first) = read(&lock, first)?;
         let (second, in_second) = read(&lock, second)?;
-        // The names must outlive the power, too.
+        // The names must survive a power cut, too.
         lock.sync_all()?;
         let origin = Origin { boot: boot_id(), dir: random_id(), synced };
         let contents = Found { index: &in_index, holds: [&in_first, &in_second] };
@@ -87,12 +87,12 @@ impl StateDir {
         self.files.clone()
     }
 
-    /// What was found, once.
+    /// Returns the content that was found, once.
     pub(super) fn take(&self) -> Option<Loaded> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// No fence up to here may be given out again.
+    /// No fence up to this number may be given out again.
     pub(in crate::server) fn fence(&self) -> u64 {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.as_ref().map_or(0, |found| found.fence)
@@ -117,7 +117,7 @@ fn open(directory: &File, name: &str, mode: nix::libc::mode_t) -> io::Result<Fil
     regular::open(directory, Path::new(name), mode, Links::Refuse)
 }
 
-/// A file of ours, and what is in it.
+/// A file of the directory, and its content.
 fn read(directory: &File, name: &str) -> io::Result<(File, Vec<u8>)> {
     let mut file = open(directory, name, 0o600)?;
     if file.metadata()?.len() > MOST_BYTES {
@@ -128,7 +128,8 @@ fn read(directory: &File, name: &str) -> io::Result<(File, Vec<u8>)> {
     Ok((file, content))
 }
 
-/// Another one each time the machine starts. Where there is none, every start counts as another.
+/// An id that differs each time the machine starts. If the system has none, every start of the server counts as one
+/// of the machine.
 fn boot_id() -> BootId {
     let text = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -138,7 +139,7 @@ fn boot_id() -> BootId {
 
 fn random_id() -> DirId {
     let mut id = [0; 16];
-    // Zeros, if even that fails, are no machine's id either.
+    // If even that fails, the id is zero, which no machine has.
     let _ = getrandom::fill(&mut id);
     id
 }
@@ -180,18 +181,18 @@ impl Disk for Files {
     }
 }
 
-/// Has the system promise room for so many bytes.
+/// Has the system reserve room for this many bytes.
 #[cfg(any(target_os = "linux", target_os = "freebsd"))]
 fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     let length = bytes.try_into().map_err(io::Error::other)?;
     match nix::fcntl::posix_fallocate(file, 0, length) {
-        // A file system that cannot promise: a write may fail later.
+        // The file system cannot reserve room: a write may fail later.
         Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::EINVAL) => Ok(()),
         result => Ok(result?),
     }
 }
 
-/// Other systems promise nothing: a write may fail later.
+/// Other systems cannot reserve room: a write may fail later.
 #[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
 fn reserve(_file: &File, _bytes: u64) -> io::Result<()> {
     Ok(())

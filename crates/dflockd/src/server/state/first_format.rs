@@ -1,19 +1,19 @@
-//! Files of holds as versions before the index wrote them, for the start after an upgrade. Pure.
+//! Files of holds in the format of versions without an index, for the first start after an upgrade. Pure.
 //!
-//! As in `codec`, but the checksum of an entry covers the file's generation and the entry's body
-//! only, and the mark at the end is a length of nothing without a checksum.
+//! As in `codec`, but the checksum of an entry covers the file's generation and the entry's body only, and the mark
+//! at the end is a length of zero without a checksum.
 
 use super::codec::{BootId, DirId, Entry, Header, id, number, read_body};
 
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = 56;
-/// Whose such files are is not said in them.
+/// Such files do not name their directory.
 const NO_DIR: DirId = [0; 16];
 
 const MAGIC: [u8; 8] = *b"dflockd\x01";
 const FRAME_BYTES: usize = 6;
 
-/// `None` when it is none of that format or damaged.
+/// `None` if it has another format or is damaged.
 pub(super) fn read_header(bytes: &[u8], slot: usize) -> Option<Header> {
     let (body, sum) = bytes.get(..HEADER_BYTES)?.split_at_checked(HEADER_BYTES - 8)?;
     let mut rest = body.strip_prefix(&MAGIC)?;
@@ -25,8 +25,7 @@ pub(super) fn read_header(bytes: &[u8], slot: usize) -> Option<Header> {
     good.then_some(Header { generation, slot, dir, boot, fence, synced, longest, closing })
 }
 
-/// The entry at the beginning of `bytes` and its length, or nothing where the end is; an error
-/// where neither is.
+/// The entry at the beginning of `bytes` and its length; `None` at the end; an error if there is neither.
 pub(super) fn read_entry(
     bytes: &[u8],
     generation: u64,
@@ -44,7 +43,7 @@ pub(super) fn read_entry(
     Ok(Some((read_body(body).ok_or(Torn)?, count + FRAME_BYTES)))
 }
 
-/// Something was written there, and cannot be read.
+/// Something was written there that cannot be read.
 #[derive(Debug)]
 pub(super) struct Torn;
 

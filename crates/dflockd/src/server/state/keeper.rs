@@ -13,12 +13,12 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Whether what an answer rests on is saved.
+/// Whether the changes on which an answer depends are saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Saving {
     Saved,
     Pending,
-    /// It could not be.
+    /// They could not be saved.
     Lost,
 }
 
@@ -26,19 +26,19 @@ pub(in crate::server) enum Saving {
 #[derive(Debug)]
 pub(in crate::server) struct Keeper {
     ledger: Ledger<Files>,
-    /// Answers wait for the disk, not only for the kernel.
+    /// Whether answers wait for the disk, and not only for the kernel.
     synced: bool,
-    /// Changes that are saved as was asked for.
+    /// The number of changes that are saved, in the kernel or on the disk as `synced` says.
     saved: u64,
-    /// A sync is under way.
+    /// Whether a sync is under way.
     syncing: bool,
     waiting: Vec<ConnId>,
     flusher: Option<Waker>,
     doubt: Option<Doubt>,
 }
 
-/// Goes on where the last one ended: gives the engine the holds that were found, closes it for as
-/// long as ones may be missing, and writes all that down.
+/// Continues the record that was found: gives the engine its holds, closes the engine for the time in which holds may
+/// be missing, and writes a new record.
 pub(super) fn resume<D: Disk, M: Mint>(
     disk: D,
     origin: Origin,
@@ -51,8 +51,8 @@ pub(super) fn resume<D: Disk, M: Mint>(
     for kept in &found.holds {
         let Some(key) = kept.key() else { continue };
         let expires = times.now.after_micros(kept.left_micros);
-        let (limit, token, ttl) = (kept.limit, kept.token, kept.ttl);
-        engine.restore(times.now, &Hold { key, limit, token, ttl, expires });
+        let (claim, token, ttl, label) = (kept.claim, kept.token, kept.ttl, kept.label.as_ref());
+        engine.restore(times.now, &Hold { key, claim, token, ttl, expires, label });
     }
     if let Some((_, micros)) = found.wait(default_lease) {
         engine.close(times.now.after_micros(micros).max(engine.closed_until()));
@@ -63,7 +63,7 @@ pub(super) fn resume<D: Disk, M: Mint>(
     ledger
 }
 
-/// What was found, for people.
+/// Logs what was found.
 fn tell(found: &Loaded, default_lease: Seconds) {
     tracing::info!(holds = found.holds.len(), "state read");
     let Some((doubt, micros)) = found.wait(default_lease) else { return };
@@ -107,7 +107,7 @@ impl Keeper {
         Some(keeper)
     }
 
-    /// What the engine did is taken down.
+    /// Notes the changes that the engine made.
     pub(in crate::server) fn note<M: Mint>(&mut self, engine: &mut Engine<M>, now: Moment) {
         if !engine.has_changes() {
             return;
@@ -124,7 +124,8 @@ impl Keeper {
         }
     }
 
-    /// Why a request is not even passed on; says to the engine whether new holds have room.
+    /// The refusal of a request that is not passed on to the engine, if there is one. Tells the engine whether there
+    /// is room for new holds.
     pub(in crate::server) fn judge<M: Mint>(
         &mut self,
         engine: &mut Engine<M>,
@@ -133,11 +134,13 @@ impl Keeper {
     ) -> Option<Refusal> {
         let is_broken = self.ledger.health() == Health::Broken;
         match request {
-            Request::Acquire { .. } | Request::Enqueue { .. } if is_broken => {
+            Request::Acquire { .. } | Request::AcquireAll { .. } | Request::Enqueue { .. }
+                if is_broken =>
+            {
                 Some(Refusal::NoSpace)
             }
-            Request::Acquire { .. } | Request::Enqueue { .. } => {
-                let has_room = self.ledger.has_room(now);
+            Request::Acquire { .. } | Request::AcquireAll { .. } | Request::Enqueue { .. } => {
+                let has_room = self.ledger.has_room(now, request.keys().count());
                 engine.set_space(if has_room { Space::Free } else { Space::Full });
                 self.tell_failure();
                 None
@@ -148,12 +151,12 @@ impl Keeper {
         }
     }
 
-    /// How many changes there were: what the last answer rests on.
+    /// The number of changes so far, on which the last answer depends.
     pub(in crate::server) const fn noted(&self) -> u64 {
         self.ledger.noted()
     }
 
-    /// Whether an answer may leave that rests on so many changes; `id` is woken when it may.
+    /// Whether an answer that depends on this number of changes may be sent. If not yet, `id` is woken when it may.
     pub(in crate::server) fn saving(&mut self, id: ConnId, noted: u64) -> Saving {
         if noted <= self.saved {
             return Saving::Saved;
@@ -167,7 +170,7 @@ impl Keeper {
         Saving::Pending
     }
 
-    /// Writes what was noted. Those to be woken are in `woken`.
+    /// Writes the noted changes. Adds the connections to wake to `woken`.
     pub(in crate::server) fn flush<M: Mint>(
         &mut self,
         engine: &Engine<M>,
@@ -194,7 +197,7 @@ impl Keeper {
         }
     }
 
-    /// The file to be synced now and what is saved then, if there is anything to sync.
+    /// The file to sync now, and the number of changes that are saved by it, if there is anything to sync.
     pub(in crate::server) fn begin_sync(&mut self) -> Option<(Arc<File>, u64)> {
         if !self.synced || self.syncing || self.saved >= self.ledger.written() {
             return None;
@@ -204,7 +207,7 @@ impl Keeper {
         Some((file, self.ledger.written()))
     }
 
-    /// A sync is done.
+    /// A sync has ended.
     pub(in crate::server) fn end_sync(
         &mut self,
         upto: u64,
@@ -223,24 +226,24 @@ impl Keeper {
         woken.append(&mut self.waiting);
     }
 
-    /// Whom to wake when there is something to write.
+    /// The task to wake when there is something to write.
     pub(in crate::server) fn register(&mut self, flusher: &Waker) {
         if !self.flusher.as_ref().is_some_and(|known| known.will_wake(flusher)) {
             self.flusher = Some(flusher.clone());
         }
     }
 
-    /// More is to be written in the next turn.
+    /// Whether more is to be written in the next turn.
     pub(in crate::server) fn has_work(&self) -> bool {
         self.ledger.has_work()
     }
 
-    /// When a try is due after a failure.
+    /// When to try again after a failure.
     pub(in crate::server) const fn retry(&self) -> Moment {
         self.ledger.retry()
     }
 
-    /// The time of [`Keeper::retry`] may have come.
+    /// To be called when the time of [`Keeper::retry`] may have come.
     pub(in crate::server) fn ring(&self, now: Moment) {
         if self.retry() <= now {
             self.wake_flusher();
@@ -251,12 +254,12 @@ impl Keeper {
         self.ledger.health()
     }
 
-    /// Why grants wait, if they do.
+    /// Why nothing is granted yet, if that is so.
     pub(in crate::server) const fn doubt(&self) -> Option<Doubt> {
         self.doubt
     }
 
-    /// The end in order: the next start need not doubt anything.
+    /// Ends the record in order, so that the next start has no doubt.
     pub(in crate::server) fn close<M: Mint>(&mut self, engine: &Engine<M>, now: Moment) {
         if let Err(err) = self.ledger.close(engine, times(now)) {
             tracing::error!(%err, "state cannot be written");

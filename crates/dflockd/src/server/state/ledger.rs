@@ -1,36 +1,36 @@
 //! The running record of holds: changes are collected, written together, and folded into a fresh
 //! file when the old one fills up. Decides what is written where; [`Disk`] does it.
 //!
-//! There are two files of the same reserved size. One is written behind its last entry. When it is
-//! half full, the holds there are go into the other one, a few in each turn, and changes go into
-//! both until that one is whole and counts. So whatever instruction the process dies at, one whole
-//! file is there; and on a full disk, whose blocks these files have already, renewals and hand-overs
-//! go on for ever, and only what needs more room than is reserved is refused.
+//! There are two files of the same reserved size. Changes are appended to one of them. When it is half full, the
+//! present holds are copied into the other one, a few in each turn, and changes go into both until the copy is
+//! complete and counts. So there is one complete file, at whichever instruction the process dies. On a full disk,
+//! these files still have their blocks: renewals and hand-overs continue, and only a hold that needs more room than
+//! is reserved is refused.
 //!
-//! The index says which files there have to be. It is written before a file is begun and after it is
-//! whole, and on the disk before anybody is promised a longer lease, or a greater fence, than it
-//! knows: whatever is lost, how long to wait for it is not.
+//! The index says which files must exist. It is written before a file is begun and after it is complete. It is on the
+//! disk before a client is promised a longer lease or a greater fence than it records. So whatever is lost, the time
+//! to wait for it is known.
 
 use super::codec::{
-    Chain, END_BYTES, Entry, HEADER_BYTES, INDEX_BYTES, Index, MAX_ENTRY_BYTES, Saved, held_bytes,
-    push_end, push_entry, push_header, push_index, seal,
+    Chain, END_BYTES, Entry, HEADER_BYTES, INDEX_BYTES, Index, MAX_ENTRY_BYTES, MAX_LABEL_BYTES,
+    Saved, held_bytes, label_bytes, push_end, push_entry, push_header, push_index, seal,
 };
 use super::disk::{Disk, Health, Holds, Synced, Times};
 use super::load::Loaded;
 use super::promises::Promises;
-use leases::{Change, Hold, Moment, Progress};
+use leases::{Change, Hold, Label, Moment, Progress};
 use std::io;
 
-/// Reserved for each file at first.
+/// The bytes that are reserved for each file at first.
 const FIRST_BYTES: u64 = if cfg!(test) { 1 << 13 } else { 1 << 20 };
-/// Of the reserved bytes, holds may take one in so many: the rest is for changes.
+/// Holds may take one part in this many of the reserved bytes; the rest is for changes.
 const SHARE: u64 = 4;
-/// Holds written into the next file in one turn.
+/// The number of holds that are copied into the next file in one turn.
 const COPIED: u32 = 256;
-/// After a failure, before the next try.
+/// The pause after a failure, before the next try.
 const RETRY_MICROS: u64 = 1_000_000;
 
-/// The next file, not whole yet.
+/// The next file, not complete yet.
 #[derive(Debug)]
 struct Copying {
     generation: u64,
@@ -44,45 +44,46 @@ struct Copying {
 pub(super) struct Ledger<D> {
     disk: D,
     promises: Promises,
-    /// Of the file that counts.
+    /// The generation of the file that counts.
     generation: u64,
-    /// The greatest one used, for a file that was given up too.
+    /// The greatest generation that was used, also for a file that was given up.
     last_generation: u64,
     slot: usize,
     at: u64,
     chain: Chain,
-    /// The file that counts can be read to its end.
+    /// Whether the file that counts can be read to its end.
     intact: bool,
-    /// What the index says of the other file.
+    /// The generation of the other file in the index.
     other: u64,
-    /// Reserved for each file.
+    /// The bytes that are reserved for each file.
     capacity: u64,
-    /// Changes not written yet, without checksums.
+    /// Changes that are not written yet, without checksums.
     pending: Vec<u8>,
     buffer: Vec<u8>,
     copying: Option<Copying>,
-    /// Bytes that all holds take.
+    /// The bytes that all holds take.
     live: u64,
+    /// The bytes that their labels would take in addition.
+    labels: u64,
     /// Changes noted, and changes in the file.
     noted: u64,
     written: u64,
     health: Health,
-    /// No further try before this, after a failure.
+    /// The time of the next try after a failure.
     retry: Moment,
     /// The last failure, for the log.
     failure: Option<io::Error>,
 }
 
 impl<D: Disk> Ledger<D> {
-    /// A record that goes on after what was found. Before anything else [`Ledger::rewrite`] is to be
-    /// called.
+    /// A record that continues the one that was found. Call [`Ledger::rewrite`] before anything else.
     pub(super) fn new(disk: D, found: &Loaded, promises: Promises) -> Self {
         Self {
             disk,
             promises,
             generation: found.generation,
             last_generation: found.last_generation,
-            // The next one is written into the other.
+            // The next file takes the other place.
             slot: 1 - found.next_slot % 2,
             at: 0,
             chain: Chain::NONE,
@@ -93,6 +94,7 @@ impl<D: Disk> Ledger<D> {
             buffer: Vec::new(),
             copying: None,
             live: found.holds.iter().map(|hold| held_bytes(&hold.key)).sum(),
+            labels: found.holds.iter().map(|hold| label_bytes(hold.label.as_ref())).sum(),
             noted: 0,
             written: 0,
             health: Health::Good,
@@ -101,27 +103,27 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
-    /// Changes noted so far: what an answer rests on.
+    /// The number of changes noted so far, on which an answer depends.
     pub(super) const fn noted(&self) -> u64 {
         self.noted
     }
 
-    /// Changes that are in the file.
+    /// The number of changes that are in the file.
     pub(super) const fn written(&self) -> u64 {
         self.written
     }
 
-    /// How well it goes.
+    /// The state of the record.
     pub(super) const fn health(&self) -> Health {
         self.health
     }
 
-    /// Something is to be written or tried again.
+    /// Whether something is to be written or tried again.
     pub(super) fn has_work(&self) -> bool {
         !self.pending.is_empty() || self.copying.is_some()
     }
 
-    /// When a further try is due, if one failed.
+    /// When to try again, if a try has failed.
     pub(super) const fn retry(&self) -> Moment {
         match self.health {
             Health::Broken => self.retry,
@@ -134,7 +136,7 @@ impl<D: Disk> Ledger<D> {
         self.slot
     }
 
-    /// The last failure, once.
+    /// Returns the last failure, once.
     pub(super) const fn take_failure(&mut self) -> Option<io::Error> {
         self.failure.take()
     }
@@ -144,48 +146,57 @@ impl<D: Disk> Ledger<D> {
         &self.disk
     }
 
-    /// Takes a change down, to be written by the next [`Ledger::flush`].
+    /// Notes a change, to be written by the next [`Ledger::flush`].
     pub(super) fn note(&mut self, change: &Change<'_>, times: Times) {
         self.noted += 1;
         match change {
             Change::Granted(hold) => {
                 self.live += held_bytes(hold.key.bytes());
+                self.labels += label_bytes(hold.label);
                 if let Some(entry) = self.promises.grant(hold) {
                     push_entry(&mut self.pending, &entry);
                 }
-                push_hold(&mut self.pending, hold, times);
+                let fits = self.labels_fit();
+                push_hold(&mut self.pending, &as_written(*hold, fits), times);
             }
             Change::Renewed(hold) => {
                 self.promises.lease(hold);
-                push_hold(&mut self.pending, hold, times);
+                let fits = self.labels_fit();
+                push_hold(&mut self.pending, &as_written(*hold, fits), times);
             }
-            Change::Ended { key, token } => {
+            Change::Ended { key, token, label } => {
                 self.live = self.live.saturating_sub(held_bytes(key.bytes()));
+                self.labels = self.labels.saturating_sub(label_bytes(*label));
                 push_entry(&mut self.pending, &Entry::Ended(*token));
             }
         }
     }
 
-    /// Whether one more hold could be written down; reserves room for it.
-    pub(super) fn has_room(&mut self, now: Moment) -> bool {
+    /// Whether so many more holds, at least one, could be written down; reserves room for them.
+    pub(super) fn has_room(&mut self, now: Moment, more: usize) -> bool {
         if self.health == Health::Broken {
             return false;
         }
-        let needed = (self.live + MAX_ENTRY_BYTES as u64) * SHARE;
-        if needed <= self.capacity {
+        let live = self.live + (more.saturating_sub(1) * MAX_ENTRY_BYTES) as u64;
+        let is_enough = self.is_room_for(live);
+        if is_enough {
             self.health = Health::Good;
-            return true;
         }
-        if now < self.retry {
-            return false;
+        let labels = if self.labels == 0 { 0 } else { self.labels + MAX_LABEL_BYTES };
+        if self.is_room_for(live + labels) || now < self.retry {
+            return is_enough;
         }
-        match self.reserve(self.capacity * 2) {
+        let least = (live + MAX_ENTRY_BYTES as u64) * SHARE;
+        match self.reserve(least.max(self.capacity * 2)) {
             Ok(()) => {
                 self.health = Health::Good;
                 true
             }
             Err(err) => {
                 self.retry = now.after_micros(RETRY_MICROS);
+                if is_enough {
+                    return true;
+                }
                 if self.health != Health::Full {
                     self.failure = Some(err);
                 }
@@ -195,6 +206,16 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
+    /// Whether holds of this many bytes leave room for one more hold, and for changes.
+    const fn is_room_for(&self, holds: u64) -> bool {
+        (holds + MAX_ENTRY_BYTES as u64) * SHARE <= self.capacity
+    }
+
+    /// Whether there is room for the labels that no hold needs.
+    const fn labels_fit(&self) -> bool {
+        self.is_room_for(self.live + self.labels)
+    }
+
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         self.disk.reserve(0, bytes)?;
         self.disk.reserve(1, bytes)?;
@@ -202,7 +223,7 @@ impl<D: Disk> Ledger<D> {
         Ok(())
     }
 
-    /// Writes what was noted, with one write, and goes on with the next file if one is begun.
+    /// Writes the noted changes, with one write, and continues the next file if one is begun.
     pub(super) fn flush(&mut self, holds: &impl Holds, times: Times) {
         if self.health == Health::Broken {
             if times.now >= self.retry {
@@ -215,18 +236,18 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
-    /// Something outside could not be written either.
+    /// Something outside the record could not be written.
     pub(super) fn fail(&mut self, err: io::Error, now: Moment) {
         self.failure = Some(err);
         self.health = Health::Broken;
         self.retry = now.after_micros(RETRY_MICROS);
         self.copying = None;
-        // Half of a write may be in it.
+        // The file may contain half of a write.
         self.intact = false;
     }
 
     fn try_flush(&mut self, holds: &impl Holds, times: Times) -> io::Result<()> {
-        // With its checksum the shortest entry is not three times as long.
+        // With its checksum, even the shortest entry is less than three times as long.
         let most = self.pending.len() as u64 * 3 + END_BYTES as u64;
         if self.at + most > self.capacity {
             return self.try_rewrite(holds, times);
@@ -248,7 +269,7 @@ impl<D: Disk> Ledger<D> {
         Ok(())
     }
 
-    /// Writes what is pending behind `at`; says where the end is now, and what goes on from.
+    /// Writes the pending changes at `at`; returns the new end, and the checksum that the next entry continues.
     fn append(&mut self, slot: usize, chain: Chain, at: u64) -> io::Result<(u64, Chain)> {
         self.buffer.clear();
         let chain = seal(&mut self.buffer, chain, &self.pending);
@@ -310,7 +331,8 @@ impl<D: Disk> Ledger<D> {
     fn copy_some(&mut self, holds: &impl Holds, times: Times) {
         let Some(mut copying) = self.copying.take() else { return };
         let mut entries = Vec::new();
-        let mut note = |hold: Hold<'_>| push_hold(&mut entries, &hold, times);
+        let fits = self.labels_fit();
+        let mut note = |hold: Hold<'_>| push_hold(&mut entries, &as_written(hold, fits), times);
         let progress = holds.look_over(&mut copying.cursor, COPIED, &mut note);
         if progress == Progress::Done {
             push_entry(&mut entries, &self.promises.fence());
@@ -329,7 +351,7 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
-    /// The next file is whole and counts from now on.
+    /// The next file is complete and counts from now on.
     fn turn_over(&mut self, next: &Copying, times: Times) {
         self.other = if self.intact { self.generation } else { 0 };
         self.slot = 1 - self.slot;
@@ -337,14 +359,14 @@ impl<D: Disk> Ledger<D> {
         self.at = next.at;
         self.chain = next.chain;
         self.intact = true;
-        // The one before says that this one may count, too.
+        // The earlier index also permits this file to count.
         if let Err(err) = self.write_index(times, Synced::No) {
             self.failure = Some(err);
         }
     }
 
-    /// Writes all holds into the next file at once, which counts from then on. For the start, and
-    /// when nothing could be written for a while: memory is right, whatever the files say.
+    /// Writes all holds at once into the next file, which counts from then on. For the start, and for a time in which
+    /// nothing could be written: the memory is right, whatever the files say.
     pub(super) fn rewrite(&mut self, holds: &impl Holds, times: Times) {
         if let Err(err) = self.try_rewrite(holds, times) {
             self.fail(err, times.now);
@@ -371,10 +393,10 @@ impl<D: Disk> Ledger<D> {
         Ok(())
     }
 
-    /// Reserves as much as is wished for, or at least what the holds there are need.
+    /// Reserves the wanted capacity, or at least what the present holds need.
     fn reserve_for_all(&mut self) -> io::Result<()> {
         let mut wanted = self.capacity.max(FIRST_BYTES);
-        while wanted < (self.live + MAX_ENTRY_BYTES as u64) * SHARE {
+        while wanted < (self.live + self.labels + MAX_ENTRY_BYTES as u64) * SHARE {
             wanted *= 2;
         }
         if wanted <= self.capacity {
@@ -388,12 +410,12 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
-    /// The end in order: everything is written, and so is that, and it is on the disk.
+    /// Ends the record in order: writes everything and an entry that says so, and has it on the disk.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub(super) fn close(&mut self, holds: &impl Holds, times: Times) -> io::Result<()> {
-        // Nothing may come behind it.
+        // No entry may follow it.
         self.copying = None;
         push_entry(&mut self.pending, &Entry::Closed);
         self.flush(holds, times);
@@ -402,16 +424,22 @@ impl<D: Disk> Ledger<D> {
     }
 }
 
+fn as_written(hold: Hold<'_>, labels_fit: bool) -> Hold<'_> {
+    Hold { label: hold.label.filter(|_| labels_fit), ..hold }
+}
+
 fn push_hold(out: &mut Vec<u8>, hold: &Hold<'_>, times: Times) {
     let left = hold.expires.micros_since(times.now);
-    let Hold { key, limit, token, ttl, .. } = *hold;
+    let Hold { key, claim, token, ttl, label, .. } = *hold;
+    let label = label.map(Label::write).unwrap_or_default();
     let saved = Saved {
         key,
-        limit,
+        claim,
         token,
         ttl,
         boot_micros: times.clocks.boot_micros.saturating_add(left),
         wall_micros: times.clocks.wall_micros.saturating_add(left),
+        label: label.as_bytes(),
     };
     push_entry(out, &Entry::Held(saved));
 }

@@ -1,4 +1,4 @@
-//! The record under every failure: at each write once an error, once half a write and the end.
+//! The record under every failure: at each write, once an error, and once half a write and the end of the process.
 
 use super::*;
 use crate::sample::{CAPS, Counting, take};
@@ -23,9 +23,9 @@ const DIR: DirId = [3; 16];
 enum Fault {
     /// Nothing.
     None,
-    /// Half of it is written, and the process is gone.
+    /// Half of it is written, and the process ends.
     Death(usize),
-    /// Half of it is written, and the system says so; the next one works.
+    /// Half of it is written, and the system reports an error; the next write works.
     Error(usize),
 }
 
@@ -47,7 +47,7 @@ struct Faulty {
     image: Image,
     fault: Fault,
     writes: usize,
-    /// Bytes the disk has for each file.
+    /// The bytes that the disk has for each file.
     size: u64,
 }
 
@@ -64,7 +64,7 @@ impl Disk for Faulty {
 
     fn write_index(&mut self, bytes: &[u8], _synced: Synced) -> io::Result<()> {
         self.image.0.borrow_mut()[INDEX].resize(bytes.len(), 0);
-        // So short a write is whole or not at all.
+        // Such a short write arrives whole or not at all.
         let place = self.writes;
         self.writes += 1;
         if self.is_dead() {
@@ -108,9 +108,9 @@ struct World {
     engine: Engine<Counting>,
     ledger: Ledger<Faulty>,
     conn: ConnId,
-    /// Token → key, end: what is sure.
+    /// Token → key and end, as clients were told.
     told: BTreeMap<u64, (u8, Moment)>,
-    /// The same, when the next write has worked.
+    /// The same after the next write has worked.
     next: BTreeMap<u64, (u8, Moment)>,
     now: u64,
     seed: u64,
@@ -150,7 +150,7 @@ impl World {
         clocks_at(self.now)
     }
 
-    /// Any numbers, the same in each run.
+    /// Pseudo-random numbers, the same in each run.
     fn random(&mut self, below: u64) -> u64 {
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
         (self.seed >> 33) % below
@@ -173,7 +173,7 @@ impl World {
             1 => Request::Renew { key, token, ttl },
             _ => take(&bytes, 1 + self.random(30)),
         };
-        self.engine.set_space(if self.ledger.has_room(now) { Space::Free } else { Space::Full });
+        self.engine.set_space(if self.ledger.has_room(now, 1) { Space::Free } else { Space::Full });
         let Verdict::Now(answer) = self.engine.ask(now, self.conn, request) else { panic!() };
         match answer {
             Answer::Granted(grant) => {
@@ -183,14 +183,18 @@ impl World {
                 self.next.insert(known.unwrap(), (name, now.after(ttl.span())));
             }
             Answer::Released => drop(self.next.remove(&known.unwrap())),
-            Answer::Acquired(_) | Answer::Queued | Answer::TimedOut | Answer::Refused(_) => {}
+            Answer::All(_)
+            | Answer::Acquired(_)
+            | Answer::Queued
+            | Answer::TimedOut
+            | Answer::Refused(_) => {}
         }
         let times = self.times();
         let ledger = &mut self.ledger;
         self.engine.take_changes(|change| ledger.note(&change, times));
     }
 
-    /// One turn of the server; says whether what happened in it may be told.
+    /// One turn of the server; returns whether clients may be told of its changes.
     fn turn(&mut self) -> bool {
         for _ in 0..=self.random(3) {
             self.step();
@@ -208,7 +212,7 @@ impl World {
         image.load(BOOT, self.clocks())
     }
 
-    /// Everything that was told is there, with its end; nothing is there that was told to be gone.
+    /// Every hold that a client was told of is there, with its end; no hold is there whose end a client was told of.
     fn check(&self, loaded: &Loaded, all_saved: bool) {
         let now = self.moment();
         for (token, (name, end)) in self.told.iter().filter(|(_, (_, end))| *end > now) {
@@ -265,7 +269,7 @@ fn everything_is_there_again_and_files_take_turns() {
     assert_eq!(loaded.generation, world.ledger.last_generation);
 }
 
-/// The process dies in the middle of each write in turn: what it had told is there.
+/// The process dies in the middle of each write in turn: every hold that it had reported is there.
 #[test]
 fn death_at_every_write_forgets_nothing() {
     for at in 0..writes() {
@@ -276,7 +280,7 @@ fn death_at_every_write_forgets_nothing() {
     }
 }
 
-/// One write fails: what was told is there, and it goes on.
+/// One write fails: every hold that was reported is there, and the record continues.
 #[test]
 fn an_error_at_every_write_forgets_nothing_and_passes() {
     for at in 0..writes() {
@@ -291,8 +295,8 @@ fn an_error_at_every_write_forgets_nothing_and_passes() {
     }
 }
 
-/// No room for more holds than there are: renewals and hand-overs go on for ever, new holds are
-/// refused, nothing is forgotten, and room that comes back is used.
+/// There is no room for further holds: renewals and hand-overs continue, new holds are refused, nothing is forgotten,
+/// and room that becomes free is used.
 #[test]
 fn a_full_disk_refuses_new_holds_only() {
     let image = Image::default();
@@ -302,7 +306,7 @@ fn a_full_disk_refuses_new_holds_only() {
         let name = format!("key-{number}");
         let request = take(name.as_bytes(), 1_000_000);
         let now = world.moment();
-        let has_room = world.ledger.has_room(now);
+        let has_room = world.ledger.has_room(now, 1);
         world.engine.set_space(if has_room { Space::Free } else { Space::Full });
         match world.engine.ask(now, world.conn, request) {
             Verdict::Now(Answer::Granted(grant)) => tokens.push((name, grant.token)),
@@ -327,7 +331,7 @@ fn a_full_disk_refuses_new_holds_only() {
     assert_eq!(world.load(&image).holds.len(), tokens.len());
     world.ledger.disk.size = ROOMY;
     world.now += 2_000_000;
-    assert!(world.ledger.has_room(world.moment()));
+    assert!(world.ledger.has_room(world.moment(), 1));
     assert_eq!(world.ledger.health(), Health::Good);
 }
 
@@ -338,6 +342,51 @@ fn note_and_flush(world: &mut World) {
     world.ledger.flush(&world.engine, times);
 }
 
+/// Several holds are granted only where all of them have room, and all come back.
+#[rstest]
+#[case::roomy(ROOMY, true)]
+#[case::full(FIRST_BYTES, false)]
+fn several_holds_need_room_for_all(#[case] size: u64, #[case] has_room: bool) {
+    let image = Image::default();
+    let mut world = World::new(&image, Fault::None, size);
+    let names: Vec<String> = (0..leases::MAX_KEYS).map(|number| format!("key-{number}")).collect();
+    let (line, now) = (names.join(" "), world.moment());
+    let keys = leases::Keys::new(line.as_bytes()).unwrap();
+    assert_eq!(world.ledger.has_room(now, keys.count()), has_room);
+    world.engine.set_space(if has_room { Space::Free } else { Space::Full });
+    let verdict = world.engine.ask(now, world.conn, Request::AcquireAll { keys, ttl: None });
+    let Verdict::Now(answer) = verdict else { panic!("it waits") };
+    assert_eq!(answer.grants().len(), if has_room { keys.count() } else { 0 });
+    note_and_flush(&mut world);
+    assert_eq!(world.load(&image).holds.len(), answer.grants().len());
+    assert!(world.ledger.has_room(world.moment(), 1));
+}
+
+/// Labels are restored, also after many rewrites. On a disk with room for the holds alone, they are left out, and no
+/// hold is refused because of them.
+#[rstest]
+#[case::roomy(ROOMY, true)]
+#[case::full(FIRST_BYTES, false)]
+fn labels_take_no_room_from_holds(#[case] size: u64, #[case] are_kept: bool) {
+    let image = Image::default();
+    let mut world = World::new(&image, Fault::None, size);
+    let label = Label { name: "n".repeat(200).into(), value: "v".repeat(256).into() };
+    world.engine.introduce(world.conn, &std::sync::Arc::new(label.clone()));
+    for number in 0..10_u32 {
+        assert!(world.ledger.has_room(world.moment(), 1));
+        let name = format!("key-{number}");
+        let now = world.moment();
+        let verdict = world.engine.ask(now, world.conn, take(name.as_bytes(), 1_000_000));
+        assert!(matches!(verdict, Verdict::Now(Answer::Granted(_))), "{verdict:?}");
+        for _ in 0..20 {
+            note_and_flush(&mut world);
+        }
+    }
+    let holds = world.load(&image).holds;
+    assert_eq!(holds.len(), 10);
+    assert_eq!(holds.iter().all(|hold| hold.label.as_ref() == Some(&label)), are_kept);
+}
+
 /// A thousand holds, changed while they are copied: the next file is right when it counts.
 #[test]
 fn a_long_copy_and_changes_beside_it() {
@@ -346,7 +395,7 @@ fn a_long_copy_and_changes_beside_it() {
     for number in 0..2000_u32 {
         let name = format!("key-{number}");
         let acquire = take(name.as_bytes(), 1_000_000);
-        assert!(world.ledger.has_room(world.moment()));
+        assert!(world.ledger.has_room(world.moment(), 1));
         let Verdict::Now(Answer::Granted(grant)) =
             world.engine.ask(world.moment(), world.conn, acquire)
         else {
@@ -373,7 +422,8 @@ fn a_long_copy_and_changes_beside_it() {
     assert_eq!(world.ledger.live, 0);
 }
 
-/// Cut or bent behind the last write that was told: only what comes after is lost, and that is said.
+/// The file is cut or changed behind the last write that was reported: only later entries are lost, and the start
+/// says so.
 #[test]
 fn a_damaged_tail_is_said() {
     let (world, image, _) = run(Fault::None);

@@ -1,35 +1,37 @@
-//! Reads the files of the state directory: the holds, what may be missing, and for how long nothing may be
+//! Reads the files of the state directory: the holds, whether holds may be missing, and for how long nothing may be
 //! granted because of that. Pure.
 
 use super::codec::{BootId, DirId, Doubt, Header, Index, read_index};
 use super::story::Story;
-use leases::{Key, Limit, Seconds, Token, Ttl};
+use leases::{Claim, Key, Label, Seconds, Token, Ttl};
 
 /// The clocks at one moment, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clocks {
-    /// Since the boot, sleep included.
+    /// Since the boot, including sleep.
     pub(super) boot_micros: u64,
     /// Since 1970.
     pub(super) wall_micros: u64,
 }
 
-/// A hold that goes on.
+/// A hold that continues after the restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Of which key.
+    /// The key.
     pub(super) key: Box<[u8]>,
-    /// How many may hold it.
-    pub(super) limit: Limit,
-    /// What proves it.
+    /// What is held of the key.
+    pub(super) claim: Claim,
+    /// The token of the hold.
     pub(super) token: Token,
-    /// The lease as last asked for.
+    /// The length of the lease in the last request.
     pub(super) ttl: Ttl,
-    /// What is left of the lease.
+    /// The time that is left of the lease.
     pub(super) left_micros: u64,
+    /// The label of its holder.
+    pub(super) label: Option<Label>,
 }
 
-/// The bytes of the files; of one that is not there, none.
+/// The bytes of the files; a missing file has none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<'a> {
     /// The index.
@@ -47,12 +49,12 @@ pub(super) enum Damage {
     Newest,
     /// The file that counts cannot be read to its end.
     End,
-    /// The other file is not what it was: nothing it says is needed.
+    /// The other file is damaged: its content is not needed.
     Other,
 }
 
 impl Damage {
-    /// For people.
+    /// The damage in words.
     pub(super) const fn words(self) -> &'static str {
         match self {
             Self::Index => "the index is missing or damaged",
@@ -63,7 +65,7 @@ impl Damage {
     }
 }
 
-/// What the files say.
+/// The content of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loaded {
     /// The holds whose lease is not over.
@@ -74,17 +76,17 @@ pub(super) struct Loaded {
     pub(super) longest: u64,
     /// What is not as it was.
     pub(super) damage: Option<Damage>,
-    /// Whether something may be missing, as found now.
+    /// Whether holds may be missing, by the files as they are now.
     pub(super) doubt: Option<Doubt>,
-    /// The same, as found at an earlier start, and what is left of the time to wait.
+    /// The same of an earlier start, and the time that is left to wait.
     pub(super) closing: Option<(Doubt, u64)>,
-    /// Whose files these are, if that is known.
+    /// The directory of these files, if that is known.
     pub(super) dir: Option<DirId>,
-    /// Of the file that counted; 0 for none.
+    /// The generation of the file that counted; 0 for none.
     pub(super) generation: u64,
-    /// The greatest one that was used.
+    /// The greatest generation that was used.
     pub(super) last_generation: u64,
-    /// Where the next generation goes: never over the file that counted.
+    /// The place of the next generation: never that of the file that counted.
     pub(super) next_slot: usize,
 }
 
@@ -96,7 +98,7 @@ impl Loaded {
         anew.into_iter().chain(self.closing).max_by_key(|&(_, micros)| micros)
     }
 
-    /// The longest lease of the holds there are, in seconds.
+    /// The longest lease of the present holds, in seconds.
     pub(super) fn longest_held(&self) -> u64 {
         self.holds.iter().map(|hold| hold.ttl.span().count()).max().unwrap_or(0)
     }
@@ -111,9 +113,9 @@ fn is_blank(bytes: &[u8]) -> bool {
 struct Shelf<'a> {
     found: Found<'a>,
     index: Option<Index>,
-    /// What says that it is an index in the place of a file of holds.
+    /// An index that was found in the place of a file of holds.
     strays: [Option<Index>; 2],
-    /// By their place.
+    /// The files of holds, by their place.
     stories: [Option<Story>; 2],
 }
 
@@ -122,7 +124,7 @@ impl Shelf<'_> {
         self.stories.iter().flatten()
     }
 
-    /// The whole file with the greatest generation.
+    /// The complete file with the greatest generation.
     fn newest(&self) -> Option<&Story> {
         let is_ours = |story: &&Story| self.index.is_none_or(|index| story.is_its(&index));
         let whole = self.stories().filter(|story| story.whole).filter(is_ours);
@@ -134,7 +136,7 @@ impl Shelf<'_> {
         let Some(index) = &self.index else { return self.damage_without_index(newest) };
         let generation = index.counts.generation;
         let Some(newest) = newest else {
-            // The first file is not whole before the index has been written once more.
+            // The first file is not complete before the index has been written once more.
             return (generation > 0).then_some(Damage::Newest);
         };
         let at = newest.header.generation;
@@ -157,29 +159,29 @@ impl Shelf<'_> {
         is_missing.then_some(Damage::Other)
     }
 
-    /// Right for a directory that is new, and for one of a version that wrote no index.
+    /// The damage if there is no index: none for a new directory, and for one of a version that wrote no index.
     fn damage_without_index(&self, newest: Option<&Story>) -> Option<Damage> {
         let Found { index, holds } = self.found;
         if !is_blank(index) || self.stories().any(|story| !story.first_format) {
             return Some(Damage::Index);
         }
         let unreadable = holds.iter().zip(&self.stories).any(|(bytes, story)| {
-            // The newer one may be the one that cannot be read.
+            // The file that cannot be read may be the newer one.
             story.is_none() && !is_blank(bytes)
         });
-        // What is not whole may be in the making, but then it has an end.
+        // An incomplete file may be one that was being written, but then it has a mark at its end.
         let at = newest.map_or(0, |story| story.header.generation);
         let is_torn = self.stories().any(|story| story.is_torn && story.header.generation >= at);
         match newest {
             _ if unreadable => Some(Damage::Newest),
             _ if is_torn => Some(Damage::End),
-            // The only one was never finished.
+            // The only file was never finished.
             None if self.stories().next().is_some() => Some(Damage::Newest),
             Some(_) | None => None,
         }
     }
 
-    /// What counts where nothing is damaged, or everything that can be read.
+    /// The header of the file that counts if nothing is damaged, otherwise all headers that can be read.
     fn headers(&self, damage: Option<Damage>) -> impl Iterator<Item = &Header> {
         let newest = self.newest().map(|story| story.header.generation);
         let counts =
@@ -189,7 +191,7 @@ impl Shelf<'_> {
         stories.chain(self.index.iter().chain(strays).map(|index| &index.counts))
     }
 
-    /// What is left of the longest wait that an earlier start began.
+    /// The rest of the longest wait that an earlier start began.
     fn closing(&self, damage: Option<Damage>, boot: &BootId, now: Clocks) -> Option<(Doubt, u64)> {
         let left = |header: &Header| {
             let closing = header.closing?;
@@ -197,7 +199,7 @@ impl Shelf<'_> {
             let left = if header.boot == *boot {
                 closing.boot_micros.saturating_sub(now.boot_micros).min(at_most)
             } else {
-                // Nobody knows how long the machine was off.
+                // It is unknown how long the machine was off.
                 at_most
             };
             Some((closing.doubt, left)).filter(|&(_, left)| left > 0)

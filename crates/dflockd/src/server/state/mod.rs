@@ -1,7 +1,7 @@
 //! The state directory: the holds on the disk, so that a restart forgets nothing.
 //!
-//! `codec`, `first_format`, `story`, `load` and `promises` are pure, and so is `ledger`, which decides what
-//! is written. `keeper` knows the clocks and drives it; `dir` has the files.
+//! `codec`, `first_format`, `story`, `load` and `promises` are pure, and so is `ledger`, which decides what is
+//! written. `keeper` knows the clocks and drives `ledger`; `dir` has the files.
 
 mod codec;
 mod dir;
@@ -18,7 +18,7 @@ pub use dir::StateDir;
 pub use disk::{Health, Synced};
 pub(super) use keeper::{Keeper, Saving};
 
-/// For the fuzz target: any three files can be read.
+/// For the fuzz target: reads any three files.
 pub fn check(bytes: &[u8]) {
     let Some((lengths, rest)) = bytes.split_first_chunk::<4>() else { return };
     let [a, b, c, d] = *lengths;

@@ -1,20 +1,20 @@
-//! What clients may have been promised, as every header records it: the greatest fence, the longest lease,
-//! and until when forgotten leases may live. Pure.
+//! The promises to clients that every header records: the greatest fence, the longest lease, and until when there may
+//! be forgotten leases. Pure.
 
 use super::codec::{BootId, Closing, DirId, Doubt, Entry, Header};
 use super::disk::{Synced, Times};
 use super::load::Loaded;
 use leases::{Hold, Seconds};
 
-/// Fences that may be given out before the next one is noted.
+/// How many fences may be given out before the next one is noted.
 const FENCES_AHEAD: u64 = 1 << 20;
 
-/// Whose record it is.
+/// The start of the machine and the directory to which a record belongs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     /// This start of the machine.
     pub(super) boot: BootId,
-    /// The directory, if nothing found says which it is.
+    /// The id for the directory if its files have none.
     pub(super) dir: DirId,
     /// Whether answers wait for the disk.
     pub(super) synced: Synced,
@@ -30,13 +30,13 @@ pub(super) struct Promises {
     longest: u64,
     /// Nothing may be granted before this, and why.
     closing: Option<(Doubt, u64)>,
-    /// There is something new to be noted, on the disk, before anybody is told.
+    /// Whether something new must be on the disk before a client is told.
     due: bool,
 }
 
 impl Promises {
-    /// After what was found. Leases of up to `usual` and of what is held may be promised without
-    /// another note.
+    /// Continues the promises that were found. Leases that are not longer than `usual`, or than those of present
+    /// holds, need no further note.
     pub(super) fn new(origin: Origin, found: &Loaded, usual: Seconds, times: Times) -> Self {
         let until = |(doubt, micros)| (doubt, times.clocks.boot_micros.saturating_add(micros));
         Self {
@@ -48,10 +48,10 @@ impl Promises {
         }
     }
 
-    /// A hold is granted: says what is to be written besides.
+    /// A hold is granted. Returns an entry to write in addition, if one is needed.
     pub(super) fn grant(&mut self, hold: &Hold<'_>) -> Option<Entry<'static>> {
         self.lease(hold);
-        // Far ahead of need.
+        // Noted long before it is needed.
         let fence = hold.token.fence();
         if fence.saturating_add(FENCES_AHEAD / 2) <= self.fence {
             return None;
@@ -61,7 +61,7 @@ impl Promises {
         Some(self.fence())
     }
 
-    /// A lease begins. Rounded up, so that few notes are enough, whatever is asked for.
+    /// A lease begins. Its length is rounded up, so that few notes are enough, whatever clients ask for.
     pub(super) fn lease(&mut self, hold: &Hold<'_>) {
         let seconds = hold.ttl.span().count();
         if seconds > self.longest {
@@ -79,7 +79,7 @@ impl Promises {
         self.origin.synced
     }
 
-    /// Something is to be noted before anything else is written.
+    /// Whether promises must be noted before anything else is written.
     pub(super) const fn are_due(&self) -> bool {
         self.due
     }
@@ -88,7 +88,7 @@ impl Promises {
         self.due = false;
     }
 
-    /// For a file of this generation in this place.
+    /// The header of a file of this generation in this place.
     pub(super) fn header(&self, generation: u64, slot: usize, times: Times) -> Header {
         let Origin { boot, dir, synced } = self.origin;
         let closing = self.closing.and_then(|(doubt, boot_micros)| {
@@ -100,7 +100,7 @@ impl Promises {
     }
 }
 
-/// Up, to four binary digits.
+/// Rounds up to four significant binary digits.
 fn rounded(seconds: u64) -> u64 {
     let digits = u64::BITS - seconds.leading_zeros();
     seconds.checked_next_multiple_of(1 << digits.saturating_sub(4)).unwrap_or(seconds)

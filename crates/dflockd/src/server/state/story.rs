@@ -5,38 +5,38 @@ use super::codec::{
 };
 use super::first_format;
 use super::load::{Clocks, Kept};
-use leases::Token;
+use leases::{Label, Token};
 use std::collections::HashMap;
 
 /// See the module.
 pub(super) struct Story {
-    /// Its beginning.
+    /// The header of the file.
     pub(super) header: Header,
     /// Where it was found.
     pub(super) slot: usize,
     /// No fence above this was given out.
     pub(super) fence: u64,
-    /// The longest lease it tells of, in seconds.
+    /// The longest lease in it, in seconds.
     pub(super) longest: u64,
-    /// All there was when it was begun is in it.
+    /// Whether it contains all holds that existed when it was begun.
     pub(super) whole: bool,
-    /// It cannot be read to its end.
+    /// Whether it cannot be read to its end.
     pub(super) is_torn: bool,
-    /// A version wrote it that knew neither directory nor index.
+    /// Whether it was written by a version that had neither directory id nor index.
     pub(super) first_format: bool,
     held: HashMap<Token, Kept>,
     ends: HashMap<Token, (u64, u64)>,
     closed: bool,
 }
 
-/// How entries are read.
+/// The format of the entries.
 enum Format {
     First,
     Chained(Chain),
 }
 
 impl Story {
-    /// `None` without a good header.
+    /// Reads a file; `None` if its header is invalid.
     pub(super) fn read(bytes: &[u8], slot: usize) -> Option<Self> {
         let (header, start, mut format) = match read_header(bytes) {
             Some((header, chain)) => (header, HEADER_BYTES, Format::Chained(chain)),
@@ -76,12 +76,12 @@ impl Story {
         }
     }
 
-    /// It belongs to this index.
+    /// Whether it belongs to this index.
     pub(super) fn is_its(&self, index: &Index) -> bool {
         self.first_format || self.header.dir == index.counts.dir
     }
 
-    /// It is where it was written.
+    /// Whether it is in the place for which it was written.
     pub(super) const fn is_at_home(&self) -> bool {
         self.header.slot == self.slot
     }
@@ -101,15 +101,15 @@ impl Story {
     }
 
     fn hold(&mut self, saved: &Saved<'_>) {
-        let Saved { key, limit, token, ttl, .. } = *saved;
+        let Saved { key, claim, token, ttl, .. } = *saved;
         self.fence = self.fence.max(token.fence());
         self.longest = self.longest.max(ttl.span().count());
         self.ends.insert(token, (saved.boot_micros, saved.wall_micros));
-        let key: Box<[u8]> = key.bytes().into();
-        self.held.insert(token, Kept { key, limit, token, ttl, left_micros: 0 });
+        let (key, label) = (key.bytes().into(), Label::read(saved.label));
+        self.held.insert(token, Kept { key, claim, token, ttl, left_micros: 0, label });
     }
 
-    /// Whether what it says may not be all that was promised.
+    /// Why the file may not contain all that was promised, if so.
     pub(super) fn doubt(&self, boot: &BootId) -> Option<Doubt> {
         let is_safe = self.header.synced || self.closed || self.header.boot == *boot;
         (!is_safe).then_some(Doubt::OtherBoot)

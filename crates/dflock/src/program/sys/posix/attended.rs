@@ -4,7 +4,7 @@
 use super::child::{Change, Child};
 use super::signals::{ENDING, Signals};
 use super::terminal::{Terminal, in_pipeline};
-use crate::{Lease, Loss};
+use crate::{Leases, Loss};
 use nix::sys::signal::{Signal, raise};
 use std::io;
 use std::process::Command;
@@ -55,13 +55,13 @@ impl Attended {
     /// The exit code when the command has ended by now, and we have the terminal back. Where it was
     /// stopped, this process stops as well, and nobody renews the lease meanwhile: if that is over
     /// then, the command does not go on.
-    pub(in crate::program) fn end(&mut self, lease: &Lease) -> Result<Option<u8>, Loss> {
+    pub(in crate::program) fn end(&mut self, leases: &Leases) -> Result<Option<u8>, Loss> {
         match self.child.change() {
             Change::Ended(code) => {
                 self.terminal.take_back(self.child.group());
                 Ok(Some(code))
             }
-            Change::Stopped(signal) => self.stopped(signal, lease).map(|()| None),
+            Change::Stopped(signal) => self.stopped(signal, leases).map(|()| None),
             Change::Nothing => Ok(None),
         }
     }
@@ -81,7 +81,7 @@ impl Attended {
         while !ENDING.contains(&self.signals.next().await) {}
     }
 
-    /// TERM, and KILL for whoever is left after the grace.
+    /// TERM, and KILL for the processes that are left after the grace.
     pub(in crate::program) async fn stop(&mut self, grace: Duration) {
         self.child.signal(Signal::SIGTERM);
         self.child.signal(Signal::SIGCONT);
@@ -104,15 +104,15 @@ impl Attended {
     }
 
     /// The terminal has stopped the command, by Ctrl-Z or because it reached for the terminal
-    /// from the background. Who stopped it otherwise will continue it, too.
-    fn stopped(&mut self, signal: Signal, lease: &Lease) -> Result<(), Loss> {
+    /// from the background. Any other process that stopped it will continue it, too.
+    fn stopped(&mut self, signal: Signal, leases: &Leases) -> Result<(), Loss> {
         let reached = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         if !reached && signal != Signal::SIGTSTP {
             return Ok(());
         }
         self.is_on_stage |= reached;
         if !(reached && self.terminal.is_ours()) {
-            self.pause(lease)?;
+            self.pause(leases)?;
         }
         if self.terminal.is_ours() || !reached {
             self.resume();
@@ -122,11 +122,11 @@ impl Attended {
 
     /// Stops as well, for the shell to see. Nobody renews meanwhile; if the lease is over when we
     /// wake, the command must not go on.
-    fn pause(&self, lease: &Lease) -> Result<(), Loss> {
+    fn pause(&self, leases: &Leases) -> Result<(), Loss> {
         self.terminal.take_back(self.child.group());
         // Not SIGSTOP: where no shell is there to continue us, the kernel leaves this one out.
         let _ = raise(Signal::SIGTTIN);
-        match lease.held_until() {
+        match leases.held_until() {
             Some(until) if until > Instant::now() => Ok(()),
             Some(_) | None => Err(Loss::Unreachable),
         }

@@ -2,12 +2,14 @@
 
 mod attended;
 mod child;
+mod output;
 mod signals;
 mod terminal;
 
 pub(in crate::program) use attended::Attended;
 pub(in crate::program) use child::Tie;
-pub(in crate::program) use signals::{Endings, told_to_end_as_process_1};
+pub(in crate::program) use output::output_closed;
+pub(in crate::program) use signals::{Endings, told_to_end};
 
 use nix::unistd::{User, geteuid, gethostname};
 use std::ffi::OsStr;
@@ -18,7 +20,7 @@ pub(in crate::program) fn bytes(argument: &OsStr) -> Option<&[u8]> {
     Some(argument.as_bytes())
 }
 
-/// Whose this process is: a name, or a number that has none.
+/// The user of this process: a name, or a number that has none.
 pub(in crate::program) fn user() -> String {
     let uid = geteuid();
     User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |it| it.name)

@@ -55,10 +55,10 @@ impl Endings {
     }
 }
 
-/// The first process of a container does not die of signals by itself (pid_namespaces(7)). Any other
-/// does, and for it this never ends.
-pub(in crate::program) async fn told_to_end_as_process_1() -> Result<u8, Failure> {
-    if std::process::id() != 1 {
+/// The first process of a container does not die of signals by itself (pid_namespaces(7)), and one that may hold some
+/// of several keys must not. Any other does, and for it this never ends.
+pub(in crate::program) async fn told_to_end(holds_some: bool) -> Result<u8, Failure> {
+    if !holds_some && std::process::id() != 1 {
         return pending().await;
     }
     let mut signals = Signals::catch(&ENDING).map_err(|error| Failure::System("signals", error))?;

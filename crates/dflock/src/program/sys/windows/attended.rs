@@ -2,7 +2,7 @@
 
 use super::endings::Endings;
 use super::family::{ENDED, Family};
-use crate::{Lease, Loss};
+use crate::{Leases, Loss};
 use std::io;
 use std::time::Duration;
 use tokio::process::{Child, Command};
@@ -30,7 +30,7 @@ impl Attended {
 
     /// The exit code when the command has ended by now. What it has left running goes on; the command itself
     /// does not where it was the step that was ended.
-    pub(in crate::program) fn end(&mut self, _lease: &Lease) -> Result<Option<u8>, Loss> {
+    pub(in crate::program) fn end(&mut self, _leases: &Leases) -> Result<Option<u8>, Loss> {
         let code = match self.child.try_wait() {
             Ok(None) => return Ok(None),
             Ok(Some(status)) => End::of(status).map_or(1, End::code),

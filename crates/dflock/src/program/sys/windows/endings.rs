@@ -44,6 +44,11 @@ impl Endings {
 }
 
 /// Never: no process is harder to end than others.
-pub(in crate::program) async fn told_to_end_as_process_1() -> Result<u8, Failure> {
+pub(in crate::program) async fn told_to_end(_holds_some: bool) -> Result<u8, Failure> {
+    pending().await
+}
+
+/// Never: a reader that has gone is found out by the next line.
+pub(in crate::program) async fn output_closed() {
     pending().await
 }

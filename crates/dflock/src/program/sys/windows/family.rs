@@ -9,9 +9,9 @@ use winsafe::guard::CloseHandleGuard;
 use winsafe::prelude::*;
 use winsafe::{HPROCESS, HPROCESSLIST, co};
 
-/// The exit code of whoever is ended: what KILL gives on Unix.
+/// The exit code of a process that is ended: what KILL gives on Unix.
 pub(super) const ENDED: u8 = 137;
-/// How often those are looked for whom the family started while it was being ended.
+/// How often to look for processes that the family started while it was being ended.
 const MAX_ROUNDS: usize = 100;
 /// What the end of one process may take before the others are seen to, in milliseconds.
 const END_LIMIT_MS: u32 = 1000;
@@ -51,7 +51,7 @@ impl Member {
 pub(super) struct Family(Member);
 
 impl Family {
-    /// Whoever calls has a handle of that process, so that the number is its own.
+    /// The caller has a handle of that process, so that the number is its own.
     ///
     /// # Errors
     /// It cannot be had, and so could not be ended.
@@ -80,7 +80,7 @@ impl Family {
     }
 }
 
-/// Adds those whom the family has started.
+/// Adds the processes that the family has started.
 fn add_started(family: &mut Vec<Member>) {
     let Ok(mut list) = HPROCESSLIST::CreateToolhelp32Snapshot(co::TH32CS::SNAPPROCESS, None) else {
         return;

@@ -7,7 +7,7 @@ mod family;
 mod tie;
 
 pub(in crate::program) use attended::Attended;
-pub(in crate::program) use endings::{Endings, told_to_end_as_process_1};
+pub(in crate::program) use endings::{Endings, output_closed, told_to_end};
 pub(in crate::program) use tie::Tie;
 
 use std::env::var_os;
@@ -18,7 +18,7 @@ pub(in crate::program) fn bytes(argument: &OsStr) -> Option<&[u8]> {
     argument.to_str().map(str::as_bytes)
 }
 
-/// Whose this process is, for people.
+/// The user of this process, for people.
 pub(in crate::program) fn user() -> String {
     named_by("USERNAME")
 }

@@ -22,7 +22,7 @@ enum News {
 }
 
 impl Tie {
-    /// Nothing when that one has ended already: its number may be another's, who began later.
+    /// Nothing when that one has ended already: its number may belong to a later process.
     pub(in crate::program) fn to_parent(parent: u32) -> Option<Self> {
         let parent = Member::of(parent, co::PROCESS::SYNCHRONIZE)?;
         let own = Member::of(std::process::id(), co::PROCESS::SYNCHRONIZE)?;

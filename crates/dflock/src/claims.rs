@@ -1,0 +1,308 @@
+//! Takes several leases, all or none.
+
+use super::backoff::Patience;
+use super::claim::Claim;
+use super::error::{ClientError, Refusal};
+use super::lease::{Lease, Loss};
+use super::line::was_waited_for;
+use super::order::in_order;
+use super::terms::{Key, MAX_TIME, Seconds};
+use super::together;
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// A request for several keys: all of them, or none.
+///
+/// If all keys are free, the server grants all of them at once: up to 16 locks (not shared) of one client on one server,
+/// with leases of one length, and with keys of at most 256 bytes together. A server on etcd needs one transaction for
+/// that.
+///
+/// Otherwise, and with servers that do not know this, the keys are taken one after another, in the order of their bytes,
+/// whatever the order in which they are named. So clients never deadlock, as long as each takes all its keys by one
+/// call. A client that already holds leases and requests more is outside of this order. While the client waits for a
+/// key, it holds and renews the keys before it, and other clients wait for these.
+///
+/// ```no_run
+/// # async fn example(client: dflock::Client) -> Result<(), dflock::ClientError> {
+/// let claims = dflock::Claims::of([client.lock("stock")?, client.shared("prices")?])?;
+/// if let Some(mut leases) = claims.acquire(std::time::Duration::from_secs(10)).await? {
+///     tokio::select! {
+///         () = work() => leases.release().await?,
+///         (key, loss) = leases.lost() => eprintln!("stopped half-way: {key}: {loss}"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// # async fn work() {}
+/// ```
+#[derive(Clone)]
+pub struct Claims {
+    /// In the order of their keys; at least one.
+    claims: Vec<Claim>,
+}
+
+/// What happens to one of several keys while they are taken.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// The key is requested now. The keys before it in the order are held. If all keys are granted at once, only the
+    /// first is told.
+    Asked,
+    /// The server went away, for this reason, while the client waited for the key. The client joins the line again.
+    Left(&'a ClientError),
+    /// The lease of the key was lost while the client waited for another key. The other leases are released, and all
+    /// keys are requested again.
+    Lost(Loss),
+}
+
+/// Why the keys were not taken.
+pub(super) enum Stop {
+    /// The lease of this key was lost while the client waited for another key.
+    Lost(Key, Loss),
+    /// A key could not be taken.
+    Failed(ClientError),
+}
+
+impl Stop {
+    /// The pause before all keys are requested again, if a lease was lost and there is time for it.
+    ///
+    /// # Errors
+    /// The reason to end instead.
+    pub(super) fn pause(
+        self,
+        patience: &mut Patience,
+        now: std::time::Instant,
+        told: &mut impl FnMut(&Key, Progress<'_>),
+    ) -> Result<Duration, ClientError> {
+        let Self::Lost(key, loss) = &self else { return Err(self.into_error()) };
+        told(key, Progress::Lost(*loss));
+        patience.pause(now).ok_or_else(|| self.into_error())
+    }
+
+    /// The error for a caller that does not try again.
+    pub(super) fn into_error(self) -> ClientError {
+        match self {
+            Self::Lost(_, Loss::NotHeld) => ClientError::Refused(Refusal::LeaseExpired),
+            Self::Lost(_, Loss::Unreachable) => ClientError::Silent,
+            Self::Failed(error) => error,
+        }
+    }
+}
+
+impl Claims {
+    /// All these claims. Kinds, lengths and clients can differ.
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for no claim, and for a key that is named twice.
+    pub fn of(claims: impl IntoIterator<Item = Claim>) -> Result<Self, ClientError> {
+        Ok(Self { claims: in_order(claims, Claim::key)? })
+    }
+
+    /// The keys, in the order in which they are taken.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.claims.iter().map(Claim::key)
+    }
+
+    /// Takes all keys if they are free and no client is waiting.
+    ///
+    /// For dropping the future, see [`Self::acquire`].
+    ///
+    /// # Errors
+    /// As for [`Self::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Leases>, ClientError> {
+        self.acquire(Duration::ZERO).await
+    }
+
+    /// Waits in one line after another for at most `timeout` in all; because the protocol has whole seconds, it can
+    /// be a second more. If the time is over first, releases the keys that were taken, and returns `None`.
+    ///
+    /// If the future is dropped, these keys are released in the background; see [`Claim::acquire`].
+    ///
+    /// # Errors
+    /// The errors of [`Claim::acquire`]; [`Refusal::LeaseExpired`] or [`ClientError::Silent`] if the lease of one
+    /// key was lost while the client waited for another. The keys that were taken are released.
+    pub async fn acquire(&self, timeout: Duration) -> Result<Option<Leases>, ClientError> {
+        let end = Instant::now() + Seconds::to_wait(timeout)?.time();
+        let told: Option<&mut fn(&Key, Progress<'_>)> = None;
+        self.gather(end, told).await.map_err(Stop::into_error)
+    }
+
+    /// Waits like [`Self::acquire`], and continues if servers go away meanwhile; see
+    /// [`Claim::acquire_persistently`]. If the lease of one key is lost while the client waits for another, it
+    /// starts over. `told` is called for each step.
+    ///
+    /// `None` if the time is over first. Without a time it waits for ever. For dropping the future, see
+    /// [`Self::acquire`].
+    ///
+    /// # Errors
+    /// The errors of [`Claim::acquire_persistently`]. The keys that were taken are released.
+    pub async fn acquire_persistently(
+        &self,
+        timeout: Option<Duration>,
+        mut told: impl FnMut(&Key, Progress<'_>),
+    ) -> Result<Option<Leases>, ClientError> {
+        let end = Instant::now() + Seconds::to_wait(timeout.unwrap_or(MAX_TIME))?.time();
+        let mut patience = Patience::until(end.into_std());
+        loop {
+            match self.gather(end, Some(&mut told)).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(stop) => {
+                    let now = Instant::now().into_std();
+                    sleep(stop.pause(&mut patience, now, &mut told)?).await;
+                }
+            }
+        }
+    }
+
+    /// Takes all keys, or none: before it returns without all, it releases those that were taken.
+    async fn gather(
+        &self,
+        end: Instant,
+        told: Option<&mut impl FnMut(&Key, Progress<'_>)>,
+    ) -> Result<Option<Leases>, Stop> {
+        let mut leases = Leases { leases: Vec::new() };
+        let outcome = self.gather_into(&mut leases, end, told).await;
+        if let Ok(true) = outcome {
+            return Ok(Some(leases));
+        }
+        // A key that cannot be released becomes free when its lease ends.
+        let _ = leases.release().await;
+        outcome.map(|_| None)
+    }
+
+    /// Whether all keys were taken in time.
+    async fn gather_into(
+        &self,
+        leases: &mut Leases,
+        end: Instant,
+        mut told: Option<&mut impl FnMut(&Key, Progress<'_>)>,
+    ) -> Result<bool, Stop> {
+        if let (Some(told), Some(first)) = (&mut told, self.claims.first()) {
+            told(first.key(), Progress::Asked);
+        }
+        let all = together::take(&self.claims, told.is_some()).await.map_err(Stop::Failed)?;
+        if let Some(all) = all {
+            leases.leases = all;
+            return leases.stand().map(|()| true);
+        }
+        let mut first_at = None;
+        for claim in &self.claims {
+            if let (Some(told), Some(_)) = (&mut told, first_at) {
+                told(claim.key(), Progress::Asked);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            let granted = async {
+                match &mut told {
+                    None => claim.acquire(left).await,
+                    Some(told) => {
+                        let told = |error: &ClientError| told(claim.key(), Progress::Left(error));
+                        claim.acquire_persistently(Some(left), told).await
+                    }
+                }
+            };
+            let granted = tokio::select! {
+                biased;
+                (key, loss) = leases.lost() => return Err(Stop::Lost(key, loss)),
+                granted = granted => granted.map_err(Stop::Failed)?,
+            };
+            match granted {
+                Some(lease) => leases.leases.push(lease),
+                None => return Ok(false),
+            }
+            first_at.get_or_insert_with(Instant::now);
+        }
+        let now = Instant::now().into_std();
+        if first_at.is_some_and(|first| was_waited_for(first.into_std(), now)) {
+            leases.known_since(now).await;
+        }
+        leases.stand().map(|()| true)
+    }
+}
+
+/// The loss of a lease, with its key.
+async fn loss_of(lease: &mut Lease) -> (Key, Loss) {
+    let loss = lease.lost().await;
+    (lease.key().clone(), loss)
+}
+
+/// Leases of several keys, each renewed in the background; see [`Lease`].
+///
+/// Dropping them releases them.
+#[must_use = "leases that are dropped are released"]
+#[derive(Debug)]
+pub struct Leases {
+    leases: Vec<Lease>,
+}
+
+impl Leases {
+    /// Each of them, in the order of the keys.
+    pub fn as_slice(&self) -> &[Lease] {
+        &self.leases
+    }
+
+    /// Each by itself, in the order of the keys.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<Lease> {
+        self.leases
+    }
+
+    /// The shortest pause between two renewals; see [`Lease::renewal_interval`].
+    #[must_use]
+    pub fn renewal_interval(&self) -> Duration {
+        self.leases.iter().map(Lease::renewal_interval).min().unwrap_or_default()
+    }
+
+    /// Until when all leases are trusted if no further renewal succeeds; `None` after one is lost.
+    #[must_use]
+    pub fn held_until(&self) -> Option<std::time::Instant> {
+        let times: Option<Vec<_>> = self.leases.iter().map(Lease::held_until).collect();
+        times?.into_iter().min()
+    }
+
+    /// The first key in their order with a lost lease, and why it is lost.
+    #[must_use]
+    pub fn loss(&self) -> Option<(&Key, Loss)> {
+        self.leases.iter().find_map(|lease| lease.loss().map(|loss| (lease.key(), loss)))
+    }
+
+    fn stand(&self) -> Result<(), Stop> {
+        self.loss().map_or(Ok(()), |(key, loss)| Err(Stop::Lost(key.clone(), loss)))
+    }
+
+    /// Waits until one of the leases is lost, for ever if none is. The future may be dropped and the method called
+    /// again.
+    pub async fn lost(&mut self) -> (Key, Loss) {
+        let mut losses: Vec<_> =
+            self.leases.iter_mut().map(|lease| Box::pin(loss_of(lease))).collect();
+        poll_fn(|context| {
+            let polls = losses.iter_mut().map(|loss| loss.as_mut().poll(context));
+            polls.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+        })
+        .await
+    }
+
+    /// Renews all leases but the last, which is new. If the server was restarted, an earlier lease may be lost, and
+    /// its keeper may not know that yet.
+    async fn known_since(&mut self, time: std::time::Instant) {
+        let Some((_, earlier)) = self.leases.split_last_mut() else { return };
+        earlier.iter().for_each(Lease::urge);
+        for lease in earlier {
+            lease.known_since(time).await;
+        }
+    }
+
+    /// Releases all of them at once; see [`Lease::release`].
+    ///
+    /// # Errors
+    /// The first failure in the order of the keys. The other leases are released even so.
+    pub async fn release(self) -> Result<(), ClientError> {
+        let releases: Vec<_> =
+            self.leases.into_iter().map(|lease| tokio::spawn(lease.release())).collect();
+        let mut outcome = Ok(());
+        for release in releases {
+            outcome = outcome.and(release.await.unwrap_or_else(|_| Err(ClientError::closed())));
+        }
+        outcome
+    }
+}

@@ -1,0 +1,101 @@
+//! `dflock watch`: the holder of a key as lines of JSON, whenever it changes.
+
+use super::args::Watch;
+use super::outcome::Failure;
+use super::sys::{output_closed, told_to_end};
+use super::{holder, print_all, reach};
+use crate::{Client, ClientError, Holder, Key};
+use jiff::Timestamp;
+use serde_json::json;
+use std::io::{self, ErrorKind};
+use std::pin::pin;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(super) async fn watch(wanted: &Watch, client: &Client, json: bool) -> Result<u8, Failure> {
+    let key = Key::new(reach::bytes(&wanted.key)?).map_err(ClientError::Term)?;
+    let servers = client.servers_of(&key);
+    let mut watch = client.watch(key.as_bytes())?;
+    let mut is_first = true;
+    let shown = wanted.key.to_string_lossy();
+    let mut ending = pin!(told_to_end(false));
+    loop {
+        // Only the first answer comes at once.
+        let next = async {
+            let next = watch.next();
+            if is_first { holder::answered(next, &servers, client, json).await } else { next.await }
+        };
+        let holder = tokio::select! {
+            holder = next => holder?,
+            () = output_closed() => return Ok(0),
+            code = &mut ending => return code,
+        };
+        is_first = false;
+        let line = line(&shown, holder.as_ref(), SystemTime::now());
+        match print_all(format!("{line}\n").as_bytes()) {
+            Err(Failure::System(_, error)) if is_unread(&error) => return Ok(0),
+            outcome => outcome?,
+        }
+        if wanted.once {
+            return Ok(0);
+        }
+    }
+}
+
+/// Nobody reads what is written.
+fn is_unread(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe
+}
+
+/// The fence is text, because the number is larger than what JavaScript and jq count exactly.
+fn line(key: &str, holder: Option<&Holder>, now: SystemTime) -> String {
+    let since = holder.and_then(|holder| now.checked_sub(holder.age)).and_then(date);
+    json!({
+        "key": key,
+        "holder": holder.and_then(|holder| holder.name.as_deref()),
+        "value": holder.and_then(|holder| holder.value.as_deref()),
+        "fence": holder.map(|holder| holder.fence.to_string()),
+        "since": since,
+        "holders": holder.map_or(0, |holder| holder.holders),
+    })
+    .to_string()
+}
+
+/// RFC 3339, in UTC, to the second.
+fn date(time: SystemTime) -> Option<String> {
+    let seconds = time.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    let time = Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?;
+    Some(format!("{time:.0}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{date, line};
+    use crate::Holder;
+    use rstest::rstest;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[rstest]
+    #[case(0, Some("1970-01-01T00:00:00Z"))]
+    #[case(951_782_400, Some("2000-02-29T00:00:00Z"))]
+    #[case(300_000_000_000, None)]
+    fn dates(#[case] unix: u64, #[case] want: Option<&str>) {
+        assert_eq!(date(UNIX_EPOCH + Duration::from_secs(unix)).as_deref(), want);
+    }
+
+    #[test]
+    fn a_line_has_the_same_members_always() {
+        let now = UNIX_EPOCH + Duration::from_secs(100);
+        let holder = Holder {
+            fence: u64::MAX,
+            age: Duration::from_secs(40),
+            holders: 1,
+            name: Some("al".to_owned()),
+            value: None,
+        };
+        let held = r#"{"fence":"18446744073709551615","holder":"al","holders":1,"key":"k","since":"1970-01-01T00:01:00Z","value":null}"#;
+        assert_eq!(line("k", Some(&holder), now), held);
+        let free =
+            r#"{"fence":null,"holder":null,"holders":0,"key":"k","since":null,"value":null}"#;
+        assert_eq!(line("k", None, now), free);
+    }
+}

@@ -1,0 +1,102 @@
+//! Servers that know the same key: which one is asked first, and which failure is reported if all of them failed.
+//! Pure.
+
+use super::address::ServerAddress;
+use super::error::ClientError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How long to wait for one server before the next is tried as well (RFC 8305 says 250 ms).
+pub(super) const HEAD_START: Duration = Duration::from_millis(250);
+
+/// Equivalent servers. Remembers which one answered last.
+pub(super) struct Rotation {
+    /// At least one.
+    servers: Vec<ServerAddress>,
+    at: AtomicUsize,
+}
+
+impl Rotation {
+    pub(super) fn of(servers: Vec<&ServerAddress>) -> Self {
+        Self { servers: servers.into_iter().cloned().collect(), at: AtomicUsize::new(0) }
+    }
+
+    /// How many there are.
+    pub(super) fn width(&self) -> u32 {
+        u32::try_from(self.servers.len()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// All of them with their numbers, with the one to ask first in front.
+    pub(super) fn in_order(&self) -> Vec<(usize, ServerAddress)> {
+        let first = self.at.load(Ordering::Relaxed);
+        let numbered = self.servers.iter().cloned().enumerate();
+        numbered.cycle().skip(first).take(self.servers.len()).collect()
+    }
+
+    /// This one is asked first from now on.
+    pub(super) fn turn_to(&self, number: usize) {
+        self.at.store(number, Ordering::Relaxed);
+    }
+
+    /// The next server is asked first from now on.
+    pub(super) fn turn(&self) {
+        let next = self.at.load(Ordering::Relaxed).saturating_add(1);
+        self.turn_to(next.checked_rem(self.servers.len()).unwrap_or(0));
+    }
+}
+
+/// Why none of several servers could be used.
+pub(super) struct Failures(ClientError);
+
+impl Failures {
+    pub(super) fn new() -> Self {
+        Self(ClientError::NoServer)
+    }
+
+    /// As long as one of them may come back, it is worth trying again.
+    pub(super) fn add(&mut self, error: ClientError) {
+        if !self.0.is_passing() {
+            self.0 = error;
+        }
+    }
+
+    pub(super) fn told(self) -> ClientError {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failures, Rotation};
+    use crate::address::ServerAddress;
+    use crate::error::{ClientError, Refusal};
+
+    #[test]
+    fn each_server_is_asked_in_its_turn() {
+        let servers: Vec<ServerAddress> =
+            ["a:1", "b:1", "c:1"].map(|text| text.parse().unwrap()).into();
+        let rotation = Rotation::of(servers.iter().collect());
+        let order = || -> String {
+            let order = rotation.in_order();
+            assert!(order.iter().all(|(at, server)| *server == servers[*at]));
+            order.iter().filter_map(|(_, server)| server.host()).collect()
+        };
+        assert_eq!((rotation.width(), order()), (3, "abc".to_owned()));
+        rotation.turn();
+        assert_eq!(order(), "bca");
+        rotation.turn_to(2);
+        assert_eq!(order(), "cab");
+        rotation.turn();
+        assert_eq!(order(), "abc");
+    }
+
+    #[test]
+    fn a_failure_that_may_pass_is_told_before_others() {
+        let mut failures = Failures::new();
+        failures.add(ClientError::Refused(Refusal::Auth));
+        failures.add(ClientError::Silent);
+        failures.add(ClientError::Refused(Refusal::Auth));
+        assert!(matches!(failures.told(), ClientError::Silent));
+        assert!(matches!(Failures::new().told(), ClientError::NoServer));
+    }
+}

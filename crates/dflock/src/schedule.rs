@@ -1,0 +1,140 @@
+//! When a lease is renewed, and until when it is trusted. Pure.
+//!
+//! Never says that a lease is held after its end: its length is counted from before the request was sent, so the
+//! lease ends later on the server.
+
+use std::time::{Duration, Instant};
+
+/// Renewals in one lease: two may fail before the end is near.
+pub(super) const RENEWALS_PER_LEASE: u32 = 3;
+
+/// The times of one lease. Report each renewal ([`Self::renewed`]), and the loss of the connection
+/// ([`Self::broken`]).
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    limits: Limits,
+    /// The length that was granted.
+    granted: Duration,
+    /// A moment before the grant, or its latest answered renewal, was requested.
+    asked_at: Instant,
+    /// How long the lease lasts from then.
+    ttl: Duration,
+    until: Instant,
+}
+
+/// The relevant settings.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub(super) read_timeout: Duration,
+    pub(super) margin: Duration,
+    pub(super) reclaim: Option<Duration>,
+}
+
+impl Limits {
+    /// How long a lease of this length is certain: a server that hears nothing may free it before its end.
+    fn sure(&self, ttl: Duration) -> Duration {
+        ttl.min(self.read_timeout)
+    }
+}
+
+impl Schedule {
+    /// For a lease that was granted or renewed for `ttl`, not before `asked_at`.
+    pub(super) fn new(limits: Limits, ttl: Duration, asked_at: Instant) -> Self {
+        let until = asked_at + limits.sure(ttl);
+        Self { limits, granted: ttl, asked_at, ttl, until }
+    }
+
+    /// The pause between two renewals.
+    pub(super) fn renewal_interval(&self) -> Duration {
+        self.limits.sure(self.granted) / RENEWALS_PER_LEASE
+    }
+
+    /// When to renew next.
+    pub(super) fn renew_at(&self) -> Instant {
+        self.asked_at + self.renewal_interval()
+    }
+
+    /// A moment before the latest confirmed request was sent; the lease stood after it.
+    pub(super) fn asked_at(&self) -> Instant {
+        self.asked_at
+    }
+
+    /// Until when it is trusted without further answers.
+    pub(super) fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// When the holder must be told that the lease ends.
+    pub(super) fn last_moment(&self) -> Instant {
+        let margin = self.limits.margin.min(self.renewal_interval());
+        self.until.checked_sub(margin).unwrap_or(self.until)
+    }
+
+    /// A renewal that was sent at `asked_at` or later was answered.
+    pub(super) fn renewed(&mut self, asked_at: Instant, ttl: Duration) {
+        (self.asked_at, self.ttl) = (asked_at, ttl);
+        self.until = asked_at + self.limits.sure(ttl);
+    }
+
+    /// The connection is gone, so the whole lease counts. Returns how long to try to reach the server.
+    pub(super) fn broken(&mut self, now: Instant) -> Instant {
+        self.until = self.asked_at + self.ttl;
+        let last = self.last_moment();
+        self.limits.reclaim.map_or(last, |reclaim| last.min(now + reclaim))
+    }
+}
+
+/// How long one of so many servers may take to answer if all are to be tried before the end.
+pub(super) fn share(end: Instant, now: Instant, servers: u32, most: Duration) -> Duration {
+    let left = end.saturating_duration_since(now);
+    left.checked_div(servers).unwrap_or(left).min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Limits, Schedule, share};
+    use rstest::rstest;
+    use std::time::{Duration, Instant};
+
+    const fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    fn limits(margin: u64, reclaim: Option<u64>) -> Limits {
+        let reclaim = reclaim.map(seconds);
+        Limits { read_timeout: seconds(23), margin: seconds(margin), reclaim }
+    }
+
+    /// The lease, and after how many seconds it is renewed, no longer trusted, reported as lost, and no longer looked
+    /// for if its connection breaks in second 1.
+    #[rstest]
+    #[case::short(9, limits(0, None), [3, 9, 9, 9])]
+    #[case::longer_than_the_server_listens(69, limits(0, None), [7, 23, 23, 69])]
+    #[case::with_a_margin(9, limits(2, None), [3, 9, 7, 7])]
+    #[case::at_most_a_third(9, limits(8, None), [3, 9, 6, 6])]
+    #[case::looked_for_briefly(9, limits(0, Some(4)), [3, 9, 9, 5])]
+    #[case::never_longer_than_the_lease(9, limits(0, Some(40)), [3, 9, 9, 9])]
+    fn the_times_of_a_lease(#[case] ttl: u64, #[case] limits: Limits, #[case] want: [u64; 4]) {
+        let begun = Instant::now();
+        let mut schedule = Schedule::new(limits, seconds(ttl), begun);
+        let times = |schedule: &Schedule| {
+            [schedule.renew_at(), schedule.until(), schedule.last_moment()]
+                .map(|time| (time - begun).as_secs())
+        };
+        assert_eq!(times(&schedule), want[..3]);
+        schedule.renewed(begun + seconds(100), seconds(ttl));
+        assert_eq!(times(&schedule).map(|time| time - 100), want[..3]);
+        let end = schedule.broken(begun + seconds(101));
+        assert_eq!((end - begun).as_secs() - 100, want[3]);
+    }
+
+    #[rstest]
+    #[case(9, 3, 3)]
+    #[case(9, 1, 5)]
+    #[case(9, 0, 5)]
+    fn all_servers_get_their_share(#[case] left: u64, #[case] servers: u32, #[case] want: u64) {
+        let now = Instant::now();
+        assert_eq!(share(now + seconds(left), now, servers, seconds(5)), seconds(want));
+        assert_eq!(share(now, now + seconds(1), servers, seconds(5)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,374 @@
+//! Every future of the library, dropped at each of its steps: polled never, once, twice, until it is ready.
+//! Whatever it was about to do, nothing stays held, queued or connected, and the client works on.
+//!
+//! One server gives back what a closed connection held, the other keeps it for a lease of ten minutes: there a
+//! grant that nobody has heard of would stay.
+
+use crate::daemon::Daemon;
+use crate::library::{client, seconds, turn};
+use dflock::{
+    Claim, Claims, ClientError, Connection, Entry, Key, Kind, Lease, Loss, Ticket, Token,
+};
+use rstest::rstest;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];
+/// More than any of the futures takes.
+const MOST_STEPS: usize = 200;
+
+/// The outcome, if the future is ready by its last poll. It is dropped after that.
+async fn polled<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = Box::pin(future);
+    let mut left = times;
+    poll_fn(move |context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Only the one that asks is connected, and nothing is held or waited for.
+async fn until_nothing_is_left(daemon: &Daemon, step: usize) {
+    let began = Instant::now();
+    loop {
+        let stats = daemon.stats();
+        if stats.starts_with("ok {\"connections\":1,\"locks\":[],\"semaphores\":[]") {
+            return;
+        }
+        assert!(began.elapsed() < crate::daemon::PATIENCE / 2, "after {step} polls: {stats}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn held(lock: &Claim) -> Lease {
+    lock.try_acquire().await.unwrap().expect("nobody has it")
+}
+
+/// Drops the future that `begin` makes after each number of polls until it is ready by itself.
+async fn at_each_step<T, F: Future<Output = Option<T>>>(
+    daemon: &Daemon,
+    lock: &Claim,
+    begin: impl Fn(usize) -> F,
+) -> T {
+    for step in 0..MOST_STEPS {
+        let outcome = begin(step).await;
+        if let Some(outcome) = outcome {
+            assert!(step > 1, "there was nothing to drop");
+            return outcome;
+        }
+        until_nothing_is_left(daemon, step).await;
+        held(lock).await.release().await.unwrap();
+        until_nothing_is_left(daemon, step).await;
+    }
+    panic!("it is never ready");
+}
+
+/// The same for a lock that somebody has for a while: for longer than what is taken for a grant at once.
+async fn while_held<T>(
+    daemon: &Daemon,
+    lock: &Claim,
+    wait: impl Future<Output = Option<T>>,
+) -> Option<T> {
+    let holder = held(lock).await;
+    let mut wait = Box::pin(wait);
+    let is_long = async {
+        let mut waiting_since = None;
+        while waiting_since
+            .is_none_or(|since: Instant| since.elapsed() < Duration::from_millis(150))
+        {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            if waiting_since.is_none() && daemon.stats().contains("\"waiters\":1") {
+                waiting_since = Some(Instant::now());
+            }
+        }
+    };
+    let early = tokio::select! {
+        outcome = &mut wait => Some(outcome),
+        () = is_long => None,
+    };
+    holder.release().await.unwrap();
+    match early {
+        Some(outcome) => outcome,
+        None => wait.await,
+    }
+}
+
+fn ticket(entry: Entry) -> Ticket {
+    match entry {
+        Entry::Queued(ticket) => ticket,
+        Entry::Acquired(lease) => panic!("acquired {lease:?}"),
+    }
+}
+
+fn lock(daemon: &Daemon) -> Claim {
+    client(daemon).lock("k").unwrap().ttl(seconds(600)).unwrap()
+}
+
+#[rstest]
+fn of_a_free_lock(#[values(&[], KEEPS)] options: &[&str]) {
+    let daemon = Daemon::start(options);
+    turn(async {
+        let lock = lock(&daemon);
+        let lease = at_each_step(&daemon, &lock, |step| polled(step, lock.try_acquire())).await;
+        lease.unwrap().unwrap().release().await.unwrap();
+        let long = || lock.acquire(seconds(60));
+        let lease = at_each_step(&daemon, &lock, |step| polled(step, long())).await;
+        lease.unwrap().unwrap().release().await.unwrap();
+        let entry =
+            at_each_step(&daemon, &lock, |step| polled(step, lock.enqueue())).await.unwrap();
+        assert!(matches!(entry, Entry::Acquired(_)));
+    });
+}
+
+/// All free, or the last of them waited for while the others are held; taken by one request, or one after another.
+#[rstest]
+fn of_several_locks(
+    #[values(&[], KEEPS)] options: &[&str],
+    #[values(false, true)] go_together: bool,
+) {
+    let daemon = Daemon::start(options);
+    turn(async {
+        let one = client(&daemon);
+        let lock = one.lock("k").unwrap().ttl(seconds(600)).unwrap();
+        let other = if go_together { one } else { client(&daemon) };
+        let first = other.lock("a").unwrap().ttl(seconds(600)).unwrap();
+        let both = Claims::of([lock.clone(), first]).unwrap();
+        let leases = at_each_step(&daemon, &lock, |step| polled(step, both.try_acquire())).await;
+        leases.unwrap().unwrap().release().await.unwrap();
+        let wait = |step| while_held(&daemon, &lock, polled(step, both.acquire(seconds(60))));
+        let leases = at_each_step(&daemon, &lock, wait).await.unwrap().unwrap();
+        leases.release().await.unwrap();
+        let release = |step| {
+            let both = &both;
+            async move {
+                let leases = both.try_acquire().await.unwrap().unwrap();
+                polled(step, leases.release()).await
+            }
+        };
+        at_each_step(&daemon, &lock, release).await.unwrap();
+    });
+}
+
+/// Its last steps ask the server how long it keeps the lock, and close the connection.
+#[rstest]
+fn of_a_lock_without_a_keeper(#[values(&[], KEEPS)] options: &[&str]) {
+    let daemon = Daemon::start(options);
+    turn(async {
+        let lock = lock(&daemon);
+        let detached = || lock.acquire_detached(None, |_| {});
+        match at_each_step(&daemon, &lock, |step| polled(step, detached())).await {
+            Ok(grant) => lock.release(&grant.unwrap().token).await.unwrap(),
+            Err(error) => assert!(matches!(error, ClientError::GivenUp { .. }), "{error}"),
+        }
+        until_nothing_is_left(&daemon, 0).await;
+    });
+}
+
+#[rstest]
+fn of_a_lock_that_is_waited_for(#[values(&[], KEEPS)] options: &[&str]) {
+    let daemon = Daemon::start(options);
+    turn(async {
+        let lock = lock(&daemon);
+        let wait = |step| while_held(&daemon, &lock, polled(step, lock.acquire(seconds(60))));
+        let lease = at_each_step(&daemon, &lock, wait).await.unwrap();
+        lease.unwrap().release().await.unwrap();
+        let persistently = |step| {
+            let wait = polled(step, lock.acquire_persistently(None, |_| {}));
+            while_held(&daemon, &lock, wait)
+        };
+        let lease = at_each_step(&daemon, &lock, persistently).await.unwrap();
+        lease.unwrap().release().await.unwrap();
+    });
+}
+
+#[rstest]
+fn of_the_two_phases(#[values(&[], KEEPS)] options: &[&str]) {
+    let daemon = Daemon::start(options);
+    turn(async {
+        let lock = lock(&daemon);
+        let enqueue = |step| while_held(&daemon, &lock, polled(step, lock.enqueue()));
+        drop(ticket(at_each_step(&daemon, &lock, enqueue).await.unwrap()));
+        until_nothing_is_left(&daemon, 0).await;
+        let wait = |step| {
+            let lock = &lock;
+            let wait = async move {
+                polled(step, ticket(lock.enqueue().await.unwrap()).wait(seconds(60))).await
+            };
+            while_held(&daemon, lock, wait)
+        };
+        let lease = at_each_step(&daemon, &lock, wait).await.unwrap();
+        lease.unwrap().release().await.unwrap();
+    });
+}
+
+/// A ticket that is dropped when its turn has come, which it does not know of.
+#[rstest]
+fn of_a_ticket(#[values(&[], KEEPS)] options: &[&str]) {
+    let daemon = Daemon::start(options);
+    turn(async {
+        let lock = lock(&daemon);
+        let holder = held(&lock).await;
+        let ticket = ticket(lock.enqueue().await.unwrap());
+        holder.release().await.unwrap();
+        while daemon.stats().contains("\"waiters\":1") {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        drop(ticket);
+        until_nothing_is_left(&daemon, 0).await;
+    });
+}
+
+#[rstest]
+fn of_a_lease(#[values(&[], KEEPS)] options: &[&str]) {
+    let daemon = Daemon::start(options);
+    turn(async {
+        let lock = lock(&daemon);
+        let release = |step| {
+            let lock = &lock;
+            async move { polled(step, held(lock).await.release()).await }
+        };
+        at_each_step(&daemon, &lock, release).await.unwrap();
+        let mut lease = held(&lock).await;
+        for _ in 0..3 {
+            assert_eq!(polled(1, lease.lost()).await, None);
+        }
+        lock.release(lease.token()).await.unwrap();
+        // The keeper hears of it when it renews.
+        lock.renew(lease.token()).await.unwrap_err();
+        lease.release().await.unwrap_err();
+    });
+}
+
+/// With a token: it may have been done or not, and can be asked again.
+#[rstest]
+fn of_a_token(#[values(&[], KEEPS)] options: &[&str]) {
+    let daemon = Daemon::start(options);
+    turn(async {
+        let lock = lock(&daemon);
+        let renew = |step| {
+            let lock = &lock;
+            async move {
+                let lease = held(lock).await;
+                let renewed = polled(step, lock.renew(lease.token())).await;
+                lease.release().await.unwrap();
+                renewed
+            }
+        };
+        assert_eq!(at_each_step(&daemon, &lock, renew).await.unwrap(), seconds(600));
+        let release = |step| {
+            let lock = &lock;
+            async move {
+                let lease = held(lock).await;
+                let released = polled(step, lock.release(lease.token())).await;
+                let again = lock.release(lease.token()).await;
+                assert!(released.is_none() || again.is_err(), "{again:?}");
+                drop(lease);
+                released
+            }
+        };
+        at_each_step(&daemon, &lock, release).await.unwrap();
+    });
+}
+
+/// What a [`Connection`] is asked.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    Acquire,
+    Enqueue,
+    Wait,
+    Release,
+    Renew,
+    Grace,
+    Ping,
+    Stats,
+    StatsWithNames,
+}
+
+async fn say(word: Word, connection: &mut Connection, token: &Token) -> Result<(), ClientError> {
+    let (key, kind) = (&Key::new("k").unwrap(), Kind::Lock);
+    match word {
+        Word::Acquire => connection.acquire(key, kind, seconds(0), None).await.map(drop),
+        Word::Enqueue => connection.enqueue(key, kind, None).await.map(drop),
+        Word::Wait => connection.wait(key, kind, seconds(0)).await.map(drop),
+        Word::Release => connection.release(key, kind, token).await,
+        Word::Renew => connection.renew(key, kind, token, None).await.map(drop),
+        Word::Grace => connection.grace().await.map(drop),
+        Word::Ping => connection.ping().await,
+        Word::Stats => connection.stats().await.map(drop),
+        Word::StatsWithNames => connection.stats_with_names().await.map(drop),
+    }
+}
+
+/// A connection whose answer nobody took says that it has ended; one that was asked nothing goes on. What it
+/// had is given back when it is dropped.
+#[rstest]
+fn of_a_connection(
+    #[values(
+        Word::Acquire,
+        Word::Enqueue,
+        Word::Wait,
+        Word::Release,
+        Word::Renew,
+        Word::Grace,
+        Word::Ping,
+        Word::Stats,
+        Word::StatsWithNames
+    )]
+    word: Word,
+) {
+    let daemon = Daemon::start(&[]);
+    turn(async {
+        let (client, key) = (client(&daemon), Key::new("k").unwrap());
+        let opened = async |step| loop {
+            if let Some(connection) = polled(step, client.connect(&key)).await {
+                break connection.unwrap();
+            }
+        };
+        for step in 0..MOST_STEPS {
+            if polled(step, client.connect(&key)).await.is_some() {
+                break;
+            }
+            until_nothing_is_left(&daemon, step).await;
+        }
+        for step in 0..MOST_STEPS {
+            let mut connection = opened(MOST_STEPS).await;
+            let grant = connection.acquire(&key, Kind::Lock, seconds(0), None).await;
+            let token = grant.unwrap().unwrap().token;
+            let said = polled(step, say(word, &mut connection, &token)).await;
+            let works = connection.ping().await;
+            let should_work = step == 0 || said.is_some();
+            assert_eq!(works.is_ok(), should_work, "after {step} polls: {works:?}");
+            if let Err(error) = works {
+                assert!(matches!(error, ClientError::Broken(_)), "{error}");
+            }
+            drop(connection);
+            until_nothing_is_left(&daemon, step).await;
+            if said.is_some() {
+                return;
+            }
+        }
+        panic!("it is never ready");
+    });
+}
+
+/// A lease that is lost is told to a holder who asked before and gave up asking.
+#[test]
+fn of_waiting_for_a_loss() {
+    let daemon = Daemon::start(&[]);
+    turn(async {
+        let lock = client(&daemon).lock("k").unwrap().ttl(seconds(4)).unwrap();
+        let mut lease = held(&lock).await;
+        assert_eq!(polled(1, lease.lost()).await, None);
+        lock.release(lease.token()).await.unwrap();
+        assert_eq!(polled(MOST_STEPS, lease.lost()).await, Some(Loss::NotHeld));
+    });
+}

@@ -1,0 +1,809 @@
+//! Several keys, all or none: by the command and by the libraries.
+
+use crate::daemon::{Daemon, PATIENCE, program, until};
+use crate::library::{client, seconds, turn};
+use crate::loss::dawdling;
+use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
+use dflock::{Claims, Client, ClientError, Key, Loss, Progress, Refusal, TermError};
+use nix::sys::signal::Signal;
+use rstest::rstest;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A key that is not released stays held for a whole lease.
+const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];
+const LEASE: Duration = Duration::from_secs(600);
+
+/// The keys are free now, not only at the end of a lease.
+fn assert_free_at_once(daemon: &Daemon) {
+    let stats = daemon.stats();
+    assert!(stats.contains("\"locks\":[],\"semaphores\":[]"), "{stats}");
+}
+
+const SAY: &str = "echo $DFLOCK_KEYS; echo $DFLOCK_TOKENS; echo $DFLOCK_FENCES; \
+                   echo [$DFLOCK_KEY] [$DFLOCK_TOKEN] [$DFLOCK_FENCE]";
+
+/// The lists are in the order of the keys, whatever the order in which they are named. The variables of an outer run
+/// for its single key are unset.
+#[rstest]
+#[case(&["--key", "b", "--key", "a", "-k", "c"])]
+#[case::beside_the_operand(&["c", "--key", "a", "--key", "b"])]
+fn the_command_learns_of_all_keys(#[case] keys: &[&str]) {
+    let daemon = Daemon::start(&[]);
+    let line = format!("dflock run outer -- dflock run {} -- sh -c '{SAY}'", keys.join(" "));
+    let end = run(&mut shell(&daemon, &line));
+    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+    let lines: Vec<&str> = end.stdout.lines().collect();
+    let [keys, tokens, fences, single] = lines.as_slice() else { panic!("{end:?}") };
+    assert_eq!((*keys, *single), ("a b c", "[] [] []"));
+    let tokens: Vec<&str> = tokens.split(' ').collect();
+    let fences: Vec<u64> = fences.split(' ').map(|fence| fence.parse().unwrap()).collect();
+    let of_tokens: Vec<u64> =
+        tokens.iter().map(|token| u64::from_str_radix(&token[..16], 16).unwrap()).collect();
+    assert_eq!((tokens.len(), fences), (3, of_tokens));
+    assert_free(&daemon);
+}
+
+/// A script that reads the lists works for one key as well.
+#[test]
+fn the_lists_of_one_key() {
+    let daemon = Daemon::start(&[]);
+    let script = format!("{SAY}; echo [$DFLOCK_KEYS] [$DFLOCK_TOKENS] [$DFLOCK_FENCES]");
+    let line = format!("dflock run -k a -k b -- dflock run one -- sh -c '{script}'");
+    let end = run(&mut shell(&daemon, &line));
+    let lines: Vec<&str> = end.stdout.lines().collect();
+    let [key, _, _, single, lists] = lines.as_slice() else { panic!("{end:?}") };
+    assert_eq!((*key, single), ("one", lists));
+}
+
+#[rstest]
+#[case::none(&[], "required")]
+#[case::twice(&["-k", "a", "-k", "b", "-k", "a"], "a key is named twice")]
+#[case::twice_with_the_operand(&["a", "-k", "a"], "a key is named twice")]
+#[case::not_a_key(&["-k", "a", "-k", "b c"], "the key contains a blank")]
+fn missing_repeated_and_invalid_keys_are_refused(#[case] keys: &[&str], #[case] words: &str) {
+    let end = run(&mut bare(&[&["run"], keys, &["--", "echo", "it ran"]].concat()));
+    assert_eq!((end.code, &*end.stdout), (64, ""), "{end:?}");
+    assert!(end.stderr.contains(words), "{end:?}");
+}
+
+/// Whichever key is not free, the others are released before dflock ends.
+#[rstest]
+#[case::busy("a", &["-t", "0"], 1, "dflock: busy: a: held by another client\n")]
+#[case::busy_behind_others("c", &["-t", "0"], 1, "dflock: busy: c: held by another client\n")]
+#[case::timed_out("b", &["-t", "1"], 75, "dflock: timed out waiting: b: held by another client\n")]
+#[case::own_code("c", &["-t", "1", "-E", "9"], 9, "dflock: timed out waiting: c: held by another client\n")]
+#[case::refused(
+    "c", &["--limit", "2"], 64, "dflock: the key is in use with another limit (error_limit_mismatch)\n"
+)]
+fn without_all_keys_none_is_held(
+    #[case] held: &str,
+    #[case] options: &[&str],
+    #[case] code: i32,
+    #[case] said: &str,
+) {
+    let daemon = Daemon::start(KEEPS);
+    let mut holder = daemon.talk();
+    let token = holder.take(held, "0");
+    let keys = ["run", "-k", "c", "-k", "b", "-k", "a", "--ttl", LONG];
+    let end = run(&mut dflock(&daemon, &[&keys, options, &["--", "echo", "it ran"]].concat()));
+    assert_eq!((end.code, &*end.stdout, &*end.stderr), (code, "", said));
+    assert_eq!(holder.ask("r", held, &token), "ok");
+    assert_free_at_once(&daemon);
+}
+
+/// A signal ends the wait, and the keys that are held by then are released.
+#[rstest]
+#[case(Signal::SIGTERM)]
+#[case(Signal::SIGINT)]
+#[case(Signal::SIGHUP)]
+fn a_signal_ends_the_wait(#[case] signal: Signal) {
+    let daemon = Daemon::start(KEEPS);
+    let mut holder = daemon.talk();
+    let token = holder.take("b", "0");
+    let words = ["run", "-k", "a", "-k", "b", "--ttl", LONG, "--", "echo", "it ran"];
+    let waiting = start(&mut dflock(&daemon, &words));
+    daemon.until_stats("\"waiters\":1");
+    waiting.signal(signal);
+    let end = waiting.end();
+    assert_eq!((end.code, &*end.stdout), (128 + signal as i32, ""), "{end:?}");
+    daemon.until_stats("\"waiters\":0");
+    assert_eq!(holder.ask("r", "b", &token), "ok");
+    assert_free_at_once(&daemon);
+}
+
+/// The other keys are held until the command is gone, and released then.
+#[test]
+fn one_of_them_is_lost() {
+    let daemon = Daemon::start(KEEPS);
+    let words = ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", LONG, "--read-timeout", "4"];
+    let script = dawdling().replace("DFLOCK_TOKEN", "DFLOCK_TOKENS");
+    let words = [&words[..], &["--grace", "100", "--", "sh", "-c", &script]].concat();
+    let dflock_ = start(&mut dflock(&daemon, &words));
+    let command = dflock_.command();
+    let token = dflock_.lines(2)[1].split(' ').nth(1).unwrap().to_owned();
+    assert_eq!(run(&mut dflock(&daemon, &["release", "b", &token])).code, 0);
+    until("the command is told", || dflock_.said().contains("told"));
+    assert!(!lives(command) || daemon.stats().contains("\"key\":\"a\""));
+    let end = dflock_.end();
+    assert_eq!(end.code, 74, "{end:?}");
+    // The shell may say that its sleep was ended.
+    let words = "dflock: lease lost: b: the server says the lease is over\n";
+    assert!(end.stderr.starts_with(words), "{end:?}");
+    assert!(!lives(command));
+    assert_free_at_once(&daemon);
+}
+
+/// All keys are renewed: during the wait for another key, and while the command runs.
+#[test]
+fn all_are_renewed() {
+    let daemon = Daemon::start(KEEPS);
+    let mut holder = daemon.talk();
+    let token = holder.take("c", "0");
+    let words = ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", "3", "--"];
+    let words = [&words[..], &["sh", "-c", "echo in; read x; exit 6"]].concat();
+    let mut dflock_ = start(dflock(&daemon, &words).stdin(Stdio::piped()));
+    daemon.until_stats("\"waiters\":1");
+    let outlives = |key: &str| {
+        let end = run(&mut dflock(&daemon, &["run", key, "-t", "4", "--", "true"]));
+        assert_eq!(end.code, 75, "{key}: {end:?}");
+    };
+    outlives("a");
+    assert_eq!(holder.ask("r", "c", &token), "ok");
+    dflock_.lines(1);
+    outlives("a");
+    outlives("b");
+    dflock_.end_input();
+    assert_eq!(dflock_.end().code, 6);
+    assert_free_at_once(&daemon);
+}
+
+/// A new server, started during the wait for the last key, does not know that the first is held. The command does not
+/// start before all keys are held again.
+#[test]
+fn a_key_is_lost_while_another_is_waited_for() {
+    let mut daemon = Daemon::start(&[]);
+    let port = daemon.address.port().to_string();
+    let mut holder = daemon.talk();
+    holder.take("b", "0");
+    let words = ["run", "-k", "a", "-k", "b", "--", "echo", "it ran"];
+    let waiting = start(&mut dflock(&daemon, &words));
+    daemon.until_stats("\"waiters\":1");
+    // Long enough that the first key is not taken for granted.
+    assert_eq!(daemon.talk().ask("l", "b", "1"), "timeout");
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    drop(holder);
+    let next = Daemon::run(program().args(["--port", &port]));
+    let end = waiting.end();
+    assert_eq!((end.code, &*end.stdout), (0, "it ran\n"), "{end:?}");
+    let words = "dflock: lease lost: a: the server says the lease is over; asking for all";
+    assert!(end.stderr.contains(words), "{end:?}");
+    assert_free(&next);
+}
+
+/// The same without a runtime: a lease that is lost is not returned.
+#[test]
+fn a_key_is_lost_while_a_thread_waits_for_another() {
+    use dflock::blocking;
+    let mut daemon = Daemon::start(&[]);
+    let port = daemon.address.port().to_string();
+    let mut holder = daemon.talk();
+    holder.take("b", "0");
+    let servers = dflock::Servers::Shards(vec![daemon.address.to_string().parse().unwrap()]);
+    let settings = dflock::Settings { servers, ..dflock::Settings::default() };
+    let client = blocking::Client::new(settings).unwrap();
+    let both = blocking::Claims::of(["a", "b"].map(|key| client.lock(key).unwrap())).unwrap();
+    let waiting = std::thread::spawn(move || {
+        let mut lost = String::new();
+        let leases = both.acquire_persistently(Some(PATIENCE), |key, progress| {
+            if let Progress::Lost(loss) = progress {
+                lost += &format!("{key} {loss:?};");
+            }
+        });
+        (leases.unwrap().unwrap(), lost)
+    });
+    daemon.until_stats("\"waiters\":1");
+    assert_eq!(daemon.talk().ask("l", "b", "1"), "timeout");
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    drop(holder);
+    let next = Daemon::run(program().args(["--port", &port]));
+    let (leases, lost) = waiting.join().unwrap();
+    assert_eq!(leases.loss(), None);
+    assert_eq!(lost, "a NotHeld;");
+    leases.release().unwrap();
+    assert_free(&next);
+}
+
+/// After a wait all leases have been renewed, and they are renewed further on.
+#[test]
+fn leases_held_during_a_wait_are_renewed_at_once() {
+    use dflock::blocking;
+    let daemon = Daemon::start(KEEPS);
+    let mut holder = daemon.talk();
+    let token = holder.take("c", "0");
+    let servers = dflock::Servers::Shards(vec![daemon.address.to_string().parse().unwrap()]);
+    let settings = dflock::Settings { servers, ..dflock::Settings::default() };
+    let client = blocking::Client::new(settings).unwrap();
+    let lock = |key: &str| client.lock(key).unwrap().ttl(seconds(4)).unwrap();
+    let all = blocking::Claims::of(["a", "b", "c"].map(lock)).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| all.acquire(PATIENCE).unwrap().unwrap());
+        daemon.until_stats("\"waiters\":1");
+        assert_eq!(daemon.talk().ask("l", "c", "1"), "timeout");
+        let begun = std::time::Instant::now();
+        assert_eq!(holder.ask("r", "c", &token), "ok");
+        let leases = waiting.join().unwrap();
+        let until = leases.as_slice().iter().map(|lease| lease.held_until().unwrap());
+        assert!(until.min().unwrap() >= begun + seconds(4));
+        // Longer than a lease.
+        assert_eq!(leases.as_slice()[0].lost_within(seconds(6)), None);
+        assert_eq!(leases.loss(), None);
+        leases.release().unwrap();
+    });
+    assert_free_at_once(&daemon);
+}
+
+/// Readers of both keys run side by side; a writer waits for all of them.
+#[test]
+fn several_keys_are_shared() {
+    let daemon = Daemon::start(&[]);
+    let orders = [["-k", "a", "-k", "b"], ["-k", "b", "-k", "a"]];
+    let readers = orders.map(|keys| {
+        let words = [&["run", "--shared"], &keys[..], &["--", "sh", "-c", "echo in; cat"]].concat();
+        let reader = start(dflock(&daemon, &words).stdin(Stdio::piped()));
+        reader.lines(1);
+        reader
+    });
+    for keys in orders {
+        let words = [&["run", "-t", "0"], &keys[..], &["--", "true"]].concat();
+        assert_eq!(run(&mut dflock(&daemon, &words)).code, 1);
+    }
+    for mut reader in readers {
+        reader.end_input();
+        assert_eq!(reader.end().code, 0);
+    }
+    assert_free(&daemon);
+}
+
+/// Each key is taken on its own shard, in the order of the bytes. With --any-of, a server that is away is left out.
+#[test]
+fn keys_of_several_servers() {
+    let daemons: Vec<Daemon> = (0..3).map(|_| Daemon::start(&[])).collect();
+    let list: Vec<String> = daemons.iter().map(|it| it.address.to_string()).collect();
+    let keys = ["a", "123456789", "my-job"];
+    let words: Vec<&str> = keys.iter().flat_map(|key| ["--key", key]).collect();
+    let script = "echo $DFLOCK_KEYS; read x";
+    let mut command = bare(&[&["run"], &words[..], &["--", "sh", "-c", script]].concat());
+    command.env("DFLOCK_SERVERS", list.join(",")).stdin(Stdio::piped());
+    let mut holding = start(&mut command);
+    assert_eq!(holding.lines(1), ["123456789 a my-job"]);
+    let servers: Vec<_> = list.iter().map(|server| server.parse().unwrap()).collect();
+    for key in keys {
+        let index = dflock::shard(key.as_bytes(), servers.len()).unwrap();
+        assert!(daemons[index].stats().contains(&format!("\"key\":\"{key}\"")), "{key}");
+    }
+    let busy = run(bare(&["run", "-t", "0", "-k", "zzz", "-k", "a", "--", "true"])
+        .env("DFLOCK_SERVERS", list.join(",")));
+    assert_eq!(busy.code, 1, "{busy:?}");
+    holding.end_input();
+    holding.end();
+    for daemon in &daemons {
+        assert_free(daemon);
+    }
+    let any_of = format!("127.0.0.1:1,{},127.0.0.1:1", list[0]);
+    let words = ["--any-of", &any_of, "run", "-k", "a", "-k", "b", "--", "echo", "it ran"];
+    let end = run(&mut bare(&words));
+    assert_eq!((end.code, &*end.stdout), (0, "it ran\n"), "{end:?}");
+    assert_free(&daemons[0]);
+    let _: Vec<dflock::ServerAddress> = servers;
+}
+
+/// Many real processes name the keys in different orders: all of them end, and two that have a key in common never
+/// run at once.
+#[test]
+fn no_order_of_processes_is_a_deadlock() {
+    const ROUNDS: usize = 3;
+    let daemon = Daemon::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let orders = ["a b", "b a", "b c", "c b", "c a", "a c", "a b c", "c b a"];
+    let inside = "for key in $DFLOCK_KEYS; do mkdir in-$key || echo $key >>bad; done; \
+                  for key in $DFLOCK_KEYS; do rmdir in-$key; done";
+    let racers = orders.map(|keys| {
+        let keys: String = keys.split(' ').map(|key| format!(" -k {key}")).collect();
+        let line = format!(
+            "for round in $(seq {ROUNDS}); do dflock run{keys} -- sh -c '{inside}' || exit; done"
+        );
+        start(shell(&daemon, &line).current_dir(dir.path()))
+    });
+    for racer in racers {
+        let end = racer.end();
+        assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+    }
+    assert!(!dir.path().join("bad").exists());
+    assert_free(&daemon);
+}
+
+/// Random numbers, the same in each run (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        for shift in [13, -7, 17] {
+            self.0 ^= if shift > 0 { self.0 << shift } else { self.0 >> -shift };
+        }
+        usize::try_from(self.0 % bound as u64).unwrap()
+    }
+
+    fn shuffled(&mut self, mut names: Vec<&'static str>, count: usize) -> Vec<&'static str> {
+        for place in 0..names.len() {
+            let other = place + self.below(names.len() - place);
+            names.swap(place, other);
+        }
+        names.truncate(count);
+        names
+    }
+}
+
+const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// How many clients hold each key.
+#[derive(Clone)]
+struct Inside(Arc<BTreeMap<&'static str, AtomicUsize>>);
+
+impl Inside {
+    fn new() -> Self {
+        Self(Arc::new(KEYS.into_iter().map(|key| (key, AtomicUsize::new(0))).collect()))
+    }
+
+    fn enter(&self, keys: &[&str]) {
+        for key in keys {
+            assert_eq!(self.0[key].fetch_add(1, Ordering::SeqCst), 0, "two have {key}");
+        }
+    }
+
+    fn leave(&self, keys: &[&str]) {
+        for key in keys {
+            self.0[key].fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Clients with opposite and with random orders of keys, on one server or on shards: no client waits for ever, and
+/// no key has two holders.
+#[rstest]
+#[case::two_with_opposite_orders(2, 1)]
+#[case::eight_with_random_keys(8, 1)]
+#[case::eight_on_three_servers(8, 3)]
+fn no_order_is_a_deadlock(#[case] clients: u64, #[case] servers: usize) {
+    const ROUNDS: usize = 12;
+    let daemons: Vec<Daemon> = (0..servers).map(|_| Daemon::start(&[])).collect();
+    let list = daemons.iter().map(|it| it.address.to_string().parse().unwrap()).collect();
+    let servers = dflock::Servers::Shards(list);
+    let client = Client::new(dflock::Settings { servers, ..dflock::Settings::default() }).unwrap();
+    let inside = Inside::new();
+    turn(async {
+        let mut racers = tokio::task::JoinSet::new();
+        for number in 0..clients {
+            let (client, inside) = (client.clone(), inside.clone());
+            let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (number + 1));
+            racers.spawn(async move {
+                for _ in 0..ROUNDS {
+                    let mut keys = match clients {
+                        2 => vec!["a", "b", "c"],
+                        _ => {
+                            let count = 2 + dice.below(3);
+                            dice.shuffled(KEYS.to_vec(), count)
+                        }
+                    };
+                    if number % 2 == 1 {
+                        keys.reverse();
+                    }
+                    let claims = keys.iter().map(|key| client.lock(*key).unwrap());
+                    let leases = Claims::of(claims).unwrap().acquire(PATIENCE).await.unwrap();
+                    let leases = leases.expect("no client waits for so long");
+                    inside.enter(&keys);
+                    tokio::task::yield_now().await;
+                    inside.leave(&keys);
+                    leases.release().await.unwrap();
+                }
+            });
+        }
+        while let Some(outcome) = racers.join_next().await {
+            outcome.unwrap();
+        }
+    });
+    for daemon in &daemons {
+        assert_free(daemon);
+    }
+}
+
+fn claims(client: &Client, keys: &[&str]) -> Claims {
+    Claims::of(keys.iter().map(|key| client.lock(*key).unwrap().ttl(LEASE).unwrap())).unwrap()
+}
+
+#[test]
+fn the_library_takes_several() {
+    let daemon = Daemon::start(KEEPS);
+    turn(async {
+        let client = client(&daemon);
+        let all = claims(&client, &["c", "a", "b"]);
+        let names = |keys: Vec<&Key>| keys.iter().map(ToString::to_string).collect::<String>();
+        assert_eq!(names(all.keys().collect()), "abc");
+        let leases = all.try_acquire().await.unwrap().unwrap();
+        assert_eq!(names(leases.as_slice().iter().map(dflock::Lease::key).collect()), "abc");
+        assert_eq!((leases.loss(), leases.renewal_interval()), (None, seconds(23) / 3));
+        assert!(leases.held_until().is_some());
+        assert!(claims(&client, &["z", "b"]).try_acquire().await.unwrap().is_none());
+        assert!(
+            daemon.stats().contains("\"key\":\"c\"")
+                && !daemon.stats().contains("\"key\":\"z\",\"owner")
+        );
+        leases.release().await.unwrap();
+        assert_free_at_once(&daemon);
+        let [a, b, c] = all.try_acquire().await.unwrap().unwrap().into_vec().try_into().unwrap();
+        b.release().await.unwrap();
+        assert!(
+            daemon.stats().contains("\"key\":\"a\"")
+                && !daemon.stats().contains("\"key\":\"b\",\"owner")
+        );
+        a.release().await.unwrap();
+        c.release().await.unwrap();
+        assert_free_at_once(&daemon);
+        let none = Claims::of([]).err().unwrap();
+        assert!(matches!(none, ClientError::Term(TermError::KeyMissing)), "{none}");
+        let twice = Claims::of([client.lock("k").unwrap(), client.shared("k").unwrap()]);
+        assert!(matches!(twice.err().unwrap(), ClientError::Term(TermError::KeyTwice)));
+    });
+    assert_free(&daemon);
+}
+
+/// All keys share one timeout: after six seconds in two lines, two of the eight are left for the third.
+#[test]
+fn the_keys_have_one_deadline() {
+    let daemon = Daemon::start(KEEPS);
+    let (mut holder, mut clock) = (daemon.talk(), daemon.talk());
+    let tokens = ["a", "b", "c", "clock"].map(|key| holder.take(key, "0"));
+    let client = client(&daemon);
+    let wait = std::thread::spawn(move || {
+        let all = claims(&client, &["a", "b", "c"]);
+        turn(async { all.acquire(seconds(8)).await.map(|leases| leases.is_some()) })
+    });
+    for (key, token) in ["a", "b"].iter().zip(&tokens) {
+        daemon.until_stats("\"waiters\":1");
+        assert_eq!(clock.ask("l", "clock", "3"), "timeout");
+        assert_eq!(holder.ask("r", key, token), "ok");
+    }
+    let since = std::time::Instant::now();
+    assert!(!wait.join().unwrap().unwrap());
+    assert!(since.elapsed() < seconds(6), "{:?}", since.elapsed());
+    assert_eq!(holder.ask("r", "c", &tokens[2]), "ok");
+    assert_eq!(holder.ask("r", "clock", &tokens[3]), "ok");
+    assert_free_at_once(&daemon);
+}
+
+/// A loss is reported with its key, and the other leases stay.
+#[test]
+fn a_loss_is_told_with_its_key() {
+    let daemon = Daemon::start(KEEPS);
+    turn(async {
+        let client = client(&daemon);
+        let lock = |key| client.lock(key).unwrap().ttl(seconds(3)).unwrap();
+        let mut leases =
+            Claims::of([lock("a"), lock("b")]).unwrap().try_acquire().await.unwrap().unwrap();
+        lock("b").release(leases.as_slice()[1].token()).await.unwrap();
+        let (key, loss) = leases.lost().await;
+        assert_eq!((key.as_bytes(), loss), (&b"b"[..], Loss::NotHeld));
+        assert_eq!((leases.loss(), leases.held_until()), (Some((&key, loss)), None));
+        assert!(leases.as_slice()[0].loss().is_none());
+        let refused = leases.release().await.unwrap_err();
+        assert!(matches!(refused, ClientError::Refused(Refusal::Error)), "{refused}");
+        assert_free_at_once(&daemon);
+    });
+}
+
+/// Each step is reported.
+#[rstest]
+#[case::all_are_free(None, Some(2), "a Asked;")]
+#[case::one_is_held(Some("b"), None, "a Asked;b Asked;")]
+fn the_steps_are_told(
+    #[case] held: Option<&str>,
+    #[case] taken: Option<usize>,
+    #[case] want: &str,
+) {
+    let daemon = Daemon::start(KEEPS);
+    let mut holder = daemon.talk();
+    let token = held.map(|key| holder.take(key, "0"));
+    turn(async {
+        let client = client(&daemon);
+        let mut steps = String::new();
+        let told = |key: &Key, progress: Progress<'_>| steps += &format!("{key} {progress:?};");
+        let leases = claims(&client, &["b", "a"])
+            .acquire_persistently(Some(seconds(1)), told)
+            .await
+            .unwrap();
+        assert_eq!(leases.as_ref().map(|leases| leases.as_slice().len()), taken);
+        if let Some(leases) = leases {
+            leases.release().await.unwrap();
+        }
+        assert_eq!(steps, want);
+    });
+    if let (Some(key), Some(token)) = (held, token) {
+        assert_eq!(holder.ask("r", key, &token), "ok");
+    }
+    assert_free_at_once(&daemon);
+}
+
+/// What a relay does with a request for several keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relay {
+    Passes,
+    /// Like a server that does not know it: `error`, and it goes on.
+    Refuses,
+    /// The same, and it ends the connection.
+    RefusesAndEnds,
+    /// Passes the first one on, and ends the connection before the answer is there.
+    LosesTheFirst,
+}
+
+/// What clients asked the server through a relay, but for renewals and what is no request for a key.
+#[derive(Clone, Default)]
+struct Asked(Arc<Mutex<Vec<String>>>);
+
+impl Asked {
+    /// In the order of the words: several connections are not in step.
+    fn take(&self) -> String {
+        let mut all = std::mem::take(&mut *self.0.lock().unwrap());
+        all.sort_unstable();
+        all.join(" ")
+    }
+}
+
+/// Listens for clients of a server.
+fn relay(daemon: &Daemon, relay: Relay) -> (dflock::ServerAddress, Asked) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, server) = (listener.local_addr().unwrap(), daemon.address);
+    let (asked, lost) = (Asked::default(), Arc::new(AtomicUsize::new(0)));
+    let noted = asked.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let (noted, lost) = (noted.clone(), Arc::clone(&lost));
+            std::thread::spawn(move || carry(client, server, relay, &noted, &lost));
+        }
+    });
+    (address.to_string().parse().unwrap(), asked)
+}
+
+/// One connection. Nothing when one of its sides has ended it.
+fn carry(
+    client: TcpStream,
+    server: SocketAddr,
+    relay: Relay,
+    asked: &Asked,
+    lost: &AtomicUsize,
+) -> Option<()> {
+    let server = TcpStream::connect(server).ok()?;
+    let (mut client, mut server) = (BufReader::new(client), BufReader::new(server));
+    loop {
+        let mut frame = String::new();
+        for _ in 0..3 {
+            client.read_line(&mut frame).ok().filter(|count| *count > 0)?;
+        }
+        let lines: Vec<&str> = frame.lines().collect();
+        if ["al", "l", "rl", "sl", "r"].contains(&lines[0]) {
+            asked.0.lock().unwrap().push(format!("{}:{}", lines[0], lines[1].replace(' ', ",")));
+        }
+        if lines[0] == "al" && matches!(relay, Relay::Refuses | Relay::RefusesAndEnds) {
+            client.get_mut().write_all(b"error\n").ok()?;
+            if relay == Relay::RefusesAndEnds {
+                return None;
+            }
+            continue;
+        }
+        server.get_mut().write_all(frame.as_bytes()).ok()?;
+        let mut answer = String::new();
+        server.read_line(&mut answer).ok().filter(|count| *count > 0)?;
+        if lines[0] == "al"
+            && relay == Relay::LosesTheFirst
+            && lost.fetch_add(1, Ordering::SeqCst) == 0
+        {
+            return None;
+        }
+        client.get_mut().write_all(answer.as_bytes()).ok()?;
+    }
+}
+
+fn settings(server: dflock::ServerAddress) -> dflock::Settings {
+    let servers = dflock::Servers::Shards(vec![server]);
+    dflock::Settings { servers, ..dflock::Settings::default() }
+}
+
+const TOGETHER: &str = "al:a,b,c";
+const IN_ORDER: &str = "al:a,b,c l:a l:b l:c";
+
+/// All keys by one request if they are free; one after another if one of them is not, or if the server does not know
+/// the request. It is sent only for several keys that can be taken so.
+#[rstest]
+#[case::free(Relay::Passes, "a b c", None, TOGETHER)]
+#[case::held(Relay::Passes, "a b c", Some("c"), IN_ORDER)]
+#[case::an_old_server(Relay::Refuses, "a b c", None, IN_ORDER)]
+#[case::another_old_server(Relay::RefusesAndEnds, "a b c", None, IN_ORDER)]
+#[case::one_key(Relay::Passes, "a", None, "l:a")]
+#[case::readers(Relay::Passes, "!a !b", None, "rl:a rl:b")]
+#[case::a_reader_among_them(Relay::Passes, "a !b", None, "l:a rl:b")]
+fn free_keys_are_one_request(
+    #[case] how: Relay,
+    #[case] keys: &str,
+    #[case] held: Option<&str>,
+    #[case] want: &str,
+    #[values(false, true)] is_blocking: bool,
+) {
+    let daemon = Daemon::start(KEEPS);
+    let (server, asked) = relay(&daemon, how);
+    let mut holder = daemon.talk();
+    let token = held.map(|key| holder.take(key, "0"));
+    let keys: Vec<(&str, bool)> =
+        keys.split(' ').map(|key| (key.trim_start_matches('!'), key.starts_with('!'))).collect();
+    let is_taken = if is_blocking {
+        let client = dflock::blocking::Client::new(settings(server)).unwrap();
+        let claim = |(key, shared)| if shared { client.shared(key) } else { client.lock(key) };
+        let claims = keys.iter().map(|key| claim(*key).unwrap().ttl(LEASE).unwrap());
+        let leases = dflock::blocking::Claims::of(claims).unwrap().try_acquire().unwrap();
+        assert_eq!(asked.take().replace(" r:a r:b", ""), want);
+        leases.map(|leases| leases.release().unwrap()).is_some()
+    } else {
+        turn(async {
+            let client = Client::new(settings(server)).unwrap();
+            let claim = |(key, shared)| if shared { client.shared(key) } else { client.lock(key) };
+            let claims = keys.iter().map(|key| claim(*key).unwrap().ttl(LEASE).unwrap());
+            let leases = Claims::of(claims).unwrap().try_acquire().await.unwrap();
+            assert_eq!(asked.take().replace(" r:a r:b", ""), want);
+            match leases {
+                Some(leases) => leases.release().await.map(|()| true).unwrap(),
+                None => false,
+            }
+        })
+    };
+    assert_eq!(is_taken, held.is_none());
+    if let (Some(key), Some(token)) = (held, token) {
+        assert_eq!(holder.ask("r", key, &token), "ok");
+    }
+    assert_free_at_once(&daemon);
+}
+
+/// The answer to the request is lost with its connection: a failure like that of one key, which a client that is
+/// persistent outlasts.
+#[rstest]
+fn the_answer_for_all_is_lost(
+    #[values(false, true)] is_blocking: bool,
+    #[values(false, true)] is_persistent: bool,
+) {
+    let daemon = Daemon::start(&[]);
+    let (server, asked) = relay(&daemon, Relay::LosesTheFirst);
+    let outcome = if is_blocking {
+        let client = dflock::blocking::Client::new(settings(server)).unwrap();
+        let claims = ["a", "b"].map(|key| client.lock(key).unwrap());
+        let claims = dflock::blocking::Claims::of(claims).unwrap();
+        let leases = if is_persistent {
+            claims.acquire_persistently(Some(PATIENCE), |_, _| {})
+        } else {
+            claims.acquire(PATIENCE)
+        };
+        leases.map(|leases| leases.unwrap().release().unwrap())
+    } else {
+        turn(async {
+            let client = Client::new(settings(server)).unwrap();
+            let claims = Claims::of(["a", "b"].map(|key| client.lock(key).unwrap())).unwrap();
+            let leases = if is_persistent {
+                claims.acquire_persistently(Some(PATIENCE), |_, _| {}).await
+            } else {
+                claims.acquire(PATIENCE).await
+            };
+            match leases {
+                Ok(leases) => leases.unwrap().release().await,
+                Err(error) => Err(error),
+            }
+        })
+    };
+    if is_persistent {
+        outcome.unwrap();
+        assert_eq!(asked.take(), "al:a,b l:a l:b r:a r:b");
+    } else {
+        assert!(matches!(outcome, Err(ClientError::Broken(_))), "{outcome:?}");
+        assert_eq!(asked.take(), "al:a,b");
+    }
+    assert_free(&daemon);
+}
+
+/// Each lease has a connection of its own: the end of the first, on whose connection all were taken, ends no other. And
+/// when the process dies, all keys are free at once.
+#[rstest]
+fn leases_that_were_taken_together_end_one_by_one(#[values(false, true)] is_blocking: bool) {
+    let daemon = Daemon::start(&[]);
+    let mut other = daemon.talk();
+    let mut is_held = |key: &str| other.ask("l", key, "0") == "timeout";
+    let connections = |count: usize| daemon.until_stats(&format!("{{\"connections\":{count},"));
+    let server = daemon.address.to_string().parse().unwrap();
+    if is_blocking {
+        let client = dflock::blocking::Client::new(settings(server)).unwrap();
+        let claims = ["a", "b", "c"].map(|key| client.lock(key).unwrap().ttl(LEASE).unwrap());
+        let leases = dflock::blocking::Claims::of(claims).unwrap().try_acquire().unwrap().unwrap();
+        let mut leases = leases.into_vec().into_iter();
+        connections(5);
+        leases.next().unwrap().release().unwrap();
+        connections(4);
+        assert!(is_held("b") && is_held("c"));
+        leases.next().unwrap().release().unwrap();
+        connections(3);
+        assert!(!is_held("b") && is_held("c"));
+    } else {
+        turn(async {
+            let client = Client::new(settings(server)).unwrap();
+            let leases = claims(&client, &["a", "b", "c"]).try_acquire().await.unwrap().unwrap();
+            let mut leases = leases.into_vec().into_iter();
+            connections(5);
+            leases.next().unwrap().release().await.unwrap();
+            connections(4);
+            assert!(is_held("b") && is_held("c"));
+            leases.next().unwrap().release().await.unwrap();
+            connections(3);
+            assert!(!is_held("b") && is_held("c"));
+        });
+    }
+}
+
+#[test]
+fn the_death_of_the_process_frees_all_keys() {
+    let daemon = Daemon::start(&[]);
+    let words =
+        ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", LONG, "--", "sh", "-c", "echo in; cat"];
+    let holding = start(dflock(&daemon, &words).stdin(Stdio::piped()));
+    holding.lines(1);
+    holding.signal(Signal::SIGKILL);
+    assert_free(&daemon);
+    drop(holding);
+}
+
+/// The same without a runtime.
+#[test]
+fn a_program_without_a_runtime_takes_several() {
+    use dflock::blocking;
+    let daemon = Daemon::start(KEEPS);
+    let servers = dflock::Servers::Shards(vec![daemon.address.to_string().parse().unwrap()]);
+    let settings = dflock::Settings { servers, ..dflock::Settings::default() };
+    let client = blocking::Client::new(settings).unwrap();
+    let claims = |keys: &[&str]| {
+        let lock = |key: &&str| client.lock(*key).unwrap().ttl(LEASE).unwrap();
+        blocking::Claims::of(keys.iter().map(lock)).unwrap()
+    };
+    let leases = claims(&["b", "a"]).try_acquire().unwrap().unwrap();
+    assert_eq!(leases.as_slice()[0].key().as_bytes(), b"a");
+    assert_eq!((leases.loss(), leases.held_until().is_some()), (None, true));
+    assert!(claims(&["0", "b"]).try_acquire().unwrap().is_none());
+    leases.release().unwrap();
+    assert_free_at_once(&daemon);
+    let twice = blocking::Claims::of(["k", "k"].map(|key| client.lock(key).unwrap()));
+    assert!(matches!(twice.err().unwrap(), ClientError::Term(TermError::KeyTwice)));
+    let inside = Inside::new();
+    std::thread::scope(|scope| {
+        for keys in [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"], ["c", "a", "b"]] {
+            let (claims, inside) = (claims(&keys), inside.clone());
+            scope.spawn(move || {
+                for _ in 0..6 {
+                    let leases = claims.acquire_persistently(Some(PATIENCE), |_, _| {});
+                    let leases = leases.unwrap().expect("no client waits for so long");
+                    inside.enter(&keys);
+                    inside.leave(&keys);
+                    leases.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_free(&daemon);
+}

@@ -1,0 +1,52 @@
+//! What clients that watch keys are told: the holders, and what these say of themselves.
+//!
+//! It comes from the copies of keys that `lines` keeps, which etcd's news changes. A label travels in its ticket, so
+//! every front-end tells the same.
+
+use super::Engine;
+use super::state::State;
+use leases::{ConnId, Effect, Key, Label, Moment, Sight};
+use std::sync::Arc;
+
+impl Engine {
+    pub(crate) fn introduce(&mut self, id: ConnId, label: &Arc<Label>) {
+        if let Some(conn) = self.inner.state().seats.conn(id) {
+            conn.label = Some(Arc::clone(label));
+        }
+    }
+
+    pub(crate) fn watch(&mut self, key: Key<'_>, is_watched: bool) {
+        let mut state = self.inner.state();
+        if is_watched {
+            state.lines.begin_to_tell(&self.inner.names, key.bytes().into());
+        } else {
+            state.lines.end_to_tell(key.bytes(), self.inner.now());
+        }
+    }
+
+    /// Nothing until etcd was asked.
+    #[expect(clippy::option_option, reason = "what is not known, and that there is none")]
+    pub(crate) fn sight(&self, now: Moment, key: Key<'_>) -> Option<Option<Sight>> {
+        let state = self.inner.state();
+        let line = state.lines.get(key.bytes()).filter(|line| line.mirror.is_complete())?;
+        Some(line.mirror.sight(now))
+    }
+}
+
+impl State {
+    /// The holders of a key may be others: clients of ours that watch it look again.
+    /// False when none does.
+    pub(super) fn tell_watchers(&mut self, key: &[u8]) -> bool {
+        let is_watched = self.lines.get(key).is_some_and(|line| line.is_watched);
+        if is_watched {
+            self.effects.push_back(Effect::Moved(key.into()));
+        }
+        is_watched
+    }
+
+    /// So do all that watch some key.
+    pub(super) fn tell_all(&mut self) {
+        let keys = self.lines.watched_keys().map(|key| Effect::Moved((**key).into()));
+        self.effects.extend(keys);
+    }
+}

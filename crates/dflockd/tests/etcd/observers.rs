@@ -1,0 +1,48 @@
+//! Clients that watch a key over one server, whose holder is connected to another one.
+
+use crate::cluster::{Cluster, shared};
+use crate::daemon::{Daemon, Store, program_on};
+use crate::watch::{Watch, fence};
+use nix::sys::signal::Signal;
+
+fn daemon(store: &Store) -> Daemon {
+    Daemon::run(program_on(store).args(["--port", "0"]))
+}
+
+/// Both tell the same, with the same tag; and what the other one held ends with its lease.
+#[test]
+fn the_leader_of_another_server_is_seen_until_its_lease_ends() {
+    let store = shared();
+    let (here, there) = (daemon(&store), daemon(&store));
+    let (mut watcher, mut leader) = (here.talk(), there.talk());
+    let free = watcher.look("k");
+    watcher.watch(&format!("60 {}", free.tag));
+    leader.value("10.0.0.1:80");
+    let token = leader.take("k", "0 2");
+    let seen = watcher.seen();
+    assert_eq!((seen.value(), seen.held.as_ref().unwrap().0), ("10.0.0.1:80", fence(&token)));
+    assert_eq!(there.talk().look("k"), seen);
+    watcher.watch(&format!("60 {}", seen.tag));
+    there.signal(Signal::SIGKILL);
+    assert_eq!(watcher.seen(), free);
+}
+
+/// A watcher that would wait for nothing is sent elsewhere.
+#[test]
+fn a_watcher_is_told_that_etcd_is_away() {
+    let mut cluster = Cluster::start(&[]);
+    let server = daemon(&cluster.store());
+    let mut watcher = server.talk();
+    let free = watcher.look("k");
+    watcher.watch(&format!("60 {}", free.tag));
+    for member in 1..=3 {
+        cluster.stop(member);
+    }
+    assert_eq!(watcher.line(), "error_draining");
+    assert!(watcher.is_closed());
+    for member in 1..=3 {
+        cluster.go_on(member);
+    }
+    crate::daemon::until("etcd is back", || server.talk().ask("ping", "_", "_") == "ok");
+    assert_eq!(server.talk().look("k"), free);
+}

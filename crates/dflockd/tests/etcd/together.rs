@@ -1,0 +1,131 @@
+//! Several keys in one request, over several servers on one etcd: one revision for all of them, and one fate.
+
+use crate::cluster::Cluster;
+use crate::daemon::{Daemon, program, program_on, until};
+use crate::several::{counting, race};
+use nix::sys::signal::Signal;
+use rstest::rstest;
+use std::collections::HashSet;
+use std::time::Instant;
+
+/// Servers on the same etcd.
+fn fronts(store: &crate::daemon::Store, many: usize) -> Vec<Daemon> {
+    let front = |_| Daemon::run(program().args(["--port", "0"]).envs(store.environment.clone()));
+    (0..many).map(front).collect()
+}
+
+#[test]
+fn overlapping_sets_on_three_servers() {
+    let store = crate::store();
+    let fronts: Vec<_> = (0..3).map(|_| counting(&mut program_on(&store))).collect();
+    race(&fronts);
+}
+
+/// The revisions of all keys in etcd whose names begin so.
+fn revisions(cluster: &mut Cluster, prefix: &str) -> Vec<u64> {
+    let lines = cluster.control(&format!("get {prefix} --prefix -w fields"));
+    let revision = |line: &String| line.strip_prefix("\"ModRevision\" : ")?.parse().ok();
+    lines.iter().filter_map(revision).collect()
+}
+
+/// However many free keys are taken, known ones or new ones, and whether all keys are counted for it: that is one
+/// revision, which all their fences have.
+#[rstest]
+#[case(2)]
+#[case(8)]
+#[case(16)]
+fn free_keys_cost_one_revision(#[case] many: usize) {
+    let mut cluster = Cluster::start(&[]);
+    let store = cluster.store();
+    let prefix = store
+        .environment
+        .iter()
+        .find(|(name, _)| *name == "DFLOCKD_ETCD_PREFIX")
+        .unwrap()
+        .1
+        .clone();
+    let fronts = fronts(&store, 2);
+    let mut talker = fronts[0].talk();
+    let keys: Vec<String> = (0..many).map(|number| format!("k{number}")).collect();
+    for round in 0..2 {
+        let before: Vec<u64> = revisions(&mut cluster, &prefix);
+        let reply = talker.ask("al", &keys.join(" "), "60");
+        let tokens: Vec<&str> = reply.split(' ').skip(1).step_by(2).collect();
+        let fences: HashSet<u64> =
+            tokens.iter().map(|token| u64::from_str_radix(&token[..16], 16).unwrap()).collect();
+        let after = revisions(&mut cluster, &prefix);
+        assert_eq!((tokens.len(), fences.len()), (many, 1), "{reply}");
+        let newest: HashSet<u64> =
+            after.iter().copied().filter(|it| !before.contains(it)).collect();
+        assert_eq!(newest, fences, "round {round}: {before:?} {after:?}");
+        // Their limits and their tickets, or the tickets alone.
+        let written = after.iter().filter(|it| fences.contains(it)).count();
+        assert_eq!(written, if round == 0 { 2 * many } else { many });
+        let mut other = fronts[1].talk();
+        assert_eq!(other.ask("al", &format!("x {}", keys[many - 1]), ""), "timeout");
+        for (key, token) in keys.iter().zip(&tokens) {
+            assert_eq!(other.ask("r", key, token), "ok");
+        }
+    }
+}
+
+/// A server dies: its holds last as long as their leases, and then all keys are free for the others.
+#[test]
+fn the_death_of_a_server_frees_all_after_their_leases() {
+    let store = crate::store();
+    let fronts = fronts(&store, 2);
+    let granted_at = Instant::now();
+    let reply = fronts[0].talk().ask("al", "a b c", "6");
+    assert!(reply.starts_with("ok "), "{reply}");
+    fronts[0].signal(Signal::SIGKILL);
+    let mut other = fronts[1].talk();
+    let mut reply = other.ask("al", "c d", "");
+    if granted_at.elapsed().as_secs() < 6 {
+        assert_eq!(reply, "timeout");
+    }
+    until("the leases are over", || {
+        if reply == "timeout" {
+            reply = other.ask("al", "c b a", "");
+        }
+        reply != "timeout"
+    });
+    assert!(reply.starts_with("ok ") && granted_at.elapsed().as_secs() >= 6, "{reply}");
+}
+
+/// etcd stands still while several keys are asked for, and comes back: what was answered is true, and what was not
+/// leaves nothing behind.
+#[rstest]
+#[case::no_quorum(&[1, 2])]
+#[case::all(&[1, 2, 3])]
+fn an_answer_that_is_lost_leaves_no_hold(#[case] stopped: &[u8]) {
+    let mut cluster = Cluster::start(&[]);
+    let store = cluster.store();
+    let fronts = fronts(&store, 2);
+    let mut talker = fronts[0].talk();
+    assert!(talker.ask("al", "x y", "60").starts_with("ok "));
+    stopped.iter().for_each(|member| cluster.stop(*member));
+    talker.say(b"al\na b c\n600\n");
+    // Longer than a server waits for etcd.
+    assert_eq!(talker.line(), "error_draining");
+    stopped.iter().for_each(|member| cluster.go_on(*member));
+    let mut reply = String::new();
+    until("the others have them", || {
+        reply = when_it_is_back(&fronts[1], "c b a");
+        reply != "timeout"
+    });
+    assert_eq!(reply.split(' ').count(), 7, "{reply}");
+    assert_eq!(when_it_is_back(&fronts[0], "a"), "timeout");
+}
+
+/// The answer of a server that may not have heard of etcd for a while. What it takes stays.
+fn when_it_is_back(front: &Daemon, keys: &str) -> String {
+    let mut reply = String::new();
+    until("it is back", || {
+        let mut talker = front.talk();
+        reply = talker.ask("al", keys, "60");
+        // The end of the connection would release it.
+        std::mem::forget(talker);
+        reply != "error_draining"
+    });
+    reply
+}

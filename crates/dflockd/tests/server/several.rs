@@ -1,0 +1,210 @@
+//! Several keys in one request, all or none: `al`, and how it stands beside all other requests.
+
+use crate::daemon::{Daemon, program_on, until};
+use crate::port::free_port;
+use crate::transcript::play;
+use rstest::rstest;
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+#[rstest]
+#[case::all_or_none(
+    "a> al|b a| \n a< ok $t 33 $u 33 \n b> al|c b| \n b< timeout \n b> l|c|0 \n b< ok $v 33 \n
+     b> l|a|0 \n b< timeout \n a> r|b|$t \n a< ok \n b> al|b a| \n b< timeout \n b> al|b d|9 \n b< ok $w 9 $x 9 \n
+     a> r|a|$t \n a< error \n a> n|a|$u 50 \n a< ok 50 \n c> r|a|$u \n c< ok \n c> l|a|0 \n c< ok $y 33"
+)]
+#[case::one_key(
+    "a> al|k|40 \n a< ok $t 40 \n b> al|k| \n b< timeout \n b> l|k|0 \n b< timeout \n a> sr|k|$t \n a< ok"
+)]
+#[case::as_many_as_there_may_be(
+    "a> al|1 2 3 4 5 6 7 8 9 a b c d e f g|5 \n
+     a< ok $a 5 $b 5 $c 5 $d 5 $e 5 $f 5 $g 5 $h 5 $i 5 $j 5 $k 5 $l 5 $m 5 $n 5 $o 5 $p 5 \n
+     b> al|1 2 3 4 5 6 7 8 9 a b c d e f h| \n b< timeout \n b> l|h|0 \n b< ok $q 33"
+)]
+#[case::no_waiter_is_overtaken(
+    "a> l|k|0 \n a< ok $t 33 \n b> l|k|20 \n stats \"waiters\":1 \n c> al|j k| \n c< timeout \n
+     d> e|k| \n d< queued \n a> r|k|$t \n a< ok \n b< ok $u 33 \n c> al|k j| \n c< timeout \n b> r|k|$u \n b< ok \n
+     c> al|k j| \n c< timeout \n d> w|k|9 \n d< ok $v 33 \n d> r|k|$v \n d< ok \n c> al|k j| \n c< ok $w 33 $x 33"
+)]
+#[case::others_wait_for_it(
+    "a> al|j k| \n a< ok $t 33 $u 33 \n b> l|j|20 \n c> l|k|20 \n stats \"waiters\":1 \n a> r|k|$u \n a< ok \n
+     c< ok $v 33 \n a- \n b< ok $w 33"
+)]
+#[case::readers_and_slots_are_in_the_way(
+    "a> rl|r|0 \n a< ok $t 33 \n a> sl|s|0 2 \n a< ok $u 33 \n b> al|q r| \n b< timeout \n b> al|q s| \n b< timeout \n
+     a> r|r|$t \n a< ok \n a> sr|s|$u \n a< ok \n b> al|q s r| \n b< ok $v 33 $w 33 $x 33 \n a> sl|s|0 2 \n
+     a< error_limit_mismatch \n a> rl|r|0 \n a< timeout"
+)]
+#[case::they_go_with_their_connection(
+    "a> al|j k| \n a< ok $t 33 $u 33 \n b> n|k|$u \n b< ok 33 \n a- \n stats \"connections\":2 \n c> l|j|9 \n c< ok $v 33 \n
+     c> l|k|0 \n c< timeout \n b> r|k|$u \n b< ok \n c> l|k|0 \n c< ok $w 33"
+)]
+#[case::each_lease_ends(
+    "a> al|j k|1 \n a< ok $t 1 $u 1 \n a> n|j|$t 60 \n a< ok 60 \n b> l|k|20 \n b< ok $v 33 \n b> l|j|0 \n b< timeout \n
+     a> r|k|$u \n a< error \n a> r|j|$t \n a< ok"
+)]
+#[case::what_it_is_not(
+    "a> al|| \n a< error \n a> al|a  b| \n a< error \n a> al|a b a| \n a< error \n a> al|a b |5 \n a< error \n
+     a> al|a b|0 \n a< error \n a> al|a b|x \n a< error \n a> al|a b|5 5 \n a< error \n
+     a> al|1 2 3 4 5 6 7 8 9 a b c d e f g h| \n a< error \n a> al|a\\tb c| \n a< error \n a> al|a b| \n a< ok $t 33 $u 33"
+)]
+fn conversation(#[case] script: &str) {
+    play(&Daemon::start(&[]), script);
+}
+
+#[rstest]
+#[case::max_locks(
+    &["--max-locks", "3"],
+    "a> l|x|0 \n a< ok $t 33 \n b> al|a b c| \n b< error_max_locks \n b> al|a b| \n b< ok $u 33 $v 33 \n
+     a> l|y|0 \n a< error_max_locks \n b> r|a|$u \n b< ok \n b> r|b|$v \n b< ok \n b> al|c d|  \n b< ok $w 33 $y 33")]
+#[case::max_holds_per_connection(
+    &["--max-holds-per-connection", "2"],
+    "a> al|a b c| \n a< error_max_locks \n a> al|a b| \n a< ok $t 33 $u 33 \n a> l|c|0 \n a< error_max_locks \n
+     b> l|c|0 \n b< ok $v 33")]
+#[case::holds_stay(
+    &["--auto-release-on-disconnect=false"],
+    "a> al|a b|50 \n a< ok $t 50 $u 50 \n a- \n stats \"connections\":1 \n b> al|b c| \n b< timeout \n b> r|b|$u \n b< ok \n
+     b> al|b c| \n b< ok $v 33 $w 33 \n b> r|a|$t \n b< ok")]
+#[case::a_grace(
+    &["--disconnect-grace", "60"],
+    "a> al|a b| \n a< ok $t 33 $u 33 \n a- \n stats \"connections\":1 \n b> al|b c| \n b< timeout \n b> n|b|$u \n b< ok 33 \n
+     b> r|b|$u \n b< ok \n b> l|a|0 \n b< timeout")]
+fn conversation_with_options(#[case] options: &[&str], #[case] script: &str) {
+    play(&Daemon::start(options), script);
+}
+
+/// `stats` shows each hold like any other, and so do the watchers of each key.
+#[test]
+fn each_is_shown_and_told() {
+    let daemon = Daemon::start(&[]);
+    let (mut holder, mut watcher) = (daemon.talk(), daemon.talk());
+    let free = watcher.ask("watch", "b", "0");
+    watcher.say(format!("watch\nb\n20 {}\n", &free["free ".len()..]).as_bytes());
+    assert_eq!(holder.ask("value", "_", "10.0.0.1:80"), "ok");
+    let reply = holder.ask("al", "a b", "");
+    let tokens: Vec<&str> = reply.split(' ').skip(1).step_by(2).collect();
+    let fence = u64::from_str_radix(&tokens[1][..16], 16).unwrap();
+    let told = watcher.line();
+    let words: Vec<&str> = told.split(' ').collect();
+    assert_eq!(
+        (words[0], words[2], words[6]),
+        ("held", &*fence.to_string(), "10.0.0.1:80"),
+        "{told}"
+    );
+    for key in ["a", "b"] {
+        daemon.until_stats(&format!("{{\"key\":\"{key}\",\"owner_conn_id\":"));
+    }
+    for (key, token) in ["a", "b"].iter().zip(tokens) {
+        assert_eq!(holder.ask("r", key, token), "ok");
+    }
+}
+
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+const CLIENTS: usize = 4;
+const ROUNDS: usize = 40;
+
+/// A server, and where it tells its numbers.
+pub(crate) fn counting(command: &mut Command) -> (Daemon, SocketAddr) {
+    let port = free_port();
+    let daemon = Daemon::run(command.args(["--port", "0", "--http-port", &port.to_string()]));
+    (daemon, SocketAddr::from(([127, 0, 0, 1], port)))
+}
+
+/// Requests to etcd without an answer, which were made void; their holds may have been there for a moment.
+fn void(numbers: SocketAddr) -> usize {
+    let mut stream = TcpStream::connect(numbers).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let count = text.lines().find_map(|it| it.strip_prefix("dflockd_etcd_tombstones_total "));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+/// Clients with overlapping sets, and others with one key: no key ever has two holders, and whoever watches a key
+/// never sees a hold that nobody was granted, not even a part of a set.
+pub(crate) fn race(servers: &[(Daemon, SocketAddr)]) {
+    let fronts: Vec<&Daemon> = servers.iter().map(|(front, _)| front).collect();
+    let inside = KEYS.map(|_| AtomicUsize::new(0));
+    let (over, taken) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let fence = |token: &str| u64::from_str_radix(&token[..16], 16).unwrap();
+    let work = |client: usize| {
+        let mut talker = fronts[client % fronts.len()].talk();
+        let (mut granted, mut random, mut together) =
+            (HashSet::new(), client as u64 * 7919 + 17, 0);
+        while together < ROUNDS {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let first = usize::try_from(random >> 33).unwrap() % KEYS.len();
+            let many = 1 + usize::try_from(random >> 40).unwrap() % 3;
+            let places: Vec<usize> = (0..many).map(|more| (first + more) % KEYS.len()).collect();
+            let keys: Vec<&str> = places.iter().map(|place| KEYS[*place]).collect();
+            let reply = match many {
+                1 => talker.ask("l", keys[0], "1 30"),
+                _ => talker.ask("al", &keys.join(" "), "30"),
+            };
+            if reply == "timeout" {
+                continue;
+            }
+            let tokens: Vec<&str> =
+                reply.strip_prefix("ok ").expect(&reply).split(' ').step_by(2).collect();
+            assert_eq!(tokens.len(), many, "{reply}");
+            for (place, token) in places.iter().zip(&tokens) {
+                assert_eq!(
+                    inside[*place].fetch_add(1, Ordering::SeqCst),
+                    0,
+                    "{} has two",
+                    KEYS[*place]
+                );
+                granted.insert((*place, fence(token)));
+            }
+            for (place, token) in places.iter().zip(tokens) {
+                inside[*place].fetch_sub(1, Ordering::SeqCst);
+                assert_eq!(talker.ask("r", KEYS[*place], token), "ok");
+            }
+            together += usize::from(many > 1);
+            taken.fetch_add(usize::from(many > 1), Ordering::Relaxed);
+        }
+        granted
+    };
+    let watch = |client: usize| {
+        let mut talker = fronts[client % fronts.len()].talk();
+        let mut seen = HashSet::new();
+        while !over.load(Ordering::Relaxed) {
+            for (place, key) in KEYS.iter().enumerate() {
+                let told = talker.ask("watch", key, "0");
+                let words: Vec<&str> = told.split(' ').collect();
+                if words[0] == "held" {
+                    assert_eq!(words[4], "1", "{told}");
+                    seen.insert((place, words[2].parse::<u64>().unwrap()));
+                }
+            }
+        }
+        seen
+    };
+    let (work, watch) = (&work, &watch);
+    let (granted, seen) = std::thread::scope(|scope| {
+        let watchers: Vec<_> =
+            (0..2).map(|client| scope.spawn(move || watch(client + 1))).collect();
+        let workers: Vec<_> =
+            (0..CLIENTS).map(|client| scope.spawn(move || work(client))).collect();
+        until("all have had their turns", || taken.load(Ordering::Relaxed) >= CLIENTS * ROUNDS);
+        let granted = workers.into_iter().flat_map(|it| it.join().unwrap()).collect::<HashSet<_>>();
+        over.store(true, Ordering::Relaxed);
+        let seen = watchers.into_iter().flat_map(|it| it.join().unwrap()).collect::<HashSet<_>>();
+        (granted, seen)
+    });
+    assert!(seen.intersection(&granted).count() > 4, "little was seen");
+    let strange: HashSet<u64> = seen.difference(&granted).map(|(_, fence)| *fence).collect();
+    let most: usize = servers.iter().map(|(_, numbers)| void(*numbers)).sum();
+    assert!(strange.len() <= most, "{strange:?}, {most}");
+}
+
+#[test]
+fn overlapping_sets_on_one_server() {
+    race(&[counting(&mut program_on(&crate::store()))]);
+}
