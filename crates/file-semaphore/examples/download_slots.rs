@@ -1,4 +1,4 @@
-//! At most three downloads at a time, on the whole machine, whoever starts them.
+//! At most three downloads at a time, on the whole machine, of all users.
 //!
 //! `cargo run --example download_slots /run/lock/downloads URL...`
 

@@ -1,4 +1,4 @@
-//! One instance at a time: says who is at it, or works.
+//! One instance at a time: works, or names the running instance.
 //!
 //! `cargo run --example one_at_a_time /run/lock/report`
 
@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match report.try_acquire(Some("report")) {
         Ok(held) => {
             println!("working as process {}", held.info().pid());
-            // Dropping it releases too; this tells whether it was ours to the end.
+            // Dropping it releases too; this also reports whether it was held to the end.
             held.release()?;
         }
         Err(Error::AlreadyLocked { holder: Some(info), .. }) => {

@@ -45,7 +45,7 @@ pub struct Listed {
 
 impl Semaphore {
     /// Removes the semaphore's stale locks, and the temporary files beside them whose maker is
-    /// dead. Those of the living stay, whatever their age.
+    /// dead. Files of living processes stay, however old they are.
     ///
     /// # Errors
     /// [`Error::System`]; a temporary file that cannot be removed is passed over.
@@ -81,8 +81,8 @@ impl Semaphore {
         let directory = &self.inner.directory;
         let Ok(Found::File(judged)) = directory.read(name, LONGEST_FILE + 1) else { return false };
         let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
-        // A ticket is nobody's when nobody holds flock(2) on it, which the removal finds out; but as long
-        // as there is a line, somebody behind may have to look into it.
+        // A ticket without flock(2) belongs to no waiter, which the removal finds out; but as long as there is a
+        // line, a waiter behind may have to read it.
         let line = self.inner.line();
         let left = line.is_ticket(judged.content()) && !line.exists();
         let orphan = left || (is_gone(maker, age) && !self.is_foreign(&judged, age));

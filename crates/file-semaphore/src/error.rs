@@ -31,7 +31,7 @@ pub enum PathProblem {
     Twice,
     /// Its symbolic links lead in a circle.
     LinkLoop,
-    /// Its last part is a link that somebody else put into a directory open to everybody.
+    /// Its last part is another user's link in a directory that everybody may write.
     ForeignLink,
 }
 
@@ -60,24 +60,24 @@ impl std::error::Error for PathProblem {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody holds it. `holder` is `None` when the file does not say who.
+    /// It is held. `holder` is `None` when the file does not name it.
     AlreadyLocked {
         /// Which semaphore.
         path: PathBuf,
-        /// Who, since when, what for.
+        /// The holder, since when, what for.
         holder: Option<Box<LockInfo>>,
-        /// The uid of a user who alone may remove it, though it is stale.
+        /// The uid of the only user that may remove it, though it is stale.
         left_by: Option<u32>,
     },
-    /// Nobody let it go within the time allowed.
+    /// It did not become free within the time allowed.
     Timeout {
         /// Which semaphore.
         path: PathBuf,
         /// How long was waited.
         waited: Duration,
-        /// Who held it last.
+        /// The last holder.
         holder: Option<Box<LockInfo>>,
-        /// The uid of a user who alone may remove it, though it is stale.
+        /// The uid of the only user that may remove it, though it is stale.
         left_by: Option<u32>,
     },
     /// It is not held.
@@ -85,11 +85,11 @@ pub enum Error {
         /// Which semaphore.
         path: PathBuf,
     },
-    /// It is held by another process than the one that wants to release it.
+    /// Another process holds it than the one that releases it.
     NotHolder {
         /// Which semaphore.
         path: PathBuf,
-        /// Who holds it; `None` when the file does not say.
+        /// The holder; `None` when the file does not name it.
         holder: Option<Box<LockInfo>>,
     },
     /// The path can be no lock's.
@@ -164,7 +164,7 @@ impl Error {
         Self::System { path: directory.join(path), error }
     }
 
-    /// The same without the path, for who has said it already.
+    /// The same without the path, for messages that have named it already.
     #[cfg(feature = "cli")]
     pub(crate) fn reason(&self) -> impl fmt::Display + '_ {
         Reason(self)
@@ -276,7 +276,7 @@ impl fmt::Display for Left {
     }
 }
 
-/// What keeps somebody from taking a semaphore.
+/// The reason why a semaphore cannot be taken.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InTheWay {
     pub(crate) holder: Option<Box<LockInfo>>,
@@ -284,12 +284,12 @@ pub(crate) struct InTheWay {
 }
 
 impl InTheWay {
-    /// The holder, as far as the file says who it is.
+    /// The holder, as far as the file names it.
     pub(crate) fn of(holder: Option<&LockInfo>) -> Self {
         Self { holder: holder.cloned().map(Box::new), left_by: None }
     }
 
-    /// Of two, who tells more.
+    /// Of two, the one that tells more.
     pub(crate) fn or(self, other: Self) -> Self {
         if self.holder.is_some() || self.left_by.is_some() { self } else { other }
     }

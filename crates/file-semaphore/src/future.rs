@@ -129,7 +129,7 @@ fn begin(state: &Arc<Mutex<State>>, wanted: Wanted) -> Result<Cancel, Error> {
         let Wanted { semaphore, tag, timeout, sharing, cancel: _ } = &wanted;
         let (tag, timeout, sharing) = (tag.as_deref(), *timeout, *sharing);
         let result = Request { semaphore, tag, timeout, cancel: Some(&ended), sharing }.acquire();
-        // Who dropped the future wants nothing any more: then the guard goes with the state.
+        // If the future was dropped, the guard is not needed: it is dropped with the state.
         let before = std::mem::replace(&mut *locked(&state), State::Done(Box::new(result)));
         if let State::Waiting(waker) = before {
             waker.wake();

@@ -17,7 +17,7 @@ use crate::sys::{now_seconds, seconds};
 pub struct HeldStatus {
     /// What the file says. `None`: this process may not read it.
     pub info: Option<Result<LockInfo, ParseError>>,
-    /// What is known of the holder, if the file says who it is.
+    /// What is known of the holder, if the file names it.
     pub standing: Option<Standing>,
     /// Whether the next taker would break it, by this semaphore's configuration.
     pub stale: bool,
@@ -26,7 +26,7 @@ pub struct HeldStatus {
 }
 
 impl HeldStatus {
-    /// A lock file that may not be read: held, by whom nobody can say.
+    /// A lock file that may not be read: held by an unknown process.
     pub(crate) const UNREADABLE: Self =
         Self { info: None, standing: None, stale: false, age_seconds: 0 };
 

@@ -24,18 +24,18 @@ pub const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// looks so often, and nobody else does.
 pub const UNTOLD_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Who stands in line looks after so long whether the lock is free and nobody takes it.
+/// A waiter in line looks after so long whether the lock is free and nobody takes it.
 pub const LINE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Who does not stand in line looks so often whether one of those who do takes what is free; for
+/// A process that does not stand in line looks so often whether a waiter takes what is free; for
 /// [`LINE_INTERVAL`] at most.
 pub const BESIDE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A stale lock that only another user may remove is looked at so often, at most.
 pub const LEFT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// So many such looks in a row, and whoever is first in line has had its turn: it is stopped, or
-/// stands there to stop others. The lock is free for whoever comes then.
+/// After so many such looks in a row, the first waiter has had its turn: it is stopped, or stands there
+/// to stop others. The lock is free for the next process that asks.
 pub const MOST_TURNS_MISSED: u32 = 3;
 
 /// The permission bits of a published lock.
@@ -62,6 +62,6 @@ pub const MOST_LOOKS: usize = 64;
 pub const LONGEST_SPAN_SECONDS: u64 = 31_557_600_000;
 
 /// Stands in `pidns=` for Windows, which knows no pid namespaces: on Linux they are counted from
-/// 0xF0000000, so that nobody there takes a process number of Windows for one of his own. Start times are
-/// tenths of microseconds since 1601 there, over all boots.
+/// 0xF0000000, so that no process there takes a process number of Windows for one of its own. Start times are tenths
+/// of microseconds since 1601 there, over all boots.
 pub const WINDOWS_NAMESPACE: u64 = 0x0057_494E;

@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::limits::{LONGEST_FILE, LONGEST_TAG, LONGEST_WORD, WINDOWS_NAMESPACE};
 
-/// Who holds a lock, as far as a lock file can tell.
+/// The holder of a lock, as far as a lock file can tell.
 ///
 /// `pid` alone is what the original tools write. `start`, `boot` and `pidns` together say exactly
 /// which process of which machine is meant, across pid reuse, reboots and containers.
@@ -22,14 +22,14 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// A holder of whom only the number is known, as the original tools write it.
+    /// A holder with nothing known but its number, as the original tools write it.
     #[must_use]
     pub fn bare(pid: u64) -> Self {
         Self { pid, start: None, boot: None, pidns: None, host: None, nobody: false }
     }
 
-    /// No holder: the lock is held until it is released by name, whoever lives. `pid` and `host`
-    /// only tell who took it.
+    /// No holder: the lock is held until it is released by name, whatever processes live. `pid` and `host`
+    /// only tell which process took it.
     #[must_use]
     pub fn nobody(pid: u64, host: Option<&str>) -> Self {
         let host = host.and_then(|name| one_line(name, LONGEST_WORD));
@@ -126,7 +126,7 @@ impl fmt::Display for Tag {
     }
 }
 
-/// What a lock file says: who, since when, what for.
+/// What a lock file says: its holder, since when, what for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockInfo {
     holder: Holder,
@@ -228,7 +228,7 @@ impl LockInfo {
         text
     }
 
-    /// Who holds the lock.
+    /// The holder of the lock.
     #[must_use]
     pub fn holder(&self) -> &Holder {
         &self.holder

@@ -82,7 +82,7 @@ pub enum SlotStatus {
     Obstacle,
 }
 
-/// Says who shall be recorded as the holder; asked only when the lock is about to be taken.
+/// Gives the holder to record; called only when the lock is about to be taken.
 pub(crate) type Claimant<'a> = &'a mut dyn FnMut() -> Result<Holder, Error>;
 
 pub(crate) enum Attempt {
@@ -123,8 +123,8 @@ impl Semaphore {
 
     /// Takes the semaphore for this process if it is free or stale.
     ///
-    /// Not past those who wait: where some do and it is free, one of them is about to take it. For a quarter
-    /// of a second that is waited for; if nobody does, they are stopped, and it is taken.
+    /// It does not overtake waiters: if it is free while some wait, one of them is about to take it. This call
+    /// gives them a quarter of a second; if none does, they are stopped, and the semaphore is taken.
     ///
     /// # Errors
     /// [`Error::AlreadyLocked`] with the holder, also when a stale lock is somebody else's file in a
@@ -137,7 +137,7 @@ impl Semaphore {
     /// [`acquire_timeout`](Config::acquire_timeout).
     ///
     /// A release wakes the next waiter at once (inotify(7)). Waiters take turns, first come, first
-    /// served; who is killed, or stopped, keeps nobody waiting.
+    /// served; a waiter that is killed or stopped keeps nobody waiting.
     ///
     /// Behind a waiter of another process this starts a thread that blocks in flock(2), as nothing else tells
     /// of its end. A wait that is over leaves it to the next, until that waiter ends: one thread and
@@ -191,7 +191,7 @@ impl Semaphore {
         }
     }
 
-    /// Takes the lock itself, whoever shares it.
+    /// Takes the lock itself, even if others share it.
     pub(crate) fn attempt_alone(
         &self,
         tag: Option<&str>,
@@ -271,7 +271,7 @@ impl Inner {
         self.place.directory.join(name)
     }
 
-    /// The line of those who wait for it.
+    /// The line of its waiters.
     pub(crate) fn line(&self) -> Line<'_> {
         Line { directory: &self.directory, lock: &self.place.name, mode: self.config.mode }
     }
@@ -323,7 +323,7 @@ impl Inner {
                             return Ok(Slot::Taken(published, info));
                         }
                         Ok(Breaking::Changed) => {}
-                        // Whoever is breaking it is about to hold it.
+                        // The process that is breaking it is about to hold it.
                         Ok(Breaking::Contended) => return Ok(Slot::Held(in_the_way)),
                         Err(error) if may_go(&error) => {
                             return Ok(Slot::Held(InTheWay { left_by: Some(owner), ..in_the_way }));

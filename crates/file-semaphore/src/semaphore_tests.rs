@@ -89,7 +89,7 @@ fn a_tag_is_cut_to_the_configured_length() {
 }
 
 #[test]
-fn a_second_taker_is_told_who_holds_it() {
+fn a_second_taker_is_told_the_holder() {
     let (_scratch, path) = scratch();
     let guard = open(&path).try_acquire(Some("first")).unwrap();
     match open(&path).try_acquire(None) {
@@ -341,7 +341,7 @@ fn a_file_that_does_not_parse_is_released_by_force_alone() {
 /// There is no flock(2) on Windows.
 #[cfg(unix)]
 #[test]
-fn a_stranger_who_holds_flock_on_the_file_cannot_keep_it_locked() {
+fn a_strangers_flock_cannot_keep_the_file_locked() {
     let (_scratch, path) = scratch();
     let guard = open(&path).try_acquire(None).unwrap();
     let stranger = fs::File::open(&path).unwrap();
@@ -469,15 +469,13 @@ fn threads_of_one_process_wait_for_each_other_without_more_threads() {
     });
 }
 
-/// Those who wait have time to take what is free; if they are stopped, they have had it.
+/// Waiters have time to take what is free; if they are stopped, they have had it.
 #[cfg(unix)]
 #[rstest]
 #[case::at_once(|it: &Semaphore| it.try_acquire(None))]
 #[case::no_time(|it: &Semaphore| it.request().timeout(Duration::ZERO).acquire())]
 #[case::shared(|it: &Semaphore| it.request().shared().try_acquire())]
-fn who_does_not_wait_lets_those_who_wait_go_first(
-    #[case] take: fn(&Semaphore) -> Result<Guard, Error>,
-) {
+fn a_try_lets_waiters_go_first(#[case] take: fn(&Semaphore) -> Result<Guard, Error>) {
     let (_scratch, path) = scratch();
     let semaphore = open(&path);
     let ticket = semaphore.inner.line().join().unwrap();

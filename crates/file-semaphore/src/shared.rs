@@ -23,13 +23,13 @@ use crate::sys::{Woken, alike};
 /// How often the directory is looked at or entered again, when others remove it in that moment.
 const TRIES: usize = 64;
 
-/// What a reader took away who left in that moment: its file, and the directory with it.
+/// What a reader that left in that moment took away: its file, and the directory with it.
 fn is_gone(error: &Error) -> bool {
     error.io_kind() == io::ErrorKind::NotFound
 }
 
 impl Semaphore {
-    /// Those who share the semaphore, dead ones among them until somebody wants it alone.
+    /// The readers that share the semaphore, dead ones among them until a process wants it alone.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -85,7 +85,7 @@ impl Semaphore {
         Ok(None)
     }
 
-    /// A reader who lives, if there is one: in the way of who has the lock and wants it alone.
+    /// A living reader, if there is one: in the way of a process that has the lock and wants it alone.
     /// Removes what dead readers left.
     pub(crate) fn reader_in_the_way(&self) -> Result<Option<InTheWay>, Error> {
         if self.inner.config.slots.count() > 1 {
@@ -99,7 +99,7 @@ impl Semaphore {
             let swept = Self::with_config(directory.join(name), self.inner.config)
                 .and_then(|reader| reader.clean());
             match swept {
-                // What a dead user left is only in the way of who tidies up.
+                // What a dead reader left hinders nothing but cleaning up.
                 Err(Error::System { error, .. }) if error.is_not_permitted() => {}
                 Err(error) if !is_gone(&error) => return Err(error),
                 Ok(_) | Err(_) => {}

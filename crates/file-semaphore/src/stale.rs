@@ -13,15 +13,15 @@ use crate::record::Holder;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StaleRule {
-    /// The holder is surely dead: at once. Of a holder of whom only the number is known: gone,
-    /// and older than the timeout.
+    /// The holder is surely dead: at once. If only its number is known: gone, and older than the
+    /// timeout.
     #[default]
     Dead,
     /// As above, and at once what a holder took under this machine's host name in another pid
     /// namespace that cannot be looked into from here ([`Standing::Namesake`]). For containers of
     /// which only one at a time bears the name: the one that was killed and started anew.
     Host,
-    /// As [`StaleRule::Dead`], and whatever is older than the timeout, whoever lives (the original
+    /// As [`StaleRule::Dead`], and whatever is older than the timeout, even if its holder lives (the original
     /// Rust tool).
     Age,
     /// Gone, and older than the timeout as well, however sure its death is (the original
@@ -158,7 +158,7 @@ impl Judgement {
         }
     }
 
-    /// Whether a file that does not parse is stale: nothing is known of its holder, who may be
+    /// Whether a file that does not parse is stale: nothing is known of its holder, which may be
     /// writing it or use it as an empty lock, so only age by the file's own time can tell.
     #[must_use]
     pub fn is_unreadable_stale(&self, age: Duration) -> bool {

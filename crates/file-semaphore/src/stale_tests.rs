@@ -80,7 +80,7 @@ const HIDDEN: Seen = Seen::Process { start: None };
 #[case::start_missing(Holder { start: None, ..exact() }, GONE, Standing::NumberFree)]
 #[case::boot_missing(Holder { boot: None, ..exact() }, GONE, Standing::NumberFree)]
 #[case::namespace_missing(Holder { pidns: None, ..exact() }, GONE, Standing::NumberFree)]
-fn what_is_known_of_the_holder(
+fn the_standing_of_a_holder(
     #[case] holder: Holder,
     #[case] seen: Seen,
     #[case] standing: Standing,
@@ -183,6 +183,9 @@ fn a_file_that_does_not_parse(#[case] rule: StaleRule, #[case] age: u64, #[case]
 #[case::dead(Standing::Dead, Some(false))]
 #[case::number_free(Standing::NumberFree, Some(false))]
 #[case::elsewhere(Standing::Elsewhere, None)]
-fn what_status_says(#[case] standing: Standing, #[case] alive: Option<bool>) {
+fn status_tells_whether_the_holder_is_alive(
+    #[case] standing: Standing,
+    #[case] alive: Option<bool>,
+) {
     assert_eq!(standing.is_alive(), alive);
 }

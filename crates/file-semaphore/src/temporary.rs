@@ -1,4 +1,4 @@
-//! The names of what lies beside a lock: temporary files, and who made them; the ticket of the last in line. Names
+//! The names of what lies beside a lock: temporary files and their makers; the ticket of the last in line. Names
 //! are bytes. Pure.
 
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ pub(crate) fn beside(lock: &Name, rest: &str) -> Option<Name> {
     Name::new(name)
 }
 
-/// Who made a temporary file of this lock: `LOCK.PID.RANDOM.tmp`.
+/// The process that made a temporary file of this lock: `LOCK.PID.RANDOM.tmp`.
 pub(crate) fn maker(name: &[u8], lock: &Name) -> Option<Pid> {
     made_by(name.strip_prefix(lock.as_os_str().as_encoded_bytes())?.strip_prefix(b".")?)
 }

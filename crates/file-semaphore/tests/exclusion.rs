@@ -1,20 +1,22 @@
 //! Two hundred real processes at one lock: the library, `sema`, `sema run`, `semats` and shells
-//! that create the file exclusively, with cleaners among them and SIGKILL at random points.
+//! that create the file exclusively, with cleaners among them, and SIGKILL and SIGSTOP at random points.
 //!
 //! Starts itself again in every part. What proves that nobody met another inside: everyone leaves
 //! a mark and counts the marks of the living, and a counter in a plain file, read and written
-//! without any lock of its own, loses no step. More takes, the time for them, and fewer processes, which
-//! take more often:
+//! without any lock of its own, loses no step. More takes, the time for them, fewer processes, which
+//! take more often, and some in containers, which root alone can make:
 //!
-//!     SEMA_TORTURE_TAKES=50000 SEMA_TORTURE_SECS=3600 SEMA_TORTURE_PROCESSES=30 \
+//!     SEMA_TORTURE_TAKES=50000 SEMA_TORTURE_SECS=3600 SEMA_TORTURE_PROCESSES=30 SEMA_TORTURE_CONTAINERS=5 \
 //!         cargo test -p file-semaphore --features cli --test exclusion -- --nocapture
+//!
+//! The script `kinds` beside this file does it on several kinds of file system and namespace.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test program")]
 #![expect(clippy::indexing_slicing, reason = "a test program")]
 
 mod scratch;
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use file_semaphore::{Config, Durability, Semaphore, Slots};
-use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
@@ -33,6 +35,9 @@ const ENOUGH_INSIDE: usize = 300;
 const TAKES_A_KILL: usize = 5;
 const SECONDS: usize = 40;
 const ALL: usize = 200;
+/// How long a process stands still that was stopped, and how often one is: so many kills come to one stop.
+const PAUSE: Duration = Duration::from_millis(150);
+const KILLS_A_PAUSE: usize = 2;
 /// Fewer would be no test.
 const AT_LEAST_INSIDE: usize = 100;
 
@@ -77,18 +82,19 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
     for name in lock_names(slots) {
         scratch.write(&format!("locks/{name}"), format!("pid={NOBODY}\ntimestamp=1\n"));
     }
-    let Measure { takes: enough_inside, time, processes } = measure();
+    let Measure { takes: enough_inside, time, processes, containers } = measure();
     let part = |count: usize| (count * processes).div_ceil(ALL);
     let mut members: Vec<Member> = crowd
         .iter()
         .flat_map(|(way, count)| (0..part(*count)).map(|_| *way))
+        .chain((0..containers).map(|_| "container"))
         .map(|way| start(&scratch, way, slots))
         .collect();
 
     let begin = Instant::now();
     let enough_killed = enough_inside / TAKES_A_KILL;
     let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ u64::from(slots));
-    let mut killed = 0;
+    let (mut killed, mut pauses) = (0, Pauses::default());
     let mut rush: Option<usize> = None;
     while begin.elapsed() < time {
         assert!(!scratch.at("violation").exists(), "{}", scratch.read("violation"));
@@ -102,7 +108,9 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
             let index = chance.below(members.len());
             // The originals' locks name nobody who lives; killing their users would only leave
             // locks that count as held for an hour, as documented.
-            if ["library", "sema", "run"].contains(&members[index].way) {
+            if pauses.count < killed / KILLS_A_PAUSE {
+                pauses.begin(&members[index]);
+            } else if ["library", "sema", "run", "container"].contains(&members[index].way) {
                 let lot = chance.below(3);
                 murder(&mut members[index], lot, &scratch);
                 killed += 1;
@@ -118,21 +126,50 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
             }
         }
         bury_orphans(&members);
+        pauses.end(PAUSE);
         std::thread::sleep(Duration::from_millis(5));
     }
+    pauses.end(Duration::ZERO);
     scratch.write("stop", "");
     for mut member in members {
         let ended = scratch::until("a part's end", || member.child.try_wait().unwrap());
         assert!(ended.success() || ended.signal() == Some(9), "{}: {ended}", member.way);
     }
-    judge(title, &scratch, slots, killed, begin.elapsed());
+    judge(title, &scratch, slots, (killed, pauses.count), begin.elapsed());
 }
 
-/// How many takes are enough, how long it may last, and how many take part.
+/// One member at a time stands still, with all that it has started.
+#[derive(Default)]
+struct Pauses {
+    count: usize,
+    now: Option<(Pid, Instant)>,
+}
+
+impl Pauses {
+    fn begin(&mut self, member: &Member) {
+        if self.now.is_none() {
+            let group = scratch::pid_of(&member.child);
+            killpg(group, Signal::SIGSTOP).unwrap();
+            self.now = Some((group, Instant::now()));
+            self.count += 1;
+        }
+    }
+
+    /// Who was killed meanwhile is no longer there.
+    fn end(&mut self, after: Duration) {
+        if let Some((group, _)) = self.now.take_if(|(_, since)| since.elapsed() >= after) {
+            let _ = killpg(group, Signal::SIGCONT);
+        }
+    }
+}
+
+/// How many takes are enough, how long it may last, how many take part, and how many more of them in
+/// containers.
 struct Measure {
     takes: usize,
     time: Duration,
     processes: usize,
+    containers: usize,
 }
 
 fn measure() -> Measure {
@@ -144,6 +181,7 @@ fn measure() -> Measure {
         takes: number("SEMA_TORTURE_TAKES", ENOUGH_INSIDE),
         time: Duration::from_secs(u64::try_from(seconds).unwrap()),
         processes: number("SEMA_TORTURE_PROCESSES", ALL),
+        containers: number("SEMA_TORTURE_CONTAINERS", 0),
     }
 }
 
@@ -180,11 +218,18 @@ fn murder(member: &mut Member, lot: usize, scratch: &Scratch) {
     member.child.wait().unwrap();
 }
 
-fn judge(title: &str, scratch: &Scratch, slots: u32, killed: usize, time: Duration) {
+fn judge(
+    title: &str,
+    scratch: &Scratch,
+    slots: u32,
+    (killed, paused): (usize, usize),
+    time: Duration,
+) {
     assert!(!scratch.at("violation").exists(), "{}", scratch.read("violation"));
     let done = scratch.read("done");
     let inside = done.lines().count();
-    println!("{title}: {inside} times inside, {killed} killed, {:.1} s", time.as_secs_f64());
+    let seconds = time.as_secs_f64();
+    println!("{title}: {inside} times inside, {killed} killed, {paused} paused, {seconds:.1} s");
     assert!(inside >= AT_LEAST_INSIDE, "only {inside} got in");
     assert!(killed >= AT_LEAST_INSIDE / TAKES_A_KILL, "only {killed} were killed");
     if slots == 1 {
@@ -241,7 +286,15 @@ fn lines(path: &Path) -> usize {
 }
 
 fn start(scratch: &Scratch, way: &'static str, slots: u32) -> Member {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let us = std::env::current_exe().unwrap();
+    let mut command = if way == "container" {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--time"]);
+        command.args(["--boottime", "86400"]).arg(us);
+        command
+    } else {
+        Command::new(us)
+    };
     command.args(["part", way]).arg(scratch.path()).arg(slots.to_string());
     let child = command.process_group(0).stdin(Stdio::null()).spawn().unwrap();
     Member { way, child }
@@ -268,7 +321,7 @@ fn part_of(way: &str, directory: &Path, slots: u32) {
     let begin = Instant::now();
     while !directory.join("stop").exists() && begin.elapsed() < measure().time * 2 {
         match way {
-            "library" => library(directory, slots),
+            "library" | "container" => library(directory, slots),
             "sema" => sema_script(directory, slots),
             "run" => sema_run(directory, slots),
             "semats" => semats(directory),
@@ -381,28 +434,27 @@ fn mark_of(path: &Path) -> Option<Mark> {
     let pid: i32 = parts.next()?.parse().ok()?;
     let start: u64 = parts.next()?.parse().ok()?;
     let may_be_killed = parts.next()? == "1";
+    // In a container the number means another process.
     let same = started(file_semaphore::Pid::new(pid.into())?) == Some(start);
-    let pid = Pid::from_raw(pid);
-    let lives = same && kill(pid, None) != Err(Errno::ESRCH) && !is_zombie(pid);
-    lives.then_some(Mark { pid, may_be_killed })
+    same.then_some(Mark { pid: Pid::from_raw(pid), may_be_killed })
 }
 
 fn started(pid: file_semaphore::Pid) -> Option<u64> {
     pidlockfile::process::stat(pid).map(|stat| stat.start)
 }
 
-/// What is dead and not waited for yet does nothing inside: `sema run` lets the lock go before it
-/// waits for its command.
-fn is_zombie(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+/// Who is inside has a flock(2) on its mark, which every namespace sees, and which ends with its process.
+fn lives(mark: &Path) -> bool {
+    let Ok(file) = File::open(mark) else { return false };
+    Flock::lock(file, FlockArg::LockSharedNonblock).is_err()
 }
 
 fn inside(directory: &Path, slots: u32, may_be_killed: bool) {
     let us = file_semaphore::Pid::this();
     let start = started(us).unwrap();
     let mark = directory.join(format!("inside/{us}.{start}.{}", u8::from(may_be_killed)));
-    fs::write(&mark, "").unwrap();
+    let file = File::create(&mark).unwrap();
+    let _living = Flock::lock(file, FlockArg::LockExclusive).unwrap();
     count_marks(directory, slots);
     if slots == 1 {
         step(directory);
@@ -418,7 +470,7 @@ fn count_marks(directory: &Path, slots: u32) {
     let marks = fs::read_dir(directory.join("inside")).unwrap();
     let living: Vec<PathBuf> = marks
         .filter_map(|mark| mark.ok().map(|mark| mark.path()))
-        .filter(|path| mark_of(path).is_some())
+        .filter(|path| lives(path))
         .collect();
     if living.len() > usize::try_from(slots).unwrap() {
         append(&directory.join("violation"), &format!("inside at once: {living:?}\n"));

@@ -390,6 +390,6 @@ fn without_proc_locks_are_taken_and_run_says_what_is_missing() {
     let script = "umount -l /proc; sema try a -q; sema release a -q; sema run a true || echo $?";
     let ran = finish(scratch.command("unshare").args(["--mount", "sh", "-eu", "-c", script]));
     assert_eq!(ran.out, "3\n", "{ran:?}");
-    assert!(ran.err.contains("/proc is not mounted"), "{ran:?}");
+    assert!(ran.err.contains("run needs /proc, which is not mounted"), "{ran:?}");
     assert_eq!(scratch.files(), Vec::<String>::new());
 }

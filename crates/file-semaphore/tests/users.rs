@@ -96,7 +96,10 @@ fn users_share_and_exclude_each_other(
 #[case::file("touch locks/a.shared", "not a regular file")]
 #[case::closed("mkdir -m 700 locks/a.shared", "belongs to another user and is closed")]
 #[ignore = "needs root: tests/run"]
-fn what_is_no_place_for_readers_is_refused_with_words(#[case] plant: &str, #[case] words: &str) {
+fn an_unusable_directory_for_readers_is_refused_with_a_reason(
+    #[case] plant: &str,
+    #[case] words: &str,
+) {
     let scratch = place(ROOT, ROOT, 0o1777);
     assert_eq!(scratch.sh(plant).code(), 0);
     let refused = ran(&scratch, ANN, "run -s locks/a true");

@@ -32,16 +32,16 @@ _sema() {
 _arguments "${_arguments_options[@]}" : \
 '--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
 '--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
 '--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
-'--tag=[What the lock is for; \`sema status\` shows it]:TAG:_default' \
+'--tag=[The purpose of the lock; \`sema status\` shows it]:TAG:_default' \
 '--mode=[Permission bits of the lock file, octal]:MODE:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code is the answer]' \
-'--quiet[Print nothing but errors; the exit code is the answer]' \
-'(--pid)--persist[Take the lock without an owner\: it is held until somebody releases it by name]' \
-'-s[Share the lock with others that use --shared; without it, one holder alone]' \
-'--shared[Share the lock with others that use --shared; without it, one holder alone]' \
+'-q[Print only errors; the exit code has the result]' \
+'--quiet[Print only errors; the exit code has the result]' \
+'(--pid)--persist[Take the lock without an owner\: it is held until \`sema release\`]' \
+'-s[Share the lock with others that use --shared; without it, there is one holder]' \
+'--shared[Share the lock with others that use --shared; without it, there is one holder]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -51,18 +51,18 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
 '--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
-'-w+[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
-'--timeout=[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
+'-w+[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--timeout=[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
 '--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
-'--tag=[What the lock is for; \`sema status\` shows it]:TAG:_default' \
+'--tag=[The purpose of the lock; \`sema status\` shows it]:TAG:_default' \
 '--mode=[Permission bits of the lock file, octal]:MODE:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code is the answer]' \
-'--quiet[Print nothing but errors; the exit code is the answer]' \
-'(--pid)--persist[Take the lock without an owner\: it is held until somebody releases it by name]' \
-'-s[Share the lock with others that use --shared; without it, one holder alone]' \
-'--shared[Share the lock with others that use --shared; without it, one holder alone]' \
+'-q[Print only errors; the exit code has the result]' \
+'--quiet[Print only errors; the exit code has the result]' \
+'(--pid)--persist[Take the lock without an owner\: it is held until \`sema release\`]' \
+'-s[Share the lock with others that use --shared; without it, there is one holder]' \
+'--shared[Share the lock with others that use --shared; without it, there is one holder]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -72,14 +72,14 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
 '--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
 '--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
 '--slot=[Only this one of several slots]:NUMBER:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code is the answer]' \
-'--quiet[Print nothing but errors; the exit code is the answer]' \
-'-f[Release the lock, whoever holds it]' \
-'--force[Release the lock, whoever holds it]' \
+'-q[Print only errors; the exit code has the result]' \
+'--quiet[Print only errors; the exit code has the result]' \
+'-f[Release the lock even if another process holds it]' \
+'--force[Release the lock even if another process holds it]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -89,11 +89,11 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
 '--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
 '--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code is the answer]' \
-'--quiet[Print nothing but errors; the exit code is the answer]' \
+'-q[Print only errors; the exit code has the result]' \
+'--quiet[Print only errors; the exit code has the result]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -103,10 +103,10 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
 '--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code is the answer]' \
-'--quiet[Print nothing but errors; the exit code is the answer]' \
+'-q[Print only errors; the exit code has the result]' \
+'--quiet[Print only errors; the exit code has the result]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -116,12 +116,12 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
 '--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
-'-w+[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
-'--timeout=[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
+'-w+[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--timeout=[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code is the answer]' \
-'--quiet[Print nothing but errors; the exit code is the answer]' \
+'-q[Print only errors; the exit code has the result]' \
+'--quiet[Print only errors; the exit code has the result]' \
 '--all[Wait until nobody holds the lock\: with several slots, until all are free]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -131,11 +131,11 @@ _arguments "${_arguments_options[@]}" : \
 (list)
 _arguments "${_arguments_options[@]}" : \
 '--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
 '--only-stale[Show stale locks only]' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code is the answer]' \
-'--quiet[Print nothing but errors; the exit code is the answer]' \
+'-q[Print only errors; the exit code has the result]' \
+'--quiet[Print only errors; the exit code has the result]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':directory -- The directory:_files' \
@@ -145,10 +145,10 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
 '--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code is the answer]' \
-'--quiet[Print nothing but errors; the exit code is the answer]' \
+'-q[Print only errors; the exit code has the result]' \
+'--quiet[Print only errors; the exit code has the result]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \
@@ -158,10 +158,10 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
 '--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that cannot be looked into. age\: also if it is old, whoever lives]:WHEN:(dead host age)' \
-'-w+[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
-'--timeout=[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
-'--tag=[What the lock is for; \`sema status\` shows it]:TAG:_default' \
+'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
+'-w+[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--timeout=[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--tag=[The purpose of the lock; \`sema status\` shows it]:TAG:_default' \
 '--mode=[Permission bits of the lock file, octal]:MODE:_default' \
 '-E+[The exit code when the lock is held or the time is up, instead of 1]:CODE:_default' \
 '--conflict-exit-code=[The exit code when the lock is held or the time is up, instead of 1]:CODE:_default' \
@@ -169,15 +169,15 @@ _arguments "${_arguments_options[@]}" : \
 '()-c+[Run this line in a shell]:LINE:_default' \
 '()--command=[Run this line in a shell]:LINE:_default' \
 '--json[Print one JSON value]' \
-'-q[Print nothing but errors; the exit code is the answer]' \
-'--quiet[Print nothing but errors; the exit code is the answer]' \
-'-s[Share the lock with others that use --shared; without it, one holder alone]' \
-'--shared[Share the lock with others that use --shared; without it, one holder alone]' \
+'-q[Print only errors; the exit code has the result]' \
+'--quiet[Print only errors; the exit code has the result]' \
+'-s[Share the lock with others that use --shared; without it, there is one holder]' \
+'--shared[Share the lock with others that use --shared; without it, there is one holder]' \
 '(-w --timeout)-n[Give up at once if the lock is held]' \
 '(-w --timeout)--nonblock[Give up at once if the lock is held]' \
-'-v[Say on standard error who has the lock, how long the wait took, and what is run]' \
-'--verbose[Say on standard error who has the lock, how long the wait took, and what is run]' \
-'--bg[Return as soon as the command runs\: it goes on in the background, and reads nothing]' \
+'-v[Print to standard error the holder, how long the wait took, and the command]' \
+'--verbose[Print to standard error the holder, how long the wait took, and the command]' \
+'--bg[Return as soon as the command runs; it continues in the background, without input]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':path -- The lock file; its directory must exist:_files' \

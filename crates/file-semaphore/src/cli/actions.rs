@@ -49,7 +49,7 @@ pub(crate) fn perform(words: Vec<OsString>, began: Option<Began>) -> End {
     }
 }
 
-/// Bad arguments, for who asked for JSON.
+/// Bad arguments, for callers that asked for JSON.
 fn usage_in_json(error: &clap::Error) {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
@@ -59,8 +59,8 @@ fn usage_in_json(error: &clap::Error) {
     written("sema", print(&(Value::Object(members).compact() + "\n")));
 }
 
-/// Users of a counting semaphore must agree on its slots: said where a lock is there that only who
-/// thinks otherwise can hold.
+/// Users of a counting semaphore must agree on its slots: warns of a lock that only a user with another
+/// number of slots can hold.
 fn warn_of_other_slots(lock: &Lock) {
     let count = lock.slots.count();
     let beside = |suffix: u32| {
@@ -222,8 +222,8 @@ fn try_acquire(lock: &Lock, holder: HolderArguments, taking: &Taking) -> Result<
 
 fn acquire(words: &Acquire) -> Result<Outcome, Error> {
     let Acquire { lock, patience, holder, taking } = words;
-    // Who holds it is settled before the wait: should the caller die meanwhile, the lock will
-    // name a dead process, not whoever inherits the orphan.
+    // The holder is settled before the wait: if the caller dies meanwhile, the lock will name a dead
+    // process, not the one that adopts the orphan.
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     let recorded = semaphore.holder_to_record(*holder)?;
     let wish = (taking.tag.as_deref(), taking.sharing());
@@ -254,12 +254,12 @@ pub(crate) fn wait_for(
 fn acquired(lock: &Lock, holder: HolderArguments, guard: Guard) -> Outcome {
     let named = holder.persist || holder.named.pid.is_some();
     let short_lived = || of_caller(caller::short_lived).ok().flatten();
-    // Said also to who wants quiet: a lock that is void in a moment is no lock.
+    // Said also with --quiet: a lock that is void in a moment is no lock.
     if let Some(what) = (!named).then(short_lived).flatten() {
         warn(
             &lock.path,
             &format!(
-                "warning: the holder is {what}, and the lock is void when that ends; name the \
+                "warning: the holder is {what}, and the lock ends with it; name the \
                  script (--pid $$), or take it without an owner (--persist)"
             ),
         );
@@ -388,7 +388,7 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> End {
     let code = failure.exit_code();
     match form {
         Form::Quiet if code == exit::HELD => {}
-        // Who pressed Ctrl-C knows it, and whoever else asks sees it in how this process ends.
+        // The user that pressed Ctrl-C knows it, and other processes see it in how this one ends.
         Form::Text | Form::Quiet if matches!(error, Error::Interrupted { .. }) => {}
         Form::Text | Form::Quiet => {
             let standing = failure.holder().map(|info| info.holder().standing(&Here::look()));
@@ -400,7 +400,7 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> End {
         }
     }
     if let Error::Interrupted { signal } = error {
-        // What was held is released: now as if there were nobody who caught it.
+        // What was held is released: now end as if the signal had not been caught.
         return End::Signal(*signal);
     }
     End::Code(code)

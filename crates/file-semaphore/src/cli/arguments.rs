@@ -83,7 +83,7 @@ pub(crate) struct Release {
     pub(crate) lock: Lock,
     #[command(flatten)]
     pub(crate) holder: Named,
-    /// Release the lock, whoever holds it
+    /// Release the lock even if another process holds it
     #[arg(short, long)]
     pub(crate) force: bool,
     /// Only this one of several slots
@@ -153,10 +153,10 @@ pub(crate) struct Run {
     /// One more lock to hold; may be given several times
     #[arg(long, value_name = "PATH")]
     pub(crate) with: Vec<PathBuf>,
-    /// Say on standard error who has the lock, how long the wait took, and what is run
+    /// Print to standard error the holder, how long the wait took, and the command
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Return as soon as the command runs: it goes on in the background, and reads nothing
+    /// Return as soon as the command runs; it continues in the background, without input
     #[arg(long)]
     pub(crate) bg: bool,
     /// Run this line in a shell
@@ -218,7 +218,7 @@ pub(crate) struct Stale {
     #[arg(long, value_name = "SECS", value_parser = ValueParser::new(seconds))]
     stale: Option<Duration>,
     /// When a lock is stale. dead: its holder is dead. host: also if it was taken under this host
-    /// name in a container that cannot be looked into. age: also if it is old, whoever lives
+    /// name in a container that is not visible here. age: also if it is old, even if its holder lives
     #[arg(long, value_name = "WHEN", default_value = "dead")]
     stale_when: When,
 }
@@ -235,7 +235,7 @@ pub(crate) struct Output {
     /// Print one JSON value
     #[arg(long)]
     json: bool,
-    /// Print nothing but errors; the exit code is the answer
+    /// Print only errors; the exit code has the result
     #[arg(short, long)]
     quiet: bool,
 }
@@ -250,7 +250,7 @@ pub(crate) enum Form {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Patience {
-    /// Give up after so many seconds, such as 10 or 0.5 [default: never]
+    /// Give up after this many seconds, such as 10 or 0.5 [default: never]
     #[arg(short = 'w', long, alias = "wait", value_name = "SECS", value_parser = ValueParser::new(seconds))]
     pub(crate) timeout: Option<Duration>,
 }
@@ -266,17 +266,17 @@ pub(crate) struct Named {
 pub(crate) struct HolderArguments {
     #[command(flatten)]
     pub(crate) named: Named,
-    /// Take the lock without an owner: it is held until somebody releases it by name
+    /// Take the lock without an owner: it is held until `sema release`
     #[arg(long, conflicts_with = "pid")]
     pub(crate) persist: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Taking {
-    /// What the lock is for; `sema status` shows it
+    /// The purpose of the lock; `sema status` shows it
     #[arg(long)]
     pub(crate) tag: Option<String>,
-    /// Share the lock with others that use --shared; without it, one holder alone
+    /// Share the lock with others that use --shared; without it, there is one holder
     #[arg(short, long)]
     pub(crate) shared: bool,
     /// Permission bits of the lock file, octal

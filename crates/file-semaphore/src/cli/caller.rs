@@ -48,10 +48,14 @@ mod tests {
     #[case::subshell(process("bash", 5), Some(process("bash", 5)), Some("a subshell"))]
     #[case::script_of_a_script(process("sh", 5), Some(process("sh", 6)), None)]
     #[case::worker_of_a_program(process("python3", 5), Some(process("python3", 5)), None)]
-    #[case::what_may_not_be_seen(process("sh", 0), Some(process("sh", 0)), None)]
+    #[case::hidden_parent(process("sh", 0), Some(process("sh", 0)), None)]
     #[case::wrapper(process("timeout", 5), None, Some("timeout"))]
     #[case::first_process(process("sh", 5), None, None)]
-    fn who_ends_early(#[case] own: Stat, #[case] parent: Option<Stat>, #[case] what: Option<&str>) {
+    fn a_process_that_ends_early(
+        #[case] own: Stat,
+        #[case] parent: Option<Stat>,
+        #[case] what: Option<&str>,
+    ) {
         assert_eq!(kind(&own, parent.as_ref()).as_deref(), what);
     }
 }

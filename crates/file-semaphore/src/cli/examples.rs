@@ -51,6 +51,6 @@ Examples:
 pub(super) const RUN: &str = "\
 Examples:
   sema run /run/lock/backup --timeout 30 -- backup.sh
-  sema run -n -E 75 /run/lock/backup backup.sh    as flock(1) does it
+  sema run -n -E 75 /run/lock/backup backup.sh    like flock(1)
   sema run /run/lock/fetch --slots 3 -- fetch-all    at most three at once
-  sema run --bg /run/lock/fetch --slots 3 -- curl -O \"$url\"    and go on in the script";
+  sema run --bg /run/lock/fetch --slots 3 -- curl -O \"$url\"    the script continues";

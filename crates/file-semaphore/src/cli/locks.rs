@@ -38,20 +38,20 @@ pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Failure> {
     std::iter::once(Ok(first)).chain(more).collect()
 }
 
-/// What says who has the lock that is waited for.
+/// What names the holder of the lock that is waited for.
 pub(super) fn hears(words: &Run) -> Option<Hears<'_>> {
     let verbosity = if words.verbose { Verbosity::More } else { Verbosity::Usual };
     let paths = std::iter::once(&words.lock.path).chain(&words.with);
     teller(paths.map(PathBuf::as_path).collect(), words.lock.output.form(), verbosity)
 }
 
-/// How often a lock is renewed, so that it never counts as old for who has the same idea of that.
+/// How often a lock is renewed, so that it never counts as old for users with the same timeout.
 pub(super) fn renewal(stale_timeout: Option<Duration>) -> Duration {
     let old = stale_timeout.unwrap_or(STALE_TIMEOUT).min(STALE_TIMEOUT);
     (old / 4).max(Duration::from_millis(100))
 }
 
-/// Who does not want to wait is told that the lock is held, not that time is over.
+/// A caller that does not want to wait is told that the lock is held, not that time is over.
 pub(super) fn taken(words: &Run, outcome: Result<Vec<Guard>, Error>) -> Result<Vec<Guard>, Error> {
     match outcome {
         Err(Error::Timeout { path, holder, left_by, .. }) if words.nonblock => {

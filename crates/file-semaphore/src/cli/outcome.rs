@@ -251,7 +251,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// What a person must know of a holder who is in the way.
+/// What a person must know of a holder that is in the way.
 fn remark(standing: Standing) -> &'static str {
     match standing {
         Standing::Namesake | Standing::Elsewhere => {

@@ -48,7 +48,7 @@ fn a_free_lock() {
     "\"alive\":null"
 )]
 #[case::dead(held(Standing::Dead, true), "alive: false\nstale: true\n", "\"alive\":false")]
-fn what_cannot_be_told_is_unknown(
+fn a_holder_is_shown_as_dead_or_unknown(
     #[case] held: HeldStatus,
     #[case] text: &str,
     #[case] json: &str,
@@ -68,7 +68,7 @@ fn a_lock_that_does_not_parse_is_shown_as_held() {
 }
 
 #[test]
-fn what_is_no_lock_file_is_a_system_error() {
+fn an_obstacle_is_a_system_error() {
     let outcome = Outcome::Status(vec![SlotStatus::Obstacle]);
     assert_eq!(outcome.exit_code(), 3);
     assert!(outcome.text().starts_with("locked: true\nproblem: "));

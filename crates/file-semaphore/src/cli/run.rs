@@ -152,7 +152,7 @@ fn claim(
 /// Why this program cannot be started once more, as the process that stands by.
 fn cannot_start(error: io::Error) -> Error {
     let message = if !Path::new("/proc/self").exists() {
-        "cannot start the command: /proc is not mounted, which run needs"
+        "cannot start the command: run needs /proc, which is not mounted"
     } else if error.kind() == io::ErrorKind::NotFound {
         "cannot start the command: the file of this program is gone"
     } else {
@@ -167,7 +167,7 @@ fn ended(end: io::Result<End>) -> Result<End, Error> {
 
 /// The process that stood by did not become the command: the exit code that says so.
 pub(crate) fn refused(refusal: &Refusal) -> u8 {
-    // Whoever never gave the word has said why.
+    // A caller that never gave the word has said why.
     let Some(code) = refusal.code() else { return exit::SYSTEM };
     complain(&(printable(&format!("sema: {refusal}")) + "\n"));
     code

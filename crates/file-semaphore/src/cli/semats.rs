@@ -25,16 +25,16 @@ Usage: semats <command> [options]
 Commands:
   acquire <path>      Wait until the lock is free and take it
   try-acquire <path>  Take the lock if it is free
-  release <path>      Let the lock go
+  release <path>      Release the lock
   status <path>       Show who holds the lock
-  clean <path>        Remove the lock if it is stale, and left temporary files
+  clean <path>        Remove the lock if it is stale, and old temporary files
 
 Options:
-  -t, --tag <text>      What the lock is for
-      --timeout <ms>    Give up waiting after so many milliseconds
-  -f, --force           Release whoever holds the lock
+  -t, --tag <text>      The purpose of the lock
+      --timeout <ms>    Give up waiting after this many milliseconds
+  -f, --force           Release the lock even if another process holds it
   -j, --json            Print JSON
-  -v, --verbose         Say on standard error what is done
+  -v, --verbose         Print each step to standard error
   -h, --help            Show this help
       --version         Show the version
 
@@ -42,7 +42,7 @@ Examples:
   semats acquire build.lock --tag ci --timeout 30000
   semats status build.lock --json
 
-Exit status: 0 done, 1 anything else. See semats(1).
+Exit status: 0 done, 1 any failure. See semats(1).
 ";
 
 const FAILED: u8 = 1;

@@ -1,4 +1,4 @@
-//! Who has the lock, said once to a person who waits for it.
+//! Names the holder of the lock, once, to a person who waits for it.
 
 use std::cell::RefCell;
 use std::io::IsTerminal;
@@ -19,10 +19,10 @@ pub(super) enum Verbosity {
     More,
 }
 
-/// Hears who has a lock when a wait for it begins ([`Error::AlreadyLocked`]).
+/// Hears of the holder of a lock when a wait for it begins ([`Error::AlreadyLocked`]).
 pub(super) type Hears<'a> = Box<dyn Fn(&Error) + 'a>;
 
-/// What hears of each lock that is waited for, and says once who has it. `locks` is what the command line calls
+/// What hears of each lock that is waited for, and names its holder once. `locks` is what the command line calls
 /// them. None where nobody reads it.
 pub(super) fn teller<'a>(
     locks: Vec<&'a Path>,

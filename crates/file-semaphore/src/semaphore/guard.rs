@@ -125,8 +125,8 @@ impl Guard {
         }
     }
 
-    /// Keeps breakers off until the lock is released, even when its holder has ended: for who
-    /// waits for the holder and releases then, and must be able to tell an end in order from a
+    /// Keeps breakers off until the lock is released, even when its holder has ended: for a caller
+    /// that waits for the holder and then releases, and must be able to tell an orderly end from a
     /// lock that was taken away.
     #[cfg(all(feature = "cli", unix))]
     pub(crate) fn shield(&self) {
@@ -155,7 +155,7 @@ impl Drop for Guard {
     }
 }
 
-/// Who may release a semaphore that was taken by another process or guard.
+/// The right by which a semaphore that another process or guard took is released.
 #[derive(Clone, Copy, Debug)]
 pub enum Releaser<'a> {
     /// Only the recorded holder: the same number, and nothing known that tells the two apart. A
@@ -166,14 +166,14 @@ pub enum Releaser<'a> {
 }
 
 impl Semaphore {
-    /// Releases a slot that is recorded for the releaser (the first such slot), whoever took it
-    /// in its name; where there is none, its share of a semaphore that it shares. For
+    /// Releases a slot that is recorded for the releaser (the first such slot), even if another
+    /// process took it in its name; where there is none, its share of a semaphore that it shares. For
     /// [`Releaser::Anyone`] everybody's share, where nobody has it alone.
     ///
     /// # Errors
     /// [`Error::NotLocked`]; [`Error::NotHolder`] with a holder; [`Error::Parse`] when a file
-    /// does not say whose it is ([`Releaser::Anyone`] removes it all the same);
-    /// [`Error::Obstacle`]; [`Error::System`].
+    /// does not name its owner ([`Releaser::Anyone`] removes it all the same); [`Error::Obstacle`];
+    /// [`Error::System`].
     pub fn release_for(&self, releaser: Releaser<'_>) -> Result<(), Error> {
         let alone = self.first_slot(|name| self.release_slot(name, releaser));
         let release = |reader: &Self| reader.first_slot(|name| reader.release_slot(name, releaser));
@@ -183,7 +183,7 @@ impl Semaphore {
         Ok(())
     }
 
-    /// Renews a slot that is recorded for the releaser, whoever took it in its name: by
+    /// Renews a slot that is recorded for the releaser, even if another process took it: by
     /// [`StaleRule::Age`](crate::StaleRule::Age) it is as young as if it were taken now. The
     /// original tools do not see that.
     ///
@@ -280,7 +280,7 @@ impl Inner {
         Err(Error::NotHolder { path: self.path_of(name), holder: Some(Box::new(info)) })
     }
 
-    /// A breaker is at a file for milliseconds. One who holds flock(2) on it for longer is not
+    /// A breaker is at a file for milliseconds. A process that holds flock(2) on it for longer is not
     /// breaking it, and must not keep its owner from letting go.
     fn release_past_a_flock(&self, name: &Name, releaser: Releaser<'_>) -> Result<(), Error> {
         let Found::File(judged) = self.directory.read(name, LONGEST_FILE + 1)? else {

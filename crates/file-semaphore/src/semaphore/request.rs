@@ -79,7 +79,7 @@ impl<'a> Request<'a> {
         Self { cancel: Some(cancel), ..self }
     }
 
-    /// Together with others who share it. Not for semaphores of several slots, where it means
+    /// Together with others that share it. Not for semaphores of several slots, where it means
     /// nothing.
     pub fn shared(self) -> Self {
         Self { sharing: Sharing::Shared, ..self }

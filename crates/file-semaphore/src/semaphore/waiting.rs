@@ -1,5 +1,5 @@
 //! Waits for a semaphore: stands in line, and then watches the lock. Decides when to try; whether the lock is
-//! free, and for whom, is decided elsewhere.
+//! free, and for which process, is decided elsewhere.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::sys::watch::{Alarm, Watch};
 pub(crate) struct Patience<'a> {
     pub(crate) timeout: Option<Duration>,
     pub(crate) alarm: Option<&'a dyn Alarm>,
-    /// Hears, before a wait begins, who has it ([`Error::AlreadyLocked`]).
+    /// Hears of the holder before a wait begins ([`Error::AlreadyLocked`]).
     pub(crate) hears: Option<&'a dyn Fn(&Error)>,
 }
 
@@ -34,7 +34,7 @@ impl Patience<'_> {
 }
 
 impl Patience<'_> {
-    /// Says who is in the way of a wait that begins.
+    /// Names the holder in the way of a wait that begins.
     pub(crate) fn say(&self, path: PathBuf, in_the_way: &InTheWay) {
         if let Some(hears) = self.hears {
             hears(&in_the_way.clone().refused(path));
@@ -73,7 +73,7 @@ impl Semaphore {
         let mut ticket = line.join();
         if let Some(ticket) = &mut ticket {
             self.wait_in_line(ticket, begin, patience)?;
-            // Whoever is next gets ready what will be recorded: not only when the lock is free.
+            // The next in line prepares its record now, not only when the lock is free.
             claimant()?;
         }
         // Only one in each line looks.
@@ -88,7 +88,7 @@ impl Semaphore {
         })
     }
 
-    /// Takes it without standing in line, and not before those who do: while one of them may be about to
+    /// Takes it without standing in line, and without overtaking waiters: while one of them may be about to
     /// take what is free, they have time for it.
     pub(crate) fn attempt_beside(
         &self,
@@ -105,7 +105,7 @@ impl Semaphore {
         self.attempt(tag, claimant)
     }
 
-    /// Waits until all who came before have had their turn, or whoever is first lets it pass.
+    /// Waits until all earlier waiters have had their turn, or the first one lets it pass.
     fn wait_in_line(
         &self,
         ticket: &mut Ticket<'_>,
@@ -160,7 +160,7 @@ impl Semaphore {
         })
     }
 
-    /// Whether it could be taken, or else by whom it is held.
+    /// Whether it could be taken, or else its holder.
     fn look(&self) -> Result<Look<()>, Error> {
         let mut first = InTheWay::default();
         for status in self.status()? {
@@ -216,7 +216,7 @@ impl Semaphore {
             let usual = self.inner.config.retry_interval;
             let mut interval = if watch.is_told() { usual } else { untold };
             if in_the_way.left_by.is_some() {
-                // Each try writes a file, and who removes the lock is heard of.
+                // Each try writes a file, and the removal of the lock is heard of.
                 interval = interval.max(LEFT_INTERVAL);
             }
             let time = left.map_or(interval, |left| left.min(interval));
@@ -241,8 +241,8 @@ impl Semaphore {
 }
 
 impl Inner {
-    /// Whether the path still leads to the open directory: who waits in one that was moved away
-    /// would wait for a lock that nobody else means.
+    /// Whether the path still leads to the open directory: a waiter in one that was moved away would
+    /// wait for a lock that no other process means.
     fn check_place(&self) -> Result<(), Error> {
         let directory = &self.place.directory;
         let ours = self.directory.identity();

@@ -12,7 +12,7 @@ pub(crate) fn exclude(file: &impl AsRawFd) -> bool {
     lock(file, FlockArg::LockExclusiveNonblock) == Ok(())
 }
 
-/// Whether nobody has excluded others from this file. Does not exclude anybody who asks the same.
+/// Whether nobody has excluded others from this file. Does not exclude others that ask the same.
 pub(crate) fn is_free(file: &impl AsRawFd) -> bool {
     let free = lock(file, FlockArg::LockSharedNonblock);
     if free == Ok(()) {
@@ -21,8 +21,8 @@ pub(crate) fn is_free(file: &impl AsRawFd) -> bool {
     free != Err(Errno::EWOULDBLOCK)
 }
 
-/// Waits until nobody excludes others from this file. Whether that could be found out: nothing but the
-/// end of who excludes others, and of this process, ends the wait.
+/// Waits until nobody excludes others from this file. Whether that could be found out: only the
+/// end of the process that excludes others, or of this one, ends the wait.
 pub(crate) fn wait_until_free(file: &impl AsRawFd) -> bool {
     let free = lock(file, FlockArg::LockShared) == Ok(());
     release(file);

@@ -11,7 +11,7 @@
 //! has, and removes it when it leaves. If the last waiter leaves in the same moment as another one, the one
 //! that looks last removes what is left.
 //!
-//! All this decides only who tries next to take the lock, never who holds it. Where it does not work (no
+//! All this decides only which process tries next, never which one holds the lock. Where it does not work (no
 //! exchange; a sticky directory and another user's ticket), there is no line, and waiters take the lock in
 //! any order.
 
@@ -36,7 +36,7 @@ use crate::temporary::{QUEUE, beside, maker};
 /// How many tickets of the dead are passed over at once: more than can be there by accident.
 const MOST_DEAD: usize = 4096;
 
-/// How often a newcomer tries to find its place among others who do so in that moment.
+/// How often a newcomer tries to find its place among others that do so in that moment.
 const TRIES: usize = 64;
 
 /// More than the longest name.
@@ -58,7 +58,7 @@ struct Standing<'d> {
     before: Option<Before>,
 }
 
-/// The ticket of who came before, and the name it has for us.
+/// The ticket of the waiter before us, and the name it has for us.
 #[derive(Debug)]
 struct Before {
     name: Name,
@@ -191,7 +191,7 @@ impl<'d> Line<'d> {
     }
 
     /// Removes what is left of the line if its last one is in it no more: takes the last place and
-    /// leaves it, so that who comes in that moment keeps its own. Whether there was anything.
+    /// leaves it, so that a newcomer in that moment keeps its own. Whether there was anything.
     pub(crate) fn sweep(self) -> bool {
         for tried in 0..TRIES {
             let last = last_name(self.lock).and_then(|last| self.open(last));
@@ -212,7 +212,7 @@ enum Joined {
 }
 
 impl Ticket<'_> {
-    /// Whether all who came before are gone. Passes over those who left or died.
+    /// Whether all earlier waiters are gone. Passes over those that left or died.
     pub(crate) fn is_first(&mut self) -> bool {
         self.0.is_first()
     }
@@ -237,7 +237,7 @@ impl Standing<'_> {
         true
     }
 
-    /// Leaves, and lets go of the ticket, which wakes who is behind.
+    /// Leaves, and lets go of the ticket, which wakes the next waiter.
     fn leave(&mut self) {
         self.is_first();
         let _ = self.tidy();
@@ -245,7 +245,7 @@ impl Standing<'_> {
         turn::left(self.identity);
     }
 
-    /// Leaves no name behind that nobody needs. Who is behind finds out by itself.
+    /// Leaves no name behind that nobody needs. The next waiter finds out by itself.
     fn tidy(&self) -> Option<()> {
         let last = last_name(self.line.lock)?;
         let identity = self.identity;
@@ -272,7 +272,7 @@ impl Standing<'_> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.0.leave();
-        // Who was last may have handed its place back to us, or we to who left in this moment.
+        // The last waiter may have handed its place back to us, or we to one that left in this moment.
         self.0.line.sweep();
     }
 }

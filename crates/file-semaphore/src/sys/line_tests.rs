@@ -37,7 +37,7 @@ fn die(ticket: Ticket<'_>) {
 }
 
 #[test]
-fn who_came_first_is_first_and_nothing_is_left() {
+fn the_first_waiter_is_first_and_nothing_is_left() {
     let place = Place::new();
     assert!(!place.line().exists());
     let mut line: Vec<_> = (0..5).map(|_| place.join()).collect();
@@ -82,7 +82,7 @@ fn they_leave_in_any_order(
 }
 
 #[test]
-fn what_the_dead_left_is_swept_and_the_living_stay() {
+fn tickets_of_the_dead_are_swept_and_those_of_the_living_stay() {
     let place = Place::new();
     assert!(!place.line().sweep());
     let ticket = place.join();
@@ -97,7 +97,7 @@ fn what_the_dead_left_is_swept_and_the_living_stay() {
 #[case::another_file("b", b"../etc/passwd")]
 #[case::itself("a.queue", b"a.queue")]
 #[case::no_text("b", b"\xff\xfe")]
-fn what_somebody_else_put_there_is_no_obstacle(#[case] other: &str, #[case] content: &[u8]) {
+fn a_queue_file_with_foreign_content_is_no_obstacle(#[case] other: &str, #[case] content: &[u8]) {
     let place = Place::new();
     std::fs::write(place.scratch.path().join(other), "x").unwrap();
     std::fs::write(place.scratch.path().join("a.queue"), content).unwrap();
@@ -116,9 +116,9 @@ fn a_directory_or_a_link_in_the_place_of_the_line_is_no_obstacle() {
     assert!(place.line().join().is_none_or(|mut ticket| ticket.is_first()));
 }
 
-/// Whoever is passed over is looked past by nobody else: its name says where those before it are.
+/// A waiter that is passed over once is not passed over by others: its name says where those before it are.
 #[test]
-fn who_passed_over_somebody_and_died_hides_nobody() {
+fn a_waiter_that_passed_another_and_died_hides_none() {
     let place = Place::new();
     let mut line: Vec<_> = (0..4).map(|_| place.join()).collect();
     let mut last = line.pop().unwrap();
@@ -135,7 +135,7 @@ fn who_passed_over_somebody_and_died_hides_nobody() {
 
 /// However they go, the last to go leaves nothing.
 #[rstest]
-fn all_who_leave_leave_nothing(
+fn waiters_that_leave_leave_nothing(
     #[values([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0])] order: [usize; 3],
 ) {
     let place = Place::new();

@@ -44,7 +44,7 @@ use crate::stale::{Here, Standing, is_of_this_machine};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// One of the names was removed or replaced, or the ticket before is gone.
-    #[cfg_attr(windows, expect(dead_code, reason = "nobody tells there"))]
+    #[cfg_attr(windows, expect(dead_code, reason = "Windows does not report it"))]
     Change,
     /// The time is over.
     Time,

@@ -99,7 +99,7 @@ fn watch(ticket: Identity, file: &Arc<File>, bell: &Arc<Bell>) -> std::io::Resul
         let mut turns = turns();
         turns.awaited.retain(|_, other| !Arc::ptr_eq(other, &bell));
         drop(turns);
-        // Where flock(2) fails, who waits looks from time to time.
+        // Where flock(2) fails, waiters look from time to time.
         if gone {
             bell.ring();
         }

@@ -56,7 +56,7 @@ impl<'d> Line<'d> {
         false
     }
 
-    /// Removes the last ticket that a Unix left in a shared directory; never: who is in line there cannot
+    /// Removes the last ticket that a Unix left in a shared directory; never: the waiters there cannot
     /// be seen.
     #[expect(clippy::unused_self, reason = "as on other systems")]
     pub(crate) fn sweep(self) -> bool {
