@@ -501,7 +501,7 @@ fn locks() {
     stranger.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut stranger = stranger.spawn().expect("setpriv (package util-linux)");
     let mut said = [0; 9];
-    // It is kept open: whoever writes to nobody ends.
+    // It is kept open: a program that writes to nobody ends.
     let mut output = stranger.stdout.take().expect("its output");
     output.read_exact(&mut said).expect("all of them");
     assert_eq!(&said, b"ALL THERE");

@@ -2,9 +2,10 @@
 //! one connection: greet, lock, unlock, quit. *Pairs* are locks with their unlocks in one session.
 //!
 //! The contenders run under the same inetd and are measured in turns: `greeter.c`, the smallest static
-//! C program that only greets and answers; lfpd; and, where `LFPD_ORIGINAL` names its program, the
-//! server that comes with RXTX (`lockdaemon.c`, compiled with `cc -O2`). The goals are ratios: sessions
-//! 0.8 of the greeter's and 1.0 of the original's, pairs 0.8 of the original's.
+//! C program that only greets and answers; lfpd; where `LFPD_OTHER` names its program, another build of
+//! lfpd, such as one for musl; and, where `LFPD_ORIGINAL` names its program, the server that comes with
+//! RXTX (`lockdaemon.c`, compiled with `cc -O2`; docs/figures.md says how). The goals are ratios:
+//! sessions 0.8 of the greeter's and 1.0 of the original's, pairs 0.8 of the original's.
 //!
 //! `cargo bench --bench sessions`. Needs root (a machine of its own), gcc, and `.ci/install`.
 
@@ -46,7 +47,8 @@ fn main() {
     let mut compiler = Command::new("cc");
     compiler.args(["-Os", "-static", "-D_GNU_SOURCE", "-o"]).arg(&greeter).arg(source);
     assert!(compiler.status().expect("cc (package gcc)").success(), "greeter.c");
-    let original = std::env::var_os("LFPD_ORIGINAL").map(PathBuf::from);
+    let named = |variable| std::env::var_os(variable).map(PathBuf::from);
+    let (original, other) = (named("LFPD_ORIGINAL"), named("LFPD_OTHER"));
 
     let mut layout = Sandbox::layout()
         .port("ttyW0")
@@ -55,6 +57,9 @@ fn main() {
         .bring("inetd", peer("openbsd-inetd", "usr/sbin/inetd"));
     if let Some(program) = &original {
         layout = layout.bring("original", program);
+    }
+    if let Some(program) = &other {
+        layout = layout.bring("other", program);
     }
     let sandbox = layout.enter();
     // As tmpfiles.d makes it where lfpd is installed.
@@ -70,6 +75,9 @@ fn main() {
     };
     enters("greeter", "uucp");
     enters("lfpd", "uucp");
+    if other.is_some() {
+        enters("other", "uucp");
+    }
     if original.is_some() {
         // Any other user must have the lock directory's group.
         enters("original", "root");

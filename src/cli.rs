@@ -23,9 +23,9 @@ use crate::serve::authority::Authority;
 use crate::serve::listen;
 use crate::serve::listener::{self, Listener};
 use crate::serve::settings::{Settings, Stay};
-use crate::serve::{Opens, Service, stdio};
+use crate::serve::{Exclusive, Opens, Service, stdio};
 use crate::sys::STATE_DIR;
-use ttylock::{Dialect, Layout, Table};
+use ttylock::{DeviceName, Dialect, Layout, Table};
 
 /// Where device nodes are.
 const DEV_DIR: &str = "/dev";
@@ -41,8 +41,8 @@ Examples:
   lfpd --listen unix:/run/lfpd/lfpd.sock --listen 127.0.0.1:50001
   tcpsvd -l localhost -u uucp 127.0.0.1 50001 lfpd";
 
-/// Serves the Lock File Protocol to one client on standard input and output,
-/// as inetd starts it, or to many clients where it listens.
+/// Serves the Lock File Protocol: to one client on standard input and output
+/// (started by inetd), or to many clients (with --listen).
 #[derive(Debug, Parser)]
 #[command(name = "lfpd", version, disable_help_subcommand = true, verbatim_doc_comment)]
 #[command(next_line_help = true, after_help = EXAMPLES)]
@@ -51,7 +51,7 @@ struct Options {
     #[arg(long, value_name = "DIR")]
     lock_dir: Option<PathBuf>,
 
-    /// Look for locks here too, not in the built-in list (repeatable)
+    /// Search this directory for locks, instead of the built-in list (repeatable)
     #[arg(long, value_name = "DIR")]
     search_dir: Vec<PathBuf>,
 
@@ -63,7 +63,7 @@ struct Options {
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
 
-    /// Close a connection that was idle for so many seconds
+    /// Close a connection that was idle for this many seconds
     #[arg(long, value_name = "SECS", default_value_t = IDLE_TIMEOUT.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..=IDLE_TIMEOUT_MAX_SECS))]
     idle_timeout: u64,
@@ -72,17 +72,17 @@ struct Options {
     #[arg(long, value_name = "ADDR")]
     listen: Vec<Address>,
 
-    /// When listening: so many connections in all
+    /// When listening: at most this many connections in all
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS as u64,
           value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     max_connections: u64,
 
-    /// When listening: so many connections of one user
+    /// When listening: at most this many connections of one user
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS_PER_USER as u64,
           value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     max_per_user: u64,
 
-    /// What the greeting calls the version
+    /// The version in the greeting
     #[arg(long, value_name = "TEXT", default_value = Version::ORIGINAL, value_parser = version)]
     banner_version: Version,
 
@@ -90,13 +90,21 @@ struct Options {
     #[arg(long)]
     trust_pid: bool,
 
-    /// Let processes that may not open a device lock it all the same
+    /// Let processes lock devices that they may not open
     #[arg(long)]
     anyone: bool,
 
-    /// When listening: lock ports for programs that only open them
+    /// When listening: lock ports for programs that open them without a lock
     #[arg(long)]
     watch_opens: bool,
+
+    /// When listening: let nobody but its holder open a locked port
+    #[arg(long, conflicts_with_all = ["trust_pid", "anyone"])]
+    exclusive: bool,
+
+    /// With --exclusive: do not make this port exclusive (repeatable)
+    #[arg(long, value_name = "PORT", value_parser = port, requires = "exclusive")]
+    exclusive_except: Vec<DeviceName>,
 
     /// Let this group (name or number) release any lock by FORCE, as root may
     #[arg(long, value_name = "GROUP", value_parser = group)]
@@ -147,7 +155,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Writes help or version to standard output. A reader who has had enough (`| head`) is no failure.
+/// Writes help or version to standard output. A reader that stops early (`| head`) is not a failure.
 fn print(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -172,6 +180,8 @@ impl Options {
             trust_pid: false,
             anyone: false,
             watch_opens: false,
+            exclusive: false,
+            exclusive_except: Vec::new(),
             force_group: None,
             log_level: Severity::Info,
             log_facility: Facility::Daemon,
@@ -199,10 +209,18 @@ impl Options {
             settings.stay = Stay::WhileNeeded;
         }
         let opened = open(&self.listen, &mut listeners);
+        let is_exclusive = self.exclusive;
+        let mut exclusive = Exclusive::Never;
+        if is_exclusive {
+            exclusive = Exclusive::Locked { except: self.exclusive_except.clone() };
+        }
         let mut service = Service::new(version, authority, Table::new(self.layout()), log);
         let served = match opened {
             Ok(()) if listeners.is_empty() && settings.opens == Opens::Watched => {
                 Err("--watch-opens is for a daemon: it needs --listen".to_owned())
+            }
+            Ok(()) if listeners.is_empty() && is_exclusive => {
+                Err("--exclusive is for a daemon: it needs --listen".to_owned())
             }
             Ok(()) if listeners.is_empty() => {
                 stdio::serve(&mut service, descriptors, idle_timeout);
@@ -211,8 +229,13 @@ impl Options {
                 std::mem::forget(service);
                 return ExitCode::SUCCESS;
             }
-            Ok(()) => listen::serve(&mut service, listeners, settings)
-                .map_err(|error| format!("cannot serve: {error}")),
+            Ok(()) => service
+                .make_exclusive(exclusive)
+                .map_err(|error| format!("--exclusive: the record cannot be kept: {error}"))
+                .and_then(|()| {
+                    listen::serve(&mut service, listeners, settings)
+                        .map_err(|error| format!("cannot serve: {error}"))
+                }),
             Err(complaint) => Err(complaint),
         };
         let Err(complaint) = served else { return ExitCode::SUCCESS };
@@ -279,6 +302,10 @@ fn system(name: &str) -> Result<&'static Dialect, String> {
         let names: Vec<_> = Dialect::systems().map(Dialect::name).collect();
         format!("no such system; there are {}", names.join(", "))
     })
+}
+
+fn port(name: &str) -> Result<DeviceName, String> {
+    name.parse().map_err(|error| format!("{error}"))
 }
 
 fn version(text: &str) -> Result<Version, String> {

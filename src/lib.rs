@@ -7,7 +7,7 @@
 pub mod cli;
 pub mod limits;
 pub mod log;
-pub mod peer;
+mod peer;
 pub mod protocol;
-pub mod serve;
+mod serve;
 mod sys;

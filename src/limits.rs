@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use ttylock::limits::DEFERRED_MOST;
+use ttylock::limits::{CLOSINGS, DEFERRED_MOST};
 
 /// A line with its end, in bytes. A longer one is skipped to its end and answered once.
 pub const LINE_BYTES: usize = 512;
@@ -46,7 +46,7 @@ pub const LOG_LINES: u32 = 1000;
 /// For so long a user's log lines are counted together.
 pub const LOG_WINDOW: Duration = Duration::from_secs(60);
 
-/// Users whose log lines are counted at one time.
+/// Users with log lines that are counted at one time.
 pub const LOG_USERS: usize = 1024;
 
 /// What is read of `/proc/net/tcp` and `/proc/net/tcp6` each, in bytes.
@@ -118,8 +118,8 @@ pub const TURN_TIME: Duration = Duration::from_millis(2);
 /// With so many connections that have something to say at once, those that say most come last.
 pub const CROWDED: usize = 64;
 
-/// How long a daemon serves those who say something, those who say most, those who come back and
-/// those who wait, each, before it looks for others.
+/// How long a daemon serves clients that send something, clients that send most, clients that come back
+/// and waiters, each, before it looks for others.
 pub const BUDGET: Duration = Duration::from_millis(2);
 
 /// How long a connection within an endless line is left alone when it is crowded.
@@ -147,7 +147,7 @@ pub const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// How often a daemon opens the lock directories anew.
 pub const REOPEN_EVERY: Duration = Duration::from_secs(30);
 
-/// How long a port is held open without a lock before one is taken for whoever does
+/// How long a port is held open without a lock before one is taken for the process that does
 /// (`--watch-opens`).
 pub const OPEN_FOR: Duration = Duration::from_secs(1);
 
@@ -169,17 +169,33 @@ pub const LOOK_COST: usize = 16;
 /// How long no look is begun when the system has no descriptors left.
 pub const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
-/// Closings that are kept in mind while it is found out who has ports open.
+/// Closings that are kept in mind while the processes with open ports are being found.
 pub const CLOSED_DURING_SURVEY: usize = 4096;
 
 /// Bytes of the kernel's reports on opened ports that are read at once.
 pub const OPEN_EVENT_BYTES: usize = 4096;
 
-/// Ports that are watched for who opens them.
+/// Ports that are watched for processes that open them.
 pub const WATCHED_PORTS: usize = 256;
 
 /// Processes that are known to have one port open without a lock.
 pub const OPENERS_OF_PORT: usize = 16;
+
+/// The least time between two looks at who has a locked port open (`--exclusive`).
+pub const EXCLUSIVE_LOOK_GAP: Duration = Duration::from_millis(10);
+
+/// The longest one, however long a look has taken.
+pub const EXCLUSIVE_LOOK_MOST: Duration = Duration::from_secs(1);
+
+/// After each such look, the port is not looked at for so many times what it has taken.
+pub const EXCLUSIVE_SHARE: u32 = 9;
+
+/// Descriptors for such looks: three for each that goes on, and those that are being closed.
+pub const EXCLUSIVE_LOOKS: usize = 3 * LOOKS_AT_ONCE + CLOSINGS;
+
+/// How often one of the exclusive ports is checked for its lock: a user that may write the lock directory can remove the
+/// lock and tell nobody.
+pub const EXCLUSIVE_CHECK: Duration = Duration::from_millis(250);
 
 /// Looking for the answers to STAT takes at most one part in so many of the time.
 pub const STATUS_SHARE: u32 = 4;

@@ -23,11 +23,11 @@ pub enum Severity {
     Error,
     /// An administrator should change something.
     Warning,
-    /// Worth a look: somebody was refused, a lock was stolen from the dead.
+    /// Worth a look: a client was refused, or the lock of a dead process was taken over.
     Notice,
     /// Daily work: taken, refused, released.
     Info,
-    /// For those who look for a fault.
+    /// For finding faults.
     Debug,
 }
 
@@ -171,10 +171,10 @@ pub fn catch_panics(facility: Facility, standard_error: StandardError) {
     }));
 }
 
-/// Whose descriptor 2 is.
+/// Where descriptor 2 leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandardError {
-    /// It leads to whoever runs the service.
+    /// To the administrator that runs the service.
     Ours,
     /// It leads, or may lead, to the client.
     Clients,

@@ -17,11 +17,11 @@ use pidlockfile::process::lives;
 use ttylock::ResolvedDevice;
 
 use crate::sys::{self, Connection, Numbers};
-pub use crate::sys::{Inquiry, Processes, Status};
+pub(crate) use crate::sys::{Inquiry, Processes, Status};
 
 /// Somebody on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub(crate) struct Peer {
     place: Place,
     uid: Option<u32>,
     numbers: Numbers,
@@ -29,20 +29,20 @@ pub struct Peer {
     groups: Vec<u32>,
 }
 
-/// Somebody who may not speak to the service.
+/// A peer that may not speak to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stranger {
+pub(crate) enum Stranger {
     /// An address that is not this host's own.
     Remote(SocketAddr),
     /// A socket of a kind that says nothing about its peer.
     OtherFamily,
-    /// The connection is no longer, so nobody can tell whose it was.
+    /// The connection is no longer, so its user can no longer be found out.
     Gone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// No socket: whoever started this program.
+    /// No socket: the user that started this program.
     Starter,
     UnixSocket,
     Loopback(SocketAddr),
@@ -50,16 +50,16 @@ enum Place {
 
 /// Which processes a peer may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// Its own, and those that do not exist; root any.
     Own,
     /// Any: `--trust-pid`.
     Any,
 }
 
-/// Whether who may not open a device may lock it.
+/// Whether a process that may not open a device may lock it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub(crate) enum Access {
     /// No: the holder must be able to read and write it.
     OfDevice,
     /// Yes: `--anyone`.
@@ -68,7 +68,7 @@ pub enum Access {
 
 /// What a process is named for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// To hold a lock from now on.
     Take,
     /// To hold one no longer.
@@ -77,19 +77,19 @@ pub enum Purpose {
 
 /// Why a peer may not name a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The process belongs to this other uid.
     Anothers(u32),
     /// One of the two belongs to [`OVERFLOW_UID`], which is many users.
     Overflow,
-    /// There is no such process, though whoever names it could know.
+    /// There is no such process, though the client could know that.
     Gone,
-    /// The peer counts processes in a pid namespace of its own, and this is neither itself nor
-    /// above it there.
+    /// The peer is in a pid namespace of its own; there this is neither its own number nor that of
+    /// an ancestor or descendant.
     Elsewhere,
-    /// Nobody tells in which pid namespace the peer counts.
+    /// The pid namespace of the peer is unknown.
     NamespaceUnknown,
-    /// What is there by that name is no serial port: a directory, a disk, a file, the null device.
+    /// The name means no serial port: a directory, a disk, a file, the null device.
     NoPort,
     /// The process may not open the device.
     DeviceClosed,
@@ -97,10 +97,10 @@ pub enum Refusal {
     RightsUnknown,
     /// The peer may not release what is others'.
     NoForce,
-    /// The process exists, but nobody says whose it is (`hidepid` in proc(5), or another system
+    /// The process exists, but its user is not known (`hidepid` in proc(5), or another system
     /// than Linux).
     Hidden,
-    /// The process exists, but nobody says who the peer is.
+    /// The process exists, but the user of the peer is not known.
     PeerUnknown,
 }
 
@@ -112,19 +112,11 @@ impl Peer {
     }
 
     /// Looks at a connection. To be called before anything is sent: a client that has its
-    /// greeting may be gone the next moment, and then nobody can tell any more who it was.
+    /// greeting may be gone the next moment, and then its user can no longer be found out.
     ///
     /// # Errors
     /// [`Stranger`] when the peer is not surely on this host.
-    pub fn of(stream: BorrowedFd<'_>) -> Result<Self, Stranger> {
-        Self::told_by(&mut Inquiry::default(), stream)
-    }
-
-    /// The same for one connection of many.
-    ///
-    /// # Errors
-    /// As [`Peer::of`].
-    pub fn told_by(inquiry: &mut Inquiry, stream: BorrowedFd<'_>) -> Result<Self, Stranger> {
+    pub(crate) fn told_by(inquiry: &mut Inquiry, stream: BorrowedFd<'_>) -> Result<Self, Stranger> {
         let raw = stream.as_raw_fd();
         let far = match socket::getpeername::<SockaddrStorage>(raw) {
             Ok(address) => address,
@@ -169,25 +161,25 @@ impl Peer {
 
     /// The user at the other end, where the kernel tells.
     #[must_use]
-    pub fn uid(&self) -> Option<u32> {
+    pub(crate) fn uid(&self) -> Option<u32> {
         self.uid
     }
 
     /// Whether it is root.
     #[must_use]
-    pub fn is_root(&self) -> bool {
+    pub(crate) fn is_root(&self) -> bool {
         self.uid == Some(0)
     }
 
     /// Whether it was in a group when it connected, by its effective one or any other.
     #[must_use]
-    pub fn is_in(&self, group: u32) -> bool {
+    pub(crate) fn is_in(&self, group: u32) -> bool {
         self.groups.contains(&group)
     }
 
     /// Whether it is at the other end of a TCP connection.
     #[must_use]
-    pub fn is_on_tcp(&self) -> bool {
+    pub(crate) fn is_on_tcp(&self) -> bool {
         matches!(self.place, Place::Loopback(_))
     }
 
@@ -195,7 +187,7 @@ impl Peer {
     ///
     /// # Errors
     /// [`Refusal::Elsewhere`] and [`Refusal::NamespaceUnknown`], on a Unix socket only.
-    pub fn meant(&self, pid: Pid, rule: Rule) -> Result<Pid, Refusal> {
+    pub(crate) fn meant(&self, pid: Pid, rule: Rule) -> Result<Pid, Refusal> {
         match (rule, self.numbers) {
             (Rule::Any, _) | (Rule::Own, Numbers::Ours) => Ok(pid),
             (Rule::Own, Numbers::Own(peer)) => sys::translate(peer, pid).ok_or(Refusal::Elsewhere),
@@ -207,7 +199,7 @@ impl Peer {
     ///
     /// # Errors
     /// The reason why not.
-    pub fn may_name(
+    pub(crate) fn may_name(
         &self,
         pid: Pid,
         owner: impl FnOnce() -> Option<u32>,
@@ -224,20 +216,20 @@ impl Peer {
         if self.uid == Some(0) {
             return Ok(());
         }
-        // One that has an owner is there.
+        // One that has an owner is there, or has ended and nobody has taken note: it holds nothing.
         match (self.uid, owner()) {
             (None, _) => Err(Refusal::PeerUnknown),
             (Some(uid), Some(owner)) if [uid, owner].contains(&OVERFLOW_UID) => {
                 Err(Refusal::Overflow)
             }
             (Some(uid), Some(owner)) if uid == owner => Ok(()),
-            (Some(_), Some(owner)) => Err(Refusal::Anothers(owner)),
+            (Some(_), Some(owner)) if alive() => Err(Refusal::Anothers(owner)),
             (Some(_), None) if alive() => Err(Refusal::Hidden),
-            (Some(_), None) => self.may_name_the_gone(purpose),
+            (Some(_), _) => self.may_name_the_gone(purpose),
         }
     }
 
-    /// Whoever has ended before the request is served must not leave a lock behind. The memo's own
+    /// A process that ends before the request is served must not leave a lock behind. The memo's own
     /// scenario locks for a number out of thin air, over telnet.
     fn may_name_the_gone(&self, purpose: Purpose) -> Result<(), Refusal> {
         match (purpose, self.place) {
@@ -252,7 +244,7 @@ impl Peer {
 ///
 /// # Errors
 /// [`Refusal::DeviceClosed`], and [`Refusal::RightsUnknown`] of a process that lives.
-pub fn may_open(
+pub(crate) fn may_open(
     pid: Pid,
     process: Option<&Status>,
     path: &Path,
@@ -266,13 +258,13 @@ pub fn may_open(
 
 /// Whether something is there that can be no serial port. What is not there may be plugged in.
 #[must_use]
-pub fn is_no_port(device: &ResolvedDevice) -> bool {
+pub(crate) fn is_no_port(device: &ResolvedDevice) -> bool {
     permission::is_no_port(device)
 }
 
 /// The user whom the kernel shows for all those that have no number in our user namespace; also
 /// the user `nobody`. Source: `DEFAULT_OVERFLOWUID` in the kernel's `include/linux/highuid.h`.
-pub const OVERFLOW_UID: u32 = 65_534;
+pub(crate) const OVERFLOW_UID: u32 = 65_534;
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -305,7 +297,7 @@ impl fmt::Display for Refusal {
             Self::Overflow => write!(f, "uid {OVERFLOW_UID} may be any user"),
             Self::Gone => f.write_str("there is no such process"),
             Self::Elsewhere => f.write_str(
-                "the peer is in another pid namespace, where it is neither the peer nor above it",
+                "the peer is in another pid namespace; there the number is neither its own nor an ancestor's or descendant's",
             ),
             Self::NamespaceUnknown => f.write_str("the pid namespace of the peer is unknown"),
             Self::NoForce => {

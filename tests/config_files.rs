@@ -173,7 +173,7 @@ fn the_services_line() {
 
 /// Nothing that is shipped starts the service as root.
 #[test]
-fn nothing_runs_it_as_root() {
+fn no_shipped_file_starts_the_service_as_root() {
     let line = text("inetd.conf.example");
     let line = line.lines().find(|line| !line.starts_with('#')).unwrap();
     assert_eq!(line.split_whitespace().nth(4), Some("uucp"));

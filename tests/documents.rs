@@ -177,15 +177,12 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("lfp run --shim --ports /dev/ttyUSB0 -- make flash", Shown::By("programs_lock")),
     (
         "lfp run --exclusive /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0",
-        Shown::By("what_looks_at_no_lock_is_refused_by_the_kernel"),
+        Shown::By("a_program_that_checks_no_lock_is_refused_by_the_kernel"),
     ),
     ("lfp shim --ports --wait 30 -- tio /dev/ttyUSB0", Shown::By("a_program_waits_in_line")),
     ("lfp shim -- gammu identify", Shown::By("programs_lock")),
     ("lfp shim --ports --wait 30 -- tio /dev/ttyUSB0", Shown::By("a_program_waits_in_line")),
-    (
-        "sudo lfp adopt minicom",
-        Shown::By("an_adopted_program_is_right_for_everybody_who_types_its_name"),
-    ),
+    ("sudo lfp adopt minicom", Shown::By("an_adopted_program_is_right_for_all_users")),
     ("lfp wait --timeout 60 /dev/ttyS0 || exit", Shown::By("a_script_in_several_steps")),
     ("stty -F /dev/ttyS0 9600; echo AT >/dev/ttyS0", Shown::By("a_script_in_several_steps")),
     ("lfp unlock /dev/ttyS0", Shown::By("a_script_in_several_steps")),
@@ -241,6 +238,14 @@ const COMMANDS: &[(&str, Shown)] = &[
     ),
     (
         "dflock run convert --limit 4 -- ffmpeg -i in.avi out.mp4",
+        Shown::By("the_page_of_the_book_runs_with_a_server"),
+    ),
+    (
+        "dflock run catalog --shared -- make-report",
+        Shown::By("the_page_of_the_book_runs_with_a_server"),
+    ),
+    (
+        "dflock run --key stock --key till -- count-stock",
         Shown::By("the_page_of_the_book_runs_with_a_server"),
     ),
 ];
@@ -346,4 +351,43 @@ fn the_documents_promise_the_targets_that_are_checked() {
         (target.trim_matches('`').to_owned(), [run.to_owned(), package.to_owned()])
     });
     assert_eq!(promised.collect::<BTreeMap<_, _>>(), held.collect::<BTreeMap<_, _>>());
+}
+
+/// With a shell and nothing else, it names what is missing before it compiles or fetches anything.
+#[test]
+fn the_targets_are_not_begun_where_a_program_is_missing() {
+    let programs = tempfile::tempdir().unwrap();
+    for program in ["bash", "dirname", "sort"] {
+        std::os::unix::fs::symlink(format!("/usr/bin/{program}"), programs.path().join(program))
+            .unwrap();
+    }
+    let told = |target: &str| {
+        let mut command = Command::new("/usr/bin/bash");
+        command
+            .arg(root().join(".ci/targets"))
+            .arg(target)
+            .env_clear()
+            .env("PATH", programs.path());
+        let output = command.output().unwrap();
+        assert_eq!(
+            (output.status.code(), output.stdout.as_slice()),
+            (Some(1), &b""[..]),
+            "{output:?}"
+        );
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let lacks = "targets: this machine lacks cargo apt-get ";
+    for (target, programs) in [
+        (
+            "armv7-unknown-linux-gnueabihf",
+            &["arm-linux-gnueabihf-gcc", "qemu-arm", "dpkg-shlibdeps"][..],
+        ),
+        ("x86_64-unknown-linux-musl", &["musl-gcc", "strip"]),
+    ] {
+        let said = told(target);
+        assert!(said.starts_with(lacks) && said.lines().count() == 1, "{said}");
+        assert!(programs.iter().all(|program| said.contains(program)), "{said}");
+    }
+    let checked = told("x86_64-unknown-freebsd");
+    assert!(!checked.contains("gcc") && !checked.contains("qemu"), "it is not linked: {checked}");
 }

@@ -71,7 +71,7 @@ fn one(lfp: &mut Lfp<'_>, scheme: &str) -> String {
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn nobody_holds_it() {
+fn a_free_port_has_no_holder() {
     let sandbox = machine();
     let mut lfp = Service::run_by(User::Uucp).start(&sandbox);
     assert_eq!(holders(&mut lfp, "/dev/ttyS7"), [""; 0]);
@@ -228,7 +228,7 @@ fn the_answer_is_bounded() {
 
 /// Many who ask at once are all answered, and nobody else waits for them for long.
 #[test]
-fn many_who_ask_are_all_answered() {
+fn many_requests_are_all_answered() {
     let daemon = Daemon::start(&[]);
     let mut asking: Vec<_> = (0..30).map(|_| daemon.on_unix().greeted()).collect();
     asking.iter_mut().for_each(|client| client.say("stat\r\nnoop"));

@@ -32,9 +32,7 @@ fn swap(directory: &Path, stop: &AtomicBool) {
 /// The service is slow between its look at the port's rights and its lock.
 #[rstest]
 #[ignore = "needs root: tests/run"]
-fn who_swaps_a_link_gets_no_other_port_than_the_one_that_was_judged(
-    #[values("lock", "wait")] verb: &str,
-) {
+fn a_swapped_link_gives_no_port_but_the_judged_one(#[values("lock", "wait")] verb: &str) {
     let sandbox = two_ports();
     let slow = "inject=lgetxattr,getxattr:delay_exit=30000";
     let words = ["-qq", "-f", "-o", "/tmp/trace", "-e", slow, LFPD];
@@ -121,7 +119,7 @@ const TCP: [&str; 2] = ["--listen", "127.0.0.1:7000"];
 /// before programs that know no more than the number believe it.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_comes_by_a_number_keeps_no_lock_that_he_may_not_have() {
+fn a_process_without_the_right_keeps_no_lock_of_its_number() {
     let sandbox = two_ports();
     let _daemon = daemon(&sandbox, &TCP);
     let codes = over_tcp(&sandbox, User::Bob, "lock ttyW0 20000\nlock ttyW1 30000\n");

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
@@ -383,7 +383,7 @@ fn a_record_of_another_file_is_not_believed() {
 
 /// "UNLOCK" in the contract.
 #[test]
-fn unlock_knows_whose_lock_it_is() {
+fn unlock_knows_the_owner_of_the_lock() {
     let machine = Machine::new();
     let holder = Holder::new();
     assert_eq!(machine.unlock("ttyS1", own()), Outcome::Busy, "nothing there");
@@ -465,7 +465,7 @@ fn links_known_to_udev_are_taken_with_the_device() {
 fn a_lock_directory_that_is_not_there_is_denied() {
     let machine = Machine::new();
     fs::remove_dir(machine.path("lock")).unwrap();
-    let Answer { outcome, events } = machine.table().lock(&request("ttyS0", own()));
+    let Answer { outcome, events, .. } = machine.table().lock(&request("ttyS0", own()));
     assert_eq!(outcome, Outcome::Denied);
     assert_eq!(events.len(), 1);
     assert_eq!(machine.unlock("ttyS0", own()), Outcome::Denied);
@@ -502,7 +502,7 @@ fn a_flock_on_the_node_is_busy_but_for_its_own_process() {
 /// A shell takes a flock through flock(1) on its own descriptor: who took it is gone, and it is
 /// held all the same.
 #[test]
-fn a_flock_whose_taker_is_gone_is_busy_and_not_stale() {
+fn a_flock_without_its_taker_is_busy_and_not_stale() {
     let machine = Machine::new();
     let script =
         format!("exec 3<>{}; flock 3; echo; exec sleep 600", machine.path("dev/ttyS1").display());
@@ -557,7 +557,11 @@ fn a_contended_stale_lock_in_a_directory_open_to_all_is_stepped_over() {
     fs::write(machine.path("other/LCK..ttyS1"), decimal(dead())).unwrap();
     let file = File::open(machine.path("other/LCK..ttyS1")).unwrap();
     let stranger = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).unwrap();
-    let attempt = machine.table().attempt_lock(&request("ttyS1", own()), Contention::ComesBack);
+    let attempt = machine.table().attempt_lock(
+        &request("ttyS1", own()),
+        Contention::ComesBack,
+        Instant::now(),
+    );
     assert_eq!(attempt.map(|answer| answer.outcome), Ok(Outcome::Done));
     drop(stranger);
 }
@@ -584,10 +588,7 @@ fn directories_of_others_are_not_searched() {
 #[case::a_directory(false, Outcome::Busy)]
 #[case::mounted_over(true, Outcome::Done)]
 #[ignore = "needs root: tests/run"]
-fn what_is_mounted_where_others_may_write_is_not_searched(
-    #[case] mounted: bool,
-    #[case] outcome: Outcome,
-) {
+fn a_mount_where_others_may_write_is_not_searched(#[case] mounted: bool, #[case] outcome: Outcome) {
     use nix::mount::{MsFlags, mount};
     // Mounts of this thread are nobody else's.
     let test = move || {
@@ -793,7 +794,7 @@ fn an_outsiders_flock_on_a_stale_lock_decides_nothing(
 #[case::root(0, 1000)]
 #[case::the_owner(1000, 1000)]
 #[ignore = "needs root: tests/run"]
-fn a_flock_of_one_who_has_a_say_counts_and_is_named(#[case] uid: u32, #[case] owner: u32) {
+fn a_flock_of_the_service_or_the_owner_counts_and_is_named(#[case] uid: u32, #[case] owner: u32) {
     assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
     fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
@@ -805,7 +806,7 @@ fn a_flock_of_one_who_has_a_say_counts_and_is_named(#[case] uid: u32, #[case] ow
     let mut table = machine.table();
     let answer = table.lock(&request("ttyS1", own()));
     assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
-    assert_eq!(table.blocker().map(|who| who.pid), pid);
+    assert_eq!(answer.blocker.as_ref().map(|who| who.pid), pid);
     let named = format!("flock(2) on it is held by pid {}", entitled.0.id());
     assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
     let found = table.holders(&DeviceName::parse(b"ttyS1").unwrap());
@@ -917,7 +918,7 @@ fn as_nobody_in_a_sticky_directory() {
     });
     let over = table.lock(&request("ttyS0", own()));
     assert_eq!(over.outcome, Outcome::Done, "{over:?}");
-    assert!(over.events.iter().any(|event| event.text.contains("stepped over")), "{over:?}");
+    assert!(over.events.iter().any(|event| event.text.contains("ignored")), "{over:?}");
     let stuck = table.lock(&request("ttyS1", own()));
     assert_eq!(stuck.outcome, Outcome::Busy, "{stuck:?}");
     assert!(stuck.events.iter().any(|event| event.text.contains("CAP_FOWNER")), "{stuck:?}");
@@ -1293,7 +1294,7 @@ fn one_deed() {
 /// killed: whose the lock is then is told by who can release it, and with him it goes whole.
 #[rstest]
 #[ignore = "takes minutes: tests/run"]
-fn what_fails_or_is_killed_leaves_one_of_two_states(
+fn an_operation_that_fails_or_is_killed_leaves_one_of_two_states(
     #[values("pass", "daemon-pass", "lock", "unlock")] what: &str,
     #[values("error=EIO", "signal=KILL")] fault: &str,
 ) {
@@ -1361,7 +1362,7 @@ fn what_fails_or_is_killed_leaves_one_of_two_states(
 /// does not release that one alone, and the giver's releases all as soon as it can.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn what_is_half_passed_is_released_whole_or_not_at_all() {
+fn a_half_passed_lock_is_released_whole_or_not_at_all() {
     assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let (machine, giver, receiver) = five_files();
     let pids = [giver.pid(), receiver.pid()];
@@ -1459,7 +1460,7 @@ enum Comer {
 /// A PASS stands between two of its five files: whoever comes meanwhile changes none of them, also when one
 /// of the two has ended. It goes on, or is killed: then all are one's.
 #[rstest]
-fn what_is_half_passed_is_nobodys_while_the_passer_is_at_it(
+fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
     #[values(
         Comer::Receiver,
         Comer::Giver,

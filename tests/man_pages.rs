@@ -45,7 +45,7 @@ fn run(program: &str, arguments: &[&str], page: &Path) -> String {
 
 #[rstest]
 #[ignore = "needs programs: tests/run"]
-fn nothing_is_wrong_with_the_form(
+fn the_manual_pages_have_no_formatting_errors(
     #[values("lfp.1", "lfp.7", "lfpd.8", "lockdev.8", "liblfp_preload.7")] name: &str,
 ) {
     let said = run("mandoc", &["-T", "lint", "-W", "warning"], &page(name));

@@ -151,15 +151,15 @@ fn it_works_where_it_is_installed() {
         somebody() { setpriv --reuid=1000 --regid=1000 --clear-groups "$@"; }
         somebody touch /run/lock/x 2>/dev/null && echo the directory is open
         systemctl is-active lfpd-unix.socket
-        somebody lfp run --timeout 5 /dev/ttyS0 -- sh -c 'echo $$; cat /run/lock/LCK..ttyS0'
+        somebody lfp run --timeout 60 /dev/ttyS0 -- sh -c 'echo $$; cat /run/lock/LCK..ttyS0'
         systemctl is-active lfpd-unix.service
         ls /run/lock/*ttyS0* 2>/dev/null && echo a lock is left
         somebody lfp --json list
         somebody lfp --server 127.0.0.1:50001 lock /dev/ttyS0 2>/dev/null || echo code $?
         systemctl start lfpd.socket
-        somebody lfp --server 127.0.0.1:50001 run /dev/ttyS0 -- echo over TCP
+        somebody lfp --server 127.0.0.1:50001 run --timeout 60 /dev/ttyS0 -- echo over TCP
         stat -c %U /run/lfpd
-        systemctl --failed --no-legend
+        systemctl list-units --failed --no-legend 'lfp*'
         "#,
     );
     assert_eq!(code, Some(0), "{said}");
@@ -182,7 +182,7 @@ fn it_takes_over_from_crashed_programs_of_others() {
         chmod 1777 /run/lock
         setpriv --reuid=1234 --regid=1234 --clear-groups \
             sh -c 'printf "%10d\n" 4000000 >/run/lock/LCK..ttyS0'
-        setpriv --reuid=1000 --regid=1000 --clear-groups lfp run /dev/ttyS0 -- echo taken over
+        setpriv --reuid=1000 --regid=1000 --clear-groups lfp run --timeout 60 /dev/ttyS0 -- echo taken over
         "#,
     );
     assert_eq!(code, Some(0), "{said}");

@@ -102,6 +102,8 @@ fn installed(words: &str) -> BTreeSet<String> {
 #[case::openwrt("packaging/openwrt/Makefile", "PKG_VERSION:=")]
 #[case::freebsd("packaging/freebsd/Makefile", "DISTVERSION=")]
 #[case::python("python/pyproject.toml", "version = ")]
+#[case::chart("packaging/kubernetes/chart/Chart.yaml", "version: ")]
+#[case::chart_of("packaging/kubernetes/chart/Chart.yaml", "appVersion: ")]
 fn they_have_the_same_version(#[case] file: &str, #[case] name: &str) {
     let text = fs::read_to_string(root().join(file)).unwrap();
     let line = text.lines().find_map(|line| line.trim().strip_prefix(name.trim_end()));
@@ -188,6 +190,14 @@ fn every_bundled_crate_has_its_holders_named() {
         name.to_owned()
     });
     assert_eq!(of_fedora.collect::<BTreeSet<_>>(), bundled, "run packaging/licences");
+    let spec = fs::read_to_string(root().join("packaging/rpm/lfpd.spec")).unwrap();
+    let licence = spec.lines().find(|line| line.starts_with("License:")).unwrap();
+    for line in fedora.lines() {
+        let (expression, _) = line.split_once(": ").unwrap();
+        for name in expression.split([' ', '/', '(', ')']) {
+            assert!(licence.contains(name), "the spec's licence lacks {name}");
+        }
+    }
     let debian = fs::read_to_string(root().join("etc/debian/copyright")).unwrap();
     for name in bundled {
         let stanza = format!("\nFiles: vendor/{}/*\nCopyright: ", name.replace(' ', "-"));
@@ -234,14 +244,19 @@ fn rpm_packages_install_all_and_go() {
     place.tarball("");
     let said = place.run(
         r#"
-        rpmbuild -bb --define "_topdir $PLACE/top" --define "_sourcedir $PLACE" \
-            --define "_rpmdir $PLACE/rpms" --define "built $BUILT" packaging/rpm/lfpd.spec >"$PLACE/log" 2>&1 ||
+        cp packaging/rpm/LICENSE.dependencies "$PLACE"
+        # Debian's rpm has none of systemd's macros.
+        rpmbuild -bb --nodeps --define "_topdir $PLACE/top" --define "_sourcedir $PLACE" \
+            --define "_rpmdir $PLACE/rpms" --define "built $BUILT" --define "_unitdir /usr/lib/systemd/system" \
+            --define "_sysusersdir /usr/lib/sysusers.d" --define "_tmpfilesdir /usr/lib/tmpfiles.d" \
+            packaging/rpm/lfpd.spec >"$PLACE/log" 2>&1 ||
             { cat "$PLACE/log"; exit 1; }
         mkdir "$PLACE/root"
         rpm() { command rpm --root "$PLACE/root" --define '_dbpath /var/lib/rpm' "$@"; }
         rpm --nodeps --noscripts --install "$PLACE"/rpms/*/*.rpm >&2
         rpm --verify --nodeps --all
         rpm --query --all --queryformat '%{NAME} %{VERSION}\n' | sort
+        rpm --query --provides dflockd | grep -c '^bundled(crate(.*)) = '
         cp -a "$PLACE/root" "$PLACE/installed"
         rm -rf "$PLACE/installed/var/lib/rpm"
         rpm --query --all | xargs rpm --root "$PLACE/root" --define '_dbpath /var/lib/rpm' --noscripts --erase >&2
@@ -249,8 +264,10 @@ fn rpm_packages_install_all_and_go() {
         "#,
     );
     let names = ["dflock", "dflockd", "file-semaphore", "lfp-preload", "lfpd", "lockdev-lfp"];
+    let licences = fs::read_to_string(root().join("packaging/rpm/LICENSE.dependencies")).unwrap();
+    let crates = licences.lines().count();
     let expected: String = names.map(|name| format!("{name} {VERSION}\n")).concat();
-    assert_eq!(said, expected);
+    assert_eq!(said, format!("{expected}{crates}\n"));
     let all = "lfpd lfp-preload liblockdev lockdev file-semaphore dflockd dflock";
     let expected = installed(&format!("--prefix /usr --libdir /usr/lib64 {all}"));
     assert_eq!(place.files("installed"), expected);

@@ -1,4 +1,4 @@
-//! The Debian packages for programs that were never changed: installed together with the service
+//! The Debian packages for unmodified programs: installed together with the service
 //! into a system of their own, looked at, and used there by an ordinary user.
 
 use testbed::Package;

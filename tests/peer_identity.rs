@@ -156,6 +156,33 @@ fn over_a_unix_socket() {
     }
 }
 
+/// A process that has ended and that nobody has taken note of can hold nothing, whosever it was and
+/// whoever asks: as one that is not there.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_zombie_holds_nothing(
+    #[values(User::Alice, User::Bob)] client: User,
+    #[values("hidepid=0", "hidepid=1")] proc: &str,
+) {
+    let sandbox = layout().enter();
+    let _daemon = daemon(&sandbox, &[]);
+    let mount = ["-o", &format!("remount,{proc}"), "/proc"];
+    assert!(sandbox.command("mount").args(mount).run().code() == 0);
+    // It ends when its parent takes note of nothing any more.
+    let waits = "while read -r name </proc/$$/comm && [ $name != sleep ]; do :; done";
+    let script = format!("({waits}) & echo is $! now; exec sleep 1000");
+    let mut parent = sandbox.command("bash").args(["-c", &script]).user(User::Alice).spawn();
+    parent.expect(" now");
+    let zombie = parent.output().split(' ').nth(1).unwrap().to_owned();
+    let status = format!("/proc/{zombie}/status");
+    let has_ended =
+        || String::from_utf8(sandbox.read(&status)?).ok()?.contains("(zombie)").then_some(());
+    until(LIMIT, has_ended).expect("its end");
+    for (verb, code) in [("lock", "550"), ("unlock", "450")] {
+        assert_eq!(answer(&sandbox, client, &format!("{verb} ttyS1 {zombie}")), code);
+    }
+}
+
 /// In a container every process has another number than here: the peer and those above it are
 /// known under the numbers that they have there, and all others are refused.
 #[test]
@@ -193,7 +220,7 @@ fn numbers_of_a_container_are_translated() {
 #[case::kept_out_by_an_access_list(User::Alice, "u:alice:r", &[], "550")]
 #[case::anyone(User::Bob, "", &["--anyone"], "200")]
 #[ignore = "needs root: tests/run"]
-fn who_may_not_open_a_device_may_not_lock_it(
+fn without_the_right_to_open_a_device_none_to_lock_it(
     #[case] user: User,
     #[case] access: &str,
     #[case] options: &[&str],

@@ -191,7 +191,7 @@ fn a_version_is_bounded(#[case] length: usize, #[case] taken: bool) {
 #[case::malformed_pid_before_device("lock /etc/passwd abc", "500")]
 #[case::pid_range_before_device("lock /etc/passwd 0", "550")]
 #[case::device("lock /etc/passwd 77", "550")]
-#[case::whose_pid("lock ttyS1 77", "550")]
+#[case::owner_of_the_pid("lock ttyS1 77", "550")]
 #[case::work("lock ttyS1 78", "200")]
 #[case::unlock_asks_the_same("unlock ttyS1 77", "550")]
 #[case::unlock_device("unlock /etc/passwd 77", "550")]

@@ -87,7 +87,7 @@ fn a_port_is_this_process_s_until_it_lets_go(#[case] script: &str) {
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_waits_gets_it_next() {
+fn the_first_waiter_gets_it_next() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);
     let mut alice = python(&sandbox, PYSERIAL).user(User::Alice).spawn();

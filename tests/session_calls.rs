@@ -46,15 +46,12 @@ fn pairs(trace: &str) -> Vec<Vec<&str>> {
     let mut pairs: Vec<Vec<&str>> = Vec::new();
     // The calls that read the list and close it, while it is open.
     let mut list: Option<[String; 2]> = None;
-    let mut client_is_slow = false;
     for line in trace.lines() {
         if line.contains("\"lock ") {
             pairs.push(Vec::new());
         }
-        if line.starts_with("read(0, ") {
-            client_is_slow = line.contains("EAGAIN");
-        }
-        let waits = client_is_slow && (line.starts_with("read(0, ") || line.starts_with("poll("));
+        let in_vain = line.starts_with("read(0, ") && line.contains("EAGAIN");
+        let waits = in_vain || line.starts_with("poll([{fd=0, ");
         let of_list = list.iter().flatten().any(|call| line.starts_with(call));
         let of_others = line.contains("F_GETFD") || line.contains("\"/dev/log\"");
         if let (Some(pair), false) = (pairs.last_mut(), waits || of_list || of_others) {

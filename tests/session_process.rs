@@ -148,7 +148,7 @@ fn the_unlock_of_rxtx_always_happens() {
 
 /// The same with the worst timing there is: the reset arrives before the service reads.
 #[test]
-fn what_arrived_before_a_reset_is_obeyed() {
+fn a_command_that_arrived_before_a_reset_is_obeyed() {
     let ground = Ground::new();
     locked(&ground, "ttyS1");
     let (mut client, theirs) = tcp();
@@ -255,7 +255,7 @@ fn a_pipe_that_nobody_reads_changes_nothing() {
     assert_eq!(ground.locks(), ["LCK..ttyS1"]);
 }
 
-/// Started with descriptors closed: no lock file ever gets one of their numbers, so nothing of
+/// Started with descriptors closed, for a device that no machine has: no lock file ever gets one of their numbers, so nothing of
 /// the protocol gets into a lock file, and no lock file's content to the client.
 #[rstest]
 fn closed_descriptors(
@@ -270,7 +270,7 @@ fn closed_descriptors(
     shell.arg(lfpd.get_program()).args(lfpd.get_args());
     shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = shell.spawn().unwrap();
-    let said = writeln!(child.stdin.take().unwrap(), "lock pts/7 {}\nquit", own());
+    let said = writeln!(child.stdin.take().unwrap(), "lock pts/70007 {}\nquit", own());
     assert!(said.is_ok() || !input.is_empty());
     let (mut out, mut err) = (String::new(), String::new());
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -281,7 +281,7 @@ fn closed_descriptors(
     assert_eq!(out.lines().map(|line| &line[..3]).collect::<Vec<_>>(), replies);
     assert_eq!(err, "");
     let names: &[&str] =
-        if input.is_empty() { &["LCK..7", "LCK..pts:7", "LCK..pts_7"] } else { &[] };
+        if input.is_empty() { &["LCK..70007", "LCK..pts:70007", "LCK..pts_70007"] } else { &[] };
     assert_eq!(ground.locks(), names);
     for name in names {
         let content = fs::read_to_string(ground.path("lock").join(name)).unwrap();

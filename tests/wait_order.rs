@@ -45,7 +45,7 @@ fn a_free_device_is_had_at_once() {
 }
 
 #[test]
-fn nobody_loses_his_place_to_the_silent() {
+fn a_waiter_keeps_its_place_when_silent_clients_connect() {
     let daemon = Daemon::start(&["--max-per-user", "3"]);
     let mut owner = daemon.on_tcp().greeted();
     assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
@@ -106,7 +106,7 @@ fn a_lock_does_not_barge_in() {
 /// others from it, neither LOCK nor WAIT.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_is_kept_from_it_by_a_name_of_his_own_heads_no_line() {
+fn a_waiter_hindered_by_its_own_name_heads_no_line() {
     let daemon = Daemon::start(&[]);
     let links = tempfile::Builder::new().tempdir_in("/dev/shm").expect("/dev/shm");
     std::os::unix::fs::symlink("/dev/zero", links.path().join("mine")).expect("a link");
@@ -128,7 +128,7 @@ fn who_is_kept_from_it_by_a_name_of_his_own_heads_no_line() {
 
 /// As long as somebody waits, it can be seen who.
 #[test]
-fn who_waits_is_shown() {
+fn waiters_are_shown() {
     let daemon = Daemon::start(&[]);
     let mut owner = daemon.on_tcp().greeted();
     assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
@@ -224,7 +224,9 @@ enum Leaving {
 }
 
 #[rstest]
-fn who_leaves_does_not_get_it(#[values(Leaving::Closes, Leaving::HalfCloses)] how: Leaving) {
+fn a_waiter_that_leaves_does_not_get_it(
+    #[values(Leaving::Closes, Leaving::HalfCloses)] how: Leaving,
+) {
     let daemon = Daemon::start(&[]);
     let mut owner = daemon.on_tcp().greeted();
     assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
@@ -249,7 +251,7 @@ fn who_leaves_does_not_get_it(#[values(Leaving::Closes, Leaving::HalfCloses)] ho
 
 /// What is said while waiting is obeyed afterwards, in order.
 #[test]
-fn what_comes_after_wait_waits_too() {
+fn commands_sent_during_a_wait_are_obeyed_after_it() {
     let daemon = Daemon::start(&[]);
     let mut owner = daemon.on_tcp().greeted();
     assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
@@ -265,7 +267,7 @@ fn what_comes_after_wait_waits_too() {
 }
 
 #[test]
-fn those_who_wait_are_told_when_the_service_ends() {
+fn waiters_are_told_when_the_service_ends() {
     let mut daemon = Daemon::start(&[]);
     let mut owner = daemon.on_tcp().greeted();
     assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);

@@ -118,7 +118,7 @@ fn everybody_was_looked_at(sandbox: &Sandbox) {
 #[case::socat(&["socat", "-", "/dev/ttyW0,raw"])]
 #[case::shell(&["sh", "-c", "exec cat </dev/ttyW0"])]
 #[ignore = "needs root: tests/run"]
-fn who_locks_nothing_keeps_others_out(
+fn a_program_without_locks_keeps_others_out(
     #[case] program: &[&str],
     #[values(Server::Root, Server::Own)] server: Server,
 ) {
@@ -147,7 +147,9 @@ fn without_the_option_nothing_is_locked_for_anybody() {
 
 #[rstest]
 #[ignore = "needs root: tests/run"]
-fn who_closes_the_port_has_no_lock_any_more(#[values(Server::Root, Server::Own)] server: Server) {
+fn a_process_that_closes_the_port_loses_the_lock(
+    #[values(Server::Root, Server::Own)] server: Server,
+) {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, server, WATCH);
     let mut brief = shell(&sandbox, &["exec 3<>/dev/ttyW0; exec 3>&-"]);
@@ -166,7 +168,7 @@ fn who_closes_the_port_has_no_lock_any_more(#[values(Server::Root, Server::Own)]
 /// Where `/proc` shows it, one descriptor of two that is closed changes nothing.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_has_it_open_twice_and_closes_one_keeps_it() {
+fn a_process_that_closes_one_of_two_descriptors_keeps_it() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Root, WATCH);
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0 4<>/dev/ttyW0", "exec 3>&-"]);
@@ -231,7 +233,7 @@ fn is_shown_open(sandbox: &Sandbox, program: &str) -> Option<()> {
 /// Who may not use the port, and was handed it open, keeps nobody from it.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_may_not_open_the_port_may_not_lock_it_either() {
+fn without_the_right_to_open_a_port_none_to_lock_it() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Own, WATCH);
     let script = "exec 3<>/dev/ttyW0; exec setpriv --reuid=bob --regid=bob --clear-groups cat";
@@ -269,7 +271,7 @@ fn the_number_of_an_opener_is_not_the_opener() {
 /// Whoever had the port open before the service began has it all the same, where that is seen.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_was_there_before_is_found() {
+fn a_program_that_opened_the_port_before_the_service_is_found() {
     let sandbox = sandbox();
     let opener = shell(&sandbox, &["exec 3<>/dev/ttyW0"]);
     let _daemon = serve(&sandbox, Server::Root, WATCH);
@@ -297,7 +299,7 @@ fn a_port_that_comes_is_watched() {
 /// The one great capability is given up before the first client is served.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn nothing_is_kept_of_the_capability() {
+fn the_capability_is_given_up_entirely() {
     let sandbox = sandbox();
     let daemon = serve(&sandbox, Server::Own, WATCH);
     let status = sandbox.read(&format!("/proc/{}/status", daemon.pid())).expect("its status");
@@ -311,7 +313,7 @@ fn nothing_is_kept_of_the_capability() {
 #[case::without_the_capability(&["setpriv", "--reuid=lfpd", "--regid=lfpd", "--clear-groups", "/run/test/lfpd", "--watch-opens", "--listen", "unix:/run/lfpd/lfpd.sock"], "CAP_SYS_ADMIN")]
 #[case::without_a_socket(&["/run/test/lfpd", "--watch-opens"], "--listen")]
 #[ignore = "needs root: tests/run"]
-fn what_cannot_be_watched_is_said(#[case] words: &[&str], #[case] why: &str) {
+fn an_option_that_cannot_work_is_refused_with_a_reason(#[case] words: &[&str], #[case] why: &str) {
     let sandbox = sandbox();
     let end = sandbox.command(words[0]).args(&words[1..]).on_terminal().run();
     assert!(end.code() == 1 && end.said(why), "{end}");

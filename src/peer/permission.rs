@@ -16,7 +16,7 @@ const READ_WRITE: u32 = 0o6;
 /// The bits of a mode that are about the group, or the mask of an ACL.
 const GROUP_BITS: u32 = 0o070;
 
-/// Whose a device node is.
+/// Owner, group and mode of a device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
     user: u32,
@@ -38,7 +38,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 
 /// Whether a process may open the device at this path. What is no character device, or not there,
-/// is nobody's to forbid; nor is a process whose rights nobody tells, as it has just ended.
+/// is nobody's to forbid; nor is a process with unknown rights, as it has just ended.
 pub(super) fn may_open(process: Option<&Status>, path: &Path, device: &ResolvedDevice) -> bool {
     let Some(access) = device.access.filter(Access::is_character_device) else { return true };
     let Access { mode, user, group } = access;
@@ -217,7 +217,7 @@ mod tests {
         Case { path, verdicts: SUBJECTS.map(judge).to_vec() }
     }
 
-    /// Random modes and ACLs against the kernel's word to processes of those users and groups.
+    /// Random modes and ACLs, compared with the kernel's answer to processes of those users and groups.
     #[test]
     #[ignore = "needs root: tests/run"]
     fn random_rights_are_judged_as_the_kernel_does() {

@@ -27,7 +27,7 @@ pub enum Command {
     Pass(Pass),
     /// Release the device, whosever the process is.
     Force(Request),
-    /// Who holds this device, or any.
+    /// Asks for the holders of this device, or of any.
     Status(Option<DeviceName>),
     /// Which commands there are.
     Help,
@@ -38,7 +38,7 @@ pub enum Command {
 }
 
 /// Whether a session can wait for a device. A process with a single client could not keep order
-/// among those who wait, so there WAIT is a verb without use.
+/// among the waiters, so there WAIT is a verb without use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// WAIT is a command.
@@ -54,9 +54,9 @@ pub enum Refusal {
     NotUnderstood,
     /// A verb of RFC 959 that has no use here.
     NotImplemented,
-    /// A device or a pid that nobody may name.
+    /// A device or a pid that no client may name.
     NotAllowed,
-    /// A line of HTTP: a web page makes the browser of somebody on this host say things here.
+    /// A line of HTTP: a web page makes a browser on this host send requests here.
     Http,
 }
 

@@ -24,12 +24,12 @@ use ttylock::{Outcome, Request};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub u64);
 
-/// Everybody who waits.
+/// All waiters.
 ///
 /// 1. [`Queue::enter`] puts a waiter at the end of a device's line.
-/// 2. [`Queue::due`] says whom to try now; the answer goes to [`Queue::tried`], which removes
+/// 2. [`Queue::due`] names the waiter to try now; the answer goes to [`Queue::tried`], which removes
 ///    the waiter unless the device was busy.
-/// 3. Then [`Queue::expire`] removes and names those whose time is over. The first of a line gets
+/// 3. Then [`Queue::expire`] removes and names the waiters that have run out of time. The first of a line gets
 ///    a last look when its time is over, so call it after [`Queue::due`] has nothing more.
 /// 4. [`Queue::wake`] when a device may have become free; without it each is looked at every
 ///    [`LOOK_EVERY`]. However often it is called, there are [`LOOK_GAP`] between two looks.
@@ -62,7 +62,7 @@ struct Waiter {
 /// One try to take a device for the first of its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Whose.
+    /// The waiter that was tried.
     pub waiter: WaiterId,
     /// The real device.
     pub device: Arc<str>,
@@ -86,14 +86,14 @@ impl Queue {
         self.join(device, Waiter { id, request, user, deadline }, now, now);
     }
 
-    /// What a waiter asked for leads to another device by now: there he is the last.
+    /// The waiter's name leads to another device by now: there it is the last.
     pub fn change(&mut self, id: WaiterId, device: &str, now: Instant) {
         let Some(line) = self.whereabouts.get(&id).and_then(|line| self.lines.get(line)) else {
             return;
         };
         let waiter = line.waiters.iter().find(|waiter| waiter.id == id).cloned();
         if let Some(waiter) = waiter {
-            // Whoever changes what a name leads to all the time is not looked at all the time.
+            // A user that changes the target of a name all the time does not cause looks all the time.
             let first_look = now.checked_add(LOOK_GAP).unwrap_or(now);
             self.join(device, waiter, first_look, now);
         }
@@ -178,7 +178,7 @@ impl Queue {
         }
     }
 
-    /// Whom to try now, the longest overdue first.
+    /// The waiter to try now, the longest overdue first.
     #[must_use]
     pub fn due(&self, now: Instant) -> Option<Attempt> {
         let (moment, device) = self.looks.first()?;
@@ -190,7 +190,7 @@ impl Queue {
         Some(Attempt { waiter, device: Arc::clone(device), request })
     }
 
-    /// Whom to try when an attempt was busy: the first waiter of the next user, of [`HEADS`] at
+    /// The waiter to try when an attempt was busy: the first waiter of the next user, of [`HEADS`] at
     /// most. Only names of his own may have kept the one before from a device that is free.
     #[must_use]
     pub fn next_head(&self, attempt: &Attempt) -> Option<Attempt> {
@@ -214,7 +214,7 @@ impl Queue {
         None
     }
 
-    /// Whether the device was looked at since that moment, for those who come next, and nothing
+    /// Whether the device was looked at since that moment, for the next in line, and nothing
     /// has told of a change since.
     #[must_use]
     pub fn was_busy_since(&self, device: &str, moment: Instant, now: Instant) -> bool {
@@ -224,7 +224,7 @@ impl Queue {
         })
     }
 
-    /// Who waits for a device, or any, each line in its order.
+    /// The waiters for a device, or for any, each line in its order.
     pub fn waiters(
         &self,
         device: Option<&str>,
@@ -265,7 +265,7 @@ impl Queue {
         }
     }
 
-    /// Removes and names those whose time is over. The first of a line that is due to be looked
+    /// Removes and names the waiters that have run out of time. The first of a line that is due to be looked
     /// at stays until then.
     pub fn expire(&mut self, now: Instant) -> Vec<WaiterId> {
         let over: Vec<WaiterId> = self
@@ -328,7 +328,7 @@ mod tests {
             self.queue.enter(WaiterId(id), device, request(id), None, secs(seconds), self.now);
         }
 
-        /// Tries whoever is due, each with this outcome; returns whom.
+        /// Tries all waiters that are due, each with this outcome; returns them.
         fn look(&mut self, outcome: Outcome) -> Vec<u64> {
             let mut tried = Vec::new();
             while let Some(attempt) = self.queue.due(self.now) {
@@ -400,7 +400,7 @@ mod tests {
         let heads = [&first, &second, &third].map(|attempt| attempt.waiter.0);
         assert_eq!(heads, [1, 3, 4]);
         assert_eq!(scene.queue.next_head(&third), None);
-        // The one who got it is gone from the middle of the line.
+        // The waiter that got it is gone from the middle of the line.
         scene.queue.tried(&first, Outcome::Busy, scene.now);
         scene.queue.tried(&second, Outcome::Done, scene.now);
         let left: Vec<i32> =
@@ -408,9 +408,9 @@ mod tests {
         assert_eq!(left, [1, 2, 4]);
     }
 
-    /// As where a link leads elsewhere than when he began to wait.
+    /// As when a link leads to another device than at the beginning of the wait.
     #[test]
-    fn who_asks_for_another_device_by_now_is_the_last_there() {
+    fn a_waiter_for_another_device_by_now_is_the_last_there() {
         let mut scene = Scene::new();
         scene.enter(1, "a", 100);
         scene.enter(2, "a", 100);
@@ -423,12 +423,12 @@ mod tests {
             waiters.map(|(_, request, _)| request.pid.as_raw()).collect()
         };
         assert_eq!((in_line(&scene, "a"), in_line(&scene, "b")), (vec![2], vec![3, 1]));
-        // To and fro, without end: he is looked at now and then.
+        // To and fro, without end: it is tried only now and then.
         scene.queue.change(WaiterId(2), "c", scene.now);
         assert_eq!(scene.queue.due(scene.now), None);
         scene.now += LOOK_GAP;
         assert_eq!(scene.queue.due(scene.now).unwrap().waiter, WaiterId(2));
-        // His time is the one he asked for.
+        // Its time is the one that it asked for.
         scene.now += secs(100);
         scene.look(Outcome::Busy);
         assert_eq!(scene.expire(), [1, 2, 3]);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_waits_until_those_who_wait_were_tried() {
+    fn a_lock_waits_until_the_waiters_were_tried() {
         let mut scene = Scene::new();
         let asked = scene.now;
         assert!(scene.queue.was_busy_since("a", asked, scene.now));
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_what_is_told_in_the_order_of_each_line() {
+    fn waiters_are_listed_in_the_order_of_their_queue() {
         let mut scene = Scene::new();
         for (id, device) in [(1, "a"), (2, "b"), (3, "a")] {
             scene.enter(id, device, 100);
@@ -603,7 +603,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model of plain lists: the one who is served is always the longest waiting,
+        /// Against a model of plain lists: the waiter that is served is always the longest waiting,
         /// nobody waits longer than asked, and nobody is forgotten.
         #[test]
         fn against_a_model(moves in moves()) {

@@ -12,7 +12,7 @@ use super::command::{self, Waiting};
 use super::status::Report;
 use crate::limits::{ECHO_CHARS, HOST_CHARS, REPLY_BYTES, VERSION_CHARS};
 
-/// Who the service says it is. All sessions share one.
+/// How the service names itself. All sessions share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity(Arc<(String, Version)>);
 
@@ -31,7 +31,7 @@ pub enum Reply {
     NotImplemented,
     /// 221, the answer to QUIT.
     Goodbye,
-    /// 450, somebody else has it, or it is not the asker's to release.
+    /// 450: another process has it, or it is not the client's to release.
     Busy,
     /// 500, the line is no command.
     NotUnderstood(Echo),
@@ -41,7 +41,7 @@ pub enum Reply {
     Closing,
     /// 214, the commands there are.
     Help(Waiting),
-    /// 211 for all devices, 213 for one: who holds them.
+    /// 211 for all devices, 213 for one: the holders.
     Status(Report),
 }
 

@@ -48,7 +48,7 @@ pub enum Step {
     Pass(Pass),
     /// Release the lock by force, then [`Session::answer`].
     Force(Request),
-    /// Look who holds this device, or any, then [`Session::report`].
+    /// Find the holders of this device, or of any, then [`Session::report`].
     Status(Option<DeviceName>),
     /// The client is a web browser: tell the log, then [`Session::dismiss`].
     Http,
@@ -119,13 +119,13 @@ impl From<Demand> for Step {
 }
 
 impl Session {
-    /// A session with a peer who may speak.
+    /// A session with a peer that may speak.
     #[must_use]
     pub fn admit(identity: Identity) -> Self {
         Self::saying(identity, Reply::Greeting, Afterwards::Listen)
     }
 
-    /// A session with a peer who may not: one 550, and the end.
+    /// A session with a peer that may not: one 550, and the end.
     #[must_use]
     pub fn refuse(identity: Identity) -> Self {
         Self::saying(identity, Reply::Denied, Afterwards::Close)

@@ -37,7 +37,7 @@ use ttylock::Holder;
 
 use crate::limits::{COMMAND_CHARS, REPLY_BYTES, STATUS_HOLDERS, STATUS_WAITERS};
 
-/// Who holds one device, or all.
+/// The holders of one device, or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     scope: Scope,
@@ -47,14 +47,14 @@ pub struct Report {
     lines: Vec<String>,
 }
 
-/// Somebody who waits for a device: as long as he does, nobody else's LOCK gets it.
+/// A waiter for a device: as long as it waits, no other client's LOCK gets the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
     /// The real device, as a name below `/dev`.
     pub device: String,
     /// The process that is to hold it.
     pub pid: Pid,
-    /// Who asked, where the kernel tells.
+    /// The user that asked, where the kernel tells.
     pub user: Option<u32>,
 }
 
@@ -85,7 +85,7 @@ pub enum Scope {
 const FRAME_BYTES: usize = 4;
 
 impl Report {
-    /// Says who holds what, and who waits for it.
+    /// Lists the holders and the waiters.
     #[must_use]
     pub fn new(scope: Scope, holders: &[Holder], waiters: &[Waiter]) -> Self {
         let mut lines: Vec<String> = holders.iter().take(STATUS_HOLDERS).map(line).collect();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_comes_last() {
+    fn clients_that_wait_come_last() {
         let pid = Pid::new(7).unwrap();
         let waiter = Waiter { device: "ttyUSB0".to_owned(), pid, user: Some(1000) };
         let report = Report::new(Scope::Device, &[holder()], &vec![waiter; STATUS_WAITERS + 1]);

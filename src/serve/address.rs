@@ -10,11 +10,11 @@ use std::str::FromStr;
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub(crate) enum Address {
     /// TCP on loopback.
     Loopback(SocketAddr),
     /// A Unix socket: made with mode 0666, for everybody on this host may ask, as on loopback;
-    /// what each may do depends on who it is. Whom to keep out, the directory's mode says.
+    /// the rights of each client depend on its user. The directory's mode can keep users out.
     Unix(PathBuf),
 }
 

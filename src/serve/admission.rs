@@ -13,15 +13,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-/// Whose a connection is; `None` for those nobody knows, who count as one user.
-pub type User = Option<u32>;
+/// The user of a connection; `None` if it is not known: all of these count as one user.
+pub(crate) type User = Option<u32>;
 
 /// Names one connection: the later, the larger.
-pub type Token = u64;
+pub(crate) type Token = u64;
 
 /// All connections, by user.
 #[derive(Debug)]
-pub struct Admissions {
+pub(crate) struct Admissions {
     limit: usize,
     limit_per_user: usize,
     count: usize,
@@ -37,7 +37,7 @@ struct Group {
 
 /// What is to become of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// There is room.
     Welcome,
     /// There is room when this one goes.
@@ -49,30 +49,19 @@ pub enum Decision {
 impl Admissions {
     /// Nobody yet; at most so many in all, and so many of one user.
     #[must_use]
-    pub fn up_to(limit: usize, limit_per_user: usize) -> Self {
+    pub(crate) fn up_to(limit: usize, limit_per_user: usize) -> Self {
         Self { limit, limit_per_user, count: 0, groups: HashMap::new() }
     }
 
-    /// How many there are.
+    /// Whether there are no clients.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there is nobody.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    /// Fewer than planned: the system has no more descriptors.
-    pub fn shrink_to_fit(&mut self) {
-        self.limit = self.count.max(1);
     }
 
     /// Whether one more of this user may come in.
     #[must_use]
-    pub fn judge(&self, user: User) -> Decision {
+    pub(crate) fn judge(&self, user: User) -> Decision {
         let own = self.groups.get(&user);
         let own_count = own.map_or(0, |group| group.count);
         let price = |group: Option<&Group>| {
@@ -95,13 +84,13 @@ impl Admissions {
     /// The one to close when the system has no descriptor left: the oldest silent one of the user
     /// who has most of them.
     #[must_use]
-    pub fn dispensable(&self) -> Option<Token> {
+    pub(crate) fn dispensable(&self) -> Option<Token> {
         let most = self.groups.values().max_by_key(|group| group.silent.len())?;
         most.silent.first().copied()
     }
 
     /// Somebody came in.
-    pub fn enter(&mut self, user: User, token: Token) {
+    pub(crate) fn enter(&mut self, user: User, token: Token) {
         let group = self.groups.entry(user).or_default();
         group.count = group.count.saturating_add(1);
         group.silent.insert(token);
@@ -109,14 +98,14 @@ impl Admissions {
     }
 
     /// Somebody has completed a command.
-    pub fn spoke(&mut self, user: User, token: Token) {
+    pub(crate) fn spoke(&mut self, user: User, token: Token) {
         if let Some(group) = self.groups.get_mut(&user) {
             group.silent.remove(&token);
         }
     }
 
     /// Somebody left.
-    pub fn leave(&mut self, user: User, token: Token) {
+    pub(crate) fn leave(&mut self, user: User, token: Token) {
         let Some(group) = self.groups.get_mut(&user) else { return };
         group.silent.remove(&token);
         group.count = group.count.saturating_sub(1);
@@ -175,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_pays_for_somebody_who_has_as_many() {
+    fn no_user_pays_for_another_with_as_many() {
         let mut crowd = filled(4, 4, &[ALICE, ALICE, BOB, BOB]);
         crowd.spoke(BOB, 2);
         crowd.spoke(BOB, 3);
@@ -189,25 +178,17 @@ mod tests {
     }
 
     #[test]
-    fn when_the_system_has_no_descriptor_left_the_user_with_most_silent_ones_pays() {
+    fn without_descriptors_the_user_with_most_silent_connections_loses_one() {
         let mut crowd = filled(9, 9, &[BOB, BOB, ALICE, ALICE, ALICE]);
-        assert_eq!((crowd.len(), crowd.is_empty()), (5, false));
+        assert!(!crowd.is_empty());
         assert_eq!(crowd.dispensable(), Some(2));
         crowd.spoke(ALICE, 2);
         crowd.spoke(ALICE, 3);
         assert_eq!(crowd.dispensable(), Some(0));
-        // No more than there are now, but for one.
-        crowd.shrink_to_fit();
-        assert_eq!(crowd.judge(None), Decision::Instead(4));
-        crowd.leave(ALICE, 4);
-        assert_eq!(crowd.judge(None), Decision::Welcome);
-        let mut nobody = filled(9, 9, &[]);
-        nobody.shrink_to_fit();
-        assert_eq!(nobody.judge(None), Decision::Welcome);
     }
 
     #[test]
-    fn who_left_does_not_count() {
+    fn a_waiter_that_left_does_not_count() {
         let mut crowd = filled(2, 2, &[ALICE, ALICE]);
         crowd.leave(ALICE, 0);
         crowd.leave(ALICE, 1);

@@ -15,14 +15,14 @@ use crate::protocol::session::Demand;
 
 /// What an administrator has decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authority {
+pub(crate) struct Authority {
     /// Which processes a peer may name.
     pub rule: Rule,
     /// Which devices a process may hold.
     pub access: Access,
     /// Where device nodes are.
     pub dev_dir: PathBuf,
-    /// Whose members may release anybody's locks, besides root.
+    /// The group with members that, like root, may release any lock.
     pub force_group: Option<u32>,
 }
 
@@ -126,10 +126,11 @@ impl Authority {
         look: impl FnOnce(&DeviceName) -> Looked,
     ) -> Result<Granted, Refused> {
         let pid = request.pid;
-        // Whose it is and what it may open are told of one process at one time.
+        // Its user and what it may open are read of one process at one time.
         let status = LazyCell::new(|| processes.status(pid));
-        // Others may see whose it is, and no more.
-        let owner = || status.as_ref().and_then(Status::owner).or_else(|| process::owner(pid));
+        // Other users may see its owner, and no more; also of one that has ended.
+        let seen = || process::owner(pid).filter(|_| lives(pid));
+        let owner = || status.as_ref().and_then(Status::owner).or_else(seen);
         self.named(peer, pid, owner, Purpose::Take)
             .map_err(|(pid, refusal)| Refused::Process(pid, refusal))?;
         let device = look(&request.device).map_err(Refused::Device)?;

@@ -10,9 +10,9 @@ use crate::peer::{Peer, Stranger};
 use crate::protocol::queue::WaiterId;
 use crate::protocol::session::Session;
 
-/// One client: its session, and who it is.
+/// One client: its session and its user.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     pub(super) session: Session,
     pub(super) peer: Result<Peer, Stranger>,
     pub(super) id: WaiterId,
@@ -26,7 +26,7 @@ pub struct Client {
 
 /// What a connection is to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Need {
+pub(crate) enum Need {
     /// Send these bytes, in one write.
     Send(String),
     /// Bring more bytes.
@@ -88,7 +88,7 @@ impl Client {
     }
 
     /// The service ends the session: the next [`Need`] says so, and then it closes.
-    pub fn dismiss(&mut self) {
+    pub(crate) fn dismiss(&mut self) {
         self.session.dismiss();
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Clients {
     backlog: Backlog,
     /// Those within an endless line, and when they are next looked at.
     skipping: VecDeque<(Instant, Token)>,
-    /// Those whose request is tried again, and when.
+    /// The clients with a request that is tried again, and when.
     retries: BTreeSet<(Instant, Token)>,
 }
 
@@ -120,7 +120,7 @@ impl Clients {
         self.skipping.push_back((moment, token));
     }
 
-    /// Those who were skipped for long enough have more to do.
+    /// Clients that were skipped for long enough have more to do.
     pub(super) fn end_skipping(&mut self, now: Instant) {
         while self.skipping.front().is_some_and(|(moment, _)| *moment <= now) {
             if let Some((_, token)) = self.skipping.pop_front() {
@@ -139,7 +139,7 @@ impl Clients {
         (moment <= now && self.retries.remove(&(moment, token))).then_some(token)
     }
 
-    /// When somebody who waits for a moment has something to do.
+    /// When a client that waits for a moment has something to do.
     pub(super) fn next_moment(&self) -> Option<Instant> {
         let skipping = self.skipping.front().map(|(moment, _)| *moment);
         let retry = self.retries.first().map(|(moment, _)| *moment);

@@ -43,7 +43,7 @@ pub(super) enum Phase {
     Sending(Instant),
     /// In the line for a device.
     Waiting,
-    /// In the line of those who ask who holds what.
+    /// In the line of the clients that wait for an answer to STAT.
     Asking,
     /// Its request is tried again a moment later.
     Retrying,
@@ -62,7 +62,7 @@ pub(super) enum Turn {
     Blocked,
     /// The client waits for a device.
     Waits,
-    /// Somebody has to look who holds this.
+    /// A thread has to find the holders of this.
     Asks(Option<DeviceName>),
     /// The request is to be tried again after this time.
     Retries(Duration),
@@ -150,8 +150,8 @@ impl Connection {
             match service.attend(&mut self.client, input) {
                 Need::Receive => return None,
                 Need::Wait => {
-                    // Who stands in a line has said what he wants, and is not to lose his place
-                    // to those who have not.
+                    // A client in a line has made its request, and is not to lose its place to
+                    // clients that have not.
                     self.spoke = true;
                     return Some(Turn::Waits);
                 }

@@ -5,7 +5,7 @@ use ttylock::{Request, ResolvedDevice};
 
 use super::admission::User;
 
-/// The locks that nobody holds yet.
+/// The locks for processes that do not exist yet.
 #[derive(Debug, Default)]
 pub(super) struct Foreseen {
     locks: Vec<Lock>,
@@ -14,7 +14,7 @@ pub(super) struct Foreseen {
 /// One of them.
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
-    /// Who asked for it.
+    /// The user that asked for it.
     pub(super) user: User,
     /// What was asked for.
     pub(super) request: Request,
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn they_count_for_whoever_asked() {
+    fn they_count_for_the_user_who_asked() {
         let mut foreseen = Foreseen::default();
         assert!(foreseen.is_empty());
         for (user, device, pid) in [(1, "a", 5), (1, "a", 5), (1, "a", 6), (1, "b", 5), (2, "c", 5)]

@@ -7,9 +7,9 @@ use super::listener::Listener;
 use super::service::Service;
 use super::settings::Settings;
 
-/// Why nobody can be served.
-const WHY: &str = "--listen and sockets that are handed over are for Linux only so far: \
-    have inetd start lfpd for each connection (nowait)";
+/// Why no client can be served.
+const WHY: &str = "--listen and passed sockets need Linux: \
+    let inetd start lfpd for each connection (nowait)";
 
 /// Whether there is a daemon on this system: there is none.
 ///
@@ -19,7 +19,7 @@ pub fn is_possible() -> Result<(), String> {
     Err(WHY.to_owned())
 }
 
-/// Serves nobody.
+/// Serves no client.
 ///
 /// # Errors
 /// Why not, always.

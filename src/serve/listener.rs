@@ -20,16 +20,16 @@ use super::address::Address;
 
 /// An open listening socket.
 #[derive(Debug)]
-pub struct Listener {
+pub(crate) struct Listener {
     /// How connections come.
     pub door: Door,
-    /// Whose it is.
+    /// Whether we made it, or it was handed over.
     pub origin: Origin,
 }
 
 /// A listening socket of either kind.
 #[derive(Debug)]
-pub enum Door {
+pub(crate) enum Door {
     /// TCP.
     Tcp(TcpListener),
     /// Unix.
@@ -38,7 +38,7 @@ pub enum Door {
 
 /// Where a listening socket comes from.
 #[derive(Debug)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// Opened here; a Unix socket with its file, which goes when the daemon ends in order.
     Ours(Option<SocketFile>),
     /// Handed over by a super-server, which goes on listening when the daemon has ended.
@@ -47,7 +47,7 @@ pub enum Origin {
 
 /// The name of a Unix socket: which file it is, so that no other is ever removed.
 #[derive(Debug)]
-pub struct SocketFile {
+pub(crate) struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -80,7 +80,7 @@ fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
         Ok(file) if !file.file_type().is_socket() => {
-            let text = "there is something else than a socket";
+            let text = "the file there is not a socket";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
         Ok(_) => match UnixStream::connect(path) {
@@ -119,7 +119,7 @@ fn backlog() -> Backlog {
 
 impl SocketFile {
     /// Removes the socket's name, if it is still this socket's.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         let seen = std::fs::symlink_metadata(&self.path);
         if seen.is_ok_and(|seen| (seen.dev(), seen.ino()) == (self.device, self.inode)) {
             // What stays is found to be left over by the next one.
@@ -133,7 +133,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system's, or [`io::ErrorKind::AddrInUse`] when somebody listens there already.
-    pub fn at(address: &Address) -> io::Result<Self> {
+    pub(crate) fn at(address: &Address) -> io::Result<Self> {
         match address {
             Address::Loopback(address) => {
                 let door = Door::Tcp(listen_tcp(address)?.into());
@@ -151,7 +151,7 @@ impl Listener {
     ///
     /// # Errors
     /// The descriptor itself, when it is no listening TCP or Unix stream socket.
-    pub fn handed_over(socket: OwnedFd) -> Result<Self, OwnedFd> {
+    pub(crate) fn handed_over(socket: OwnedFd) -> Result<Self, OwnedFd> {
         if !is_listening(socket.as_fd()) {
             return Err(socket);
         }
@@ -169,7 +169,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system's; [`io::ErrorKind::WouldBlock`] when there is none.
-    pub fn accept(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
         match &self.door {
             Door::Tcp(listener) => listener.accept().map(|(stream, _)| stream.into()),
             Door::Unix(listener) => listener.accept().map(|(stream, _)| stream.into()),
@@ -180,7 +180,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system's.
-    pub fn never_wait(&self) -> io::Result<()> {
+    pub(crate) fn never_wait(&self) -> io::Result<()> {
         match &self.door {
             Door::Tcp(listener) => listener.set_nonblocking(true),
             Door::Unix(listener) => listener.set_nonblocking(true),
@@ -199,7 +199,7 @@ impl AsFd for Listener {
 
 /// Whether a descriptor is a stream socket on which connections arrive.
 #[must_use]
-pub fn is_listening(socket: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_listening(socket: BorrowedFd<'_>) -> bool {
     let stream = socket::getsockopt(&socket, sockopt::SockType) == Ok(SockType::Stream);
     stream && socket::getsockopt(&socket, sockopt::AcceptConn) == Ok(true)
 }
@@ -207,7 +207,7 @@ pub fn is_listening(socket: BorrowedFd<'_>) -> bool {
 /// Every listening socket that systemd handed over (sd_listen_fds(3)). A connection that it
 /// handed over (`Accept=yes`) is none; it is on descriptor 0 as well.
 #[must_use]
-pub fn from_systemd() -> Vec<Listener> {
+pub(crate) fn from_systemd() -> Vec<Listener> {
     let mut handed = listenfd::ListenFd::from_env();
     let count = handed.len().min(HANDED_OVER);
     (0..count)
@@ -225,7 +225,7 @@ const HANDED_OVER: usize = 64;
 
 /// The listening socket that inetd handed over as descriptor 0 (`wait`), if it is one.
 #[must_use]
-pub fn from_inetd() -> Option<Listener> {
+pub(crate) fn from_inetd() -> Option<Listener> {
     let input = io::stdin();
     if !is_listening(input.as_fd()) {
         return None;
@@ -276,7 +276,7 @@ mod tests {
     #[case::file(|path: &Path| std::fs::write(path, "precious").unwrap())]
     #[case::link(|path: &Path| std::os::unix::fs::symlink("/nowhere", path).unwrap())]
     #[case::directory(|path: &Path| std::fs::create_dir(path).unwrap())]
-    fn what_is_no_socket_stays(#[case] plant: fn(&Path)) {
+    fn a_file_that_is_no_socket_stays(#[case] plant: fn(&Path)) {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("socket");
         plant(&path);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::admission::User;
 use crate::limits::{LOG_LINES, LOG_USERS, LOG_WINDOW};
 
-/// What has been logged of whom.
+/// How many lines each user has caused.
 #[derive(Debug, Default)]
 pub(super) struct LogBudget {
     users: HashMap<User, Window>,

@@ -2,12 +2,12 @@
 //! process (on Linux only, so far). `service` answers the requests of both.
 #![cfg_attr(
     not(target_os = "linux"),
-    expect(dead_code, reason = "what only a daemon needs, and there is none so far")
+    expect(dead_code, reason = "only a daemon needs it, which needs Linux")
 )]
 
-pub mod address;
-pub mod admission;
-pub mod authority;
+pub(crate) mod address;
+pub(crate) mod admission;
+pub(crate) mod authority;
 mod client;
 #[cfg(target_os = "linux")]
 mod clients;
@@ -15,30 +15,32 @@ mod clients;
 mod connection;
 #[cfg(target_os = "linux")]
 mod descriptors;
+mod exclusive;
 #[cfg(target_os = "linux")]
 mod fairness;
 mod foreseen;
 #[cfg(target_os = "linux")]
-pub mod listen;
+pub(crate) mod listen;
 #[cfg(not(target_os = "linux"))]
 #[path = "listen_elsewhere.rs"]
 pub mod listen;
-pub mod listener;
+pub(crate) mod listener;
 mod log_budget;
 #[cfg(target_os = "linux")]
 mod notify;
 mod opens;
 mod quota;
 mod service;
-pub mod settings;
+pub(crate) mod settings;
 #[cfg(target_os = "linux")]
 mod status_queries;
 mod status_worker;
-pub mod stdio;
+pub(crate) mod stdio;
 mod waiting;
 #[cfg(target_os = "linux")]
 mod watches;
 
-pub use client::{Client, Need};
-pub use opens::Opens;
-pub use service::Service;
+pub(crate) use client::{Client, Need};
+pub(crate) use exclusive::Exclusive;
+pub(crate) use opens::Opens;
+pub(crate) use service::Service;

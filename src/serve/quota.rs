@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use pidlockfile::process::ProcessIdentity;
 
-/// Who has locks, by the user that asked for them.
+/// The holders of locks, by the user that asked for them.
 #[derive(Debug, Default)]
 pub(super) struct Quota {
     holders: HashMap<u32, BTreeSet<ProcessIdentity>>,

@@ -2,16 +2,19 @@
 //! and writes no connection.
 
 mod daemon;
+mod exclusive;
 mod foreseen;
 mod opener;
 mod rights;
 
+pub(super) use exclusive::PortSearch;
 pub(super) use opener::Asked;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use pidlockfile::Pid;
 use ttylock::{
     Answer, Backoff, Contended, Contention, DeviceName, Event, Layout, Outcome, Pass, Request,
     Table, limits::DEFERRED_MOST,
@@ -35,7 +38,7 @@ use crate::protocol::status::{Report, Scope, Waiter};
 
 /// What all clients of one process share.
 #[derive(Debug)]
-pub struct Service {
+pub(crate) struct Service {
     identity: Identity,
     authority: Authority,
     processes: Processes,
@@ -47,15 +50,16 @@ pub struct Service {
     waiting: Waiting,
     log_budget: LogBudget,
     quota: Quota,
-    /// Those who have ports open without a lock, where a daemon looks at that.
+    /// The processes that have ports open without a lock, where a daemon looks at that.
     openers: Openers,
     foreseen: Foreseen,
+    exclusion: exclusive::Exclusion,
 }
 
 impl Service {
     /// A service under this host's name.
     #[must_use]
-    pub fn new(version: Version, authority: Authority, table: Table, log: Log) -> Self {
+    pub(crate) fn new(version: Version, authority: Authority, table: Table, log: Log) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let identity = Identity::new(host.as_encoded_bytes(), version);
         let (inquiry, waiting) = (Inquiry::default(), Waiting::default());
@@ -72,17 +76,18 @@ impl Service {
             quota: Quota::default(),
             openers: Openers::default(),
             foreseen: Foreseen::default(),
+            exclusion: exclusive::Exclusion::default(),
         }
     }
 
     /// Does beforehand what most requests need, while a client reads its greeting.
-    pub fn prepare(&mut self) {
+    pub(crate) fn prepare(&mut self) {
         self.table.prepare();
     }
 
     /// Whether there is anything to [`Service::flush`].
     #[must_use]
-    pub fn has_deferred_work(&self) -> bool {
+    pub(crate) fn has_deferred_work(&self) -> bool {
         self.deferred() > 0
     }
 
@@ -98,13 +103,13 @@ impl Service {
     }
 
     /// Opens all directories anew at the next request.
-    pub fn reopen(&mut self) {
+    pub(crate) fn reopen(&mut self) {
         self.table.reopen();
     }
 
     /// Does what no client need wait for: records and the log. To be called when there is
     /// nothing else to do, or [`crate::limits::FLUSH_AFTER`] after it became necessary.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         let events = self.table.flush();
         self.untold.extend(events.into_iter().map(|event| (event.weight.into(), event.text)));
         for (severity, line) in std::mem::take(&mut self.untold) {
@@ -118,7 +123,7 @@ impl Service {
         }
     }
 
-    /// The same for what a user has caused, who cannot bury what others do.
+    /// The same for what a user has caused. One user cannot bury the lines of others.
     fn tell_of(&mut self, user: User, severity: Severity, line: fmt::Arguments<'_>) {
         if !self.log.wants(severity) {
             return;
@@ -134,7 +139,7 @@ impl Service {
     }
 
     /// Looks at a new connection, before anything is said on it.
-    pub fn welcome(&mut self, stream: BorrowedFd<'_>) -> Client {
+    pub(crate) fn welcome(&mut self, stream: BorrowedFd<'_>) -> Client {
         self.admit(stream, WaiterId(0))
     }
 
@@ -161,7 +166,7 @@ impl Service {
     }
 
     /// Tells the log why nothing can be served.
-    pub fn complain(&mut self, complaint: &str) {
+    pub(crate) fn complain(&mut self, complaint: &str) {
         self.flush();
         self.log.record(Severity::Error, &complaint);
     }
@@ -173,7 +178,7 @@ impl Service {
 
     /// Goes on with a client until its connection has something to do. The bytes that are needed
     /// are taken off the front of `input`.
-    pub fn attend(&mut self, client: &mut Client, input: &mut &[u8]) -> Need {
+    pub(crate) fn attend(&mut self, client: &mut Client, input: &mut &[u8]) -> Need {
         // Of the demand that was judged in the step before.
         let mut right = None;
         loop {
@@ -245,7 +250,7 @@ impl Service {
         client.session.dismiss();
     }
 
-    /// Nobody overtakes those who wait and could have the device now: they are tried before.
+    /// No LOCK overtakes a waiter that could have the device now: waiters are tried before.
     fn lock(&mut self, client: &mut Client, granted: Granted) -> Result<Outcome, Contended> {
         let contention = client.backoff.contention();
         let asked = *client.asked.get_or_insert_with(Instant::now);
@@ -265,8 +270,7 @@ impl Service {
             return Ok(Outcome::Denied);
         }
         let pid = granted.pid();
-        self.table.was_asked(asked);
-        let answer = self.take(client.user(), granted, contention);
+        let answer = self.take(client.user(), granted, contention, asked);
         let outcome = self.told(&client.peer, answer);
         self.note_holder(client, pid, &outcome);
         outcome
@@ -280,11 +284,15 @@ impl Service {
     ) -> Result<Outcome, Contended> {
         let (Request { pid: to, .. }, device) = granted.into_parts();
         let (pass, real) = (Pass { to, ..pass.clone() }, device.real().to_owned());
+        let exclusive = self.may_become_exclusive(&device);
         let answer = self.table.attempt_pass_of(&pass, device, client.backoff.contention());
         let outcome = self.told(&client.peer, answer);
         self.note_holder(client, to, &outcome);
         if matches!(outcome, Ok(Outcome::Done)) {
             self.forget_lock_of_opener(&real, pass.from);
+            self.lock_has_ended(&real);
+            let request = Request { device: pass.device, pid: to };
+            self.locked_for(&request, exclusive.as_ref());
         }
         outcome
     }
@@ -305,16 +313,23 @@ impl Service {
         request: &Request,
         contention: Contention,
     ) -> Result<Outcome, Contended> {
+        self.before_release(request);
         let answer = self.table.attempt_unlock(request, contention);
-        let outcome = self.told(peer, answer)?;
-        if let Some(real) = self.table.take_released() {
-            self.forget_lock_of_opener(&real, request.pid);
-            self.waiting.queue.wake(&real, Instant::now());
+        if let Ok(answer) = &answer {
+            self.was_released(answer, request.pid);
         }
-        Ok(outcome)
+        self.told(peer, answer)
     }
 
-    /// The log says who took what from whom.
+    /// What follows the end of a lock that was this process's, if the answer tells of one.
+    fn was_released(&mut self, answer: &Answer, pid: Pid) {
+        let Some(real) = &answer.released else { return };
+        self.lock_has_ended(real);
+        self.forget_lock_of_opener(real, pid);
+        self.waiting.queue.wake(real, Instant::now());
+    }
+
+    /// The log names both users and the lock.
     fn force(&mut self, client: &Client, request: &Request) -> Result<Outcome, Contended> {
         let owner = pidlockfile::process::owner(request.pid);
         let outcome = self.unlock(&client.peer, request, client.backoff.contention());
@@ -329,9 +344,9 @@ impl Service {
         outcome
     }
 
-    /// Looks who holds a device, or any: the answer to [`Need::Status`]. It takes a while, as
+    /// Finds the holders of a device, or of any: the answer to [`Need::Status`]. It takes a while, as
     /// every process of the machine is looked at.
-    pub fn report(&mut self, client: &mut Client, device: Option<&DeviceName>) {
+    pub(crate) fn report(&mut self, client: &mut Client, device: Option<&DeviceName>) {
         let seen = status_worker::look(&mut self.table, device);
         self.report_seen(client, seen);
     }
@@ -345,12 +360,12 @@ impl Service {
         client.session.report(Some(Report::new(scope, &holders, &waiters)));
     }
 
-    /// Where locks are, for those who look by themselves.
+    /// Where locks are, for callers that look by themselves.
     pub(super) fn layout(&self) -> &Layout {
         self.table.layout()
     }
 
-    /// Those who wait for a device, or for any.
+    /// The waiters for a device, or for any.
     fn waiters(&self, real: Option<&str>) -> Vec<Waiter> {
         let waiters = self.waiting.queue.waiters(real);
         let waiter = |(device, request, user): (&str, &Request, Option<u32>)| Waiter {
@@ -368,7 +383,7 @@ impl Service {
         answer: Result<Answer, Contended>,
     ) -> Result<Outcome, Contended> {
         let (outcome, events) = match answer {
-            Ok(Answer { outcome, events }) => (Ok(outcome), events),
+            Ok(Answer { outcome, events, .. }) => (Ok(outcome), events),
             Err(Contended { events, cause }) => {
                 (Err(Contended { events: Vec::new(), cause }), events)
             }

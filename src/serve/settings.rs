@@ -6,7 +6,7 @@ use super::opens::Opens;
 
 /// How a daemon behaves.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// How long a connection may ask nothing.
     pub idle_timeout: Duration,
     /// Connections in all. Fewer when the system does not give enough descriptors.
@@ -21,10 +21,10 @@ pub struct Settings {
 
 /// When a daemon ends without being told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stay {
+pub(crate) enum Stay {
     /// Never.
     Forever,
-    /// When it has had nothing to do for the idle time: whoever started it listens on, and starts
+    /// When it has had nothing to do for the idle time: the program that started it listens on, and starts
     /// another (inetd `wait`).
     WhileNeeded,
 }

@@ -29,6 +29,11 @@ impl StatusQueries {
         self.queries.push_back((token, device));
     }
 
+    /// The same for what all others wait for, if they knew.
+    pub(super) fn push_first(&mut self, token: Token, device: Option<DeviceName>) {
+        self.queries.push_front((token, device));
+    }
+
     /// The next one, if it is time for one.
     pub(super) fn due(&mut self, now: Instant) -> Option<(Token, Option<DeviceName>)> {
         if now < self.not_before {

@@ -28,7 +28,7 @@ struct Question {
     device: Option<DeviceName>,
 }
 
-/// Who holds a device, or any.
+/// The question for the holders of a device, or of any.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// The real name of the device that was asked about.
@@ -36,7 +36,7 @@ pub(super) struct Seen {
     pub(super) holders: Vec<Holder>,
 }
 
-/// What was seen, for whom.
+/// What was seen, and the client that asked.
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) token: Token,
@@ -119,7 +119,7 @@ fn look_and_tell(
     }
 }
 
-/// Who holds a device, or any; `None` where it may not be named.
+/// The holders of a device, or of any; `None` where the device may not be named.
 pub(super) fn look(table: &mut Table, device: Option<&DeviceName>) -> Option<Seen> {
     let Some(device) = device else {
         return Some(Seen { port: None, holders: table.all_holders() });

@@ -20,10 +20,10 @@ use crate::sys::QUIETLY;
 
 /// The three descriptors, made safe.
 #[derive(Clone, Copy, Debug)]
-pub struct Descriptors {
+pub(crate) struct Descriptors {
     input: Kind,
     output: Kind,
-    /// Whose descriptor 2 was before it was made safe.
+    /// Where descriptor 2 led before it was made safe.
     pub standard_error: StandardError,
 }
 
@@ -65,7 +65,7 @@ enum Line {
 /// and where descriptor 2 leads to the client, it leads to `/dev/null` from now on, so that not
 /// even the C library's last words reach the client.
 #[must_use]
-pub fn make_safe() -> Descriptors {
+pub(crate) fn make_safe() -> Descriptors {
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
     let [input, output, error] =
         [io::stdin().as_fd(), io::stdout().as_fd(), io::stderr().as_fd()].map(|fd| fstat(fd).ok());
@@ -100,7 +100,7 @@ fn whose(error: &Option<FileStat>, others: &[&Option<FileStat>]) -> StandardErro
 }
 
 /// Lets `/dev/null` take the place of what was handed over as input, once it is held elsewhere.
-pub fn let_go_of_input() {
+pub(crate) fn let_go_of_input() {
     if let Ok(null) = File::open("/dev/null") {
         // Where this fails, a listening socket stays open a second time, and closes with us.
         let _ = nix::unistd::dup2_stdin(null);
@@ -110,14 +110,14 @@ pub fn let_go_of_input() {
 impl Descriptors {
     /// Whether anything that is printed may reach a client.
     #[must_use]
-    pub fn lead_to_a_client(&self) -> bool {
+    pub(crate) fn lead_to_a_client(&self) -> bool {
         self.input == Kind::Socket || self.output == Kind::Socket
     }
 
-    /// Tells whoever started the program why it does not serve; nobody where that may be a client.
+    /// Tells the caller of the program why it does not serve; nobody where the caller may be a client.
     /// Only for before anything is said on these descriptors: where descriptor 2 was the same as
     /// 1, as on a terminal or behind `2>&1`, it has been taken away, and 1 is as good.
-    pub fn explain(&self, why: &str) {
+    pub(crate) fn explain(&self, why: &str) {
         // Where even the complaint cannot be written, the exit code says it.
         let _ = match self.standard_error {
             StandardError::Ours => io::stderr().write_all(why.as_bytes()),
@@ -136,7 +136,7 @@ impl Descriptors {
 }
 
 /// Serves the one client until it or the service ends the session.
-pub fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Duration) {
+pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Duration) {
     // A telnet client sends its interrupts as urgent data; out of its place in the stream it would
     // leave half a sequence behind. Fails on what is no TCP socket.
     if descriptors.input == Kind::Socket {
@@ -237,7 +237,7 @@ impl Connection<'_> {
         wait(self.input, PollFlags::POLLIN, self.deadline)
     }
 
-    /// Who has said something may go on at once: that is read without waiting for it first.
+    /// A client that has sent something may go on at once: that is read without waiting for it first.
     fn expect_more(&mut self, input_is: Kind) {
         if input_is == Kind::Other || self.waiting == Waiting::InRead {
             return;
@@ -356,8 +356,7 @@ mod tests {
         Service::new(Version::original(), authority, Table::new(layout), log)
     }
 
-    /// Who always has something to read is sent away as well: before each read it is looked at whether
-    /// the time is up.
+    /// A client that never stops sending is sent away as well: the time is checked before each read.
     #[rstest]
     #[case::waits_in_the_reading(Waiting::InRead, Duration::ZERO, "")]
     #[case::waits_before_the_reading(Waiting::BeforeRead, Duration::ZERO, "")]

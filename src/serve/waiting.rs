@@ -54,7 +54,7 @@ impl Waiting {
         self.learn(names);
     }
 
-    /// What a waiter asked for is another device by now: that is what he waits for, as the last.
+    /// The waiter's name is another device by now: it waits for that device, as the last.
     pub(super) fn change(&mut self, id: WaiterId, names: Names, now: Instant) {
         self.queue.change(id, &names.real, now);
         self.learn(names);

@@ -13,7 +13,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::waiting::Change;
 
-/// What a daemon is told of, and whether it has to look for ends that nobody tells.
+/// The events that a daemon receives, and whether it has to look for ends that are not reported.
 #[derive(Debug)]
 pub(super) struct Watches {
     ends: Ends,
@@ -99,7 +99,7 @@ pub(super) enum Watch {
     Set,
     /// It has ended; another one may have its number.
     Gone,
-    /// There is no way, or no room: somebody has to look from time to time.
+    /// There is no way, or no room: the caller has to look from time to time.
     Impossible,
 }
 
@@ -127,7 +127,7 @@ impl Ends {
             Err(rustix::io::Errno::SRCH) => return Watch::Gone,
             Err(_) => return Watch::Impossible,
         };
-        // Whoever is the same now is the one that was opened.
+        // A process that is the same now is the one that was opened.
         if self.machine.fate(who) != Fate::Same {
             return Watch::Gone;
         }

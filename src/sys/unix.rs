@@ -34,10 +34,10 @@ pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
 /// Whether it is told what a living process may open.
 pub(crate) const SHOWS_RIGHTS: bool = false;
 
-/// Why nobody says whose a living process is.
+/// Why the user of a living process is not known.
 pub(crate) const WHY_HIDDEN: &str = "this system does not tell its user: see --trust-pid";
 
-/// Whose the TCP sockets of this host are: that cannot be seen.
+/// The users of the TCP sockets of this host: they cannot be seen.
 #[derive(Debug, Default)]
 pub struct Inquiry;
 
@@ -64,7 +64,7 @@ impl Processes {
 }
 
 impl Status {
-    /// Whose it is.
+    /// The user to which it belongs.
     pub fn owner(&self) -> Option<u32> {
         match *self {}
     }
@@ -82,7 +82,7 @@ pub(crate) fn stream_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Who is at the other end of a Unix socket: its user (getpeereid(3)), and not which process. Every
+/// The peer at the other end of a Unix socket: its user (getpeereid(3)), but not its process. Every
 /// process of these systems has one number, in jails too.
 #[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
 pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> UnixPeer {

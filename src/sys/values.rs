@@ -12,7 +12,7 @@ pub(crate) struct Connection {
     pub(crate) far: SocketAddr,
 }
 
-/// Who is at the other end of a Unix socket, as far as the system tells.
+/// The peer at the other end of a Unix socket, as far as the system tells.
 pub(crate) struct UnixPeer {
     pub(crate) uid: Option<u32>,
     pub(crate) numbers: Numbers,
@@ -35,7 +35,7 @@ pub(crate) enum Numbers {
     Unknown,
 }
 
-/// As whom a process is judged.
+/// The user and groups by which a process is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(crate) user: u32,

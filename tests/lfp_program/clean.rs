@@ -77,7 +77,7 @@ fn in_a_closed_directory() {
 /// Nothing is removed but what surely is a stale lock.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn what_is_no_stale_lock_stays() {
+fn only_stale_locks_are_removed() {
     let bench = Bench::open();
     let line = "cd /run/lock; : >LCK..ttyS1; ln -s /etc/passwd LCK..ttyS2; mkdir LCK..ttyS3; \
                 mkfifo LCK..ttyS4; printf '%10d\\n' $$ >LCK..ttyS5; \
@@ -95,7 +95,7 @@ fn what_is_no_stale_lock_stays() {
 /// Whoever holds it by `flock(2)` may be breaking it just now: then it is his, and not stale any more.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn what_somebody_else_is_at_stays() {
+fn a_lock_that_another_process_is_removing_stays() {
     let bench = Bench::open();
     plant(&bench, User::Bob, "LCK..ttyS1");
     let words = ["/run/lock/LCK..ttyS1", "sh", "-c", "echo held; exec sleep 1000"];
@@ -103,14 +103,14 @@ fn what_somebody_else_is_at_stays() {
     other.expect("held");
     let end = bench.lfp(User::Root, &["--direct", "clean"]).run();
     assert_eq!(end.code(), 77, "{end}");
-    assert!(end.said("somebody else is removing it"), "{end}");
+    assert!(end.said("another process is removing it"), "{end}");
     assert_eq!(bench.sandbox.locks(), ["LCK..ttyS1"]);
 }
 
 /// One who has no say in it may hold it for ever: that is nothing to root, who has a gate.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn what_an_outsider_holds_goes() {
+fn a_stale_lock_that_an_outsider_flocks_is_removed() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "mkdir /run/lfpd").code(), 0);
     plant(&bench, User::Bob, "LCK..ttyS1");

@@ -156,7 +156,7 @@ fn a_stranger_on_the_port_is_not_believed() {
     let _fake = over_tcp(&bench, User::Bob);
     let end = bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run();
     assert_eq!(end.code(), 69, "{end}");
-    assert!(end.said("uid 1001 listens there"), "{end}");
+    assert!(end.said("the listener is uid 1001"), "{end}");
     let told = bench.lfp(User::Alice, &["--json", "who", PORT]).run();
     assert!(told.said("\"service\":false"), "{told}");
     // Unless she says so; it may not write the locks either.
@@ -165,10 +165,10 @@ fn a_stranger_on_the_port_is_not_believed() {
     assert_eq!(end.code(), 77, "{end}");
 }
 
-/// Nor one who takes the connection, and is gone from the port before `lfp` looks who listens there.
+/// Nor is a process that takes the connection, and leaves the port before `lfp` looks for the listener.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn a_stranger_who_gives_up_the_port_is_not_believed() {
+fn a_stranger_that_leaves_the_port_is_not_believed() {
     let bench = Bench::closed();
     let script = "import os, socket, time\n\
         door = socket.socket()\n\
@@ -184,7 +184,7 @@ fn a_stranger_who_gives_up_the_port_is_not_believed() {
     let words = ["run", PORT, "--", "echo", "without a lock"];
     let lfp = bench.lfp(User::Alice, &words).spawn();
     fake.expect("taken");
-    // Now somebody listens there who is to be trusted.
+    // Now a trusted service listens there.
     let _service = over_tcp(&bench, User::Lfpd);
     fake.type_in("\n");
     let end = lfp.wait(LIMIT);
@@ -207,7 +207,7 @@ fn a_stranger_at_the_socket_is_not_believed() {
     assert_eq!(bench.shell(User::Bob, "chmod 0666 /run/lfpd/lfpd.sock").code(), 0);
     let end = bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run();
     assert_eq!(end.code(), 69, "{end}");
-    assert!(end.said("/run/lfpd/lfpd.sock: uid 1001 listens there"), "{end}");
+    assert!(end.said("/run/lfpd/lfpd.sock: the listener is uid 1001"), "{end}");
     let told = bench.lfp(User::Alice, &["--json", "who", PORT]).run();
     assert!(told.said("\"service\":false"), "{told}");
     let words = ["--server", "/run/lfpd/lfpd.sock", "run", PORT, "--", "true"];

@@ -7,29 +7,19 @@ use std::os::fd::AsFd;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use rstest::rstest;
-use testbed::{Console, Process, User};
+use testbed::{Console, Process, User, can_open};
 
 use crate::bench::{Bench, PORT};
 
 /// A terminal with the life of a serial port: nobody has its far end.
 const CONSOLE: &str = Console::PATH;
 
-const BUSY: &str = "Device or resource busy";
-
-/// Whether somebody without rights can open a port. He closes it again. No leader of a session opens it: it would be
-/// his controlling terminal, and hung up for everybody at his end.
-fn can_open(bench: &Bench, port: &str) -> bool {
-    let end = bench.shell(User::Bob, &format!("(exec 3<>{port}); exit $?"));
-    assert!(end.code() == 0 || end.said(BUSY), "{end}");
-    end.code() == 0
-}
-
 fn wait_until_exclusive(bench: &Bench, port: &str) {
-    bench.wait_for("the exclusive mode", || !can_open(bench, port));
+    bench.wait_for("the exclusive mode", || !can_open(&bench.sandbox, port));
 }
 
 fn wait_until_shared(bench: &Bench, port: &str) {
-    bench.wait_for("the end of the exclusive mode", || can_open(bench, port));
+    bench.wait_for("the end of the exclusive mode", || can_open(&bench.sandbox, port));
 }
 
 /// `lfp run --exclusive` with a shell that says each step when it is done, and does the next at a line.
@@ -61,7 +51,7 @@ fn has_open(bench: &Bench, process: &Process<'_>, port: &str) -> bool {
 /// From the first opening to the last close, again at the next, and no longer than the command lives.
 #[rstest]
 #[ignore = "needs root: tests/run"]
-fn nobody_else_can_open_what_the_command_has_open(
+fn others_cannot_open_a_port_that_the_command_has_open(
     #[values(PORT, CONSOLE)] port: &str,
     #[values(User::Alice, User::Root)] user: User,
 ) {
@@ -71,7 +61,7 @@ fn nobody_else_can_open_what_the_command_has_open(
     let _service = bench.serve(User::Lfpd);
     let open = format!("exec 3<>{port}");
     let mut lfp = in_steps(&bench, user, port, &["true", &open, "exec 3>&-", &open]);
-    assert!(can_open(&bench, port), "before the command has opened it, it is locked only");
+    assert!(can_open(&bench.sandbox, port), "before the command has opened it, it is locked only");
     go_on(&mut lfp, 1);
     wait_until_exclusive(&bench, port);
     go_on(&mut lfp, 2);
@@ -82,7 +72,7 @@ fn nobody_else_can_open_what_the_command_has_open(
     lfp.type_in("\n");
     let end = lfp.wait(testbed::LIMIT);
     assert_eq!(end.code(), 0, "{end}");
-    assert!(can_open(&bench, port), "after its end");
+    assert!(can_open(&bench.sandbox, port), "after its end");
 }
 
 /// By a child of the command, and by what the command has been given.
@@ -90,7 +80,10 @@ fn nobody_else_can_open_what_the_command_has_open(
 #[case::by_a_child("sh -c 'exec cat' <PORT & true")]
 #[case::by_a_grandchild("(sh -c 'sleep 1000; true' <PORT; true) & true")]
 #[ignore = "needs root: tests/run"]
-fn whoever_of_the_command_opens_it(#[case] step: &str, #[values(PORT, CONSOLE)] port: &str) {
+fn a_port_opened_by_a_descendant_of_the_command_is_exclusive(
+    #[case] step: &str,
+    #[values(PORT, CONSOLE)] port: &str,
+) {
     let console = Console::take();
     let bench = Bench::closed();
     console.put_into(&bench.sandbox);
@@ -101,7 +94,7 @@ fn whoever_of_the_command_opens_it(#[case] step: &str, #[values(PORT, CONSOLE)] 
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn what_the_command_was_given_open_is_exclusive_too() {
+fn a_port_that_the_command_inherits_is_exclusive_too() {
     let console = Console::take();
     let bench = Bench::closed();
     console.put_into(&bench.sandbox);
@@ -144,10 +137,68 @@ fn the_far_end_sees_the_close() {
     bench.wait_for("the hang-up", || matches!(read(), Err(kind) if kind != ErrorKind::WouldBlock));
 }
 
+/// A program that makes its port exclusive by itself, as gpsd and jSerialComm do.
+const ITSELF: &str = "import fcntl, os, sys, time; port = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY); \
+                      fcntl.ioctl(port, 0x540C); print('open', flush=True); time.sleep(1000)";
+
+/// Who has a port exclusive without any lock is told, by `who` and to whoever gets the lock, and the port is not
+/// opened for that.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_program_with_an_exclusive_port_is_shown(#[values(PORT, CONSOLE)] port: &str) {
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
+    let _service = bench.serve(User::Lfpd);
+    let program = |code: &str| {
+        let words = ["-c", code, port];
+        let command = bench.sandbox.command("/usr/bin/python3").args(words).user(User::Alice);
+        let mut process = command.spawn();
+        process.expect("open");
+        process
+    };
+    let open = ITSELF.replace("fcntl.ioctl(port, 0x540C); ", "");
+    let who = || bench.shell(User::Root, &format!("/run/test/lfp --json who {port}"));
+    let plain = program(&open);
+    assert!(who().said("\"scheme\":\"open\"") && !who().said("exclusive"), "{}", who());
+    plain.kill();
+
+    let process = program(ITSELF);
+    let (end, pid) = (who(), process.pid());
+    assert!(end.said("\"scheme\":\"exclusive\"") && end.said(&format!("\"pid\":{pid},")), "{end}");
+    let end =
+        bench.shell(User::Root, &format!("/run/test/lfp who {port}; /run/test/lfp lock {port}"));
+    assert!(end.said(" exclusive ") && end.said("refuses it to all others"), "{end}");
+    // Alice's programs may be asked by Alice alone; of Bob's question the kernel keeps this from him.
+    let end = bench.shell(User::Bob, &format!("/run/test/lfp who {port}"));
+    assert!(!end.said("exclusive"), "{end}");
+    process.kill();
+}
+
+/// What others have asked of the kernel before is not undone by `lfp`.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn an_exclusive_mode_from_before_stays() {
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
+    let _service = bench.serve(User::Lfpd);
+    let before = "import fcntl, os, sys; port = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY); \
+                  fcntl.ioctl(port, 0x540C); os.set_inheritable(port, True); os.execv(sys.argv[2], sys.argv[2:])";
+    let command = "sleep 1000 & echo 0.; read line";
+    let lfp = ["/run/test/lfp", "run", "--exclusive", CONSOLE, "--", "sh", "-c", command];
+    let words = [&["-c", before, CONSOLE][..], &lfp].concat();
+    let mut lfp = bench.sandbox.command("/usr/bin/python3").args(words).user(User::Alice).spawn();
+    lfp.expect("0.");
+    lfp.type_in("\n");
+    bench.wait_for("the end of lfp", || lfp.ended().is_some());
+    assert!(!can_open(&bench.sandbox, CONSOLE), "who was left behind has it for himself");
+}
+
 /// A program that the command has left behind has the port open, and no lock: it keeps nobody out.
 #[rstest]
 #[ignore = "needs root: tests/run"]
-fn what_outlives_the_command_is_not_exclusive(#[values(PORT, CONSOLE)] port: &str) {
+fn a_process_that_outlives_the_command_keeps_nobody_out(#[values(PORT, CONSOLE)] port: &str) {
     let console = Console::take();
     let bench = Bench::closed();
     console.put_into(&bench.sandbox);
@@ -156,7 +207,7 @@ fn what_outlives_the_command_is_not_exclusive(#[values(PORT, CONSOLE)] port: &st
     wait_until_exclusive(&bench, port);
     lfp.type_in("\n");
     bench.wait_for("the end of lfp", || lfp.ended().is_some());
-    assert!(can_open(&bench, port));
+    assert!(can_open(&bench.sandbox, port));
 }
 
 /// The command is killed: a port is left as it was found.
@@ -172,7 +223,7 @@ fn the_command_is_killed(#[values(PORT, CONSOLE)] port: &str) {
     let command = bench.children(lfp.pid())[0];
     assert_eq!(bench.shell(User::Root, &format!("kill -KILL {command}")).code(), 0);
     bench.wait_for("the end of lfp", || lfp.ended().is_some());
-    assert!(can_open(&bench, port));
+    assert!(can_open(&bench.sandbox, port));
 }
 
 /// `lfp` is killed while the command works: the lock is the command's, and so is the exclusive mode. At the last
@@ -189,15 +240,52 @@ fn the_wrapper_is_killed() {
     wait_until_exclusive(&bench, CONSOLE);
     let command = bench.children(lfp.pid())[0];
     lfp.kill();
-    assert!(!can_open(&bench, CONSOLE), "the command is at work");
+    assert!(!can_open(&bench.sandbox, CONSOLE), "the command is at work");
     let _ = bench.shell(User::Root, &format!("kill -KILL {command}"));
     wait_until_shared(&bench, CONSOLE);
+}
+
+/// `lfp` is killed at each of the calls by which it makes a port exclusive. Whatever the command does then: when it has ended, the
+/// port is open to all, and anybody gets its lock.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_wrapper_is_killed_at_every_call() {
+    let console = Console::take();
+    let bench = Bench::closed();
+    console.put_into(&bench.sandbox);
+    let _service = bench.serve(User::Lfpd);
+    let script = format!("exec 3<>{CONSOLE}; exec sleep 1000");
+    let run = ["/run/test/lfp", "run", "--no-shim", "--exclusive", CONSOLE, "--", "sh", "-c"];
+    let mut deaths = 0;
+    for call in 1..100 {
+        let calls = "inotify_init1,inotify_add_watch,pidfd_open,pidfd_getfd,ioctl";
+        let inject = format!("inject={calls}:signal=KILL:when={call}");
+        let strace = ["-qq", "-o", "/dev/null", "-e", &*inject];
+        let words = [&strace[..], &run, &[&*script]].concat();
+        let mut lfp = bench.sandbox.command("strace").args(&words).user(User::Alice).spawn();
+        bench.wait_for("the mode, or the end of lfp", || {
+            lfp.ended().is_some() || !can_open(&bench.sandbox, CONSOLE)
+        });
+        let has_died = lfp.ended().is_some();
+        bench.wait_for("the end of the lock", || {
+            // The command, wherever it is by now.
+            let _ = bench.shell(User::Root, &format!("fuser -sk {CONSOLE}"));
+            bench.shell(User::Bob, &format!("/run/test/lfp run {CONSOLE} true")).code() == 0
+        });
+        bench.wait_for("the end of lfp", || lfp.ended().is_some());
+        wait_until_shared(&bench, CONSOLE);
+        if !has_died {
+            break;
+        }
+        deaths += 1;
+    }
+    assert!((4..99).contains(&deaths), "{deaths}");
 }
 
 /// What has more rights than `lfp` cannot be made exclusive by it: that is said, and the lock stands.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn what_may_not_be_duplicated_is_said() {
+fn a_descriptor_that_cannot_be_duplicated_is_reported() {
     let console = Console::take();
     let bench = Bench::closed();
     console.put_into(&bench.sandbox);
@@ -208,19 +296,19 @@ fn what_may_not_be_duplicated_is_said() {
     let words = ["run", "--exclusive", PORT, "--", "/usr/local/bin/rootcat", PORT];
     let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
     lfp.expect(
-        "/dev/ttyW0: locked, but not exclusive: what the command has open may not be duplicated",
+        "/dev/ttyW0: locked, but not exclusive: the command's descriptors cannot be duplicated",
     );
     assert!(bench.locked_by().is_some());
 }
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_may_not_read_a_port_is_told() {
+fn a_user_without_read_right_is_told() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, &format!("chmod 222 {PORT}")).code(), 0);
     let words = ["--direct", "run", "--exclusive", PORT, "--", "true"];
     let end = bench.lfp(User::Alice, &words).run();
-    assert!(end.code() == 0 && end.said("only who may read it is told"), "{end}");
+    assert!(end.code() == 0 && end.said("only users who may read the port can see"), "{end}");
 }
 
 /// Without the option the kernel refuses nobody.
@@ -235,5 +323,5 @@ fn nothing_is_exclusive_unless_asked_for() {
     let words = ["run", "--no-shim", PORT, "--", "sh", "-c", &script];
     let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
     lfp.expect("0.");
-    assert!(can_open(&bench, PORT));
+    assert!(can_open(&bench.sandbox, PORT));
 }

@@ -74,6 +74,8 @@ fn wrong_usage_has_one_code(
 #[rstest]
 #[case::a_command(&["whoo"], "'who'")]
 #[case::an_option(&["who", "--quite", "ttyS0"], "'--quiet'")]
+#[case::a_device_alone(&["/dev/ttyS0"], "'lfp who /dev/ttyS0' shows which program has the port")]
+#[case::the_device_last(&["run", "picocom", "/dev/null"], "/dev/null is a device, not a command")]
 fn a_mistyped_word_gets_a_tip(#[case] words: &[&str], #[case] tip: &str) {
     let told = run("lfp", words).unwrap();
     assert_eq!(told.status.code(), Some(64));

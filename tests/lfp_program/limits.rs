@@ -37,7 +37,7 @@ fn a_service_that_hangs_takes_no_more_than_the_time(#[case] words: &[&str], #[ca
 #[case::wait(&["wait", "--timeout", "0.2", PORT])]
 #[case::run(&["run", "--timeout", "0.2", PORT, "--", "true"])]
 #[ignore = "needs root: tests/run"]
-fn what_was_given_up_is_not_taken_later(#[case] words: &[&str]) {
+fn a_lock_is_not_taken_after_the_timeout(#[case] words: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
     let holder = bench.holder(User::Bob);

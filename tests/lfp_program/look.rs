@@ -43,7 +43,7 @@ fn everybody_sees_lock_files_and_flocks() {
 /// What only root can see is not passed off as nothing.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn open_ports_are_shown_to_those_who_may_see_them() {
+fn open_ports_are_shown_to_users_who_may_see_them() {
     let bench = Bench::closed();
     let holder = by_opening(&bench);
     let pid = holder.pid().to_string();
@@ -79,7 +79,7 @@ fn all_devices_in_one_list() {
 #[case::directly(&["--direct"])]
 #[case::and_as_a_service_sees_it(&[])]
 #[ignore = "needs root: tests/run"]
-fn a_device_is_one_whatever_it_is_called(#[case] route: &[&str]) {
+fn a_device_is_one_under_all_its_names(#[case] route: &[&str]) {
     let bench = Bench::open();
     let made = "mkdir -p /dev/serial/by-id; ln -s ../../ttyW0 /dev/serial/by-id/usb-W-if00; \
                 ln -s ttyW0 /dev/modemW";
@@ -198,7 +198,7 @@ fn other_answers_in_json(#[case] words: &[&str], #[case] text: &str) {
 /// Names of programs, arguments and lock files are made by strangers.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn nothing_a_stranger_writes_moves_a_terminal() {
+fn text_from_strangers_cannot_control_the_terminal() {
     let bench = Bench::open();
     let script =
         "cp /bin/sleep \"$EVIL\" && exec /run/test/lfp --direct run ttyW0 -- \"$EVIL\" 1000";
@@ -261,7 +261,7 @@ fn colours(#[case] settings: &[(&str, &str)], #[case] coloured: bool) {
 #[case::by_a_service_of_one_session(Bench::serve)]
 #[case::by_a_daemon(Bench::listen)]
 #[ignore = "needs root: tests/run"]
-fn who_held_a_stale_lock(#[case] start: fn(&Bench, User) -> Process<'_>) {
+fn the_former_holder_of_a_stale_lock_is_shown(#[case] start: fn(&Bench, User) -> Process<'_>) {
     let bench = Bench::open();
     let service = start(&bench, User::Lfpd);
     let holder = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();

@@ -104,7 +104,10 @@ fn a_port_by_any_path(#[case] line: &str) {
 fn help_is_a_command() {
     let bench = Bench::open();
     let told = bench.lfp(User::Bob, &["help"]).run();
-    assert!(told.said("Usage: lfp") && told.said("Say who holds these devices"), "{told}");
+    assert!(
+        told.said("Usage: lfp") && told.said("Show which processes hold these devices"),
+        "{told}"
+    );
     let told = bench.lfp(User::Bob, &["help", "run"]).run();
     assert!(told.said("--timeout"), "{told}");
 }
@@ -339,7 +342,7 @@ fn a_lock_is_handed_over(#[case] route: &[&str]) {
 #[case::regular_file("shm/file", "not a device")]
 #[case::null("null", "the null device, not a serial port")]
 #[ignore = "needs root: tests/run"]
-fn what_is_no_port(#[case] name: &str, #[case] told: &str) {
+fn a_name_that_is_no_port_is_refused_with_what_it_is(#[case] name: &str, #[case] told: &str) {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "mkdir -p /dev/shm; touch /dev/shm/file").code(), 0);
     let _service = bench.listen(User::Lfpd);
@@ -394,7 +397,7 @@ fn a_guard_of_the_library_holds_a_port() {
 /// Those in the line are shown, in text and in JSON.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_waits_is_shown() {
+fn waiters_are_shown() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
     let holder = bench.holder(User::Alice);
@@ -467,7 +470,7 @@ fn a_command_yields(#[case] wanting: &[&str]) {
 #[case::directly(&["--direct"], 0)]
 #[case::through_a_service_that_may_not_remove_it(&[], 77)]
 #[ignore = "needs root: tests/run"]
-fn nobody_is_signalled_whom_a_planted_file_names(#[case] route: &[&str], #[case] code: i32) {
+fn a_process_named_by_a_planted_file_is_not_signalled(#[case] route: &[&str], #[case] code: i32) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
     let innocent = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
@@ -489,7 +492,7 @@ fn nobody_is_signalled_whom_a_planted_file_names(#[case] route: &[&str], #[case]
 /// Who may not use force sends no signal either, not even to a process of his own.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn nobody_is_signalled_by_those_who_may_not_use_force() {
+fn without_the_right_to_force_no_process_is_signalled() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
     let holder = bench.sandbox.command("sleep").arg("1000").user(User::Bob).spawn();

@@ -175,7 +175,7 @@ fn the_waiting_process_is_killed() {
 /// The command runs as soon as the holder is gone, whether it let go or died.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_waits_gets_the_port() {
+fn a_waiter_gets_the_port() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
     let holder = bench.holder(User::Bob);
@@ -217,7 +217,7 @@ fn the_service_is_gone_at_the_end() {
 /// In the line of a service: the same, and whoever gave up does not get it.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_waits_in_line_gets_the_port() {
+fn a_waiter_in_line_gets_the_port() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
     let holder = bench.holder(User::Bob);
@@ -299,15 +299,20 @@ fn one_in_the_other(#[case] words: &[&str]) {
     holder.kill();
 }
 
-/// With the service's socket and a pid namespace of its own: the command is named by its number there.
-#[test]
+/// With the service's socket and a pid namespace of its own: the command is named by its number there. An ordinary
+/// user has that in a user namespace of his own, by his own number or as its root.
+#[rstest]
+#[case::of_root(User::Root, &[])]
+#[case::of_a_user(User::Alice, &["--user", "--map-current-user"])]
+#[case::of_a_user_as_root(User::Alice, &["--user", "--map-root-user"])]
 #[ignore = "needs root: tests/run"]
-fn in_a_container_as_a_child() {
+fn in_a_container_as_a_child(#[case] user: User, #[case] namespaces: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
     let line = "/run/test/lfp run /dev/ttyW0 -- sh -c 'echo ready; cat'; echo code $?";
     let words = ["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", line];
-    let mut container = bench.sandbox.command("unshare").args(words).spawn();
+    let container = bench.sandbox.command("unshare").args(namespaces).args(words);
+    let mut container = container.user(user).spawn();
     container.expect("ready");
     let holder = bench.locked_by().expect("a lock");
     assert!(bench.runs(holder));

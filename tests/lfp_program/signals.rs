@@ -64,7 +64,7 @@ fn end_the_wait(#[case] name: &str, #[case] number: i32, #[case] route: &[&str])
 /// nohup(1) is believed: what was ignored stays ignored, waiting or not.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn what_was_ignored_stays_ignored() {
+fn an_ignored_signal_stays_ignored() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
     let holder = bench.holder(User::Bob);
@@ -82,7 +82,7 @@ fn what_was_ignored_stays_ignored() {
 /// Ctrl-C reaches the command from the terminal, once, and not a second time from us.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn what_a_terminal_sends_is_not_repeated() {
+fn a_signal_from_the_terminal_is_not_repeated() {
     let bench = Bench::open();
     // A signal that comes just before Python blocks in input() would be heard after it only.
     // The signal may come while `ready` is being printed: a second print would fail then.

@@ -329,6 +329,20 @@ pub(crate) const RUST: Program = Program {
     ..FLOCK
 };
 
+/// A program that locks by the library before it opens the port.
+pub(crate) const LOCKED: Program = Program {
+    name: "lfp and serialport (Rust)",
+    command: &["/run/test/locked", "{dev}"],
+    mark: Mark::LockFile,
+    ..FLOCK
+};
+
+pub(crate) const LOCKED_ASYNC: Program = Program {
+    name: "lfp and tokio-serial (Rust)",
+    command: &["/run/test/locked", "{dev}", "async"],
+    ..LOCKED
+};
+
 pub(crate) const NODE: Program = Program {
     name: "serialport (Node)",
     command: &["node", "/run/test/programs/hold_serialport.js", "{dev}"],
@@ -350,6 +364,43 @@ pub(crate) const STATIC: Program = Program {
     name: "a static C program",
     before: &[&["cc", "-static", "-o", "/tmp/hold", "/run/test/programs/hold.c"]],
     command: &["/tmp/hold", "{dev}"],
+    mark: Mark::Open,
+    ..FLOCK
+};
+
+/// A program that calls no C library, as those in Go. Its code is the error's number.
+pub(crate) const RAW: Program = Program {
+    name: "a static program without libc",
+    before: &[&[
+        "cc",
+        "-static",
+        "-nostdlib",
+        "-fno-stack-protector",
+        "-o",
+        "/tmp/hold-raw",
+        "/run/test/programs/hold_raw.c",
+    ]],
+    command: &["/tmp/hold-raw", "{dev}"],
+    ..STATIC
+};
+
+/// There is no board that answers; it asks for a while.
+pub(crate) const AVRDUDE: Program = Program {
+    name: "avrdude",
+    command: &["avrdude", "-p", "m328p", "-c", "arduino", "-x", "attempts=999", "-P", "{dev}"],
+    mark: Mark::Open,
+    ..FLOCK
+};
+
+/// Without a terminal of its own. Where the port is refused, it ends and says nothing.
+pub(crate) const SCREEN: Program = Program {
+    name: "screen",
+    command: &[
+        "sh",
+        "-c",
+        "SCREENDIR=$(mktemp -d) && export SCREENDIR && exec screen -D -m $0 9600",
+        "{dev}",
+    ],
     mark: Mark::Open,
     ..FLOCK
 };

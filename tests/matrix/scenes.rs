@@ -126,7 +126,7 @@ pub(crate) fn cells(program: &Program, row: &Row) -> Vec<String> {
 fn words(deed: Deed) -> String {
     match deed {
         Deed::Starts => "starts".to_owned(),
-        Deed::StartsBesides => "starts: it looks at no lock files".to_owned(),
+        Deed::StartsBesides => "starts: it checks no lock files".to_owned(),
         Deed::StartsWhenCleared => "starts once `lfpd` has cleared the lock".to_owned(),
         Deed::Steals => "**takes it**: it removes the lock file".to_owned(),
         Deed::Refuses(code, says) => format!("refuses: {code}, `{says}`"),

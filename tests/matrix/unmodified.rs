@@ -1,4 +1,4 @@
-//! Programs that were never changed, as an ordinary user, by themselves and behind `lfp run`: with
+//! Unmodified programs, as an ordinary user, by themselves and behind `lfp run`: with
 //! a lock directory that only root and the service may write, and with Debian's, which everybody
 //! may write.
 //!
@@ -51,6 +51,7 @@ impl Directory {
             .bring("lib/lfp/liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))
             .bring("tmpfiles.conf", etc)
             .bring("hold-serialport", testbed::peer("serialport", "debug/hold-serialport"))
+            .bring("locked", testbed::peer("serialport", "debug/locked"))
             .bring("node_modules", testbed::peer("node-serialport", "node_modules"))
             .enter();
         let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
@@ -215,6 +216,18 @@ fn programs_lock(
     assert_eq!(seen, expected.map(Faults::of), "{}", program.name);
 }
 
+/// The example for programs in Rust: by itself it does what the others do behind `lfp`.
+#[rstest]
+#[case::serialport(programs::LOCKED)]
+#[case::tokio_serial(programs::LOCKED_ASYNC)]
+#[ignore = "needs root: tests/run"]
+fn a_program_that_uses_the_library_is_right(#[case] program: Program) {
+    let sandbox = Directory::Closed.sandbox();
+    let _daemon = daemon(&sandbox);
+    let program = Program { user: User::Alice, mark: Mark::Open, ..program };
+    assert_eq!(faults(&sandbox, &program, &[]), Faults::default(), "{}", program.name);
+}
+
 fn cells(program: &Program, faults: &[Faults; 4]) -> Vec<String> {
     let faults = faults.iter().map(ToString::to_string);
     std::iter::once(program.name.to_owned()).chain(faults).collect()
@@ -240,7 +253,7 @@ fn the_documents_show_the_tables(#[case] table: &Table, #[case] of: fn(&Row) -> 
 /// `lfp adopt`: the name that everybody types starts the program with the library, and back.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn an_adopted_program_is_right_for_everybody_who_types_its_name() {
+fn an_adopted_program_is_right_for_all_users() {
     let sandbox = Directory::Closed.sandbox();
     let _daemon = daemon(&sandbox);
     let mounted = sandbox.command("mount").args(["-t", "tmpfs", "none", "/usr/local/bin"]).run();

@@ -13,7 +13,7 @@ pub(crate) fn includes(other: Pid) -> bool {
     descends_from(other, parent)
 }
 
-/// Read past the C library, whose calls are our own here.
+/// Read past the C library: its calls are our own here.
 fn parent(child: Pid) -> Option<Pid> {
     Pid::new(Stat::parse(&contents::of(&format!("/proc/{child}/stat"), STAT_BYTES)?)?.parent)
 }

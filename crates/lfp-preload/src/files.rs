@@ -14,7 +14,7 @@ use rustix::fs::{
     CWD, FileType, MemfdFlags, Mode, OFlags, fstat, memfd_create, openat, readlinkat_raw, stat,
 };
 use rustix::io::{Errno, pread};
-use ttylock::{Content, DeviceName, Outcome, READ_LIMIT};
+use ttylock::{BEGINNING, Content, DeviceName, Outcome, READ_LIMIT};
 
 use crate::family;
 use crate::held::{Held, Key};
@@ -51,8 +51,9 @@ pub(crate) enum Look {
     Stands,
     /// The lock was a dead process's and is gone now: look again.
     Again,
-    /// The lock is the program's own already, taken for it by `lfp run`: it is to find the port
-    /// free, and its own lock when it asks for one.
+    /// The lock is the program's own already, taken for it by `lfp run` or when it opened the port, or
+    /// given back while the service did not answer: it is to find the port free, and its own lock when
+    /// it asks for one.
     Hidden,
 }
 
@@ -174,20 +175,28 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Instead<Outcome
         }
         return Some(Ok(passed));
     }
+    // Taken when the port was opened, or given back and the service was not told yet; from now on it is the
+    // lock file's.
     if holder == Some(own) && pid == own && taken::gives_up(device.number) {
-        // Taken when the port was opened; from now on it is the lock file's.
         return Some(Ok(Outcome::Done));
     }
-    if errno == Errno::EXIST {
+    let is_owed = pid == own && taken::owes(device.number);
+    // The service may still obey a release, which would be one of the new lock.
+    if is_owed && !taken::clear(device.number) || errno == Errno::EXIST && !is_owed {
         return None;
     }
-    let outcome = Service::reach()?.lock(&device.name, pid)?;
-    if outcome == Outcome::Done && pid == own {
-        // What was owed for it as a port is not to release it.
+    let outcome = Service::reach()?.lock(&device.name, pid);
+    let may_be_had = || holder == Some(own) || OWN.contains(key(&device, own));
+    if outcome.is_none() && pid == own && !may_be_had() {
+        // It may have come to it all the same, or may come to it later.
+        taken::owe(device.number, &device.name);
+    }
+    if outcome == Some(Outcome::Done) && pid == own {
+        // What was owed for it is not to release it.
         taken::gives_up(device.number);
         OWN.insert(key(&device, own), &device.name, 0);
     }
-    Some(Ok(outcome))
+    outcome.map(Ok)
 }
 
 /// unlink(2) has failed.
@@ -219,22 +228,29 @@ fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
     let is_own = device.as_ref().is_some_and(|it| OWN.remove(key(it, own)));
     let holder = if is_own { own } else { holder };
     let was_passed = device.as_ref().is_some_and(|it| PASSED.remove(key(it, own)));
-    let named = match device {
-        Some(device) => device.name,
+    let named = match &device {
+        Some(device) => device.name.clone(),
         // Unplugged: the service knows the lock by its name.
         None => DeviceName::parse(lock.device).ok()?,
     };
-    let mut service = Service::reach()?;
+    let mut service = Service::reach();
+    let owe = if service.is_some() { taken::doubt } else { taken::owe };
     let back = run().filter(|run| was_passed && is_run(*run));
-    if let Some(run) = back {
+    if let Some((run, service)) = back.zip(service.as_mut()) {
         if service.pass(&named, holder, run) == Some(Outcome::Done) {
             return Some(Ok(()));
         }
     }
-    Some(match service.unlock(&named, holder)? {
-        Outcome::Done => Ok(()),
-        Outcome::Busy | Outcome::Denied => Err(Errno::ACCESS),
-    })
+    match service.and_then(|mut service| service.unlock(&named, holder)) {
+        Some(Outcome::Done) => Some(Ok(())),
+        Some(Outcome::Busy | Outcome::Denied) => Some(Err(Errno::ACCESS)),
+        // It is told later: the program will not ask again.
+        None => {
+            let device = device.filter(|_| holder == own)?;
+            owe(device.number, &device.name);
+            Some(Ok(()))
+        }
+    }
 }
 
 /// A call has looked at a file that is there.
@@ -262,7 +278,7 @@ fn is_hidden(holder: Pid, device: Option<&Device>) -> bool {
     if is_run(holder) {
         return holder != own || !device.is_some_and(|it| ADOPTED.contains(key(it, own)));
     }
-    holder == own && device.is_some_and(|it| taken::has(it.number))
+    holder == own && device.is_some_and(|it| taken::has(it.number) || taken::owes(it.number))
 }
 
 /// access(2) has failed.
@@ -348,7 +364,7 @@ fn absolute(name: Name<'_>) -> Option<Cow<'_, [u8]>> {
 /// Whether the last part of a path is called as locks are: for calls that are made all the time.
 pub(crate) fn may_be_lock(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    name.starts_with(b"LCK..") && !mode::is_lfp()
+    name.starts_with(BEGINNING.as_bytes()) && !mode::is_lfp()
 }
 
 /// The device of a lock, if it is there.
@@ -369,10 +385,10 @@ fn holder(path: &[u8]) -> Option<Pid> {
 /// The process that the usual lock file of a device names, as far as this process may read it.
 pub(crate) fn lock_holder(device: &DeviceName) -> Option<Pid> {
     let base = device.as_str().rsplit('/').next()?;
-    holder(format!("/var/lock/LCK..{base}").as_bytes())
+    holder(format!("/var/lock/{BEGINNING}{base}").as_bytes())
 }
 
-/// How a file is opened to be read: no link, and without waiting for whoever feeds a pipe.
+/// How a file is opened to be read: no link, and without waiting for the writer of a pipe.
 const READ: OFlags =
     OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 

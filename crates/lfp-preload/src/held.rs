@@ -15,12 +15,14 @@ const PLACES: usize = 32;
 /// A name, eight bytes in each.
 const WORDS: usize = NAME_BYTES.div_ceil(8);
 
-/// What a note is. Whoever changes it from one of the others to `WRITTEN` alone reads and writes the rest;
-/// nobody waits for that one, who may be the thread that a signal handler has interrupted.
+/// What a note is. Only the thread that changes it from one of the others to `WRITTEN` reads and writes the
+/// rest. Nobody waits for that thread: a signal handler may have interrupted it.
 const FREE: u8 = 0;
 const WRITTEN: u8 = 1;
 const HAD: u8 = 2;
 const OWED: u8 = 3;
+/// The service was told that the device is free, and has not answered, or not yet: the lock may go at any moment.
+const TOLD: u8 = 4;
 
 /// The devices that processes have by one way of locking.
 pub(crate) struct Held {
@@ -60,25 +62,35 @@ impl Held {
         self.find(key, HAD).is_some()
     }
 
-    /// Whether the service was not told yet that the device is free.
+    /// Whether the service has not confirmed yet that the device is free.
     pub(crate) fn owes(&self, key: Key) -> bool {
-        self.find(key, OWED).is_some()
+        self.find(key, OWED).or_else(|| self.find(key, TOLD)).is_some()
     }
 
-    /// Whether there is anything that the service was not told.
+    /// Whether there is anything that the service has not confirmed.
     pub(crate) fn owes_anything(&self, process: u32) -> bool {
         self.notes.iter().any(|note| note.is_owed_by(process))
     }
 
-    /// Notes a device. Where there is no place, it takes that of another process, but for `parent`, who may
+    /// Notes a device. Where there is no place, it takes that of another process, except `parent`, which may
     /// share this memory.
     pub(crate) fn insert(&self, key: Key, name: &DeviceName, parent: u32) {
         self.put(key, name, parent, HAD);
     }
 
-    /// Notes a device that is to be released.
+    /// Notes a device that is to be released. Not one that it has: another thread may have got it meanwhile,
+    /// and releases it by closing it.
     pub(crate) fn owe(&self, key: Key, name: &DeviceName, parent: u32) {
-        self.put(key, name, parent, OWED);
+        if !self.contains(key) {
+            self.put(key, name, parent, OWED);
+        }
+    }
+
+    /// Notes a device that the service was told to release, without an answer.
+    pub(crate) fn doubt(&self, key: Key, name: &DeviceName, parent: u32) {
+        if !self.contains(key) {
+            self.put(key, name, parent, TOLD);
+        }
     }
 
     /// A device is to be released from now on. Whether this process had it.
@@ -89,25 +101,31 @@ impl Held {
         })
     }
 
-    /// Forgets a device. Whether this process had it, if only for the service.
+    /// Forgets a device. Whether this process surely has it, if only for the service: a lock that the service
+    /// was told to release is nobody's to count on.
     pub(crate) fn remove(&self, key: Key) -> bool {
-        let empty = |state| self.find(key, state).and_then(|note| note.empty(state)).is_some();
+        let empty = |state| self.find(key, state).is_some_and(|note| note.empty(state));
         empty(HAD) || empty(OWED)
     }
 
-    /// Forgets one of the devices that a process still owes.
-    pub(crate) fn forgive(&self, process: u32) -> Option<(Key, DeviceName)> {
-        self.notes.iter().find_map(|note| {
-            let word = note.is_owed_by(process).then(|| note.key.load(Ordering::Acquire))?;
-            let part = |value: u64| u32::try_from(value).unwrap_or_default();
-            let device = libc::makedev(part(word >> 20 & 0xfff), part(word & 0xf_ffff));
-            Some((Key { process, device }, note.empty(OWED)?))
-        })
+    /// The service is told what a process owes. What it confirms is forgotten; false: it does not answer, and
+    /// is told no more.
+    pub(crate) fn tell(&self, process: u32, mut confirms: impl FnMut(&DeviceName) -> Option<bool>) {
+        for note in &self.notes {
+            let Some(name) = note.is_owed_by(process).then(|| note.told()).flatten() else {
+                continue;
+            };
+            match confirms(&name) {
+                Some(true) => _ = note.empty(TOLD),
+                Some(false) => {}
+                None => return,
+            }
+        }
     }
 
     fn put(&self, key: Key, name: &DeviceName, parent: u32, state: u8) {
         let Some(word) = key.word() else { return };
-        let known = self.find(key, HAD).or_else(|| self.find(key, OWED));
+        let known = [HAD, OWED, TOLD].into_iter().find_map(|state| self.find(key, state));
         let free = || self.notes.iter().find(|note| note.claim(FREE));
         let others = || {
             self.notes.iter().find(|note| {
@@ -141,7 +159,7 @@ impl Note {
     }
 
     fn is_owed_by(&self, process: u32) -> bool {
-        self.state.load(Ordering::Acquire) == OWED
+        [OWED, TOLD].contains(&self.state.load(Ordering::Acquire))
             && self.key.load(Ordering::Acquire) >> 32 == u64::from(process)
     }
 
@@ -150,7 +168,7 @@ impl Note {
     }
 
     fn claim_any(&self) -> bool {
-        self.claim(HAD) || self.claim(OWED)
+        self.claim(HAD) || self.claim(OWED) || self.claim(TOLD)
     }
 
     fn write(&self, key: u64, name: &DeviceName) {
@@ -164,25 +182,40 @@ impl Note {
         self.key.store(key, Ordering::Release);
     }
 
-    /// Its name; from now on the place is free.
-    fn empty(&self, from: u8) -> Option<DeviceName> {
-        if !self.claim(from) {
+    /// Its name, of a debt that the service is told of from now on.
+    fn told(&self) -> Option<DeviceName> {
+        if !self.claim(OWED) && !self.claim(TOLD) {
             return None;
         }
+        let name = self.name();
+        self.state.store(TOLD, Ordering::Release);
+        name
+    }
+
+    fn name(&self) -> Option<DeviceName> {
         let mut bytes = [0; WORDS * 8];
         for (to, word) in bytes.chunks_mut(8).zip(&self.name) {
             let eight = word.load(Ordering::Relaxed).to_ne_bytes();
             to.iter_mut().zip(eight).for_each(|(to, from)| *to = from);
         }
-        let name = bytes.get(..self.length.load(Ordering::Relaxed)).map(DeviceName::parse);
-        self.key.store(0, Ordering::Release);
-        self.state.store(FREE, Ordering::Release);
-        name?.ok()
+        DeviceName::parse(bytes.get(..self.length.load(Ordering::Relaxed))?).ok()
+    }
+
+    /// From now on the place is free.
+    fn empty(&self, from: u8) -> bool {
+        let is_ours = self.claim(from);
+        if is_ours {
+            self.key.store(0, Ordering::Release);
+            self.state.store(FREE, Ordering::Release);
+        }
+        is_ours
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     const PARENT: u32 = 1;
@@ -227,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_not_had_and_is_told_once() {
+    fn an_owed_release_is_no_lock_and_is_sent_once() {
         let held = Held::new();
         let device = libc::makedev(188, 300);
         let port = key(device, 100);
@@ -236,12 +269,60 @@ mod tests {
         held.insert(port, &longest, PARENT);
         assert!(held.turns(port) && !held.turns(port));
         assert!(held.owes(port) && !held.contains(port));
-        assert_eq!(held.forgive(101), None);
-        assert_eq!(held.forgive(100), Some((port, longest)), "by its last name");
-        assert_eq!(held.forgive(100), None);
+        assert_eq!(tell(&held, 101, Some(true)), []);
+        assert_eq!(tell(&held, 100, Some(true)), [longest], "by its last name");
+        assert_eq!(tell(&held, 100, Some(true)), []);
         held.owe(port, &name("ttyUSB300"), PARENT);
         held.insert(port, &name("ttyUSB300"), PARENT);
         assert!(held.contains(port) && !held.owes(port), "it is had again");
+    }
+
+    /// Tells what is owed, and gives what was told.
+    fn tell(held: &Held, process: u32, answer: Option<bool>) -> Vec<DeviceName> {
+        let mut told = Vec::new();
+        held.tell(process, |name| {
+            told.push(name.clone());
+            answer
+        });
+        told
+    }
+
+    #[rstest]
+    #[case::without_an_answer(None)]
+    #[case::refused(Some(false))]
+    fn a_release_sent_in_vain_stays_owed_and_the_lock_does_not_count(#[case] answer: Option<bool>) {
+        let held = Held::new();
+        let (port, ttys0) = (key(libc::makedev(4, 64), 100), name("ttyS0"));
+        held.owe(port, &ttys0, PARENT);
+        assert_eq!(tell(&held, 100, answer), std::slice::from_ref(&ttys0));
+        assert!(held.owes(port) && held.owes_anything(100));
+        assert!(!held.remove(port), "it may go at any moment");
+        assert_eq!(tell(&held, 100, Some(true)), [ttys0], "told again");
+        assert!(!held.owes(port) && !held.owes_anything(100));
+    }
+
+    /// A request that came to nothing in one thread, while another has got the device.
+    #[test]
+    fn a_lock_that_is_held_is_not_owed() {
+        let held = Held::new();
+        let port = key(libc::makedev(4, 64), 100);
+        held.insert(port, &name("ttyS0"), PARENT);
+        held.owe(port, &name("ttyS0"), PARENT);
+        assert!(held.contains(port) && !held.owes(port));
+        held.turns(port);
+        held.tell(100, |name| {
+            held.insert(port, name, PARENT);
+            Some(true)
+        });
+        assert!(held.contains(port), "had anew while the service was told");
+    }
+
+    #[test]
+    fn a_process_that_does_not_answer_is_told_no_more() {
+        let held = Held::new();
+        (1..=3).for_each(|device| held.owe(key(device, 100), &name("ttyS0"), PARENT));
+        assert_eq!(tell(&held, 100, None).len(), 1);
+        assert_eq!(tell(&held, 100, Some(false)).len(), 3);
     }
 
     #[test]

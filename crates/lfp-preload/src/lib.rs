@@ -1,4 +1,4 @@
-//! `liblfp_preload.so`: programs that were never changed lock serial ports through the service.
+//! `liblfp_preload.so`: unmodified programs lock serial ports through the service.
 //!
 //! Loaded with `LD_PRELOAD` (`lfp run --shim`), it stands before the C library's calls that name
 //! files. *Files mode*, always: programs that make lock files, but may not write the lock

@@ -36,7 +36,7 @@ struct Pool<const BYTES: usize> {
     taken: AtomicU64,
 }
 
-// SAFETY: a piece belongs to whoever has set its bit, until that one clears it.
+// SAFETY: a piece belongs to the thread that has set its bit, until it clears the bit.
 unsafe impl<const BYTES: usize> Sync for Pool<BYTES> {}
 
 impl Memory {
@@ -132,7 +132,10 @@ mod tests {
     #[case::larger(8193, 1)]
     #[case::aligned(32, 64)]
     #[case::a_page(4096, 4096)]
-    fn what_is_asked_for_is_given(#[case] bytes: usize, #[case] alignment: usize) {
+    fn allocations_have_the_requested_size_and_alignment(
+        #[case] bytes: usize,
+        #[case] alignment: usize,
+    ) {
         static MEMORY: Memory = Memory::new();
         let memory = &MEMORY;
         let layout = layout(bytes, alignment);

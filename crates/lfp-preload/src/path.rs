@@ -3,17 +3,7 @@
 //!
 //! Pure.
 
-/// The directories that programs keep the locks of serial ports in, as their components.
-const LOCK_DIRS: [&[&[u8]]; 5] = [
-    &[b"var", b"lock"],
-    &[b"run", b"lock"],
-    &[b"var", b"run", b"lock"],
-    &[b"var", b"spool", b"lock"],
-    &[b"var", b"spool", b"locks"],
-];
-
-/// What lock files are called before the device's name (FHS 3.0, 5.9).
-const PREFIX: &[u8] = b"LCK..";
+use ttylock::{BEGINNING, Dialect, SLASH_SIGNS};
 
 /// The longest name of a lock directory, in bytes: `/var/spool/locks`.
 pub const DIRECTORY_BYTES: usize = 16;
@@ -75,15 +65,24 @@ pub fn classify(path: &[u8]) -> Place<'_> {
         }
     }
     let parts = parts.get(..depth).unwrap_or_default();
-    if LOCK_DIRS.contains(&parts) {
+    if is_lock_directory(parts) {
         return Place::Directory;
     }
     // A slash at the end asks for a directory.
     let ends_in_slash = matches!(path.last(), Some(b'/')) || path.ends_with(b"/.");
     match parts.split_last() {
-        Some((name, directory)) if LOCK_DIRS.contains(&directory) && !ends_in_slash => named(name),
+        Some((name, directory)) if is_lock_directory(directory) && !ends_in_slash => named(name),
         _ => Place::Elsewhere,
     }
+}
+
+/// Whether programs keep the locks of serial ports there, and nothing else.
+fn is_lock_directory(parts: &[&[u8]]) -> bool {
+    let is_it = |path: &str| {
+        let named = path.split('/').skip(1).map(str::as_bytes);
+        named.eq(parts.iter().copied())
+    };
+    Dialect::lock_directories().any(is_it)
 }
 
 /// The same of a file name whose directory is known to be a lock directory.
@@ -92,7 +91,7 @@ pub fn named(name: &[u8]) -> Place<'_> {
     if name.is_empty() || name.len() > NAME_BYTES || name.contains(&b'/') {
         return Place::Elsewhere;
     }
-    match name.strip_prefix(PREFIX) {
+    match name.strip_prefix(BEGINNING.as_bytes()) {
         Some(device) if !device.is_empty() && !is_on_the_way(device) => {
             Place::Lock(Lock { file: name, device })
         }
@@ -130,19 +129,19 @@ pub fn may_be_device(path: &[u8]) -> bool {
 
 /// The devices, below `/dev`, that a lock name may stand for, most likely first: the name itself,
 /// then with the first, the first two … of its `_` as `/` (minicom, pppd, gensio, Qt), then the
-/// same with `:` (liblockdev). Whoever asks takes the first that is a device.
+/// same with `:` (liblockdev). The caller takes the first that is a device.
 pub fn devices(name: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
-    let nested = |mark: u8| {
-        let marks = name.iter().filter(|byte| **byte == mark).count().min(DEPTH);
+    let nested = move |mark: char| {
+        let marks = name.iter().filter(|byte| char::from(**byte) == mark).count().min(DEPTH);
         (1..=marks).map(move |first| slashed(name, mark, first))
     };
-    std::iter::once(name.to_vec()).chain(nested(b'_')).chain(nested(b':'))
+    std::iter::once(name.to_vec()).chain(SLASH_SIGNS.into_iter().flat_map(nested))
 }
 
 /// The name with the first so many marks as slashes.
-fn slashed(name: &[u8], mark: u8, mut first: usize) -> Vec<u8> {
+fn slashed(name: &[u8], mark: char, mut first: usize) -> Vec<u8> {
     let replaced = name.iter().map(|byte| {
-        if *byte == mark && first > 0 {
+        if char::from(*byte) == mark && first > 0 {
             first = first.saturating_sub(1);
             b'/'
         } else {
@@ -269,10 +268,25 @@ mod tests {
         assert_eq!(may_be_device(path.as_bytes()), expected);
     }
 
+    /// All that lock files are kept in on any system. What else is kept in some of them is none of ours.
+    #[test]
+    fn every_directory_of_the_table_is_known() {
+        let known = Dialect::known_directories();
+        assert!(known.len() > 15, "{known:?}");
+        for directory in known {
+            let path = directory.to_str().unwrap();
+            let has_others = !path.ends_with("/lock") && !path.ends_with("/locks");
+            let places = [path.to_owned(), format!("{path}/LCK..pts_3"), format!("{path}/x")];
+            let said = places.map(|path| shown(path.as_bytes()));
+            let expected = ["directory", "lock LCK..pts_3 pts_3", "temporary x"];
+            let is_foreign = said[0] != "directory" && said[1..] == ["-", "-"];
+            assert!(if has_others { is_foreign } else { said == expected }, "{path}: {said:?}");
+        }
+    }
+
     #[test]
     fn lock_directories_fit() {
-        let longest = LOCK_DIRS.iter().map(|parts| parts.iter().map(|part| 1 + part.len()).sum());
-        assert_eq!(longest.max(), Some(DIRECTORY_BYTES));
+        assert_eq!(Dialect::lock_directories().map(str::len).max(), Some(DIRECTORY_BYTES));
     }
 
     #[rstest]
@@ -328,8 +342,9 @@ mod tests {
             use std::os::unix::ffi::OsStrExt;
             let text = [b"/".to_vec(), parts.join(&b'/')].concat();
             let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&text));
-            let directories = ["/var/lock", "/run/lock", "/var/run/lock", "/var/spool/lock", "/var/spool/locks"];
-            let within = |it: Option<&std::path::Path>| directories.iter().any(|d| it == Some(std::path::Path::new(d)));
+            let within = |it: Option<&std::path::Path>| {
+                Dialect::lock_directories().any(|directory| it == Some(std::path::Path::new(directory)))
+            };
             match classify(&text) {
                 Place::Elsewhere => {
                     let climbs = parts.contains(&&b".."[..]);

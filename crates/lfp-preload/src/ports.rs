@@ -32,7 +32,7 @@ pub(crate) enum Opening {
     Refused(Errno),
 }
 
-/// What a refused open(2) says: somebody else has it, or there is nobody to ask.
+/// The error of a refused open(2): another process has the port, or there is no service to ask.
 const HELD: Errno = Errno::BUSY;
 const NO_LOCK: Errno = Errno::NOLCK;
 
@@ -51,32 +51,61 @@ pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
         let typed = path.to_bytes().escape_ascii().to_string();
         return without(&typed, "its name below /dev is unknown", NO_LOCK);
     };
-    if !taken::owes(number) && files::lock_holder(&name) == Some(Pid::this()) {
-        // The program has made a lock file itself.
-        return Opening::Plain;
-    }
-    match lock(&name, number) {
+    // The program may have made a lock file itself, which the service is not to release.
+    let is_in_file = !taken::owes(number) && files::lock_holder(&name) == Some(Pid::this());
+    match lock(&name, number, is_in_file) {
         Ok(opening) => opening,
-        Err(why) => without(&format!("/dev/{}", name.as_str()), why, NO_LOCK),
+        Err(_) if is_in_file => Opening::Plain,
+        Err(unlocked) => {
+            if unlocked == Unlocked::Unanswered {
+                taken::owe(number, &name);
+            }
+            without(&format!("/dev/{}", name.as_str()), unlocked.why(), NO_LOCK)
+        }
     }
 }
 
-/// Asks for the lock. Err: there is none to be had, and why.
-fn lock(name: &DeviceName, number: u64) -> Result<Opening, &'static str> {
-    const SILENCE: &str = "the service does not answer";
-    if !may_answer() {
-        return Err("the service has not answered in time, and is asked again later");
+/// Why there is no lock to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unlocked {
+    /// It is not asked for a while.
+    LeftAlone,
+    /// It has not confirmed that an earlier lock of the port was released, which it may do at any moment.
+    Unconfirmed,
+    Unreachable,
+    /// It may have come to it all the same, or may come to it later.
+    Unanswered,
+    Denied,
+}
+
+impl Unlocked {
+    fn why(self) -> &'static str {
+        match self {
+            Self::LeftAlone => "the service has not answered in time, and is asked again later",
+            Self::Unconfirmed => "the service has not confirmed its last release",
+            Self::Unreachable | Self::Unanswered => "the service does not answer",
+            Self::Denied => "the service denies it",
+        }
     }
-    let mut service = Service::reach().ok_or(SILENCE)?;
+}
+
+/// Asks for the lock. The service judges also what a lock file says that names this process: the number may have
+/// been another one's.
+fn lock(name: &DeviceName, number: u64, is_in_file: bool) -> Result<Opening, Unlocked> {
+    let cleared = taken::clear(number);
+    if !may_answer() {
+        return Err(Unlocked::LeftAlone);
+    }
+    let mut service = Service::reach().ok_or(Unlocked::Unreachable)?;
+    if !cleared {
+        return Err(Unlocked::Unconfirmed);
+    }
     match service.lock(name, Pid::this()) {
         Some(Outcome::Done) => Ok(locked(name, number)),
+        Some(Outcome::Busy) if is_in_file => Ok(Opening::Plain),
         Some(Outcome::Busy) => Ok(busy(&mut service, name, number)),
-        Some(Outcome::Denied) => Err("the service denies it"),
-        None => {
-            // It may have come to it all the same, or may come to it later.
-            taken::owe(number, name);
-            Err(SILENCE)
-        }
+        Some(Outcome::Denied) => Err(Unlocked::Denied),
+        None => Err(Unlocked::Unanswered),
     }
 }
 
@@ -86,15 +115,9 @@ fn locked(name: &DeviceName, number: u64) -> Opening {
 }
 
 fn busy(service: &mut Service, name: &DeviceName, number: u64) -> Opening {
-    let own = Pid::this();
     let mut holders = service.holders(name).unwrap_or_default();
-    // Who merely has it open keeps nobody out.
+    // A process that merely has it open keeps nobody out.
     holders.retain(Holder::keeps_out);
-    let holds = |pid| holders.iter().any(|holder| holder.pid == Some(pid));
-    if taken::owes(number) && holds(own) {
-        // Closed while the service did not answer, which was not told yet.
-        return locked(name, number);
-    }
     // The service may not be able to read the program's own lock file (socat -L).
     let in_file = || files::lock_holder(name);
     let pids: Vec<Option<Pid>> = holders.iter().map(|holder| holder.pid).collect();
@@ -104,7 +127,7 @@ fn busy(service: &mut Service, name: &DeviceName, number: u64) -> Opening {
     stand_in_line(service, name, number, holders.first())
 }
 
-/// Whether everybody who has the lock of a port is one of ours: then it is ours to open. A program of
+/// Whether every holder of the lock of a port is one of ours: then it is ours to open. A program of
 /// ours that merely has the port open is no reason, as others may have the lock.
 fn are_all_ours(
     holders: &[Option<Pid>],

@@ -179,6 +179,12 @@ pub(crate) fn device_of(fd: c_int) -> Option<u64> {
     is_device.then_some(found.st_rdev)
 }
 
+/// Whether there is a descriptor of this number.
+pub(crate) fn is_open(fd: c_int) -> bool {
+    // SAFETY: used for one call, which the kernel refuses where there is no such descriptor.
+    fd >= 0 && rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok()
+}
+
 /// Sets the exclusive mode of a terminal.
 pub(crate) fn set_exclusive(fd: c_int) {
     // SAFETY: used for one call, which the kernel refuses where there is no such descriptor. The program

@@ -23,6 +23,10 @@ const PAUSE_LAST: u64 = 64_000;
 /// Milliseconds of the monotonic clock before which it is left alone; 0: it has answered.
 static UNTIL: AtomicU64 = AtomicU64::new(0);
 
+/// Milliseconds of the monotonic clock before which nothing is paid: a service that greets and breaks off, or cannot
+/// release a lock, would be asked at every close(2) of the program.
+static PAID_AFTER: AtomicU64 = AtomicU64::new(0);
+
 /// How long it was left alone the last time.
 static PAUSE: AtomicU64 = AtomicU64::new(0);
 
@@ -45,6 +49,16 @@ pub(crate) enum Waited {
 /// Whether it is not being left alone just now.
 pub(crate) fn may_answer() -> bool {
     now() >= UNTIL.load(Ordering::Relaxed)
+}
+
+/// Whether it is worth a try to tell it what was closed.
+pub(crate) fn may_be_paid() -> bool {
+    may_answer() && now() >= PAID_AFTER.load(Ordering::Relaxed)
+}
+
+/// It could not do what it was told: it is told again after a pause.
+pub(crate) fn pay_later() {
+    PAID_AFTER.store(now().saturating_add(PAUSE_FIRST), Ordering::Relaxed);
 }
 
 impl Service {
@@ -88,12 +102,12 @@ impl Service {
         self.ask(|client| client.unlock(device, pid))
     }
 
-    /// Gives a lock from one process to another; the device is nobody else's at any moment.
+    /// Passes a lock from one process to another; no other process can get the device in between.
     pub(crate) fn pass(&mut self, device: &DeviceName, from: Pid, to: Pid) -> Option<Outcome> {
         self.ask(|client| client.pass(device, from, to))
     }
 
-    /// Those who hold a device, by whatever scheme.
+    /// The holders of a device, by any scheme.
     pub(crate) fn holders(&mut self, device: &DeviceName) -> Option<Vec<Holder>> {
         self.ask(|client| client.status(Some(device)))
     }
@@ -115,10 +129,14 @@ fn later(time: Duration) -> Instant {
 
 fn answered() {
     UNTIL.store(0, Ordering::Relaxed);
+    PAID_AFTER.store(0, Ordering::Relaxed);
     PAUSE.store(0, Ordering::Relaxed);
 }
 
 fn remember(error: &Error) {
+    if !matches!(error, Error::Unreachable(_)) {
+        pay_later();
+    }
     if matches!(error, Error::TimedOut) {
         let pause = next(PAUSE.load(Ordering::Relaxed));
         PAUSE.store(pause, Ordering::Relaxed);

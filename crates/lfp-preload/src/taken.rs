@@ -1,22 +1,39 @@
 //! The ports that this process has locked by opening them, and those that it has closed while the service did
 //! not answer: these are released as soon as it answers.
+//!
+//! One thread pays at a time. A port that is owed is locked again only when the service has confirmed its
+//! release: a release that arrives after the new lock would end that one.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use pidlockfile::Pid;
 use rustix::process::{getpid, getppid};
-use ttylock::DeviceName;
+use rustix::thread::{NanosleepRelativeResult, gettid, nanosleep};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use ttylock::{DeviceName, Outcome};
 
 use crate::held::{Held, Key};
-use crate::service::{Service, may_answer};
+use crate::mode::timeout;
+use crate::service::{Service, may_answer, may_be_paid, pay_later};
 
 static TAKEN: Held = Held::new();
 
 /// Whether there was ever a port, in this process or in one that it descends from.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// The process that is paying. What it closes on the way pays nothing.
-static PAYS: AtomicU32 = AtomicU32::new(0);
+/// The process that is paying, and the second until which that may take; 0: none is. A thread that leaves its
+/// turn by siglongjmp(3) never ends it.
+static TURN: AtomicU64 = AtomicU64::new(0);
+
+/// The thread whose turn it is.
+static PAYER: AtomicU32 = AtomicU32::new(0);
+
+/// Longer than the service has to answer; in seconds.
+const GRACE_SECS: u64 = 2;
+
+/// How often a thread looks whether another one's turn has ended.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// From now on it has this one.
 pub(crate) fn add(number: u64, name: &DeviceName) {
@@ -29,12 +46,12 @@ pub(crate) fn has(number: u64) -> bool {
     !none() && TAKEN.contains(key(number))
 }
 
-/// Whether it has the port for the service, and for the program no more.
+/// Whether it has the port for the service, or may have it, and for the program no more.
 pub(crate) fn owes(number: u64) -> bool {
     !none() && TAKEN.owes(key(number))
 }
 
-/// Whether it has the port, which it has no more: the lock goes on as a lock file's.
+/// Whether it surely has the port, which it has no more: the lock goes on as a lock file's.
 pub(crate) fn gives_up(number: u64) -> bool {
     TAKEN.remove(key(number))
 }
@@ -56,23 +73,98 @@ pub(crate) fn owe(number: u64, name: &DeviceName) {
     TAKEN.owe(key(number), name, parent());
 }
 
+/// The service was told that the lock is free, and has not answered.
+pub(crate) fn doubt(number: u64, name: &DeviceName) {
+    ANY.store(true, Ordering::Release);
+    TAKEN.doubt(key(number), name, parent());
+}
+
 /// Pays what is owed, if the service may answer. To be called where a port is opened or something closed.
 pub(crate) fn pay() {
-    let own = this();
-    if none() || !TAKEN.owes_anything(own) || !may_answer() {
-        return;
-    }
-    if PAYS.swap(own, Ordering::AcqRel) == own {
-        return;
-    }
-    let mut service = Service::reach();
-    while let Some((key, name)) = service.is_some().then(|| TAKEN.forgive(own)).flatten() {
-        if service.as_mut().and_then(|service| service.unlock(&name, Pid::this())).is_none() {
-            owe(key.device, &name);
-            break;
+    if !none() && may_be_paid() && TAKEN.owes_anything(this()) {
+        if let Some(turn) = Turn::begin() {
+            turn.pay();
         }
     }
-    PAYS.store(0, Ordering::Release);
+}
+
+/// Pays before a device is locked again. Whether nothing is owed for it any more. While another thread pays,
+/// this one waits; a signal handler that has interrupted the payer does not.
+pub(crate) fn clear(number: u64) -> bool {
+    let end = seconds().saturating_add(timeout().as_secs()).saturating_add(GRACE_SECS);
+    while owes(number) && may_answer() && seconds() < end {
+        if let Some(turn) = Turn::begin() {
+            turn.pay();
+            break;
+        }
+        if PAYER.load(Ordering::Relaxed) == thread() {
+            break;
+        }
+        rest();
+    }
+    !owes(number)
+}
+
+/// The right to pay. What its thread closes meanwhile pays nothing.
+struct Turn {
+    word: u64,
+}
+
+impl Turn {
+    /// None: it is another thread's of this process, or this one's own already.
+    fn begin() -> Option<Self> {
+        let now = seconds();
+        let before = TURN.load(Ordering::Acquire);
+        if before >> 32 == u64::from(this()) && now < before & u64::from(u32::MAX) {
+            return None;
+        }
+        let end = now.saturating_add(timeout().as_secs()).saturating_add(GRACE_SECS);
+        let word = u64::from(this()) << 32 | end & u64::from(u32::MAX);
+        TURN.compare_exchange(before, word, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        PAYER.store(thread(), Ordering::Relaxed);
+        Some(Self { word })
+    }
+
+    fn pay(self) {
+        let Some(mut service) = Service::reach() else { return };
+        let mut is_refused = false;
+        TAKEN.tell(this(), |name| {
+            // What is not its own, or no device any more, need not be released. Busy: it could not be.
+            let is_done = service.unlock(name, Pid::this())? != Outcome::Busy;
+            is_refused |= !is_done;
+            Some(is_done)
+        });
+        if is_refused {
+            pay_later();
+        }
+        // Its connection is closed within the turn: closing it would pay again.
+        drop(service);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // It may be another's: of a child of vfork(2), or because this one has taken too long.
+        let _ = TURN.compare_exchange(self.word, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+fn rest() {
+    let Ok(time) = Timespec::try_from(LOOK) else { return };
+    match nanosleep(&time) {
+        NanosleepRelativeResult::Ok
+        | NanosleepRelativeResult::Interrupted(_)
+        | NanosleepRelativeResult::Err(_) => {}
+    }
+}
+
+/// Of the monotonic clock.
+fn seconds() -> u64 {
+    u64::try_from(clock_gettime(ClockId::Monotonic).tv_sec).unwrap_or_default()
+}
+
+fn thread() -> u32 {
+    gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
 fn key(device: u64) -> Key {
@@ -85,4 +177,29 @@ fn this() -> u32 {
 
 fn parent() -> u32 {
     getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_pays_at_a_time_and_not_for_ever() {
+        let turn = Turn::begin().unwrap();
+        assert!(Turn::begin().is_none(), "what it closes pays nothing");
+        let other = std::thread::spawn(|| Turn::begin().is_none());
+        assert!(other.join().unwrap());
+        drop(turn);
+        // Left without an end, as by siglongjmp(3), and long ago.
+        std::mem::forget(Turn::begin().unwrap());
+        let left = TURN.load(Ordering::Relaxed);
+        TURN.store(left & !u64::from(u32::MAX), Ordering::Relaxed);
+        let turn = Turn::begin().unwrap();
+        // A child of vfork(2) has begun its own meanwhile.
+        let childs = u64::from(this() + 1) << 32 | u64::from(u32::MAX);
+        TURN.store(childs, Ordering::Relaxed);
+        drop(turn);
+        assert_eq!(TURN.load(Ordering::Relaxed), childs, "it is the child's to end");
+        assert!(Turn::begin().is_some(), "it keeps nobody else from paying");
+    }
 }

@@ -1,5 +1,5 @@
-//! Messages to the user on standard error: who has the port, and that a port was opened without a lock. Each
-//! line is one write, bypassing the C library, whose streams may be in use.
+//! Messages to the user on standard error: which process has the port, and that a port was opened without a
+//! lock. Each line is one write. It bypasses the C library, because its streams may be in use.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use ttylock::{DeviceName, age};
 use crate::contents;
 use crate::mode;
 
-/// Larger than the file of any machine whose users are in it.
+/// Larger than the file of any machine that lists its users in it.
 const PASSWD_BYTES: usize = 1 << 20;
 
 /// Says that a port is opened, or not, without a lock.
@@ -18,7 +18,7 @@ pub(crate) fn unlocked(device: &str, why: &str) {
     say(&format!("lfp: no lock for {device}: {why}\n"));
 }
 
-/// Says who has a port, and what this process does about it, where somebody reads that.
+/// Names the process that has a port, and what this process does about it, if somebody reads that.
 pub(crate) fn held(device: &DeviceName, holder: Option<&Holder>, then: &str) {
     if !mode::tells() && !rustix::termios::isatty(stderr()) {
         return;

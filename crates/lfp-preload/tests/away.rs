@@ -16,6 +16,11 @@ for line in sys.stdin:
         if line == 'open\\n': fd = os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY)
         if line == 'close\\n': os.close(fd)
         if line == 'other\\n': os.close(os.open('/dev/null', os.O_RDONLY))
+        if line == 'take\\n':
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+            os.close(os.open('/run/lock/LCK..ttyW0', flags, 0o644))
+        if line == 'give\\n': os.unlink('/run/lock/LCK..ttyW0')
+        if line == 'look\\n': os.stat('/run/lock/LCK..ttyW0')
         print('did', line, end='', flush=True)
     except OSError as error: print(errno.errorcode[error.errno], line, end='', flush=True)
 ";
@@ -49,7 +54,7 @@ const HUNG: &str = "lfp: no lock for /dev/ttyW0: the service has not answered in
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn what_was_closed_while_the_service_hung_is_released_when_it_is_back() {
+fn a_port_closed_while_the_service_hangs_is_released_when_it_is_back() {
     let ground = Ground::new();
     let service = Service::start(&ground);
     let command = ground.python(TOLD, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
@@ -80,10 +85,51 @@ fn what_was_closed_while_the_service_hung_is_released_when_it_is_back() {
     assert!(locked.is_some(), "the next is locked again: {}", alice.output());
 }
 
-/// A LOCK that was not answered in time may be obeyed behind the program's back: it is given back.
-#[test]
+/// One line, and the answer to it.
+fn say(program: &mut Process<'_>, word: &str, answer: &str) {
+    let before = program.output().lines().count();
+    program.type_in(&format!("{word}\n"));
+    let said = until(LIMIT, || program.output().lines().nth(before).map(str::to_owned));
+    assert_eq!(said, Some(format!("{answer} {word}")), "{}", program.output());
+}
+
+/// A lock file that is removed while the service hangs is gone for the program, and for everybody when the
+/// service is back, unless the program makes it again.
+#[rstest]
+#[case::it_is_told_later(&[], &[])]
+#[case::it_is_made_again_meanwhile(&["take", "look"], &["give"])]
 #[ignore = "needs root: tests/run"]
-fn a_lock_that_comes_too_late_is_given_back() {
+fn a_lock_file_that_is_removed_while_the_service_hangs_is_not_kept(
+    #[case] meanwhile: &[&str],
+    #[case] afterwards: &[&str],
+) {
+    let ground = Ground::new();
+    let service = Service::start(&ground);
+    let mut alice = ground.python(TOLD, User::Alice).env("LFP_TIMEOUT", "1").spawn();
+    say(&mut alice, "take", "did");
+    say(&mut alice, "look", "did");
+    service.signal("-STOP");
+    say(&mut alice, "give", "did");
+    say(&mut alice, "look", "ENOENT");
+    meanwhile.iter().for_each(|word| say(&mut alice, word, "did"));
+    service.signal("-CONT");
+    assert!(ground.sandbox.read(LOCK).is_some(), "nobody has released it yet");
+    afterwards.iter().for_each(|word| say(&mut alice, word, "did"));
+    let paid = until(LIMIT, || {
+        say(&mut alice, "other", "did");
+        ground.sandbox.read(LOCK).is_none().then_some(())
+    });
+    assert!(paid.is_some(), "{}", alice.output());
+    say(&mut alice, "take", "did");
+    assert!(ground.sandbox.read(LOCK).is_some());
+}
+
+/// A LOCK that was not answered in time may be obeyed behind the program's back: it is given back.
+#[rstest]
+#[case::of_a_port("open\nclose\n", &["lfp: no lock for /dev/ttyW0: the service does not answer", "did close"])]
+#[case::of_a_lock_file("take\n", &["EACCES take"])]
+#[ignore = "needs root: tests/run"]
+fn a_lock_that_comes_too_late_is_given_back(#[case] words: &str, #[case] answers: &[&str]) {
     let ground = Ground::new();
     let script = "
 import socket
@@ -109,9 +155,8 @@ while True:
     let command = ground.python(TOLD, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
     let command = command.env("LFP_SERVER", "/tmp/late.sock").env("LFP_TIMEOUT", "1");
     let mut alice = command.spawn();
-    alice.type_in("open\nclose\n");
-    alice.expect("lfp: no lock for /dev/ttyW0: the service does not answer");
-    alice.expect("did close");
+    alice.type_in(words);
+    answers.iter().for_each(|answer| alice.expect(answer));
     let lock = format!("asked b'LOCK ttyW0 {}\\r\\n'", alice.pid());
     assert!(service.output().contains(&lock), "{}", service.output());
     let given_back = until(LIMIT, || {

@@ -5,19 +5,10 @@ mod ground;
 
 use ground::{Ground, LFP, PORT};
 use rstest::rstest;
-use testbed::{Console, LIMIT, Process, User, until};
+use testbed::{Console, LIMIT, Process, User, can_open, until};
 
 const CONSOLE: &str = Console::PATH;
 const PORTS: &str = "1:/dev/ttyV0:/dev/ttyW0";
-
-/// Whether somebody without rights and without the library can open a port.
-fn can_open(ground: &Ground, port: &str) -> bool {
-    // No leader of a session: it would be his controlling terminal, and hung up at his end.
-    let open = format!("(exec 3<>{port}); exit $?");
-    let end = ground.sandbox.command("sh").args(["-c", &open]).user(User::Bob).no_input().run();
-    assert!(end.code() == 0 || end.said("Device or resource busy"), "{end}");
-    end.code() == 0
-}
 
 /// A script of Alice's that says each step when it is done, and does the next at a line.
 fn begin<'s>(ground: &'s Ground, exclusive: &str, steps: &[&str]) -> Process<'s> {
@@ -54,15 +45,15 @@ fn from_the_opening_to_the_close(#[case] open: &str, #[case] close: &str) {
     console.put_into(&ground.sandbox);
     let _daemon = ground.serve();
     let mut alice = begin(&ground, "1", &["pass", open, close, open]);
-    assert!(can_open(&ground, CONSOLE));
+    assert!(can_open(&ground.sandbox, CONSOLE));
     go_on(&mut alice, 1);
-    assert!(!can_open(&ground, CONSOLE), "{}", alice.output());
+    assert!(!can_open(&ground.sandbox, CONSOLE), "{}", alice.output());
     go_on(&mut alice, 2);
-    assert!(can_open(&ground, CONSOLE), "closed");
+    assert!(can_open(&ground.sandbox, CONSOLE), "closed");
     go_on(&mut alice, 3);
-    assert!(!can_open(&ground, CONSOLE), "opened again");
+    assert!(!can_open(&ground.sandbox, CONSOLE), "opened again");
     alice.kill();
-    let free = until(LIMIT, || can_open(&ground, CONSOLE).then_some(()));
+    let free = until(LIMIT, || can_open(&ground.sandbox, CONSOLE).then_some(()));
     assert!(free.is_some(), "killed");
 }
 
@@ -77,9 +68,29 @@ fn a_child_that_has_it_open_keeps_nobody_out() {
     let fork = "port = os.open('/dev/ttyV0', os.O_RDWR | os.O_NOCTTY)\nos.set_inheritable(port, True)\n\
                 os.fork() or os.execlp('sleep', 'sleep', '1000')";
     let mut alice = begin(&ground, "1", &[fork, "os.close(port)"]);
-    assert!(!can_open(&ground, CONSOLE));
+    assert!(!can_open(&ground.sandbox, CONSOLE));
     go_on(&mut alice, 1);
-    assert!(can_open(&ground, CONSOLE));
+    assert!(can_open(&ground.sandbox, CONSOLE));
+}
+
+/// Calls that seem to close the port.
+#[rstest]
+#[case::dup2_of_itself("os.dup2(port, port)")]
+#[case::dup2_of_nothing("import ctypes; assert ctypes.CDLL(None).dup2(999, port) < 0")]
+#[case::dup3_of_itself("import ctypes; assert ctypes.CDLL(None).dup3(port, port, 0) < 0")]
+#[case::close_range_at_exec(
+    "import ctypes; assert ctypes.CDLL(None).close_range(port, port, 4) == 0"
+)]
+#[ignore = "needs root: tests/run"]
+fn a_call_that_closes_nothing_leaves_the_port_exclusive(#[case] call: &str) {
+    let console = Console::take();
+    let ground = Ground::new();
+    console.put_into(&ground.sandbox);
+    let _daemon = ground.serve();
+    let open = "port = os.open('/dev/ttyV0', os.O_RDWR | os.O_NOCTTY)";
+    let mut alice = begin(&ground, "1", &[open, call]);
+    go_on(&mut alice, 1);
+    assert!(!can_open(&ground.sandbox, CONSOLE), "{}", alice.output());
 }
 
 /// Off unless asked for; and nobody would end the mode of a pseudo-terminal if the program is killed.
@@ -94,7 +105,7 @@ fn it_is_not_exclusive(#[case] exclusive: &str, #[case] port: &str) {
     let _daemon = ground.serve();
     let open = format!("port = os.open('{port}', os.O_RDWR | os.O_NOCTTY)");
     let _alice = begin(&ground, exclusive, &[&open]);
-    assert!(can_open(&ground, port));
+    assert!(can_open(&ground.sandbox, port));
 }
 
 #[test]
@@ -109,5 +120,5 @@ fn it_is_asked_for_by_an_option() {
     let command = ground.sandbox.command(LFP).args(words).user(User::Alice);
     let mut alice = command.env("LFP_TIMEOUT", "30").spawn();
     alice.expect("0.");
-    assert!(!can_open(&ground, CONSOLE));
+    assert!(!can_open(&ground.sandbox, CONSOLE));
 }

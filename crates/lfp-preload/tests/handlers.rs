@@ -4,29 +4,11 @@
 
 mod ground;
 
-use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use ground::{Ground, LOCK, OTHER_PORT, PORT};
+use ground::{Ground, LOCK, OTHER_PORT, PORT, compiled};
 use rstest::rstest;
 use testbed::{LIMIT, User, until};
-
-/// The program, compiled outside.
-#[expect(clippy::expect_used, reason = "a machine on which the tests cannot run")]
-fn program() -> &'static Path {
-    static DONE: OnceLock<PathBuf> = OnceLock::new();
-    DONE.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/handlers.c");
-        let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join("handlers");
-        let mut compiler = process::Command::new("cc");
-        let end = compiler.args(["-w", "-O1", "-pthread", "-o"]).arg(&made).arg(source).output();
-        let end = end.expect("a compiler: run .ci/install (it reads .ci/packages)");
-        assert!(end.status.success(), "{}", String::from_utf8_lossy(&end.stderr));
-        made
-    })
-}
 
 #[rstest]
 #[case::in_a_handler_above_malloc("handler")]
@@ -37,7 +19,7 @@ fn program() -> &'static Path {
 fn the_heap_is_left_alone_and_the_port_is_free(#[case] mode: &str) {
     let seconds = std::env::var("LFP_TEST_SECONDS").unwrap_or_else(|_| "3".to_owned());
     let time = Duration::from_secs(seconds.parse().unwrap());
-    let ground = Ground::with(&[("handlers", program())]);
+    let ground = Ground::with(&[("handlers", &compiled("handlers"))]);
     let _daemon = ground.serve();
     let install = ["-m", "755", "/run/test/handlers", "/tmp/handlers"];
     assert_eq!(ground.sandbox.command("install").args(install).run().code(), 0);

@@ -83,7 +83,7 @@ fn its_own_lock_is_released_in_a_pid_namespace() {
 /// Where others may write the directory, anybody from outside may listen there.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn whoever_may_be_anybody_is_not_believed_and_that_is_said() {
+fn a_listener_of_unknown_user_is_not_believed_and_that_is_said() {
     let ground = Ground::new();
     let _daemon = ground.serve();
     let opened = ground.sandbox.command("chmod").args(["1777", "/run/lfpd"]).run();
@@ -92,5 +92,5 @@ fn whoever_may_be_anybody_is_not_believed_and_that_is_said() {
     let end = inside(&ground, &namespace, &PYTHON);
     assert!(end.said("the service does not answer") && end.said("No locks available"), "{end}");
     let end = inside(&ground, &namespace, &[LFP, "run", PORT, "--", "echo", "ran"]);
-    assert!(end.code() != 0 && end.said("is not of this user namespace"), "{end}");
+    assert!(end.code() != 0 && end.said("any user outside this user namespace"), "{end}");
 }

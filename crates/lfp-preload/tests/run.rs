@@ -76,7 +76,7 @@ fn a_program_finds_the_port_its_own(#[case] script: &str, #[case] times: usize) 
 /// `lfp` itself sees the lock as it is: its holder, and its file. A command below the holder may run under it.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn lfp_below_it_sees_whose_the_port_is() {
+fn lfp_below_it_sees_the_holder() {
     let ground = Ground::new();
     let script = format!(
         "echo I am $$; {LFP} --json who {PORT}; {LFP} run --shim {PORT} true; echo code $?"
@@ -126,7 +126,7 @@ fn the_ports_of_the_command_are_its_own() {
 /// Who has the port open from the one who holds it is not in its own way: the holder is an ancestor.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_inherited_the_port_is_not_in_its_own_way() {
+fn a_process_that_inherited_the_port_is_not_in_its_own_way() {
     let ground = Ground::new();
     let _daemon = ground.serve();
     let script = format!("exec 3<>{PORT}; {LFP} run {PORT} -- true; echo code $?");

@@ -24,7 +24,7 @@ fn alice_has_it(ground: &Ground) -> Process<'_> {
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn a_user_is_told_who_has_the_port_and_since_when() {
+fn a_user_is_told_the_holder_and_since_when() {
     let ground = Ground::new();
     let _daemon = ground.serve();
     let _alice = alice_has_it(&ground);

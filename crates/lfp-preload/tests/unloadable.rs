@@ -110,7 +110,7 @@ const RIGHTS: &str = "it runs with more rights than its user";
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_may_refuse_the_port_is_named() {
+fn a_program_that_may_refuse_the_port_is_named() {
     let ground = ground();
     let _daemon = ground.serve();
     let table: [(&[&str], &str, i32); 6] = [
@@ -124,7 +124,7 @@ fn who_may_refuse_the_port_is_named() {
     for (words, why, code) in table {
         let end = lfp(&ground, &[&["run", PORT, "--"], words].concat());
         let named = format!(
-            "lfp: {} seems to make lock files itself: it may refuse the port because of ours\n  \
+            "lfp: {} seems to make lock files itself: it may refuse the port because of the lock of lfp\n  \
              {why}, so liblfp_preload.so does nothing for it\n",
             words[0]
         );
@@ -136,7 +136,7 @@ fn who_may_refuse_the_port_is_named() {
 /// Without the package, too.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn who_would_need_the_library_is_named() {
+fn a_program_that_needs_the_library_is_named() {
     let ground = ground();
     let _daemon = ground.serve();
     let removed = ground.sandbox.command("mv").args(["/run/test/lib", "/run/test/gone"]).run();
@@ -154,7 +154,7 @@ fn who_would_need_the_library_is_named() {
 #[case::fixed("/tmp/static", STATIC)]
 #[case::setuid("/tmp/setuid", RIGHTS)]
 #[ignore = "needs root: tests/run"]
-fn who_asks_for_the_library_is_told(#[case] program: &str, #[case] why: &str) {
+fn a_user_who_asks_for_the_library_is_told(#[case] program: &str, #[case] why: &str) {
     let ground = ground();
     let _daemon = ground.serve();
     let ways: [&[&str]; 3] =

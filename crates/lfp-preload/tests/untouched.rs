@@ -3,7 +3,7 @@
 
 mod ground;
 
-use ground::{Ground, LIBRARY, LOCK};
+use ground::{Ground, LIBRARY, LOCK, PORT, compiled};
 use rstest::rstest;
 use testbed::{Command, User};
 
@@ -180,6 +180,21 @@ for path in b'/dev/ttyW0', b'/dev/null':
     assert_eq!(lines[1], "True []", "{end}");
 }
 
+/// The same in C; and what posix_spawn(3) opens for a new process, without a lock, as BUGS of the manual say.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn ports_that_are_opened_by_other_calls() {
+    let ground = Ground::with(&[("reopened", &compiled("reopened"))]);
+    let _daemon = ground.serve();
+    let install = ["-m", "755", "/run/test/reopened", "/tmp/reopened"];
+    assert_eq!(ground.sandbox.command("install").args(install).run().code(), 0);
+    let command = ground.preloaded(&["/tmp/reopened", PORT, LOCK]).user(User::Alice);
+    let end = command.env("LFP_PORTS", &format!("1:{PORT}")).run();
+    let expected = "nothing done, free\nfreopen done, locked\nfreopen again done, locked\n\
+                    freopen of another file done, free\n/dev/ttyW0\naddopen done, free\n";
+    assert_eq!(end.output(), expected, "{end}");
+}
+
 /// Whoever cannot open a port does not get its lock by trying.
 #[test]
 #[ignore = "needs root: tests/run"]
@@ -204,7 +219,7 @@ print(os.path.exists('/run/lock/LCK..ttyW0'))
 #[case::of_the_parent("$$", "open\n")]
 #[case::of_a_third("$third", "EBUSY\n")]
 #[ignore = "needs root: tests/run"]
-fn who_merely_has_a_port_open_is_not_its_holder(#[case] holder: &str, #[case] said: &str) {
+fn a_process_with_the_port_open_is_not_its_holder(#[case] holder: &str, #[case] said: &str) {
     let ground = Ground::new();
     // Root sees who has which port open.
     let _daemon = ground.serve_by(User::Root);

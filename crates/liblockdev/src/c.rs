@@ -50,7 +50,7 @@ pub extern "C" fn dev_setpid(pid: pid_t) -> pid_t {
     OTHER.swap(pid, Ordering::Relaxed)
 }
 
-/// Who has the device: 0, nobody.
+/// The process that has the device: 0 for none.
 ///
 /// # Safety
 /// `device` is null or a C string.
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn dev_lock(device: *const c_char) -> pid_t {
     ended("dev_lock", name, name.ok_or(Errno(libc::EFAULT)).and_then(lock))
 }
 
-/// Hands the lock of `old`, or with 0 of whoever has it, to this process.
+/// Hands the lock of `old`, or with 0 of any process, to this process.
 ///
 /// # Safety
 /// `device` is null or a C string.
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn dev_relock(device: *const c_char, old: pid_t) -> pid_t 
     ended("dev_relock", name, name.ok_or(Errno(libc::EFAULT)).and_then(relock))
 }
 
-/// Releases the device for `pid`, or with 0 for whoever has it.
+/// Releases the device for `pid`, or with 0 for any process.
 ///
 /// # Safety
 /// `device` is null or a C string.
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn ttylock(device: *mut c_char) -> c_int {
     if unsafe { dev_lock(device) } == 0 { 0 } else { -1 }
 }
 
-/// AIX's name for releasing a device for whoever has it: 0 or -1.
+/// AIX's name for releasing a device for any process: 0 or -1.
 ///
 /// # Safety
 /// `device` is null or a C string.

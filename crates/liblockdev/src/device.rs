@@ -21,7 +21,7 @@ pub(crate) enum Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) i32);
 
-/// Who has the device.
+/// The process that has the device.
 pub(crate) fn test(device: &[u8]) -> Result<Told, Errno> {
     let device = named(device)?;
     let mut client = reach()?;
@@ -34,7 +34,7 @@ pub(crate) fn lock(device: &[u8], pid: Pid) -> Result<Told, Errno> {
     take(&mut reach()?, &device, pid)
 }
 
-/// Hands the lock of `from`, or of whoever has it, to another process, which takes it where nobody has it.
+/// Hands the lock of `from`, or of any process, to another process. If nobody has it, that process takes it.
 pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> Result<Told, Errno> {
     let device = named(device)?;
     let mut client = reach()?;
@@ -50,7 +50,7 @@ pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> Result<Told, 
     told(&mut client, &device, outcome)
 }
 
-/// Releases the device for a process, or for whoever has it.
+/// Releases the device for a process, or for any process.
 pub(crate) fn unlock(device: &[u8], pid: Option<Pid>) -> Result<Told, Errno> {
     let device = parsed(device)?;
     let mut client = reach()?;
@@ -85,7 +85,7 @@ fn told(client: &mut Client, device: &DeviceName, outcome: Outcome) -> Result<To
     }
 }
 
-/// The first who has a lock. A program that merely has the port open has none.
+/// The first process that has a lock. A program that merely has the port open has none.
 fn holder(client: &mut Client, device: &DeviceName) -> Result<Told, Errno> {
     let holders = client.status(Some(device)).map_err(errno)?;
     let locks = holders.iter().filter(|holder| holder.keeps_out());

@@ -12,7 +12,7 @@ use crate::device::{self, Errno, Told};
 /// The exit code for any trouble that has no code of its own.
 const TROUBLE: u8 = 255;
 
-/// The exit code for who uses it wrongly.
+/// The exit code for wrong usage.
 const USAGE: u8 = 255;
 
 /// What is to be done.

@@ -253,7 +253,7 @@ fn the_symbols_of_the_old_library_are_there() {
 #[case::null(PORT, "null", libc::EFAULT)]
 #[case::no_process(PORT, "unlock -5", libc::EINVAL)]
 #[ignore = "needs root: tests/run"]
-fn what_cannot_be_is_an_error(#[case] device: &str, #[case] call: &str, #[case] errno: i32) {
+fn impossible_arguments_are_errors(#[case] device: &str, #[case] call: &str, #[case] errno: i32) {
     let ground = Ground::new();
     let _daemon = ground.serve();
     let mut consumer = ground.consumer(device, User::Alice);

@@ -131,7 +131,7 @@ impl Directory {
     /// Removes a lock that is the caller's own, even while another process holds `flock(2)` on
     /// it: in a world-readable directory anybody can, and must not keep an owner from letting go.
     ///
-    /// `prefix` is the start of the private name that is used then. As the one who holds it might
+    /// `prefix` is the start of the private name that is used then. As its holder might
     /// also be breaking the lock, try [`Directory::try_release`] for longer than breaking takes
     /// before this; the crate's documentation says what could happen otherwise.
     ///
@@ -179,7 +179,7 @@ impl Directory {
         })
     }
 
-    /// The same for one who closes the file when he likes; `None` when another process holds
+    /// The same for a caller that closes the file when it likes; `None` when another process holds
     /// `flock(2)` on it.
     ///
     /// `before` is called with what the system tells of the file when that is found under its name,

@@ -3,8 +3,8 @@
 //! Everything is relative to one directory handle and never follows a link in it. Nothing here waits: if
 //! another process is in the way, the result says so and the caller decides.
 
-#[cfg(unix)]
 use std::ffi::OsStr;
+#[cfg(unix)]
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -18,7 +18,7 @@ use crate::process::{Pid, lives};
 use crate::status::{Identity, Status};
 use crate::{sys, temporary};
 
-/// A temporary file is swept only when it is older than this, whoever made it: in a container the
+/// A temporary file is swept only when it is older than this, also if its maker is dead: in a container the
 /// pid in its name may mean another process.
 const SWEEP_AGE: Duration = Duration::from_secs(60);
 
@@ -82,11 +82,11 @@ impl Directory {
 
     /// Everything that is published by this handle is held with `flock(2)` from before it is
     /// visible until [`Published::let_go`](crate::Published::let_go), or until [`Published::file`](crate::Published::file) is closed: nobody breaks
-    /// it meanwhile, whatever he thinks of the process it names. For a maker who has more to say of
+    /// it meanwhile, whatever a breaker thinks of the process it names. For a maker that has more to say of
     /// its lock than fits into the file. Where the file system has no `flock(2)`, it is published
     /// without.
     ///
-    /// Whether somebody who knows no rules has removed the lock in its first moment is then for the
+    /// Whether a program that knows no rules has removed the lock in its first moment is then for the
     /// maker to see when all is said: the name leads to another file or to none, and
     /// [`Published::has_a_name`](crate::Published::has_a_name) says no.
     #[must_use]
@@ -94,8 +94,8 @@ impl Directory {
         Self { guard: Guard::Flock, ..self }
     }
 
-    /// Who breaks or releases by this handle what another has published goes through a gate: among those
-    /// who go through the same one, nobody else decides anything by holding `flock(2)` on a lock file.
+    /// Callers that break or release by this handle what another has published go through a gate: among
+    /// callers of the same gate, no outsider decides anything by holding `flock(2)` on a lock file.
     #[must_use]
     pub fn gated(self, gate: Option<Gate>) -> Self {
         Self { gate, ..self }
@@ -122,7 +122,7 @@ impl Directory {
         self.guard
     }
 
-    /// Who makes temporary files here.
+    /// The process that makes temporary files here.
     pub(crate) fn maker(&self) -> Pid {
         self.maker
     }

@@ -108,7 +108,7 @@ impl<'d> PrivateName<'d> {
         Ok(Self { directory, name, live: false })
     }
 
-    /// One that tells all who release this lock past a `flock(2)` of each other.
+    /// One that makes all releases of this lock past a `flock(2)` visible to each other.
     #[cfg(unix)]
     pub(crate) fn for_release(
         directory: &'d Directory,
@@ -159,8 +159,8 @@ impl<'d> Draft<'d> {
     fn under(private: PrivateName<'d>, claim: &Claim<'_>) -> Result<Self, Errno> {
         match private.directory.guard() {
             Guard::None => Self::made(private, claim, claim.mode, |_| Ok(())),
-            // Whoever holds it already keeps breakers away as well, for as long as he likes; without
-            // `flock(2)` nobody breaks anything.
+            // A process that holds it already keeps breakers away as well, for as long as it likes;
+            // without `flock(2)` nobody breaks anything.
             Guard::Flock => Self::made(private, claim, unopened(claim.mode), |file| {
                 sys::try_lock_inode(file).map_or(Ok(()), |_| Ok(()))
             }),
@@ -231,13 +231,13 @@ impl<'d> Draft<'d> {
     }
 
     /// The last check of a claim: that the lock's name leads to our file. It fails only when
-    /// somebody who knows no rules has already removed it; `None` then.
+    /// a program that knows no rules has already removed it; `None` then.
     ///
     /// The system said that the name was given, so only what is seen counts against it: a look
     /// that fails does not, and neither does a file that still has a name besides its private
     /// one: a forced release has moved it aside for a moment and puts it back.
     ///
-    /// Who is not done with the lock when it has its name looks later ([`Directory::guarding`]).
+    /// A caller that is not done with the lock when it has its name looks later ([`Directory::guarding`]).
     pub(crate) fn published(self, name: &Name, given: Given) -> Option<Published> {
         let Self { private, file, identity, modified } = self;
         if given == Given::Renamed && private.directory.guard() == Guard::Flock {

@@ -67,7 +67,7 @@ impl Error {
         matches!(self.errno, Errno::EACCES | Errno::EPERM | Errno::EROFS)
     }
 
-    /// The same without the name, for who has said it already: "cannot be published: No space left on device".
+    /// The same without the name, where it is named already: "cannot be published: No space left on device".
     pub fn reason(&self) -> impl fmt::Display + '_ {
         Reason(self)
     }

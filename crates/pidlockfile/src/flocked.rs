@@ -5,7 +5,7 @@ use std::fs::File;
 use crate::errno::Errno;
 use crate::sys;
 
-/// A file with `flock(2)` on it, which ends with this value, whoever has inherited the descriptor.
+/// A file with `flock(2)` on it, which ends with this value, even if another process has inherited the descriptor.
 #[derive(Debug)]
 pub(crate) struct Flocked(File);
 

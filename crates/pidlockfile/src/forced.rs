@@ -28,7 +28,7 @@ impl Directory {
     /// that the name is never vacant while it is not certain what came out, and then goes. The
     /// stand-in is held with `flock(2)` from before it is visible, so nobody breaks it.
     ///
-    /// Nothing keeps two of those who release like this apart but their drafts, which everybody can
+    /// Nothing keeps two releases of this kind apart but their drafts, which everybody can
     /// see: each makes its own first, looks for others, and steps back if there are any. So at most
     /// one is between that look and the exchange, and none exchanges what another has put there.
     pub(crate) fn release_past(
@@ -61,7 +61,7 @@ impl Directory {
     }
 
     /// Whether another release of this lock past a `flock(2)` is on its way. Drafts of the dead do
-    /// not count, nor those of others than may remove the lock, who may have planted them. One that is
+    /// not count, nor those of users that may not remove the lock: they may be planted. One that is
     /// older than the lock is for an earlier one, and its maker too late as a rule.
     fn others_release_past(
         &self,

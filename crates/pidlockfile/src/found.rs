@@ -94,7 +94,7 @@ impl Judged {
         Ok(read_limited(&self.file, facts.limit, facts.size)? == facts.content)
     }
 
-    /// A second descriptor of the same opening, for who wants the last close, which takes a while
+    /// A second descriptor of the same opening, for a caller that wants the last close, which takes a while
     /// for a file without a name, at another time. A `flock(2)` on the file ends with this value all the same.
     ///
     /// # Errors
@@ -120,8 +120,8 @@ impl Judged {
         Ok(is_ours)
     }
 
-    /// Another's `flock(2)` on the file decides nothing from now on: who holds it has no say in it. Only
-    /// in the gate, and when such a process had the time to break or release it, should it be doing that.
+    /// Another's `flock(2)` on the file decides nothing from now on: its holder has no say in it. Only
+    /// in the gate, and after its holder had the time to break or release the file, if it was doing that.
     pub fn go_past(&mut self) {
         self.past = self.passage.is_some();
     }

@@ -15,7 +15,7 @@ use crate::status::{Identity, Kind};
 use crate::sys::{self, Rename};
 use crate::temporary;
 
-/// There are so many files, so that one who is stopped inside is in the way of a part only.
+/// There are so many files, so that a process that is stopped inside is in the way of a part only.
 const LANES: u64 = 8;
 
 /// How often a lane is opened again that was removed, or made by another, meanwhile.
@@ -49,7 +49,7 @@ impl Gate {
         for _ in 0..TRIES {
             let lane = self.lane(name.as_ref())?;
             let Some(lane) = Flocked::try_lock(lane)? else { return Ok(None) };
-            // Who tidies up may have removed it: then others are at another one.
+            // It may have been cleaned up: then others are at another one.
             if sys::stat_open(lane.file())?.links > 0 {
                 return Ok(Some(Passage { _lane: lane }));
             }
@@ -75,7 +75,7 @@ impl Gate {
         Ok(seen.kind == Kind::Regular && is_private)
     }
 
-    /// It gets its name when it belongs to whom the directory belongs to: root may be the first.
+    /// It gets its name when it belongs to the owner of the directory: root may be the first.
     fn make(&self, name: &OsStr) -> Result<(), Errno> {
         let private = temporary::fresh("gate", Pid::this());
         let lane = sys::create(&*self.handle, &private, MODE)?;

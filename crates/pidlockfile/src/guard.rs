@@ -121,7 +121,7 @@ mod tests {
     #[rstest]
     #[case::gone("   4194305\n", true)]
     #[case::gone_with_more("4194305\nminicom root\n", true)]
-    #[case::alive("         1\n", false)]
+    #[case::alive(&format!("{:>10}\n", std::process::id()), false)]
     #[case::nobody_named("", false)]
     #[case::no_number("who knows\n", false)]
     fn only_the_lock_of_a_process_that_is_gone_is_broken(

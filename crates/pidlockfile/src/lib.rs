@@ -1,4 +1,4 @@
-//! Lock files that are published whole, judged by their holder and broken by identity.
+//! Lock files that are complete from the first moment, and are broken only if their holder is gone.
 //!
 //! ```
 //! # let scratch = tempfile::tempdir().unwrap();
@@ -60,47 +60,52 @@
 //!
 //! [`Directory::withdraw`] removes what this process published and kept open;
 //! [`Directory::try_release`] what it read and judged. Both hold `flock(2)` on the file meanwhile,
-//! and step back when another process has it, which may be about to break the lock. Anybody who
-//! may read a lock file can hold `flock(2)` on it for ever, though, and must not keep its owner
-//! from letting go: after some tries, [`Directory::release`] goes past it.
+//! and step back if another process has it, which may be about to break the lock. But every user
+//! who may read a lock file can hold `flock(2)` on it for ever, and must not keep its owner
+//! from releasing it: after some tries, [`Directory::release`] ignores that `flock(2)`.
 //!
-//! # Whose `flock(2)` counts
+//! # Which `flock(2)` counts
 //!
-//! Without more, a hostile local user can keep a stale lock from being broken like that, though not
-//! get it. Callers with a directory of their own that others may not write go through a [`Gate`]
-//! ([`Directory::gated`]): files in it that nobody else may open keep them apart, and they may go
-//! past a `flock(2)` of somebody who has no say ([`Judged::go_past`]). A new file that is held from before it has its
-//! name ([`Directory::guarding`]) is its maker's before anybody else may open it.
+//! In this way a hostile local user can keep a stale lock from being broken, but cannot get it.
+//! Callers with a directory that only they may write go through a [`Gate`] ([`Directory::gated`]):
+//! files in it that no other user may open exclude them from each other, so they may ignore the
+//! `flock(2)` of other users ([`Judged::go_past`]). With [`Directory::guarding`], the maker of a
+//! new file locks it before it has its name, and before others may open it.
 //!
 //! # What is not promised
 //!
-//! Among programs that use this crate there is one holder, in every order of their steps and
-//! whoever dies at whatever step, with these exceptions and no others:
+//! Among programs that use this crate there is one holder, in every order of their steps, even if
+//! some of them die at any step, with these exceptions and no others:
 //!
 //! * **Blind breakers.** A program that unlinks by name what it read some time ago can remove a
-//!   fresh lock, this crate's as well as any other, and then two hold. Nobody can prevent that.
+//!   fresh lock, this crate's as well as any other, and then there are two holders. Nothing can
+//!   prevent that.
 //! * **Death while undoing.** If a blind breaker changes the lock between the last look and the
 //!   exchange, or a forced [`Directory::release`] meets a breaker that holds the `flock(2)` it
 //!   took for a stranger's, a live lock is aside under a temporary name until it is changed back,
 //!   some microseconds later. The name is not vacant, and what is there is busy, but if the process
-//!   is killed in between, the next breaker takes the lock of the dead and the one aside is
+//!   is killed in between, the next breaker takes the dead process's lock, and the one aside is
 //!   swept. (Try [`Directory::try_release`] for longer than breaking takes before a forced
 //!   release, and the second case needs a breaker stopped in mid-step as well.)
-//! * **Beside the gate.** Who goes past a `flock(2)` of a program that knows no gate, and is breaking
+//! * **Beside the gate.** A caller that goes past a `flock(2)` of a program that knows no gate, and is breaking
 //!   the same lock, has the exceptions of the forced release: "death while undoing" above, and
 //!   "stopped in mid-step" below where that program removes the lock.
-//! * **Stopped in mid-step.** A forced [`Directory::release`] cannot tell a stranger who holds
+//! * **Stopped in mid-step.** A forced [`Directory::release`] cannot tell a foreign process that holds
 //!   `flock(2)` for ever from a process of ours that was stopped between its last look and its
-//!   removal of the same lock. When that goes on, it removes what has the name by then. Any number
-//!   of forced releases keep out of each other's way; one that was stopped for more than a minute
-//!   is not waited for.
+//!   removal of the same lock. When our process continues, it removes the file that has the name by then. Any number
+//!   of forced releases keep out of each other's way; none waits for one that was stopped
+//!   for more than a minute.
 //! * **No exchange.** Where files cannot be exchanged (kernels before 3.15, NFS, systems other
-//!   than Linux), the name is vacant while a stale lock is broken. That lets a third party in
-//!   instead of the breaker, which is no harm; only if a blind breaker's fresh lock, or a
-//!   breaker's that a forced release met, was moved aside, two can hold.
+//!   than Linux), the name is vacant while a stale lock is broken. A third process may then
+//!   get the lock instead of the breaker, which does no harm; only if a blind breaker's fresh lock, or a
+//!   breaker's that a forced release met, was moved aside, there can be two holders.
+//! * **File systems that identify a file by its name alone**, such as bindfs and other FUSE file systems. They
+//!   cannot exchange files either, and there `flock(2)` through one hard link does not exclude
+//!   `flock(2)` through another. So breakers of one stale lock can meet, and two can hold: on
+//!   bindfs five times in 51,494 locks, with holders that were killed all the time.
 //! * **Neither rename without replacing nor hard links.** The lock is then created under its name
 //!   and filled in place, so that it is visible before it is whole: a young short file must be
-//!   taken for busy, as so many programs write like that.
+//!   treated as busy, because many programs write in this way.
 //! * **Displacement seen from inside.** While a lock is aside, its owner's own release says
 //!   "contended"; it has to try again.
 //!
@@ -113,7 +118,7 @@
 //!
 //! A process that dies between two steps leaves at most temporary files,
 //! `PREFIX.PID.RANDOM.tmp` with sixteen hexadecimal digits, which [`Directory::sweep`] removes,
-//! or a complete lock of a dead process, which is stale by anybody's rule.
+//! or a complete lock of a dead process, which is stale by every rule.
 
 mod breaking;
 mod directory;

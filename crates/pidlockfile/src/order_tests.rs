@@ -35,7 +35,7 @@ const STALE: &[u8] = b"stale\n";
 const AGED: &[u8] = b"stale, as it is old\n";
 const LIVE: &[u8] = b"live\n";
 
-/// Who takes part.
+/// The actors that take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// Publishes, or breaks what is stale; holds; withdraws.
@@ -152,8 +152,8 @@ fn gated(world: &World) -> Directory {
     directory.gated(Directory::open(world.gate.path()).unwrap().into_gate())
 }
 
-/// What was judged stale, if it is ours to break or remove. That of an outsider is gone past; whoever goes
-/// through the gate, or makes a file, is none.
+/// What was judged stale, if it is ours to break or remove. The flock of an outsider is gone past; an
+/// actor that goes through the gate, or makes a file, is none.
 fn hold_stale(world: &World, directory: &Directory, mut judged: Judged) -> Option<Judged> {
     for _ in 0..3 {
         match directory.hold(&mut judged).ok()? {
@@ -531,7 +531,7 @@ fn strict(record: &Record) -> Result<(), &'static str> {
 #[case::two_with_the_aged_owner(&[Role::Claimer, Role::Claimer, Role::Owner], 1)]
 #[case::with_a_shell(&[Role::Claimer, Role::Claimer, Role::Shell], 1)]
 #[ignore = "takes minutes: tests/run"]
-fn among_those_who_keep_the_rules_there_is_one_holder_whose_lock_stays(
+fn programs_that_keep_the_rules_leave_one_holder_and_its_lock(
     #[case] roles: &[Role],
     #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
     #[case] bound: usize,
@@ -619,7 +619,7 @@ fn a_forced_release_lets_nobody_in_beside_a_breaker(#[case] roles: &[Role], #[ca
     });
 }
 
-/// However many release one lock past a stranger's flock, and whoever claims what they leave.
+/// Any number of actors release one lock past a stranger's flock, and others claim what they leave.
 #[rstest]
 #[case::two(&[Role::OwnerByForce, Role::OwnerByForce, Role::Keeper, Role::Keeper, Role::Stranger], 1)]
 #[case::three(&[Role::OwnerByForce, Role::OwnerByForce, Role::OwnerByForce, Role::Keeper, Role::Stranger], 1)]
@@ -633,7 +633,7 @@ fn any_number_of_forced_releases_lets_one_in(#[case] roles: &[Role], #[case] bou
     });
 }
 
-/// Whoever goes through the gate excludes the others there, whoever holds what by `flock(2)`.
+/// Actors that go through the gate exclude each other, whatever others hold by `flock(2)`.
 #[rstest]
 #[case::two_breakers(&[Role::GatedKeeper, Role::GatedKeeper, Role::Stranger], 2)]
 #[case::three_breakers(&[Role::GatedKeeper, Role::GatedKeeper, Role::GatedKeeper, Role::Stranger], 1)]
@@ -643,7 +643,7 @@ fn any_number_of_forced_releases_lets_one_in(#[case] roles: &[Role], #[case] bou
 #[case::a_cleaner(&[Role::GatedCleaner, Role::GatedClaimer, Role::Stranger], 1)]
 #[case::a_cleaner_and_a_flocker(&[Role::GatedCleaner, Role::GatedClaimer, Role::Flocker], 1)]
 #[ignore = "takes minutes: tests/run"]
-fn in_the_gate_there_is_one_holder_whoever_holds_a_flock(
+fn in_the_gate_there_is_one_holder_despite_any_flock(
     #[case] roles: &[Role],
     #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
     #[case] bound: usize,
@@ -651,7 +651,7 @@ fn in_the_gate_there_is_one_holder_whoever_holds_a_flock(
     in_every_order(roles, unknown, &[], bound, LOTS, |record| {
         right(!record.two_holders, "two holders")?;
         let keeps = roles.contains(&Role::GatedKeeper);
-        // Whoever removes it in the gate is in the way of one who would break it.
+        // An actor that removes it in the gate is in the way of one that would break it.
         let cleaned = roles.contains(&Role::GatedCleaner);
         right(cleaned || record.taken > 0, "a flock kept everybody out")?;
         right(keeps || record.gave_up || record.left.as_deref() != Some(LIVE), "left behind")?;
@@ -730,7 +730,7 @@ fn a_sweeper_that_takes_the_living_for_dead_breaks_nothing(
 
 /// A lock that took the place of one that was moved aside and let go gets that place back too.
 #[test]
-fn what_comes_between_an_exchange_and_its_undoing_keeps_its_place() {
+fn a_lock_made_between_an_exchange_and_its_undoing_keeps_its_place() {
     in_every_order(&[Role::Keeper, Role::Hasty], EVERYTHING, &[], 4, LOTS, |record| {
         right(!record.two_holders, "two holders")?;
         right(!record.misplaced, "a lock was not given back")?;
@@ -811,7 +811,7 @@ fn with_exchange_the_same_order_does_not() {
 /// A breaker that lets go while a forced release has its lock aside is told to try again, and
 /// leaves nothing behind.
 #[test]
-fn who_lets_go_of_a_lock_that_is_aside_tries_again() {
+fn a_release_of_a_lock_that_is_aside_is_tried_again() {
     let roles = [Role::OwnerByForce, Role::Claimer];
     let plan = [
         (1, "rename-exchange"),

@@ -19,9 +19,9 @@ pub use identity::{ClockShift, Fate, Here, ProcessIdentity, Seen, Start};
 pub use machine::Machine;
 pub use pid::{Pid, PidError};
 #[cfg(unix)]
-pub use stat::Stat;
-#[cfg(unix)]
 pub(crate) use stat::real_uid_in;
+#[cfg(unix)]
+pub use stat::{Stat, has_ended_in};
 #[cfg(unix)]
 use unix as system;
 #[cfg(unix)]

@@ -6,12 +6,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Who goes on where the script says nothing.
+/// Which actor goes on where the script says nothing.
 #[derive(Clone, Debug)]
 pub(crate) enum Beyond {
-    /// The one who runs.
+    /// The one that runs.
     Same,
-    /// Whom the lot falls on, from this seed.
+    /// One chosen at random, from this seed.
     Lot(u64),
     /// Each named actor in turn, until it is about to make the named call, or has finished.
     Plan(VecDeque<(usize, &'static str)>),

@@ -34,7 +34,7 @@ pub(crate) fn for_release(
     behind(prefix, format!(".{maker}.{mark:08x}{random:08x}.tmp", mark = mark(lock)))
 }
 
-/// Who made this temporary file, if it may be one for a release of this lock. Two locks in some
+/// The maker of this temporary file, if it may be one for a release of this lock. Two locks in some
 /// billions have the same mark.
 #[cfg(any(unix, test))]
 pub(crate) fn releaser(name: impl AsRef<OsStr>, lock: impl AsRef<OsStr>) -> Option<Pid> {
@@ -56,7 +56,7 @@ fn mark(lock: impl AsRef<OsStr>) -> u32 {
     bytes.iter().fold(0x811c_9dc5, add)
 }
 
-/// Who made this temporary file, if it is one with that prefix.
+/// The maker of this temporary file, if it is one with that prefix.
 pub(crate) fn maker(name: impl AsRef<OsStr>, prefix: impl AsRef<OsStr>) -> Option<Pid> {
     let (name, prefix) = (name.as_ref().as_encoded_bytes(), prefix.as_ref().as_encoded_bytes());
     let rest = std::str::from_utf8(name.strip_prefix(prefix)?).ok()?;

@@ -101,7 +101,10 @@ fn plant(planted: Planted, at: &Path) {
 #[case(Planted::Socket, Obstacle::Special)]
 #[case(Planted::Device, Obstacle::Special)]
 #[ignore = "needs root: tests/run"]
-fn what_is_no_file_is_busy_and_stays(#[case] planted: Planted, #[case] obstacle: Obstacle) {
+fn an_entry_that_is_no_regular_file_is_busy_and_stays(
+    #[case] planted: Planted,
+    #[case] obstacle: Obstacle,
+) {
     let (scratch, directory) = scratch();
     let at = scratch.path().join(name().as_str());
     // A stale lock was judged before, so that there is something to break and release with.
@@ -270,7 +273,7 @@ fn change(changed: Changed, at: &Path) {
 }
 
 #[rstest]
-fn what_has_changed_since_it_was_judged_is_neither_broken_nor_released(
+fn a_file_that_changed_since_it_was_judged_is_neither_broken_nor_released(
     #[values(
         Changed::Removed,
         Changed::SameWordsInANewFile,
@@ -420,7 +423,7 @@ fn open_to_all(mode: u32) -> (TempDir, Directory) {
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn what_may_not_be_read_is_an_obstacle() {
+fn an_unreadable_file_is_an_obstacle() {
     let (scratch, directory) = open_to_all(0o1777);
     let at = scratch.path().join(name().as_str());
     std::fs::write(&at, "secret").unwrap();

@@ -53,7 +53,7 @@ fn try_release_removes_the_judged_file() {
 
 /// A process that was forked while it was held has the descriptor as long as it likes.
 #[test]
-fn what_is_held_is_free_when_it_is_dropped_whoever_has_its_descriptor() {
+fn a_dropped_lock_is_free_although_another_process_has_its_descriptor() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
     publish(&directory, "a");
@@ -124,7 +124,7 @@ fn withdraw_removes_what_was_published_and_hands_it_back_while_a_breaker_is_at_i
 
 /// Whoever has more to say of his lock than fits into it says it before anybody can break it.
 #[test]
-fn a_guarded_lock_is_nobodys_to_break_until_it_is_let_go() {
+fn a_guarded_lock_is_not_broken_until_it_is_released() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap().guarding();
     let published = publish(&directory, "a");

@@ -13,20 +13,20 @@ use forms::NameForm;
 /// The conventions of one system, or of a program with ways of its own.
 #[derive(Debug)]
 pub struct Dialect {
-    /// What `--os` calls the system; or the program.
+    /// The name of the system for `--os`, or of the program.
     name: &'static str,
     of: Of,
-    /// Where these facts are from.
+    /// The source of these facts.
     source: &'static str,
-    /// Where its programs keep locks. What is written for a system is written into the first.
+    /// The directories in which its programs keep locks. Locks for a system are written into the first.
     directories: &'static [&'static str],
-    /// The file names its programs look at, in the order in which they are written. Where none of them has
-    /// a name for the device (numbers, and the node is gone), [`forms::BASE`] is written.
+    /// The forms of the file names that its programs check, in the order in which they are written. If none of them
+    /// has a name for the device (a form by numbers, and the node is gone), [`forms::BASE`] is written.
     pub(crate) forms: &'static [&'static NameForm],
-    /// What is written besides where the kernel does not tell its own name of the device, by which all
-    /// nodes of it would meet.
+    /// The forms that are written in addition if the kernel's own name of the device is unknown, under which all its
+    /// nodes would meet.
     pub(crate) by_number: &'static [&'static NameForm],
-    /// What its programs put into the file.
+    /// The content that its programs write into the file.
     pub(crate) content: ContentForm,
     /// How its programs spell device names in lock file names.
     pub(crate) case: Case,
@@ -39,7 +39,7 @@ pub struct Dialect {
     met: Met,
 }
 
-/// What has the dialect.
+/// The owner of a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     /// A system, whose locks can be written.
@@ -48,7 +48,7 @@ enum Of {
     Program,
 }
 
-/// Where a dialect's lock files may be met.
+/// Where a dialect's lock files may exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Met {
     /// On any machine: programs are ported, and directories shared.
@@ -60,7 +60,7 @@ enum Met {
 /// How a system spells names in lock files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// As the device is called.
+    /// As in the device's name.
     AsNamed,
     /// All lower case (SCO OpenServer 5).
     Lower,
@@ -75,7 +75,7 @@ pub(crate) enum DialIn {
     Both,
 }
 
-/// What a row does not say. A row of its own would lack everything.
+/// The values that a row leaves out. As a row, it would be incomplete in every respect.
 const BLANK: Dialect = Dialect {
     name: "",
     of: Of::System,
@@ -106,7 +106,7 @@ static DIALECTS: &[Dialect] = &[
     Dialect {
         name: "linux",
         source: "FHS 3.0, section 5.9; call-out names: Linux before 2.4",
-        directories: &["/var/lock", "/run/lock"],
+        directories: &["/var/lock", "/run/lock", "/var/run/lock"],
         forms: FHS_FORMS,
         by_number: &[&forms::NUMBERS],
         families: &[&["ttyS", "cua"]],
@@ -310,7 +310,7 @@ impl Dialect {
         DIALECTS.iter().filter(|dialect| dialect.of == Of::System)
     }
 
-    /// That of a system of which nothing is known.
+    /// The dialect for an unknown system.
     pub(crate) fn generic() -> &'static Self {
         static UNKNOWN: Dialect = GENERIC;
         &UNKNOWN
@@ -322,8 +322,8 @@ impl Dialect {
         Self::systems().find(|system| system.name == name)
     }
 
-    /// Every directory in which some program on some system has left lock files. Many are the same
-    /// directory under several names; they are told apart when they are opened.
+    /// Every directory in which a program of any system leaves lock files. Several names may lead to the same
+    /// directory; that is noticed when they are opened.
     #[must_use]
     pub fn known_directories() -> Vec<PathBuf> {
         let mut known: Vec<PathBuf> = Vec::new();
@@ -335,13 +335,20 @@ impl Dialect {
         known
     }
 
+    /// Those of them that nothing but locks is kept in: also what a program makes there on the way to a lock is
+    /// part of one. Allocates nothing.
+    pub fn lock_directories() -> impl Iterator<Item = &'static str> {
+        let all = DIALECTS.iter().flat_map(|dialect| dialect.directories).copied();
+        all.filter(|directory| ["lock", "locks"].contains(&forms::base(directory)))
+    }
+
     /// What `--os` calls it.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Where its facts are from.
+    /// The source of its facts.
     #[must_use]
     pub fn source(&self) -> &'static str {
         self.source

@@ -1,4 +1,4 @@
-//! The identity and state of a directory at one moment: what was seen in it then is still true if both are
+//! The identity and state of a directory at one moment: what was read in it then is still valid if both are
 //! unchanged. Opens and reads nothing.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,13 +19,13 @@ pub(crate) struct DirectoryStamp {
 }
 
 impl DirectoryStamp {
-    /// What `stat(2)` has just told of it; `None` for one that changed before 1970.
+    /// The stamp from a new result of `stat(2)`; `None` if the directory last changed before 1970.
     #[must_use]
     pub(crate) fn of(seen: &Status) -> Option<Self> {
         Some(Self { directory: seen.identity, changed: seen.changed? })
     }
 
-    /// Whether it would be another one by now, had the directory changed after it was looked at.
+    /// Whether a change of the directory after it was examined would have changed the stamp.
     #[must_use]
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
         let changed = UNIX_EPOCH.checked_add(self.changed);

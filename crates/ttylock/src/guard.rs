@@ -17,10 +17,10 @@ use crate::lock::{Answer, Outcome, Request, Weight};
 /// How often a busy port is tried again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Locks a serial port for this process, or says at once who has it.
+/// Locks a serial port for this process; if it is busy, returns its holders at once.
 ///
-/// The lock files are written by this process, so its user must have the right to write the lock
-/// directory. Where users do not have it, the crate `lfp` asks the service `lfpd`.
+/// The lock files are written by this process, so its user must have the right to write the lock directory. If users
+/// do not have this right, use the crate `lfp`, which asks the service `lfpd`.
 ///
 /// # Errors
 /// See [`LockError`].
@@ -28,8 +28,8 @@ pub fn lock(port: impl AsRef<Path>) -> Result<PortLock, LockError> {
     lock_in(Layout::native(), port)
 }
 
-/// Locks a serial port for this process, and tries for up to `timeout`. Nobody keeps an order of those who
-/// wait: for that, the crate `lfp` asks the service.
+/// Locks a serial port for this process, and tries for up to `timeout`. Waiters are not served in turn; the
+/// crate `lfp` waits in the service's line instead.
 ///
 /// # Errors
 /// See [`LockError`].
@@ -99,7 +99,7 @@ impl PortLock {
 
 impl Drop for PortLock {
     fn drop(&mut self) {
-        // What cannot be removed is stale when this process has ended.
+        // A file that cannot be removed is stale when this process has ended.
         if Pid::this() == self.request.pid {
             Table::new(self.layout.clone()).unlock(&self.request);
         }
@@ -112,9 +112,9 @@ impl Drop for PortLock {
 pub enum LockError {
     /// The path is no name of a device below `/dev`.
     NotADevice,
-    /// Another process has the port. These are known to hold it.
+    /// Another process has the port. These are its known holders.
     Busy(Vec<Holder>),
-    /// The lock cannot be written, for these reasons, as far as they are known.
+    /// The lock cannot be written; these are the known reasons.
     Denied(Vec<String>),
 }
 
@@ -135,7 +135,7 @@ impl fmt::Display for LockError {
 
 impl error::Error for LockError {}
 
-/// `held by minicom (process 4711)`: those who keep others out, in words.
+/// `held by minicom (process 4711)`: the holders that keep others out, in words.
 #[must_use]
 pub fn held_by(holders: &[Holder]) -> String {
     let keeps_out = holders.iter().filter(|holder| holder.keeps_out());

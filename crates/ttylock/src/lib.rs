@@ -9,9 +9,9 @@
 //!
 //! The error says who has the port. The port itself is never opened.
 //!
-//! [`DeviceName`] is what a client may call a device, and [`follow`] tells which node that is. A [`Table`] takes
-//! and releases lock files for any process, under every convention of the field. [`Layout`] says where they
-//! are. It also tells who holds a device:
+//! [`DeviceName`] is a name that a client may use for a device, and [`follow`] finds its node. A [`Table`] takes and
+//! releases lock files for any process, under all known conventions. [`Layout`] says where they are. It also tells
+//! who holds a device:
 //!
 //! ```no_run
 //! use ttylock::{Outcome, Pid, Layout, Request, Table};
@@ -45,12 +45,15 @@ pub use device::node::follow;
 pub use device::udev::links as udev_links;
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
+pub use dialects::forms::{BEGINNING, SLASH_SIGNS};
 pub use guard::{LockError, PortLock, held_by, lock, lock_in, lock_timeout};
 pub use layout::Layout;
 pub use lock::backoff::{Backoff, Contention};
-pub use lock::exclusive::{Duplicate, NoDuplicate};
+pub use lock::closing::Closing;
+pub use lock::exclusive::{Duplicate, Found, NoDuplicate, Search};
 pub use lock::holders::{
     Holder, NoLook, OpenLook, Progress, Scheme, Standing, opener, openers_of, serial_devices,
+    tell_exclusive,
 };
 pub use lock::names::is_lock_file;
 pub use lock::table::{Names, Survey, Table};

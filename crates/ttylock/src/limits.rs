@@ -2,14 +2,14 @@
 //!
 //! The longest device name is [`crate::NAME_BYTES`].
 
-/// Pieces of work that are put off at one time; what is more, clients wait for. Each may be an
-/// open file, so this is far less than a daemon's own descriptors.
+/// The most pieces of work that are deferred at one time; clients wait for further ones. Each may be an open file, so
+/// this is far less than a daemon's own descriptors.
 pub const DEFERRED_MOST: usize = 16;
 
 /// Lock files that a daemon keeps open.
 pub const KEPT_FILES: usize = 256;
 
-/// Of these, those of names without a device: anybody can invent names.
+/// Of these, the files of names without a device, because users can invent names.
 pub const KEPT_WITHOUT_DEVICE: usize = KEPT_FILES / 2;
 
 /// Lock files that a daemon removes when their holders end.
@@ -32,17 +32,29 @@ pub(crate) const LINK_BYTES: usize = 2048;
 /// count as one user's.
 pub const LOCK_FILES_OF_A_USER: usize = 256;
 
-/// With so many lock files in the lock directory, no name without a device is locked any more.
+/// With this many lock files in the lock directory, names without a device are not locked any more.
 pub const LOCKS_FOR_INVENTED: usize = 1024;
 
 /// Bytes of a thread's stack: nothing that a daemon has a thread for goes deep.
 pub const THREAD_STACK: usize = 256 << 10;
 
+/// Descriptors of other processes' openings that are being closed by threads of their own.
+pub const CLOSINGS: usize = 32;
+
+/// Of these, those of one user.
+pub(crate) const CLOSINGS_OF_A_USER: usize = 4;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// However many names somebody invents, as many files are kept open for devices.
+    /// If the closes of one user never end, there is room for those of others.
+    #[test]
+    fn no_user_has_all_the_closings() {
+        const { assert!(CLOSINGS_OF_A_USER > 0 && CLOSINGS_OF_A_USER < CLOSINGS) };
+    }
+
+    /// However many names a user invents, the same number of files is kept open for devices.
     #[test]
     fn invented_names_leave_room_for_devices() {
         assert_eq!(2 * KEPT_WITHOUT_DEVICE, KEPT_FILES);

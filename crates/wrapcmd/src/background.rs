@@ -4,17 +4,16 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::AsFd;
 use std::process::{Child, Stdio};
 
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::command::inherited;
 use crate::exit::End;
 use crate::signals::{Sender, Signals, Woken, let_through, stop_here};
-use crate::standby::reap_children;
+use crate::standby::{end_of, once_more};
 use crate::sys;
 
 /// The first argument of the process in the background. No program's command may be called so.
@@ -35,14 +34,8 @@ impl Background {
     /// # Errors
     /// No pipe or no process can be had.
     pub fn start(program: &str, words: &[OsString], signals: &Signals) -> io::Result<Self> {
-        reap_children();
         let (told, tell) = sys::line()?;
-        fcntl(tell.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
-        let child = sys::itself()?
-            .arg0(program)
-            .arg(IN_BACKGROUND)
-            .arg(tell.as_raw_fd().to_string())
-            .arg(signals.newly_held())
+        let child = once_more(program, IN_BACKGROUND, &tell, signals)?
             .args(words)
             .stdin(Stdio::null())
             .spawn()?;
@@ -70,12 +63,11 @@ impl Background {
         if self.told.read(&mut [0])? > 0 {
             return Ok(None);
         }
-        let status = self.child.wait()?;
-        End::of(status).map(Some).ok_or_else(|| io::Error::other("neither ended nor killed"))
+        end_of(&mut self.child).map(Some)
     }
 }
 
-/// What tells whoever waits that the command begins.
+/// What tells a waiting caller that the command begins.
 #[derive(Debug)]
 #[must_use]
 pub struct Began(sys::Tell);
@@ -84,7 +76,7 @@ impl Began {
     /// Tells it.
     ///
     /// # Errors
-    /// Whoever was to be told is gone.
+    /// The caller that was to be told is gone.
     pub fn tell(self) -> io::Result<()> {
         self.0.begun()
     }
@@ -98,9 +90,7 @@ pub fn in_background<S: AsRef<OsStr>>(
 ) -> Option<(Vec<OsString>, Began)> {
     words.next().filter(|word| word.as_ref() == IN_BACKGROUND)?;
     let (descriptor, held) = (words.next()?, words.next()?);
-    let descriptor = descriptor.as_ref().to_str()?;
-    let digits = descriptor.bytes().all(|byte| byte.is_ascii_digit());
-    let number = descriptor.parse().ok().filter(|number| digits && *number > 2)?;
+    let number = inherited(descriptor.as_ref().to_str()?)?;
     held.as_ref().to_str().and_then(let_through)?;
     let began = Began(sys::Tell::by(number)?);
     sys::path_is_handed_on();

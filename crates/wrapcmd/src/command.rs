@@ -19,7 +19,7 @@ pub(crate) const WHEN_TOLD: &str = "exec-when-told";
 /// Why this process did not become the command.
 #[derive(Debug)]
 pub enum Refusal {
-    /// It was never told to: whoever started it is gone or has changed its mind.
+    /// It was never told to: its caller is gone or has changed its mind.
     Untold,
     /// The command cannot be executed.
     Command {
@@ -128,9 +128,13 @@ fn heard(text: &str) -> Option<Vec<(String, String)>> {
 
 /// Waits for the word. Nothing at all means that the wrapper is gone, so nothing is held.
 fn listen(descriptor: &str) -> Option<Vec<(String, String)>> {
-    let digits = descriptor.bytes().all(|b| b.is_ascii_digit());
-    let number: i32 = descriptor.parse().ok().filter(|number| digits && *number > 2)?;
-    heard(&sys::hear(number)?)
+    heard(&sys::hear(inherited(descriptor)?)?)
+}
+
+/// The number of a descriptor that was inherited for us alone, so none of the standard ones.
+pub(crate) fn inherited(descriptor: &str) -> Option<i32> {
+    let digits = descriptor.bytes().all(|byte| byte.is_ascii_digit());
+    descriptor.parse().ok().filter(|number| digits && *number > 2)
 }
 
 #[cfg(test)]
@@ -138,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard_and_nothing_less() {
+    fn a_message_is_read_back_whole_or_not_at_all() {
         let tables: [&[(&str, &str)]; 4] =
             [&[], &[("A", "1")], &[("A", ""), ("B", "x=y")], &[("A", "a\nb")]];
         for additions in tables {

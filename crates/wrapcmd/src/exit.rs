@@ -56,7 +56,7 @@ impl End {
         }
     }
 
-    /// Ends this process in the same way: by the same signal, so that whoever started it sees that
+    /// Ends this process in the same way: by the same signal, so that its parent sees that
     /// (a shell stops its script at Ctrl-C only if the command died of it). What is to be released
     /// must have been. Comes back, with the code to end with, where there is no signal or it is
     /// ignored.

@@ -37,7 +37,7 @@
 //! take(pid);
 //! let running = standby.go(&[("HELD", "yes")]);
 //! running.attend(&signals);
-//! // Its number is still its own: what is released can be nobody else's.
+//! // Its number is still its own, so the lock that is released cannot belong to another process.
 //! release(pid);
 //! std::process::exit(running.end()?.into());
 //! # }

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-/// Writes all of a text to standard output. A reader who has had enough (`| head`) is no failure;
-/// a full disk is one, which whoever calls must tell.
+/// Writes all of a text to standard output. A reader that stops early (`| head`) is not a failure; a full disk is
+/// one, which the caller must report.
 ///
 /// # Errors
 /// The text, or a part of it, could not be written.
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_reader_who_left_is_no_failure() {
+    fn only_a_closed_pipe_is_no_failure() {
         use io::ErrorKind::{BrokenPipe, StorageFull};
         let table = [
             (None, None, None),

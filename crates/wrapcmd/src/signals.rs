@@ -27,8 +27,8 @@ const ENDING: [Signal; 7] = [
 /// What a terminal's Ctrl-Z sends: not to be stopped by it alone, but together with the command.
 const STOP: Signal = Signal::SIGTSTP;
 
-/// From here on none of these signals interrupts: for work that is too short to matter and whose
-/// result is told. Never fails in a way that could be acted upon.
+/// From here on none of these signals interrupts: for work that is too short to matter, with a
+/// result that is reported. Never fails in a way that could be acted upon.
 pub fn hold_off() {
     let _ = ENDING.iter().copied().collect::<SigSet>().thread_block();
 }
@@ -51,8 +51,8 @@ pub struct Signals {
     caught: Caught,
     /// Those that were not held off before.
     newly_held: SigSet,
-    /// Whose end is news. Others may be our children too: whoever became us by execve(2) may have
-    /// started some.
+    /// The child with an end that is news. Others may be our children too: a program that became this
+    /// one by execve(2) may have started some.
     child: Cell<Option<Pid>>,
 }
 
@@ -146,7 +146,7 @@ fn wait(places: [Option<BorrowedFd<'_>>; 2], time: Option<Duration>) -> Woken {
     }
 }
 
-/// Stops this process, for its parent to see, until somebody lets it go on.
+/// Stops this process, visibly for its parent, until it is continued.
 pub(crate) fn stop_here() {
     let _ = raise(Signal::SIGSTOP);
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -44,19 +44,10 @@ impl Standby {
     /// # Errors
     /// No pipe or no process can be had.
     pub fn start(program: &str, command: &[OsString], signals: &Signals) -> io::Result<Self> {
-        reap_children();
         let (listen, tell) = sys::line()?;
-        // The only descriptor the child inherits besides those that were ours; it closes it
-        // before it becomes the command.
-        fcntl(listen.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
-        let child = sys::itself()?
-            .arg0(program)
-            .arg(WHEN_TOLD)
-            .arg(listen.as_raw_fd().to_string())
-            .arg(signals.newly_held())
-            .args(command)
-            .spawn()?;
-        let running = Running(child);
+        // The child closes its end before it becomes the command.
+        let running =
+            Running(once_more(program, WHEN_TOLD, &listen, signals)?.args(command).spawn()?);
         running.number().into_iter().for_each(|child| signals.expect(child));
         Ok(Self { tell, running })
     }
@@ -180,8 +171,7 @@ impl Running {
     /// # Errors
     /// As [`Running::end`].
     pub fn outcome(mut self) -> io::Result<End> {
-        let status = self.0.wait()?;
-        End::of(status).ok_or_else(|| io::Error::other("neither ended nor killed"))
+        end_of(&mut self.0)
     }
 
     fn number(&self) -> Option<Pid> {
@@ -195,9 +185,34 @@ impl Drop for Running {
     }
 }
 
+/// This very program, to be started again under the name `program`, with the arguments that tell it
+/// its role and what it inherits: this descriptor, the only one besides those that were ours, and
+/// the signals that `signals` holds off. Its end can be waited for ([`end_of`]).
+pub(crate) fn once_more(
+    program: &str,
+    role: &str,
+    inherited: &OwnedFd,
+    signals: &Signals,
+) -> io::Result<Command> {
+    reap_children();
+    fcntl(inherited.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let mut command = sys::itself()?;
+    command
+        .arg0(program)
+        .arg(role)
+        .arg(inherited.as_raw_fd().to_string())
+        .arg(signals.newly_held());
+    Ok(command)
+}
+
+/// Waits for a child's end and tells how it ended.
+pub(crate) fn end_of(child: &mut Child) -> io::Result<End> {
+    End::of(child.wait()?).ok_or_else(|| io::Error::other("neither ended nor killed"))
+}
+
 /// A caller may have told the kernel to forget children (`signal(SIGCHLD, SIG_IGN)` survives
 /// execve(2)); then nobody would learn the command's exit code. Any handler undoes that.
-pub(crate) fn reap_children() {
+fn reap_children() {
     if is_ignored(Signal::SIGCHLD) {
         let unused = Arc::new(AtomicBool::new(false));
         let _ = signal_hook::flag::register(Signal::SIGCHLD as i32, unused);

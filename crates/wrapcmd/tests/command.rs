@@ -68,7 +68,10 @@ type Test = fn(&Scratch);
 
 const TESTS: [(&str, Test); 16] = [
     ("the_exit_code_passes", the_exit_code_passes),
-    ("what_cannot_run_is_126_or_127", what_cannot_run_is_126_or_127),
+    (
+        "a_command_that_cannot_run_ends_with_126_or_127",
+        a_command_that_cannot_run_ends_with_126_or_127,
+    ),
     ("the_command_is_the_process_that_stood_by", the_command_is_the_process_that_stood_by),
     ("arguments_input_and_output_are_its_own", arguments_input_and_output_are_its_own),
     ("it_inherits_nothing_of_ours", it_inherits_nothing_of_ours),
@@ -77,7 +80,7 @@ const TESTS: [(&str, Test); 16] = [
     ("a_stop_is_no_end", a_stop_is_no_end),
     ("a_terminals_signal_comes_once", a_terminals_signal_comes_once),
     ("a_job_is_stopped_and_goes_on_as_a_whole", a_job_is_stopped_and_goes_on_as_a_whole),
-    ("what_was_ignored_stays_ignored", what_was_ignored_stays_ignored),
+    ("an_ignored_signal_stays_ignored", an_ignored_signal_stays_ignored),
     ("a_caller_that_ignores_children_learns_the_code", ignored_children),
     ("a_signal_ends_the_wait", a_signal_ends_the_wait),
     ("without_its_wrapper_it_never_runs", without_its_wrapper_it_never_runs),
@@ -193,7 +196,7 @@ fn the_exit_code_passes(scratch: &Scratch) {
     }
 }
 
-fn what_cannot_run_is_126_or_127(scratch: &Scratch) {
+fn a_command_that_cannot_run_ends_with_126_or_127(scratch: &Scratch) {
     fs::write(scratch.at("plain"), "text\n").unwrap();
     let table = [
         ("no-such-command-anywhere", 127, "command not found"),
@@ -325,7 +328,7 @@ fn a_job_is_stopped_and_goes_on_as_a_whole(scratch: &Scratch) {
     assert_eq!(end(shell).0, 0);
 }
 
-fn what_was_ignored_stays_ignored(scratch: &Scratch) {
+fn an_ignored_signal_stays_ignored(scratch: &Scratch) {
     let line = "trap '' HUP; exec \"$SELF\" wait go grep ^SigIgn /proc/self/status";
     let wrapper = scratch.command("sh", &["-c", line]).spawn().unwrap();
     standby_of(&wrapper);

@@ -5,21 +5,67 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use nix::errno::Errno;
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 use super::super::admission::Decision;
 use super::super::connection::Connection;
 use super::super::descriptors::spare_memory;
+use super::super::listener::Listener;
 use super::{Daemon, LISTENERS};
 use crate::limits::{ACCEPT_PAUSE, ACCEPTED, REOPEN_EVERY};
 use crate::log::Severity;
 use crate::protocol::queue::WaiterId;
 
+/// The listeners, and what they turned away.
+pub(super) struct Arrivals {
+    listeners: Vec<Listener>,
+    /// Nothing is accepted before.
+    accept_after: Option<Instant>,
+    /// Connections closed or refused that were not told of yet.
+    turned_away: u64,
+    told_turned_away: Option<Instant>,
+}
+
+impl Arrivals {
+    pub(super) const fn at(listeners: Vec<Listener>) -> Self {
+        Self { listeners, accept_after: None, turned_away: 0, told_turned_away: None }
+    }
+
+    /// The end of the pause after a connection that could not be accepted.
+    pub(super) const fn next_moment(&self) -> Option<Instant> {
+        self.accept_after
+    }
+
+    /// From here on there are none.
+    pub(super) fn take_listeners(&mut self) -> Vec<Listener> {
+        std::mem::take(&mut self.listeners)
+    }
+
+    fn listen_for(&self, flags: EpollFlags, epoll: &Epoll) {
+        for (number, listener) in (0_u64..).zip(&self.listeners) {
+            let mut event = EpollEvent::new(flags, LISTENERS | number);
+            // It can fail only for a descriptor that is not registered, and each is.
+            let _ = epoll.modify(listener, &mut event);
+        }
+    }
+
+    /// The number that is to be told now: one line a while, however many there are.
+    fn count_turned_away(&mut self, now: Instant) -> Option<u64> {
+        self.turned_away = self.turned_away.saturating_add(1);
+        let told = self.told_turned_away;
+        if told.is_some_and(|told| now.saturating_duration_since(told) < REOPEN_EVERY) {
+            return None;
+        }
+        self.told_turned_away = Some(now);
+        Some(std::mem::take(&mut self.turned_away))
+    }
+}
+
 impl Daemon<'_> {
     pub(super) fn accept(&mut self, number: usize, now: Instant) {
         self.refresh(now);
         for _ in 0..ACCEPTED {
-            let Some(listener) = self.listeners.get(number) else { return };
+            let Some(listener) = self.arrivals.listeners.get(number) else { return };
             if let Err(error) = spare_memory() {
                 return self.pause_accepting(&error, now);
             }
@@ -44,18 +90,17 @@ impl Daemon<'_> {
     }
 
     pub(super) fn pause_accepting(&mut self, error: &io::Error, now: Instant) {
-        if self.accept_after.is_none() {
+        if self.arrivals.accept_after.is_none() {
             self.service.note(Severity::Error, format_args!("cannot accept a connection: {error}"));
         }
-        self.accept_after = now.checked_add(ACCEPT_PAUSE);
-        self.listen_for(EpollFlags::empty());
+        self.arrivals.accept_after = now.checked_add(ACCEPT_PAUSE);
+        self.arrivals.listen_for(EpollFlags::empty(), &self.epoll);
     }
 
-    pub(super) fn listen_for(&mut self, flags: EpollFlags) {
-        for (number, listener) in (0_u64..).zip(&self.listeners) {
-            let mut event = EpollEvent::new(flags, LISTENERS | number);
-            // It can fail only for a descriptor that is not registered, and each is.
-            let _ = self.epoll.modify(listener, &mut event);
+    /// Once the pause is over.
+    pub(super) fn accept_again(&mut self, now: Instant) {
+        if self.arrivals.accept_after.take_if(|moment| *moment <= now).is_some() {
+            self.arrivals.listen_for(EpollFlags::EPOLLIN, &self.epoll);
         }
     }
 
@@ -82,17 +127,12 @@ impl Daemon<'_> {
         self.after(token, turn, false, now);
     }
 
-    /// One line a while, however many there are.
-    pub(super) fn count_turned_away(&mut self, now: Instant) {
-        self.turned_away = self.turned_away.saturating_add(1);
-        let told = self.told_turned_away;
-        if told.is_none_or(|told| now.saturating_duration_since(told) >= REOPEN_EVERY) {
-            let count = std::mem::take(&mut self.turned_away);
+    fn count_turned_away(&mut self, now: Instant) {
+        if let Some(count) = self.arrivals.count_turned_away(now) {
             self.service.note(
                 Severity::Warning,
                 format_args!("too many connections: {count} refused or closed"),
             );
-            self.told_turned_away = Some(now);
         }
     }
 }

@@ -7,13 +7,13 @@
 //! it for one client at a time, and for a limited part of the time.
 
 mod arrivals;
+mod exclusive;
 mod opens;
 mod sweep;
 mod turns;
 mod waiters;
 
 use std::io;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -21,19 +21,23 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
-use ttylock::OpenLook;
+
+use arrivals::Arrivals;
+use exclusive::Exclusive;
+use opens::Openers;
+use sweep::Schedule;
 
 use super::clients::Clients;
 use super::descriptors::{Shares, descriptors, own, spare_memory};
 use super::listener::Listener;
 use super::notify::Notify;
-use super::opens::{OpenWatch, Opens, Rounds};
-use super::service::{Asked, Service};
-use super::settings::{Settings, Stay};
+use super::opens::Opens;
+use super::service::Service;
+use super::settings::Settings;
 use super::status_queries::StatusQueries;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
-use crate::limits::{BUDGET, CROWDED, LOOKS_AT_ONCE};
+use crate::limits::{BUDGET, CROWDED, EXCLUSIVE_LOOKS, LOOKS_AT_ONCE};
 use crate::log::Severity;
 
 /// Events that are not about a connection have the highest bit; the rest tells which.
@@ -43,6 +47,7 @@ const CHANGES: u64 = SPECIAL | 1 << 62;
 const LISTENERS: u64 = SPECIAL | 1 << 61;
 const PROCESSES: u64 = SPECIAL | 1 << 60;
 const OPENS: u64 = SPECIAL | 1 << 59;
+const PORTS: u64 = SPECIAL | 1 << 58;
 const SURVEYS: u64 = SPECIAL | 1;
 const NUMBER: u64 = (1 << 60) - 1;
 
@@ -54,22 +59,16 @@ struct Daemon<'s> {
     settings: Settings,
     epoll: Epoll,
     signals: SignalFd,
-    listeners: Vec<Listener>,
     notify: Notify,
+    arrivals: Arrivals,
     clients: Clients,
     queries: StatusQueries,
     status_worker: StatusWorker,
     watches: Watches,
-    opens: Option<OpenWatch>,
-    looks: Rounds<Asked, OpenLook>,
-    accept_after: Option<Instant>,
-    next_sweep: Option<Instant>,
-    flush_by: Option<Instant>,
-    reopened: Instant,
-    quiet_since: Instant,
+    openers: Openers,
+    exclusive: Exclusive,
+    schedule: Schedule,
     turns: u64,
-    turned_away: u64,
-    told_turned_away: Option<Instant>,
     ending: bool,
 }
 
@@ -77,7 +76,7 @@ struct Daemon<'s> {
 ///
 /// # Errors
 /// Never.
-pub fn is_possible() -> Result<(), String> {
+pub(crate) fn is_possible() -> Result<(), String> {
     Ok(())
 }
 
@@ -85,19 +84,12 @@ pub fn is_possible() -> Result<(), String> {
 ///
 /// # Errors
 /// The system's, when it does not give what a daemon needs to begin.
-pub fn serve(
+pub(crate) fn serve(
     service: &mut Service,
     listeners: Vec<Listener>,
     settings: Settings,
 ) -> io::Result<()> {
     Daemon::new(service, listeners, settings)?.run()
-}
-
-fn watch_opens(dev_dir: &Path, epoll: &Epoll) -> io::Result<OpenWatch> {
-    OpenWatch::begin(dev_dir, epoll, OPENS).map_err(|error| {
-        let why = format!("--watch-opens needs CAP_SYS_ADMIN and Linux 5.9: {error}");
-        io::Error::new(error.kind(), why)
-    })
 }
 
 impl<'s> Daemon<'s> {
@@ -117,17 +109,19 @@ impl<'s> Daemon<'s> {
             listener.never_wait()?;
             epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENERS | number))?;
         }
-        let opens = match settings.opens {
-            Opens::Ignored => None,
-            Opens::Watched => Some(watch_opens(service.dev_dir(), &epoll)?),
+        let openers = match settings.opens {
+            Opens::Ignored => Openers::default(),
+            Opens::Watched => Openers::watched(service.dev_dir(), &epoll)?,
         };
-        let looks = if opens.is_some() { LOOKS_AT_ONCE } else { 0 };
+        let looks = if openers.are_watched() { LOOKS_AT_ONCE } else { 0 };
+        let looks =
+            looks.saturating_add(if service.makes_exclusive() { EXCLUSIVE_LOOKS } else { 0 });
         let own = own(service.directories().len(), looks);
         let shares = Shares::of(descriptors(own, settings.limit), own, settings.limit);
         if shares.connections < settings.limit {
             service.note(
                 Severity::Warning,
-                format_args!("room for {} connections only", shares.connections),
+                format_args!("descriptors for {} connections only", shares.connections),
             );
         }
         service.keep_open(shares.kept);
@@ -140,26 +134,21 @@ impl<'s> Daemon<'s> {
             settings,
             epoll,
             signals,
-            listeners,
             notify: Notify::from_env(now),
+            arrivals: Arrivals::at(listeners),
             clients: Clients::up_to(shares.connections, settings.limit_per_user),
             queries: StatusQueries::none(now),
             status_worker,
             watches: Watches::of_up_to(shares.watched),
-            opens,
-            looks: Rounds::default(),
-            accept_after: None,
-            next_sweep: None,
-            flush_by: None,
-            reopened: now,
-            quiet_since: now,
+            openers,
+            exclusive: Exclusive::default(),
+            schedule: Schedule::since(now),
             turns: 0,
-            turned_away: 0,
-            told_turned_away: None,
             ending: false,
         };
         daemon.watch_holders();
         daemon.begin_with_opens();
+        daemon.begin_exclusive()?;
         daemon.notify.ready();
         Ok(daemon)
     }
@@ -176,7 +165,7 @@ impl<'s> Daemon<'s> {
         }
     }
 
-    /// Those who have something to say, each once. True when there are many.
+    /// The clients that have sent something, each once. True when there are many.
     fn take_events(&mut self, timeout: EpollTimeout) -> io::Result<(Instant, bool)> {
         let mut events = [EpollEvent::empty(); EVENTS];
         let count = match self.epoll.wait(&mut events, timeout) {
@@ -216,33 +205,27 @@ impl<'s> Daemon<'s> {
         self.retry(now);
         self.try_waiters();
         self.lock_for_openers();
+        self.keep_ports_exclusive();
         self.ask_query(now);
         self.sweep(now);
         self.flush(now);
     }
 
     /// How long there is nothing to do if nothing happens.
-    fn timeout(&self) -> EpollTimeout {
+    fn timeout(&mut self) -> EpollTimeout {
         if self.clients.backlog() > 0 {
             return EpollTimeout::ZERO;
         }
-        let end = match self.settings.stay {
-            Stay::WhileNeeded if self.clients.is_empty() => {
-                self.quiet_since.checked_add(self.settings.idle_timeout)
-            }
-            Stay::WhileNeeded | Stay::Forever => None,
-        };
         let moments = [
             self.clients.next_moment(),
             self.queries.next_moment().filter(|_| !self.status_worker.is_looking()),
-            end,
-            self.accept_after,
-            self.next_sweep,
-            self.flush_by,
+            self.idle_end(),
+            self.arrivals.next_moment(),
+            self.schedule.next_moment(),
             self.notify.next_moment(),
             self.service.next_look(),
             self.next_look_at_openers(),
-            self.opens.as_ref().and_then(OpenWatch::next_moment),
+            self.next_exclusive(),
         ];
         let Some(moment) = moments.into_iter().flatten().min() else { return EpollTimeout::NONE };
         let left = moment.saturating_duration_since(Instant::now());
@@ -262,6 +245,8 @@ impl<'s> Daemon<'s> {
             changes.iter().for_each(|change| self.service.changed(change));
         } else if number == OPENS {
             self.ports_were_opened(now);
+        } else if number == PORTS {
+            self.happened_to_ports(now);
         } else if number & LISTENERS == LISTENERS {
             self.accept(usize::try_from(number & NUMBER).unwrap_or(usize::MAX), now);
         } else if let Some(pid) = i64::try_from(number & NUMBER).ok().and_then(Pid::new) {
@@ -290,6 +275,7 @@ impl<'s> Daemon<'s> {
 mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+    use std::path::Path;
 
     use rstest::rstest;
     use syslog::Facility;
@@ -301,6 +287,7 @@ mod tests {
     use crate::protocol::reply::Version;
     use crate::serve::address::Address;
     use crate::serve::authority::Authority;
+    use crate::serve::settings::Stay;
 
     fn service(root: &Path) -> Service {
         let dev_dir = root.join("dev");
@@ -380,13 +367,13 @@ mod tests {
         assert!(order.iter().take(2).any(|token| *token == other), "{order:?}");
     }
 
-    /// Where many have much to say, who says little is served before any of them: they have had
+    /// Where many clients send much, a client that sends little is served before them: they have had
     /// their turn.
     #[rstest]
     #[case::many_commands("noop\n".repeat(4000))]
     #[case::few_in_each_reading(format!("{}\n", "x".repeat(250)).repeat(80))]
     #[case::lines_without_end("x".repeat(20_000))]
-    fn those_who_say_most_come_last(#[case] much: String) {
+    fn the_busiest_clients_come_last(#[case] much: String) {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("socket");
         let listener = Listener::at(&Address::Unix(path.clone())).unwrap();

@@ -65,7 +65,7 @@ impl Daemon<'_> {
             Turn::Blocked | Turn::Quiet | Turn::Backlogged | Turn::More | Turn::Over => {}
         }
         let deadline = connection.deadline(self.settings.idle_timeout);
-        self.next_sweep = self.next_sweep.into_iter().chain(deadline).min();
+        self.schedule.sweep_by(deadline);
         let reading = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
         let interest = match turn {
             Turn::Over => return self.close(token),
@@ -130,7 +130,7 @@ impl Daemon<'_> {
         let connection = self.clients.leave(token)?;
         self.service.forget(&connection.client);
         if self.clients.is_empty() {
-            self.quiet_since = Instant::now();
+            self.schedule.last_client_left(Instant::now());
         }
         Some(connection)
     }
@@ -147,7 +147,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// A piece of work for those who have much to say.
+    /// A piece of work for clients that send much.
     pub(super) fn serve_backlog(&mut self, is_crowded: bool, now: Instant) {
         self.clients.end_skipping(now);
         // Those that come back to the backlog in this round have their turn in the next one.
@@ -184,6 +184,9 @@ impl Daemon<'_> {
             }
         };
         self.queries.answered(survey.began, survey.ended);
+        if survey.token == OURSELVES && self.is_of_exclusive(survey.seen.as_ref()) {
+            return self.surveyed_exclusive(survey.seen, Instant::now());
+        }
         if survey.token == OURSELVES {
             return self.found_openers(survey.seen, Instant::now());
         }

@@ -41,7 +41,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Tries the first who waits, and where he is busy the first of the next user.
+    /// Tries the first waiter, and if the port is busy for it, the first waiter of the next user.
     pub(super) fn try_heads(&mut self, first: Attempt, now: Instant) {
         let mut next = Some(first);
         while let Some(attempt) = next {
@@ -50,7 +50,7 @@ impl Daemon<'_> {
                 self.service.forget_waiter(attempt.waiter, now);
                 return;
             };
-            // Looked up before: an attempt that is not busy takes him out of the line.
+            // Looked up before: an attempt that is not busy removes the waiter from the line.
             next = self.service.next_head(&attempt);
             if self.service.attempt(&mut connection.client, &attempt) == Outcome::Busy {
                 self.watch_blocker(&attempt.device);
@@ -95,7 +95,7 @@ impl Daemon<'_> {
     pub(super) fn watch_holders(&mut self) {
         if self.service.foresees() {
             let soon = Instant::now().checked_add(Duration::from_secs(1));
-            self.next_sweep = self.next_sweep.into_iter().chain(soon).min();
+            self.schedule.sweep_by(soon);
         }
         for who in self.service.take_new_holders() {
             match self.watch_end(&who) {
@@ -109,7 +109,7 @@ impl Daemon<'_> {
     /// Somebody's end will not be told.
     pub(super) fn look_for_the_gone(&mut self) {
         self.watches.poll_for_ends();
-        self.next_sweep = self.next_sweep.into_iter().chain([Instant::now()]).min();
+        self.schedule.sweep_by(Some(Instant::now()));
     }
 
     pub(super) fn watch_end(&mut self, who: &ProcessIdentity) -> Watch {

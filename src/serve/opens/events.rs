@@ -24,7 +24,7 @@ pub(super) struct Marked {
 pub(in crate::serve) enum Deed {
     Opened,
     Closed,
-    /// Both, in an order and as often as nobody knows.
+    /// Both; the order and number are unknown.
     Both,
 }
 
@@ -214,7 +214,7 @@ mod tests {
 
     /// Other kinds of information may follow an event's metadata.
     #[test]
-    fn what_identifies_no_file_is_passed_over() {
+    fn information_that_identifies_no_file_is_skipped() {
         let mut other = event(FAN_OPEN, 5);
         other[METADATA_BYTES] = FILE_IDENTITY + 1;
         let both = [other, event(FAN_OPEN, 6)].concat();
@@ -224,7 +224,7 @@ mod tests {
 
     /// Cut anywhere, and with any byte another, it neither fails nor invents a file's bytes.
     #[test]
-    fn nothing_is_read_beyond_what_is_there() {
+    fn nothing_is_read_beyond_the_end_of_an_event() {
         let two = [event(FAN_OPEN, 5), event(FAN_CLOSE, 0)].concat();
         assert_eq!(parse(&two).len(), 2);
         for length in 0..two.len() {

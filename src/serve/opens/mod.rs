@@ -14,9 +14,9 @@ pub(super) use rounds::{Begun, Looker, Rounds};
 #[cfg(target_os = "linux")]
 pub(super) use watch::OpenWatch;
 
-/// Whether a daemon looks at who opens ports.
+/// Whether a daemon watches which processes open ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opens {
+pub(crate) enum Opens {
     /// No.
     Ignored,
     /// A port that is held open without a lock gets one.

@@ -18,14 +18,14 @@ use crate::limits::{
 };
 use crate::serve::admission::User;
 
-/// Those who have ports open.
+/// The processes that have ports open.
 #[derive(Debug, Default)]
 pub(in crate::serve) struct Openers {
     ports: BTreeMap<String, Vec<Opener>>,
     survey: Option<Survey>,
 }
 
-/// All who have ports open were asked for.
+/// All processes with open ports were asked for.
 #[derive(Debug, Default)]
 struct Survey {
     /// What was closed since then.
@@ -134,7 +134,7 @@ impl Openers {
     ) {
         let Some(opener) = self.enter(port, who, user) else { return };
         opener.happened();
-        // Whether it was opened after that, nobody knows.
+        // It is unknown whether it was opened after that.
         opener.told = opener.told.map(|(since, _)| (since, Deed::Both));
         match opener.standing {
             // It may be another program by now.
@@ -173,7 +173,7 @@ impl Openers {
             self.ports.insert(port.to_owned(), Vec::new());
         }
         let openers = self.ports.get_mut(port)?;
-        // Whoever had the number before has ended.
+        // The process that had the number before has ended.
         openers.retain(|opener| opener.who.pid != who.pid || opener.who == *who);
         if !openers.iter().any(|opener| opener.who == *who) {
             if openers.len() >= OPENERS_OF_PORT {
@@ -226,7 +226,7 @@ impl Openers {
         }
     }
 
-    /// All who have ports open are to be asked for. False when they are already: then that is done once
+    /// All processes with open ports are to be asked for. False when they are already: then that is done once
     /// more.
     pub(in crate::serve) fn survey_begins(&mut self) -> bool {
         if let Some(survey) = &mut self.survey {
@@ -237,7 +237,7 @@ impl Openers {
         true
     }
 
-    /// Who was found. True when all are to be asked for again: nobody knows what has happened meanwhile.
+    /// The processes that were found. True when all are to be asked for again: the kernel has lost events meanwhile.
     pub(in crate::serve) fn survey_ended(
         &mut self,
         found: impl IntoIterator<Item = (String, ProcessIdentity, User)>,
@@ -259,11 +259,11 @@ impl Openers {
         self.ports.retain(|_, openers| !openers.is_empty());
     }
 
-    /// A lock has gone: whoever could not have it may have it now.
+    /// A lock has gone: an opener that could not have it may have it now.
     pub(in crate::serve) fn retry(&mut self, now: Instant) {
         for opener in self.ports.values_mut().flatten() {
             if let Standing::Due(moment, pause) = &mut opener.standing {
-                // Who has opened it only now is not to be looked at before his time.
+                // A process that has just opened it is not to be looked at before its time.
                 if *pause > OPEN_FOR {
                     *moment = now.min(*moment);
                 }
@@ -271,8 +271,8 @@ impl Openers {
         }
     }
 
-    /// What to look at now: of those whose users have least looked at, whoever has waited longest. It is
-    /// looked at until it is [answered](Self::answered) or [left](Self::put_back).
+    /// What to look at now: among the users with the fewest looks under way, the opener that has waited
+    /// longest. The look lasts until it is [answered](Self::answered) or [left](Self::put_back).
     pub(in crate::serve) fn next(&mut self, now: Instant) -> Option<Question> {
         let all = || self.ports.values().flatten();
         let mut underway: BTreeMap<User, usize> = BTreeMap::new();
@@ -334,7 +334,7 @@ impl Openers {
         self.ports.get(port)?.iter().find(|opener| opener.who == *who)?.asked
     }
 
-    /// When there is somebody to look at.
+    /// When the next process is to be examined.
     pub(in crate::serve) fn next_moment(&self) -> Option<Instant> {
         self.ports.values().flatten().filter_map(Opener::moment).min()
     }
@@ -370,12 +370,12 @@ impl Openers {
         };
     }
 
-    /// Whether nobody is known to have a port open.
+    /// Whether no process is known to have a port open.
     pub(in crate::serve) fn is_empty(&self) -> bool {
         self.ports.is_empty()
     }
 
-    /// All who have ports open, or one port.
+    /// All processes with open ports, or those of one port.
     pub(in crate::serve) fn of<'s>(
         &'s self,
         port: Option<&'s str>,
@@ -404,7 +404,7 @@ mod tests {
 
     const USER: User = Some(1000);
 
-    /// Whom to look at, who is not looked at.
+    /// The opener to look at, which is put back at once.
     fn due(openers: &mut Openers, now: Instant) -> Option<(String, ProcessIdentity)> {
         let question = openers.next(now)?;
         openers.put_back(&question);
@@ -415,9 +415,9 @@ mod tests {
         Question { port: port.to_owned(), who: who(number), why: Why::Told(deed) }
     }
 
-    /// A fork-and-exit opener leaves its number to anybody.
+    /// After fork and exit of an opener, any process may get its number.
     #[test]
-    fn who_has_the_number_now_is_not_who_opened_it() {
+    fn a_process_with_the_number_now_did_not_open_the_port() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         let later = ProcessIdentity { start: Start::At(9), ..who(5) };
         openers.opened("ttyS0", &who(5), USER, now);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_a_port_open_is_looked_at_after_a_second() {
+    fn a_process_with_a_port_open_is_examined_after_a_second() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         openers.opened("ttyS0", &who(5), USER, now);
         openers.opened("ttyS0", &who(5), USER, now + OPEN_FOR / 2);
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_it_before_is_not_looked_at() {
+    fn a_process_that_closes_it_before_is_not_examined() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         openers.opened("ttyS0", &who(5), USER, now);
         assert!(!openers.closed("ttyS0", &who(5)));
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_have_the_lock_is_looked_at_ever_more_rarely_and_when_a_lock_goes() {
+    fn a_process_refused_the_lock_is_examined_ever_more_rarely() {
         let (mut openers, mut now) = (Openers::default(), Instant::now());
         openers.opened("ttyS0", &who(5), USER, now);
         let mut looks = 0;
@@ -500,7 +500,7 @@ mod tests {
 
     /// Two processes have one port open, and one of them another port as well.
     #[test]
-    fn what_is_told_of_one_process_and_port_is_nothing_to_the_others() {
+    fn a_verdict_applies_to_one_process_and_one_port() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         assert!(openers.is_empty());
         for (port, process) in [("ttyS0", 5), ("ttyS0", 6), ("ttyS1", 5)] {
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needed_no_lock_may_be_another_program_when_it_opens_the_port_again() {
+    fn a_process_without_need_of_a_lock_may_be_another_program_later() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         openers.opened("ttyS0", &who(5), USER, now);
         openers.settle("ttyS0", &who(5), Verdict::Left, now);
@@ -559,9 +559,9 @@ mod tests {
         assert_eq!(openers.of(None).count(), 0);
     }
 
-    /// Who closes a port may have it open by another descriptor, so he is looked at, and at once.
+    /// A process that closes a port may have it open by another descriptor, so it is looked at, and at once.
     #[test]
-    fn who_closes_a_port_is_looked_at() {
+    fn a_process_that_closes_a_port_is_examined() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         openers.opened("ttyS0", &who(5), USER, now);
         openers.settle("ttyS0", &who(5), Verdict::Locked, now);
@@ -578,7 +578,7 @@ mod tests {
     /// One that was handed the port open is known by its first closing; one that has nothing open is
     /// not listed meanwhile.
     #[test]
-    fn who_was_not_known_is_listed_when_the_look_has_told() {
+    fn an_unknown_process_is_listed_once_a_look_has_found_the_port_open() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         for number in [5, 6] {
             openers.may_have_closed("ttyS0", &who(number), USER, Deed::Both, now);
@@ -594,7 +594,7 @@ mod tests {
 
     /// A look that began before the port was opened or closed once more tells nothing.
     #[test]
-    fn what_happens_during_a_look_makes_it_void() {
+    fn an_open_or_close_during_a_look_makes_it_void() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         openers.may_have_closed("ttyS0", &who(5), USER, Deed::Closed, now);
         let question = openers.next(now).unwrap();
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_looked_at_is_looked_at_later() {
+    fn a_process_not_examined_is_examined_later() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         openers.opened("ttyS0", &who(5), USER, now);
         let later = now + OPEN_FOR;
@@ -648,9 +648,9 @@ mod tests {
         assert_eq!(openers.next(now), Some(told("ttyS0", 5, Deed::Both)));
     }
 
-    /// Finding out who has ports open takes a while; what was closed meanwhile is not open.
+    /// Finding the processes with open ports takes a while; what was closed meanwhile is not open.
     #[test]
-    fn who_is_found_has_not_closed_the_port_meanwhile() {
+    fn a_process_found_has_not_closed_the_port_meanwhile() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         let found = || [5, 6].map(|number| ("ttyS0".to_owned(), who(number), USER));
         assert!(openers.survey_begins());
@@ -659,7 +659,7 @@ mod tests {
         openers.closed("ttyS0", &who(5));
         assert!(!openers.survey_ended(found(), now));
         assert_eq!(openers.of(None).collect::<Vec<_>>(), [("ttyS0", &who(6))]);
-        // Asked for once more meanwhile, or too much was closed: nobody knows.
+        // Asked for once more meanwhile, or too much was closed: unknown.
         assert!(openers.survey_begins() && !openers.survey_begins());
         assert!(openers.survey_ended(found(), now));
         assert!(openers.survey_begins());

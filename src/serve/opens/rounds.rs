@@ -29,7 +29,7 @@ pub(in crate::serve) enum Begun<Q, L> {
     Nothing,
 }
 
-/// One who looks.
+/// What looks at descriptors.
 pub(in crate::serve) trait Looker<Q, L> {
     fn begin(&mut self) -> Begun<Q, L>;
     /// How many descriptors were looked at, and the answer, if that was the last piece.
@@ -45,8 +45,8 @@ impl<Q, L> Default for Rounds<Q, L> {
 }
 
 impl<Q, L> Rounds<Q, L> {
-    /// One turn. Whoever comes anew has a piece at once, for most processes have few descriptors; and
-    /// beyond so many answers nothing is begun, for each may lead to a lock.
+    /// One turn. A newcomer has a piece at once, because most processes have few descriptors. Beyond a
+    /// number of answers nothing is begun, because each may lead to a lock.
     pub(in crate::serve) fn turn(&mut self, looker: &mut impl Looker<Q, L>, now: Instant) {
         self.not_before = self.not_before.filter(|moment| *moment > now);
         let (mut left, mut answers) = (LOOKED_AT, 0_usize);
@@ -169,9 +169,9 @@ mod tests {
         assert_eq!(rounds.next_moment(None, now), None);
     }
 
-    /// Whoever has little open does not wait for those who have much.
+    /// A process with few descriptors does not wait for those with many.
     #[test]
-    fn who_has_little_open_is_looked_at_in_one_turn() {
+    fn a_process_with_few_descriptors_is_examined_in_one_turn() {
         let mut processes = Processes::with([100_000; LOOKS_AT_ONCE - 1]);
         let (mut rounds, now) = (Rounds::default(), Instant::now());
         (0..5).for_each(|_| rounds.turn(&mut processes, now));

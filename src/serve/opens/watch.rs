@@ -23,7 +23,7 @@ use super::events::{self, Handle, Happening};
 use super::{News, Sight};
 use crate::limits::{OPEN_EVENT_BYTES, SWEEP_EVERY, WATCHED_PORTS};
 
-/// The kernel's word on who opens and closes ports.
+/// The kernel's events on processes that open and close ports.
 #[derive(Debug)]
 pub(in crate::serve) struct OpenWatch {
     group: Fanotify,
@@ -40,7 +40,7 @@ impl OpenWatch {
     /// # Errors
     /// The system's: without `CAP_SYS_ADMIN`, or on a kernel before 5.9.
     pub(in crate::serve) fn begin(dev_dir: &Path, epoll: &Epoll, number: u64) -> io::Result<Self> {
-        // Without it there are events, but nobody's.
+        // Without it there are events, but not their processes.
         if !capabilities(None)?.effective.contains(CapabilitySet::SYS_ADMIN) {
             return Err(Errno::EPERM.into());
         }
@@ -140,7 +140,7 @@ impl OpenWatch {
                 twice.push(handle);
             }
         }
-        // Two file systems that call different nodes the same: nobody could tell which it is.
+        // Two file systems with the same name for different nodes: they cannot be told apart.
         named.retain(|handle, _| !twice.contains(handle));
         named
     }

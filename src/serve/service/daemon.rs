@@ -29,16 +29,15 @@ impl Service {
             return Outcome::Denied;
         };
         if names.real != *attempt.device {
-            // What he waited for is another device now, and others wait for that.
+            // The name that it waited for is another device now, and others wait for that.
             self.waiting.change(attempt.waiter, names, Instant::now());
             return Outcome::Busy;
         }
         // The next look is the next attempt.
         let asked = client.asked.take().unwrap_or_else(Instant::now);
-        self.table.was_asked(asked);
-        let answer = self.take(client.user(), granted, Contention::Decides);
+        let answer = self.take(client.user(), granted, Contention::Decides, asked);
         let is_pending = matches!(&answer, Err(it) if it.cause == Cause::Reading);
-        let blocker = self.table.blocker().cloned();
+        let blocker = answer.as_ref().ok().and_then(|answer| answer.blocker.clone());
         let outcome = match answer {
             // Asked again and again, it would fill the log.
             Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Outcome::Busy,
@@ -69,6 +68,7 @@ impl Service {
 
     /// A process is gone: what it held is for everybody.
     pub(in crate::serve) fn process_gone(&mut self, pid: Pid) {
+        self.locks_have_ended(pid);
         let events = self.table.gone(pid);
         for event in events {
             self.tell(event.weight.into(), format_args!("{}", event.text));
@@ -105,7 +105,7 @@ impl Service {
         &self.authority.dev_dir
     }
 
-    /// Up to so many lock files that are written stay open, and the locks of the dead are removed.
+    /// Up to so many written lock files stay open, and locks of dead processes are removed.
     pub(in crate::serve) fn keep_open(&mut self, limit: usize) {
         self.table.keep_open(limit);
     }
@@ -115,7 +115,7 @@ impl Service {
         self.log.record(severity, &line);
     }
 
-    /// The open lock directories, for those who watch them.
+    /// The open lock directories, to be watched.
     pub(in crate::serve) fn directories(&mut self) -> Vec<&Directory> {
         self.table.directories()
     }
@@ -130,7 +130,7 @@ impl Service {
         self.table.watches_any()
     }
 
-    /// For those whose end nobody has told.
+    /// For processes with an end that was not reported.
     pub(in crate::serve) fn remove_locks_of_the_gone(&mut self) {
         for pid in self.table.the_gone() {
             self.process_gone(pid);
@@ -141,17 +141,17 @@ impl Service {
         !self.waiting.queue.is_empty()
     }
 
-    /// Whom to try now, as [`crate::protocol::queue::Queue::due`].
+    /// The waiter to try now, as [`crate::protocol::queue::Queue::due`].
     pub(in crate::serve) fn due(&self, now: Instant) -> Option<Attempt> {
         self.waiting.queue.due(now)
     }
 
-    /// Whom to try where that one is busy.
+    /// The waiter to try if the port is busy for that one.
     pub(in crate::serve) fn next_head(&self, attempt: &Attempt) -> Option<Attempt> {
         self.waiting.queue.next_head(attempt)
     }
 
-    /// Those whose time is over.
+    /// The waiters that have run out of time.
     pub(in crate::serve) fn expire(&mut self, now: Instant) -> Vec<WaiterId> {
         self.waiting.expire(now)
     }
@@ -160,12 +160,12 @@ impl Service {
         self.waiting.leave(waiter, now);
     }
 
-    /// When there is something to do for those who wait.
+    /// When there is something to do for the waiters.
     pub(in crate::serve) fn next_look(&self) -> Option<Instant> {
         self.waiting.queue.next_moment()
     }
 
-    /// The process that keeps a device from those who wait for it.
+    /// The process that keeps a device from its waiters.
     pub(in crate::serve) fn blocker(&self, device: &str) -> Option<&ProcessIdentity> {
         self.waiting.blocker(device)
     }

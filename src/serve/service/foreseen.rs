@@ -1,6 +1,8 @@
 //! Limits locks for process numbers that no process has yet, and removes such a lock as soon as a process
 //! without the right to the port gets the number.
 
+use std::time::Instant;
+
 use pidlockfile::process::lives;
 use ttylock::{Answer, Contended, Contention, Outcome};
 
@@ -17,11 +19,16 @@ impl Service {
         user: User,
         granted: Granted,
         contention: Contention,
+        asked: Instant,
     ) -> Result<Answer, Contended> {
         let foreseen = granted.is_foreseen().then(|| granted.device().clone());
+        let exclusive = self.may_become_exclusive(granted.device());
         let (request, device) = granted.into_parts();
-        let answer = self.table.attempt_lock_of(&request, device, contention);
+        let answer = self.table.attempt_lock_of(&request, device, contention, asked);
         let done = matches!(answer, Ok(Answer { outcome: Outcome::Done, .. }));
+        if done {
+            self.locked_for(&request, exclusive.as_ref());
+        }
         if let Some(device) = foreseen.filter(|_| done) {
             let files = self.table.names_of(&device).map_or(1, |names| names.written);
             self.foreseen.note(Lock { user, request, device, files });
@@ -39,18 +46,19 @@ impl Service {
         self.foreseen.files(user)
     }
 
-    /// Whether [`Service::judge_those_who_came`] is to be called every second.
+    /// Whether [`Service::judge_the_newcomers`] is to be called every second.
     pub(in crate::serve) fn foresees(&self) -> bool {
         !self.foreseen.is_empty()
     }
 
-    /// Whoever has come by a number that was locked for keeps the lock if he may hold the port.
-    pub(in crate::serve) fn judge_those_who_came(&mut self) {
+    /// A process that got a number with a lock keeps the lock if it may hold the port.
+    pub(in crate::serve) fn judge_the_newcomers(&mut self) {
         let came = self.foreseen.take(|lock| lives(lock.request.pid));
         for Lock { user, request, device, .. } in came {
             let right = self.authority.grant_opener(&mut self.processes, request.clone(), device);
             let Err(refusal) = right else { continue };
-            if self.table.attempt_unlock(&request, Contention::Decides).is_ok() {
+            if let Ok(answer) = self.table.attempt_unlock(&request, Contention::Decides) {
+                self.was_released(&answer, request.pid);
                 let (device, pid) = (request.device.as_str(), request.pid);
                 self.tell_of(
                     user,
@@ -59,9 +67,6 @@ impl Service {
                         "released {device} of pid {pid}, which has started since: {refusal}"
                     ),
                 );
-            }
-            if let Some(real) = self.table.take_released() {
-                self.waiting.queue.wake(&real, std::time::Instant::now());
             }
         }
     }

@@ -6,14 +6,14 @@ use pidlockfile::Pid;
 use pidlockfile::process::{Fate, ProcessIdentity, lives, owner};
 use ttylock::{
     Answer, Cause, Contended, Contention, DeviceName, Holder, NoLook, Node, OpenLook, Outcome,
-    Progress, Request, ResolvedDevice, Scheme, opener,
+    Progress, Request, ResolvedDevice, opener,
 };
 
 use super::Service;
 use crate::serve::opens::{Begun, Deed, Looker, Question, Sight, Verdict, Why};
 
 /// Programs that hold a port open and wait, without keeping others from it: they take a lock
-/// themselves when a call comes in, or give way to who dials out. Logins follow them on the line.
+/// themselves when a call comes in, or give way to programs that dial out. Logins follow them on the line.
 const WAITING: [&str; 12] = [
     "agetty", "getty", "mingetty", "mgetty", "vgetty", "uugetty", "fbgetty", "faxgetty", "efax",
     "hfaxd", "login", "sulogin",
@@ -23,7 +23,7 @@ const WAITING: [&str; 12] = [
 pub(in crate::serve) type Asked = (Question, Option<Node>);
 
 impl Service {
-    /// Everybody who has a port open is to be looked for. True when that is to be asked for.
+    /// Every process with a port open is to be looked for. True when that is to be asked for.
     pub(in crate::serve) fn is_to_find_openers(&mut self) -> bool {
         self.openers.survey_begins()
     }
@@ -32,7 +32,7 @@ impl Service {
     pub(in crate::serve) fn found_openers(&mut self, holders: &[Holder], now: Instant) -> bool {
         let Self { openers, table, .. } = self;
         let found = holders.iter().filter_map(|holder| {
-            let is_opener = matches!(holder.scheme, Scheme::Open | Scheme::Flock);
+            let is_opener = holder.scheme.file().is_none();
             let pid = holder.pid.filter(|_| is_opener)?;
             Some((holder.device.clone(), table.identify(pid), owner(pid)))
         });
@@ -59,16 +59,15 @@ impl Service {
     fn release_for_opener(&mut self, port: &str, pid: Pid, now: Instant) {
         let Ok(device) = DeviceName::parse(port.as_bytes()) else { return };
         let request = Request { device, pid };
+        self.before_release(&request);
         let Ok(answer) = self.table.attempt_unlock(&request, Contention::Decides) else { return };
+        self.was_released(&answer, pid);
         self.tell_of_opener(pid, answer);
-        if let Some(real) = self.table.take_released() {
-            self.waiting.queue.wake(&real, now);
-        }
         self.openers.retry(now);
     }
 
     /// What is there by the name of a port: that is what is asked for, judged and locked.
-    fn resolve_port(&mut self, port: &str) -> Option<ResolvedDevice> {
+    pub(super) fn resolve_port(&mut self, port: &str) -> Option<ResolvedDevice> {
         let name = DeviceName::parse(port.as_bytes()).ok()?;
         self.table.resolve(&name).ok()
     }
@@ -79,7 +78,7 @@ impl Service {
             return;
         }
         let Question { port, who, why } = question;
-        // Whoever has the number of one that has ended has opened nothing.
+        // A process with the number of one that has ended has opened nothing.
         let is_open = if self.table.fate(&who) == Fate::Same { is_open } else { Some(false) };
         match (why, is_open) {
             (Why::Due, _) => {
@@ -115,17 +114,21 @@ impl Service {
         let request = Request { device, pid };
         let granted = self.authority.grant_opener(&mut self.processes, request, resolved);
         let Some(granted) = granted.ok().filter(|_| !waits(pid)) else { return Verdict::Left };
+        let exclusive = self.may_become_exclusive(granted.device());
         let (request, resolved) = granted.into_parts();
-        self.table.was_asked(self.openers.asked(port, who).unwrap_or_else(Instant::now));
-        match self.table.attempt_lock_of(&request, resolved, Contention::Decides) {
+        let asked = self.openers.asked(port, who).unwrap_or_else(Instant::now);
+        match self.table.attempt_lock_of(&request, resolved, Contention::Decides, asked) {
             Err(Contended { cause: Cause::Reading, .. }) => Verdict::Pending,
-            Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => {
-                let is_its_own = self.table.blocker() == Some(who);
-                if is_its_own { Verdict::Left } else { Verdict::Later }
+            Ok(Answer { outcome: Outcome::Busy, blocker: Some(it), .. }) if it == *who => {
+                Verdict::Left
             }
+            Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Verdict::Later,
             Ok(answer) => {
                 let verdict = match answer.outcome {
-                    Outcome::Done => Verdict::Locked,
+                    Outcome::Done => {
+                        self.locked_for(&request, exclusive.as_ref());
+                        Verdict::Locked
+                    }
                     Outcome::Busy | Outcome::Denied => Verdict::Left,
                 };
                 self.tell_of_opener(pid, answer);
@@ -145,7 +148,7 @@ impl Service {
         }
     }
 
-    /// Adds those who were seen to open a port, where nobody else has told of them.
+    /// Adds the processes that were seen to open a port, if they are not listed yet.
     pub(super) fn add_openers(&self, holders: &mut Vec<Holder>, port: Option<&str>) {
         for (port, who) in self.openers.of(port) {
             let pid = who.pid;

@@ -19,14 +19,14 @@ use crate::sys::values::Connection;
 /// Any but 0.
 const UNLIKELY_UID: u32 = 65_534;
 
-/// Asks the kernel whose the TCP sockets of this host are: one socket for all questions.
+/// Asks the kernel to which users the TCP sockets of this host belong: one socket for all questions.
 #[derive(Debug, Default)]
-pub struct Inquiry {
+pub(crate) struct Inquiry {
     netlink: Option<OwnedFd>,
     sequence: u32,
     /// It has told of a socket once, so "no such socket" is the truth.
     proven: bool,
-    /// Whether it tells truly who closed a socket.
+    /// Whether it tells truly which user closed a socket.
     remembers: Option<bool>,
 }
 
@@ -35,7 +35,7 @@ impl Inquiry {
     ///
     /// `/proc/net` is the slow way for kernels and containers without `sock_diag`; a kernel
     /// without the module for TCP says "no such socket", so that answer is not the last word
-    /// either, until there has been another one. Otherwise everybody who hangs up at once could
+    /// either, until there has been another one. Otherwise every client that hangs up at once could
     /// make us read through all sockets of the machine.
     pub(crate) fn uid_of(&mut self, socket: &Connection) -> Option<u32> {
         match self.ask_kernel(socket) {
@@ -43,7 +43,7 @@ impl Inquiry {
                 self.proven = true;
                 return Some(uid);
             }
-            // Kernels that forget who closed a socket say that it was root.
+            // Kernels that forget which user closed a socket say that it was root.
             Ok(Some(Told::Closed(uid))) => return self.remembers().then_some(uid),
             Ok(None) => {}
             // Whatever is left in it, the next question gets a fresh one.

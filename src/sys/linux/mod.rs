@@ -17,9 +17,9 @@ use rustix::io::Errno;
 use ttylock::{Node, Numbers as Device};
 
 use super::values::{Numbers, UnixPeer};
-pub use inquiry::Inquiry;
+pub(crate) use inquiry::Inquiry;
 pub(crate) use namespace::translate;
-pub use status::{Processes, Status};
+pub(crate) use status::{Processes, Status};
 
 /// Where syslog listens. Source: syslog(3).
 pub(crate) const SYSLOG: &str = "/dev/log";
@@ -33,7 +33,7 @@ pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
 /// Whether it is told what a living process may open; but for some that are hidden.
 pub(crate) const SHOWS_RIGHTS: bool = true;
 
-/// Why nobody says whose a living process is.
+/// Why the user of a living process is not known.
 pub(crate) const WHY_HIDDEN: &str = "it is hidden: is /proc mounted with hidepid?";
 
 /// The attribute in which the kernel keeps an ACL.
@@ -47,11 +47,11 @@ pub(crate) fn stream_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
     socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
 }
 
-/// Who is at the other end of a Unix socket: user and group as they were when it connected.
+/// The peer at the other end of a Unix socket: user and group as they were when it connected.
 ///
 /// What else is told of the process, is told by its number, and only of the very process that
 /// connected. Of its groups those count that a program with the set-group-ID bit does not change
-/// (credentials(7)): whoever connects and becomes such a program has no more rights than before.
+/// (credentials(7)): a client that connects and becomes such a program has no more rights than before.
 pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> UnixPeer {
     let Ok(credentials) = getsockopt(&stream, sockopt::PeerCredentials) else {
         return UnixPeer { uid: None, numbers: Numbers::Unknown, groups: Vec::new() };

@@ -52,8 +52,8 @@ pub(super) fn of(peer: i32, kin_of_peer: Option<Kin>) -> (Numbers, Vec<u32>) {
     (numbers, told.groups)
 }
 
-/// Which process here is the one that a peer in a namespace of its own gives this number: itself,
-/// or one of those above it or below.
+/// Translates a number from a peer in a pid namespace of its own: the peer itself, one of its ancestors, or one of
+/// its descendants.
 pub(crate) fn translate(peer: Pid, number: Pid) -> Option<Pid> {
     translate_by(peer, number, kin).or_else(|| translate_below(peer, number, kin, children))
 }
@@ -197,7 +197,7 @@ mod tests {
     #[case::grandchild(12, Some(170))]
     #[case::in_a_namespace_of_its_own(9, None)]
     #[case::by_its_number_there(1, None)]
-    #[case::who_has_ended(11, None)]
+    #[case::an_ended_process(11, None)]
     #[case::nobody(13, None)]
     fn descendants_are_translated(#[case] number: i64, #[case] process: Option<i64>) {
         let found = translate_below(pid(120), pid(number), below, children_below);

@@ -184,7 +184,10 @@ pub(super) mod tests {
     #[case::half_closed(5, None)]
     #[case::time_wait(6, None)]
     #[case::half_open(3, None)]
-    fn who_closed_it(#[case] state: u8, #[case] believed: Option<Told>) {
+    fn the_user_is_believed_only_while_the_socket_itself_is_shown(
+        #[case] state: u8,
+        #[case] believed: Option<Told>,
+    ) {
         assert_eq!(told(&said(&v4(), state, 1000, 0), &v4(), 7), believed);
     }
 

@@ -17,17 +17,17 @@ const STATUS_BYTES: usize = 1 << 20;
 /// What the kernel tells of processes. The file of the last one is kept open: a client names the same
 /// process all day.
 #[derive(Debug, Default)]
-pub struct Processes {
+pub(crate) struct Processes {
     last: Option<(Pid, File)>,
 }
 
 /// `/proc/PID/status` of one process at one time.
 #[derive(Debug)]
-pub struct Status(String);
+pub(crate) struct Status(String);
 
 impl Processes {
-    /// What is told of the process that has this number now; `None` where nothing is.
-    pub fn status(&mut self, pid: Pid) -> Option<Status> {
+    /// What is told of the process that has this number now; `None` where nothing is, or it has ended.
+    pub(crate) fn status(&mut self, pid: Pid) -> Option<Status> {
         if let Some(status) = self.status_of_last(pid) {
             return Some(status);
         }
@@ -51,27 +51,27 @@ impl Processes {
             Ok(text) => text,
             Err(other) => String::from_utf8_lossy(other.as_bytes()).into_owned(),
         };
-        status.map(|status| Status(text(status)))
+        status.map(text).filter(|status| !process::has_ended_in(status)).map(Status)
     }
 }
 
 fn read(file: &File) -> Option<Vec<u8>> {
-    let mut status = vec![0; USUAL_STATUS_BYTES];
-    let mut length = file.read_at(&mut status, 0).ok()?;
-    // What fits is told at once.
-    while length == status.len() && length < STATUS_BYTES {
-        status.resize(STATUS_BYTES.min(2 * length), 0);
-        let rest = status.get_mut(length..)?;
-        length += file.read_at(rest, u64::try_from(length).ok()?).ok()?;
+    let mut room = [0; USUAL_STATUS_BYTES];
+    let mut status = Vec::new();
+    loop {
+        let length = file.read_at(&mut room, u64::try_from(status.len()).ok()?).ok()?;
+        status.extend_from_slice(room.get(..length)?);
+        // What fits is told at once.
+        if length < room.len() || status.len() >= STATUS_BYTES {
+            return Some(status);
+        }
     }
-    status.truncate(length);
-    Some(status)
 }
 
 impl Status {
     /// The effective user; where that is root, the one who started it: as [`process::owner`], which
     /// asks for the owner of `/proc/PID`.
-    pub fn owner(&self) -> Option<u32> {
+    pub(crate) fn owner(&self) -> Option<u32> {
         let line = self.0.lines().find_map(|line| line.strip_prefix("Uid:"))?;
         let mut users = line.split_ascii_whitespace().map(str::parse::<u32>);
         let (real, effective) = (users.next()?.ok()?, users.next()?.ok()?);
@@ -116,6 +116,20 @@ mod tests {
     #[case::none("", None)]
     fn a_process_is_its_effective_users(#[case] status: &str, #[case] owner: Option<u32>) {
         assert_eq!(Status(status.to_owned()).owner(), owner);
+    }
+
+    #[rstest]
+    #[case::empty(0)]
+    #[case::usual(1400)]
+    #[case::as_much_as_is_read_at_once(USUAL_STATUS_BYTES)]
+    #[case::in_many_groups(3 * USUAL_STATUS_BYTES - 1)]
+    fn all_is_read(#[case] bytes: usize) {
+        use std::io::Write;
+
+        let whole: Vec<u8> = b"0123456".iter().copied().cycle().take(bytes).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&whole).unwrap();
+        assert_eq!(read(&file), Some(whole));
     }
 
     #[test]

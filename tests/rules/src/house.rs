@@ -1,12 +1,17 @@
 //! The source tree as values: every file of every crate, parsed once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
+use std::iter;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use crate::crates::{self, Crate};
+use crate::needs::Functions;
 use crate::syntax::{self, Module};
 use crate::words::{self, Text};
 
@@ -16,9 +21,11 @@ pub struct Source {
     /// Below the workspace, with slashes.
     pub path: String,
     /// All of it.
-    pub text: String,
+    pub text: Arc<str>,
     /// The modules in it. Their paths begin at the file.
     pub(crate) modules: Arc<[Module]>,
+    /// Its functions, also those of tests.
+    pub(crate) functions: Arc<Functions>,
 }
 
 /// The tree: sources, manifests, and texts for people.
@@ -29,11 +36,11 @@ pub struct House {
     /// The crates, by their directories.
     pub crates: Vec<Crate>,
     /// Every file of Rust source, with tests and without.
-    pub tests: Vec<Text>,
+    pub tests: Vec<Source>,
     /// What people read.
     pub texts: Vec<Text>,
     /// Every word that stands outside of comments and of texts for people, or names a file.
-    pub known: std::collections::BTreeSet<String>,
+    pub known: Arc<BTreeSet<String>>,
 }
 
 /// A place that breaks a rule.
@@ -61,20 +68,14 @@ impl House {
     #[must_use]
     pub fn read() -> Self {
         let root = root();
-        let (mut sources, mut tests) = (Vec::new(), Vec::new());
-        for path in walk(&root, "rs") {
-            let (path, text) = (below(&root, &path), read(&path));
-            if is_source(&path) {
-                sources.push(Source::new(path.clone(), text.clone()));
-            }
-            tests.push(Text { path, text });
-        }
+        let tests = Source::read_all(&root, &walk(&root, "rs"));
+        let sources = tests.iter().filter(|file| is_source(&file.path)).cloned().collect();
         Self {
             sources,
             tests,
             crates: crates::read(&root),
             texts: words::texts(&root),
-            known: words::known(&root),
+            known: Arc::new(words::known(&root)),
         }
     }
 
@@ -98,16 +99,37 @@ impl House {
     }
 }
 
+#[expect(clippy::expect_used, reason = "see House::read")]
 impl Source {
     /// A file with this path and text.
     #[must_use]
-    pub fn new(path: String, text: String) -> Self {
-        let modules = if is_generated(&text) {
-            Vec::new()
-        } else {
-            syntax::modules(&path, module_of(place(&path).1), &text)
+    pub fn new(path: String, text: &str) -> Self {
+        let parsed = if is_generated(text) { None } else { syn::parse_file(text).ok() };
+        let modules = match &parsed {
+            Some(parsed) if is_source(&path) => {
+                syntax::modules(&path, module_of(place(&path).1), parsed)
+            }
+            Some(_) | None => Vec::new(),
         };
-        Self { path, text, modules: modules.into() }
+        let functions = parsed.map(|parsed| Functions::of(&path, &parsed)).unwrap_or_default();
+        Self { path, text: text.into(), modules: modules.into(), functions: functions.into() }
+    }
+
+    /// These files. Parsing them takes nearly all of a rule's time, so every processor does a part.
+    fn read_all(root: &Path, paths: &[PathBuf]) -> Vec<Self> {
+        let next = AtomicUsize::new(0);
+        let part = || {
+            let taken = iter::from_fn(|| paths.get(next.fetch_add(1, Ordering::Relaxed)));
+            taken.map(|path| Self::new(below(root, path), &read(path))).collect::<Vec<_>>()
+        };
+        let mut files: Vec<Self> = thread::scope(|threads| {
+            let parts = thread::available_parallelism().map_or(1, NonZero::get);
+            let parts: Vec<_> = (0..parts).map(|_| threads.spawn(part)).collect();
+            let done = parts.into_iter().map(|part| part.join().expect("a file that can be read"));
+            done.flatten().collect()
+        });
+        files.sort_by(|one, other| one.path.cmp(&other.path));
+        files
     }
 }
 

@@ -2,7 +2,7 @@
 //! files and crates use each other, that texts name only what exists, and that a test which needs root says so.
 //!
 //! [`House`] is the tree as values; each rule is a function from it to the places that break the
-//! rule. `tests/house.rs` holds the rules against the tree itself, and `tests/planted.rs` sees
+//! rule. `tests/house/` holds the rules against the tree itself, and its file `planted.rs` sees
 //! each rule catch what it is for. `cargo run -p rules` prints the tree with the files' heads.
 
 mod circles;

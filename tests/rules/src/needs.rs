@@ -21,17 +21,19 @@ const NAMES: [&str; 10] = [
 const PROGRAMS: [&str; 4] = ["chroot", "nsenter", "setpriv", "unshare"];
 
 /// The reasons why a test may be left out by `cargo test`: by these words `tests/run` counts them.
-const REASONS: [&str; 4] = [
+const REASONS: [&str; 5] = [
     REASON,
     "needs programs: tests/run",
     "takes minutes: tests/run",
     "takes minutes: just etcd-long",
+    "takes minutes: just report",
 ];
 
 /// A function: of a type, or of none.
 type Name = (Option<String>, String);
 
 /// One function of a test program.
+#[derive(Debug)]
 struct Function {
     file: String,
     line: usize,
@@ -46,12 +48,10 @@ struct Function {
 /// Tests that need root and do not say so, and tests that are left out for no known reason.
 #[must_use]
 pub fn needs(house: &House) -> Vec<Breach> {
-    let texts: BTreeMap<&str, &str> =
-        house.tests.iter().map(|text| (text.path.as_str(), text.text.as_str())).collect();
-    let files: BTreeMap<&str, File> =
-        texts.iter().map(|(path, text)| (*path, File::of(path, text, &texts))).collect();
+    let files: BTreeMap<&str, &Functions> =
+        house.tests.iter().map(|file| (file.path.as_str(), &*file.functions)).collect();
     let mut found = BTreeSet::new();
-    for root in texts.keys().filter(|path| is_program(path)) {
+    for root in files.keys().filter(|path| is_program(path)) {
         let (mut left, mut parts): (Vec<&str>, Vec<&str>) = (vec![root], Vec::new());
         while let Some(path) = left.pop() {
             if let (Some(file), false) = (files.get(path), parts.contains(&path)) {
@@ -125,16 +125,16 @@ fn is_program(path: &str) -> bool {
         || path.contains("src/")
 }
 
-/// A file: its functions, and the files of its modules.
-struct File {
+/// What a file says: its functions, and where the files of its modules may be.
+#[derive(Debug, Default)]
+pub(crate) struct Functions {
     functions: Vec<(Name, Function)>,
     modules: Vec<String>,
 }
 
-impl File {
-    fn of(path: &str, text: &str, texts: &BTreeMap<&str, &str>) -> Self {
-        let mut file = Self { functions: Vec::new(), modules: Vec::new() };
-        let Ok(parsed) = syn::parse_file(text) else { return file };
+impl Functions {
+    pub(crate) fn of(path: &str, parsed: &syn::File) -> Self {
+        let mut file = Self::default();
         read_items(path, &parsed.items, &mut file.functions);
         // Files of source are looked at one by one.
         if path.contains("src/") {
@@ -147,14 +147,13 @@ impl File {
         } else {
             format!("{directory}/{stem}")
         };
-        for item in parsed.items {
+        for item in &parsed.items {
             let syn::Item::Mod(item) = item else { continue };
             let name = item.ident.to_string();
-            let places = match value(&item.attrs, "path") {
+            file.modules.extend(match value(&item.attrs, "path") {
                 Some(place) => vec![tidy(&format!("{directory}/{place}"))],
                 None => vec![format!("{below}/{name}.rs"), format!("{below}/{name}/mod.rs")],
-            };
-            file.modules.extend(places.into_iter().filter(|it| texts.contains_key(it.as_str())));
+            });
         }
         file
     }

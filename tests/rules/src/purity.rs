@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::house::{Breach, House};
 use crate::names::{Names, Target};
-use crate::syntax::{Mention, Module};
+use crate::syntax::{EXTERN, Mention, Module, PATH};
 
 /// What a pure file may not name of the standard library. `core` and `alloc` count as `std`.
 const SYSTEM: &[&str] = &[
@@ -81,21 +81,29 @@ const OUTSIDE: &[&str] = &[
     "syslog::Severity",
 ];
 
-/// Methods by which values of the standard library reach the system.
+/// Methods by which values of the standard library reach the system. Where a timeout ends, a clock was read.
 const METHODS: &[&str] = &[
     "canonicalize",
     "elapsed",
+    "exists",
+    "is_dir",
+    "is_file",
     "is_symlink",
     "metadata",
     "read_dir",
     "read_link",
+    "recv_deadline",
+    "recv_timeout",
     "symlink_metadata",
     "to_socket_addrs",
     "try_exists",
+    "wait_timeout",
+    "wait_timeout_while",
 ];
 
-/// Macros that print.
-const PRINTING: &[&str] = &["print!", "println!", "eprint!", "eprintln!", "dbg!"];
+/// What prints, and what brings code that is not read here: macros, foreign functions, files of other names.
+const ANYWHERE: &[&str] =
+    &["print!", "println!", "eprint!", "eprintln!", "dbg!", "include!", EXTERN, PATH];
 
 /// Where pure files do what only others may.
 #[must_use]
@@ -141,11 +149,11 @@ pub(crate) fn is_pure(text: &str) -> bool {
         .any(|word| word == "Pure.")
 }
 
-/// What no alias can hide: a clock is read by `now`, methods keep their names, and what prints is a macro.
+/// What no alias can hide: a clock is read by `now`, methods keep their names, and so do macros and attributes.
 fn forbidden_word(path: &Mention) -> Option<String> {
     let last = path.path.last()?.as_str();
     let call = path.path.len() > 1 && (last == "now" || METHODS.contains(&last));
-    (call || PRINTING.contains(&last))
+    (call || ANYWHERE.contains(&last))
         .then(|| format!("a pure file names {}", path.path.join("::")))
 }
 

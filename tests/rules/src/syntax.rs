@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use syn::ext::IdentExt as _;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
@@ -41,9 +42,14 @@ pub(crate) struct Mention {
     pub(crate) line: usize,
 }
 
+/// What a block of foreign functions is mentioned as: no path of Rust has this name.
+pub(crate) const EXTERN: &str = "extern";
+
+/// What a module in a file of another name is mentioned as.
+pub(crate) const PATH: &str = "#[path]";
+
 /// The modules of a file that is this module.
-pub(crate) fn modules(file: &str, path: Vec<String>, text: &str) -> Vec<Module> {
-    let Ok(parsed) = syn::parse_file(text) else { return Vec::new() };
+pub(crate) fn modules(file: &str, path: Vec<String>, parsed: &syn::File) -> Vec<Module> {
     let mut reader = Reader { here: module(file, path), done: Vec::new() };
     if !is_test(&parsed.attrs) {
         parsed.items.iter().for_each(|item| reader.visit_item(item));
@@ -102,6 +108,11 @@ fn defined(item: &syn::Item) -> Option<String> {
     Some(name.to_string())
 }
 
+/// A name without the `r#` before it.
+fn word(name: &syn::Ident) -> String {
+    name.unraw().to_string()
+}
+
 struct Reader {
     /// The module that is being read.
     here: Module,
@@ -117,7 +128,7 @@ impl Reader {
         let line = tree.span().start().line;
         let (name, last) = match tree {
             syn::UseTree::Path(inner) => {
-                path.push(inner.ident.to_string());
+                path.push(word(&inner.ident));
                 return self.import(&inner.tree, path, from_crates);
             }
             syn::UseTree::Group(group) => {
@@ -126,8 +137,8 @@ impl Reader {
                 }
                 return;
             }
-            syn::UseTree::Name(name) => (name.ident.to_string(), name.ident.to_string()),
-            syn::UseTree::Rename(name) => (name.rename.to_string(), name.ident.to_string()),
+            syn::UseTree::Name(name) => (word(&name.ident), word(&name.ident)),
+            syn::UseTree::Rename(name) => (word(&name.rename), word(&name.ident)),
             syn::UseTree::Glob(_) => ("*".to_owned(), "self".to_owned()),
         };
         let name = match (name.as_str(), path.last()) {
@@ -146,16 +157,16 @@ impl Reader {
         let (mut line, mut colons, mut from_crates, mut after_dot) = (0, 0, false, false);
         let mut called: Option<String> = None;
         for token in tokens {
-            let name = called.take();
+            let method = called.take();
             match token {
-                TokenTree::Ident(word) => {
+                TokenTree::Ident(name) => {
                     if colons == 2 && !path.is_empty() {
-                        path.push(word.to_string());
+                        path.push(word(&name));
                     } else {
                         self.end_of_path(&mut path, from_crates, line, false);
                         from_crates = colons == 2;
-                        line = word.span().start().line;
-                        path.push(word.to_string());
+                        line = name.span().start().line;
+                        path.push(word(&name));
                         if after_dot {
                             called = path.pop();
                         }
@@ -169,7 +180,7 @@ impl Reader {
                 }
                 TokenTree::Group(group) => {
                     if group.delimiter() == Delimiter::Parenthesis {
-                        self.here.methods.extend(name.map(|name| (name, line)));
+                        self.here.methods.extend(method.map(|name| (name, line)));
                     }
                     self.end_of_path(&mut path, from_crates, line, false);
                     (colons, after_dot) = (0, false);
@@ -212,7 +223,12 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        let name = item.ident.to_string();
+        let name = word(&item.ident);
+        if let Some(elsewhere) =
+            item.attrs.iter().find(|attribute| attribute.path().is_ident("path"))
+        {
+            self.mention(vec![PATH.to_owned()], false, elsewhere.span().start().line);
+        }
         self.here.defines.insert(name.clone());
         let Some((_, items)) = &item.content else { return };
         let mut path = self.here.path.clone();
@@ -223,26 +239,31 @@ impl<'ast> Visit<'ast> for Reader {
         self.done.push(std::mem::replace(&mut self.here, above));
     }
 
+    fn visit_item_foreign_mod(&mut self, item: &'ast syn::ItemForeignMod) {
+        self.mention(vec![EXTERN.to_owned()], false, item.abi.span().start().line);
+    }
+
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         self.import(&item.tree, Vec::new(), item.leading_colon.is_some());
     }
 
     fn visit_item_extern_crate(&mut self, item: &'ast syn::ItemExternCrate) {
-        let name = item.rename.as_ref().map_or(&item.ident, |(_, name)| name).to_string();
+        let name = item.rename.as_ref().map_or(&item.ident, |(_, name)| name);
+        let name = word(name);
         let line = item.ident.span().start().line;
-        let of = Mention { path: vec![item.ident.to_string()], from_crates: true, line };
+        let of = Mention { path: vec![word(&item.ident)], from_crates: true, line };
         self.here.imports.push(Import { name, of });
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let words = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        let words = path.segments.iter().map(|segment| word(&segment.ident)).collect();
         self.mention(words, path.leading_colon.is_some(), path.span().start().line);
         visit::visit_path(self, path);
     }
 
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
         let mut words: Vec<String> =
-            call.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+            call.path.segments.iter().map(|segment| word(&segment.ident)).collect();
         if let Some(last) = words.last_mut() {
             last.push('!');
         }
@@ -251,7 +272,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-        self.here.methods.push((call.method.to_string(), call.method.span().start().line));
+        self.here.methods.push((word(&call.method), call.method.span().start().line));
         visit::visit_expr_method_call(self, call);
     }
 

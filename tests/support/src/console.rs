@@ -5,7 +5,7 @@ use std::fs::File;
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::{LIMIT, Sandbox, until};
+use crate::{LIMIT, Sandbox, User, until};
 
 /// Consoles that nobody logs in at.
 const NUMBERS: std::ops::Range<u32> = 20..60;
@@ -33,6 +33,12 @@ impl Console {
         Self { number, _turn: turn }
     }
 
+    /// The minor number of its device.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Makes its node, which everybody may open.
     ///
     /// # Panics
@@ -43,6 +49,19 @@ impl Console {
         let made = sandbox.command("sh").args(["-c", &made]).run();
         assert_eq!(made.code(), 0, "{made}");
     }
+}
+
+/// Whether an ordinary user can open a port, and the kernel does not refuse it as exclusive. He closes it again.
+///
+/// # Panics
+/// The port cannot be opened for another reason.
+#[must_use]
+pub fn can_open(sandbox: &Sandbox, port: &str) -> bool {
+    // No leader of a session: the port would be its controlling terminal, and hung up for everybody at its end.
+    let open = format!("(exec 3<>{port}); exit $?");
+    let end = sandbox.command("sh").args(["-c", &open]).user(User::Bob).no_input().run();
+    assert!(end.code() == 0 || end.said("Device or resource busy"), "{end}");
+    end.code() == 0
 }
 
 fn turn(number: u32) -> Option<Flock<File>> {

@@ -16,7 +16,7 @@ use crate::until::LIMIT;
 /// `Sandbox::layout().bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))`.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// Who it runs as.
+    /// The user it runs as.
     pub user: User,
     /// Its options.
     pub options: Vec<String>,

@@ -24,7 +24,7 @@ mod programs;
 mod sandbox;
 mod until;
 
-pub use console::Console;
+pub use console::{Console, can_open};
 pub use lfp::{Lfp, Service};
 pub use package::Package;
 pub use peers::peer;

@@ -180,7 +180,7 @@ impl Package {
         self.files.first().expect("a package")
     }
 
-    /// Debian's own judge of packages has nothing to say against them. Whoever does not ask Debian
+    /// Debian's own judge of packages has nothing to say against them. A package that does not ask Debian
     /// for a place in its archive has no request there to close.
     ///
     /// # Panics

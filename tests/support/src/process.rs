@@ -1,4 +1,4 @@
-//! Programs in a sandbox: as whom, with what input, for how long, and what became of them.
+//! Programs in a sandbox: as which user, with what input, for how long, and what became of them.
 
 use std::fmt;
 use std::fs::File;
@@ -155,7 +155,7 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// Who runs it: root unless said otherwise.
+    /// The user that runs it: root unless said otherwise.
     #[must_use]
     pub fn user(mut self, user: User) -> Self {
         self.user = user;

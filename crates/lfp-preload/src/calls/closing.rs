@@ -3,6 +3,8 @@
 
 use std::ffi::{c_int, c_uint};
 
+use libc::CLOSE_RANGE_CLOEXEC;
+
 use super::calls;
 use crate::ports;
 use crate::real;
@@ -15,16 +17,19 @@ calls! {
     }
     fn dup2(old: c_int, new: c_int) -> c_int {
         // SAFETY: as in `close`.
-        closed(new, new, || unsafe { real::dup2(old, new) })
+        replaced(old, new, || unsafe { real::dup2(old, new) })
     }
     fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
         // SAFETY: as in `close`.
-        closed(new, new, || unsafe { real::dup3(old, new, flags) })
+        replaced(old, new, || unsafe { real::dup3(old, new, flags) })
     }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         let bound = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
         // SAFETY: as in `close`.
-        closed(bound(first), bound(last), || unsafe { real::close_range(first, last, flags) })
+        let call = || unsafe { real::close_range(first, last, flags) };
+        // close_range(2): with this flag they stay open until the process becomes another program.
+        let is_later = c_uint::from_ne_bytes(flags.to_ne_bytes()) & CLOSE_RANGE_CLOEXEC != 0;
+        if is_later { call() } else { closed(bound(first), bound(last), call) }
     }
     fn closefrom(first: c_int) -> () {
         closed(first, c_int::MAX, || {
@@ -33,6 +38,14 @@ calls! {
             0
         });
     }
+}
+
+/// Makes a call that closes `new`, unless that is `old`, or `old` is no descriptor.
+fn replaced(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if old == new || !taken::none() && !real::is_open(old) {
+        return call();
+    }
+    closed(new, new, call)
 }
 
 /// Makes a call that closes these descriptors.

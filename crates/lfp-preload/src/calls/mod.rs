@@ -24,8 +24,8 @@ use crate::files::{Instead, Look, Name, look, may_be_lock, may_change};
 use crate::mode;
 use crate::real;
 
-/// Defines the calls, exported by their names but in the tests of this library itself, whose own
-/// calls they would become.
+/// Defines the calls, exported by their names, except in the tests of this library itself: there they
+/// would replace the calls of the tests.
 macro_rules! calls {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block)*) => {$(
         #[doc = concat!("`", stringify!($name), "` of the C library.")]

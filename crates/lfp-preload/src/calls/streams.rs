@@ -87,7 +87,7 @@ unsafe fn streamed(
     };
     real::set_errno(errno.raw_os_error());
     let fd = opened.into_raw_fd();
-    // SAFETY: a descriptor that is nobody else's, and the program's own mode.
+    // SAFETY: a descriptor that no other code uses, and the program's own mode.
     let stream = unsafe { libc::fdopen(fd, mode) };
     if stream.is_null() {
         // SAFETY: still nobody else's.

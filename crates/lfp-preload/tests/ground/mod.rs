@@ -2,7 +2,8 @@
 
 #![allow(dead_code, clippy::allow_attributes, reason = "each test program uses its own part")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use testbed::{Command, LIMIT, Process, Sandbox, User, until};
 
@@ -12,6 +13,23 @@ pub(crate) const LOCK: &str = "/run/lock/LCK..ttyW0";
 pub(crate) const LIBRARY: &str = "/run/test/liblfp_preload.so";
 pub(crate) const LFP: &str = "/run/test/bin/lfp";
 const SOCKET: &str = "/run/lfpd/lfpd.sock";
+
+/// A program of these tests in C, compiled outside; one of each, whoever asks first.
+#[expect(clippy::expect_used, reason = "a machine on which the tests cannot run")]
+pub(crate) fn compiled(name: &str) -> PathBuf {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{name}.c"));
+    let made =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    if !made.exists() {
+        let mut compiler = std::process::Command::new("cc");
+        let end = compiler.args(["-w", "-O1", "-pthread", "-o"]).arg(&made).arg(source).output();
+        let end = end.expect("a compiler: run .ci/install (it reads .ci/packages)");
+        assert!(end.status.success(), "{}", String::from_utf8_lossy(&end.stderr));
+    }
+    made
+}
 
 pub(crate) struct Ground {
     pub(crate) sandbox: Sandbox,

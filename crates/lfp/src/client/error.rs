@@ -15,7 +15,7 @@ pub enum Error {
     Closed,
     /// The connection failed. Whether the request was obeyed is not known.
     Broken(io::Error),
-    /// Whoever is there does not speak the protocol, or says more than [`REPLY_LIMIT`](super::REPLY_LIMIT) bytes.
+    /// The listener does not speak the protocol, or says more than [`REPLY_LIMIT`](super::REPLY_LIMIT) bytes.
     NotLfp,
     /// 550 instead of a greeting: the service refuses this client.
     Refused,

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::limits::PROC_NET_BYTES;
 
-/// The user who has taken the connection, to be asked when something was received on it: before,
+/// The user that has accepted the connection, to be asked when something was received on it: before,
 /// nobody may have. `None` when the list does not tell.
 pub(super) fn owner(near: SocketAddr, far: SocketAddr) -> Option<u32> {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| owner_in(table, near, far))

@@ -102,7 +102,7 @@ impl Client {
     }
 
     /// The user at the other end of this very connection, as the kernel knows it: on a Unix
-    /// socket who called listen(2) (unix(7), `SO_PEERCRED`), on TCP who has accepted the
+    /// socket the one that called listen(2) (unix(7), `SO_PEERCRED`), on TCP the one that accepted the
     /// connection; `None` where `/proc/net` does not tell. To be asked where the address alone
     /// does not vouch for the service.
     ///
@@ -134,9 +134,9 @@ impl Client {
     }
 
     /// Hands a lock from one process to another, both the caller's: for a daemon that forks, or
-    /// for who takes over the lock of the program that started it. The device is nobody else's
-    /// at any moment. [`Outcome::Busy`]: `from` is gone, or does not hold it;
-    /// [`Outcome::Denied`]: `to` is gone, or one of them is somebody else's process. An extension.
+    /// for a program that takes over the lock of its parent. No other process can get the device
+    /// in between. [`Outcome::Busy`]: `from` is gone, or does not hold it;
+    /// [`Outcome::Denied`]: `to` is gone, or one of them is another user's process. An extension.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the service has no such PASS; and as [`Client::lock`].
@@ -196,7 +196,7 @@ impl Client {
         outcome(&self.receive(self.patience)?)
     }
 
-    /// Who holds a device, or every device. An extension. The lock files are named without their
+    /// The holders of a device, or of every device. An extension. The lock files are named without their
     /// directories.
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl Client {
         Ok(self.holders_and_waiters(device)?.0)
     }
 
-    /// Who waits for a device, or for every device, in no order. An extension.
+    /// The waiters for a device, or for every device, in no order. An extension.
     ///
     /// # Errors
     /// As [`Client::status`].
@@ -263,7 +263,7 @@ impl Client {
         }
     }
 
-    /// Says one line and takes the reply, whatever it is but 421.
+    /// Sends one line and takes the reply; 421 is an error.
     ///
     /// # Errors
     /// [`Error::Dismissed`] for 421; and as [`Client::lock`].

@@ -17,7 +17,7 @@ pub(super) fn holders(reply: &Reply) -> Option<Vec<Holder>> {
     Some(holders?.into_iter().flatten().collect())
 }
 
-/// Somebody who waits for a device: as long as he does, nobody else's LOCK gets it.
+/// A waiter for a device: as long as it waits, no other client's LOCK gets the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
@@ -25,7 +25,7 @@ pub struct Waiter {
     pub device: String,
     /// The process that is to hold it.
     pub pid: Pid,
-    /// Who asked, as a uid, where the service knows.
+    /// The user that asked, as a uid, where the service knows it.
     pub user: Option<u32>,
 }
 
@@ -53,6 +53,7 @@ fn holder(words: Words) -> Option<Holder> {
         "svr4" => Scheme::Svr4(file()),
         "flock" => Scheme::Flock,
         "open" => Scheme::Open,
+        "exclusive" => Scheme::Exclusive,
         _ => return None,
     };
     let standing = match words.value("standing")? {
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_are_no_holders() {
+    fn waiters_are_no_holders() {
         let lines = [
             " device=\"ttyS0\" scheme=open standing=alive pid=7",
             " device=\"ttyS0\" scheme=waiting standing=alive pid=8 uid=1000",
@@ -188,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_service_says_is_read(device in "[ -~]{1,40}", command in "[!-.0-~]{1,20}", pid in 1..=i32::MAX) {
+        fn a_report_of_the_service_is_read_back(device in "[ -~]{1,40}", command in "[!-.0-~]{1,20}", pid in 1..=i32::MAX) {
             let pid = Pid::new(pid.into());
             let holder = Holder { device, command: Some(command), pid, ..full() };
             let report = Report::new(Scope::Device, std::slice::from_ref(&holder), &[]);

@@ -145,7 +145,7 @@ fn the_greeting_decides(#[case] greeting: &'static str, #[case] text: &str) {
 }
 
 #[test]
-fn nobody_there_is_unreachable() {
+fn a_service_without_a_socket_is_unreachable() {
     let directory = tempfile::tempdir().unwrap();
     let address = Address::Unix(directory.path().join("none"));
     assert!(matches!(Client::connect(&address, PATIENCE), Err(Error::Unreachable(_))));

@@ -10,11 +10,11 @@ use std::time::Duration;
 use super::{Address, Client, Error, UNIX_SOCKET};
 
 impl Client {
-    /// Connects to the usual socket, if who listens there is root (a super-server), this user, or
-    /// the user whom root gave the socket's directory to.
+    /// Connects to the usual socket, if the listener is root (a super-server), this user, or the user
+    /// to whom root gave the socket's directory.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] where somebody else listens; and as [`Client::connect`].
+    /// [`Error::Unreachable`] where another user listens; and as [`Client::connect`].
     pub fn usual(patience: Duration) -> Result<Self, Error> {
         let client = Self::connect(&Address::default(), patience)?;
         let listener = client.listener().map_err(Error::Unreachable)?;
@@ -30,11 +30,11 @@ impl Client {
 }
 
 /// The owner of the socket's directory, if only root can have made or given it: then its own mode
-/// matters no more, because whoever else puts a socket there does not become its owner.
+/// matters no more, because another user that puts a socket there does not become the directory's owner.
 ///
-/// In a user namespace (bubblewrap, Flatpak, rootless containers) everybody from outside has one number, root too.
-/// Then the directory must be closed as well, so that whoever listens there is its owner; the one above may be
-/// ours: who started the namespace has put it there.
+/// In a user namespace (bubblewrap, Flatpak, rootless containers) all users from outside have one number, root too.
+/// Then the directory must be closed as well, so that the listener is its owner; the one above may be ours: the user
+/// that started the namespace has put it there.
 pub(crate) fn chosen_by_root(socket: &Path) -> Option<u32> {
     const OTHERS_WRITE: u32 = 0o022;
     let is_closed = |it: &Metadata| it.permissions().mode() & OTHERS_WRITE == 0;

@@ -51,7 +51,7 @@ pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8
     }
 }
 
-/// From the one who has it, by default the caller, to another process of the same user.
+/// From the process that has it, by default the caller, to another process of the same user.
 pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, from) = (Broker::new(route), request(&asked.asked)?);
     let pass = Pass { device: from.device.clone(), from: from.pid, to: asked.to };
@@ -96,7 +96,7 @@ pub(super) fn came_of(
     }
 }
 
-/// Who is in the way, as we see it, or else as the service does.
+/// The holders in the way, as we see them, or else as the service does.
 pub(super) fn busy(
     broker: &mut Broker,
     request: &Request,
@@ -141,7 +141,7 @@ fn request(asked: &Asked) -> Result<Request, Failure> {
                     "the process that called lfp is outside this pid namespace: use --pid"
                 }
                 NoCaller::Ended => {
-                    "the process that called lfp has ended: name the one that is to have the lock (--pid)"
+                    "the process that called lfp has ended: name the process that gets the lock (--pid)"
                 }
             })
         })
@@ -149,7 +149,7 @@ fn request(asked: &Asked) -> Result<Request, Failure> {
     Ok(Request { device: asked.device.clone(), pid: asked.pid.map_or_else(caller, Ok)? })
 }
 
-/// What may surprise somebody who has just got a lock.
+/// What may surprise a user that has just got a lock.
 fn locked(request: &Request, output: &Output) -> u8 {
     done(request, surprises(request), output)
 }
@@ -170,7 +170,14 @@ pub(super) fn surprises(request: &Request) -> Vec<String> {
     }
     let openers = openers(device, *pid);
     let opener = |row: &Row| {
-        format!("/dev/{}: locked, but open without a lock in {}", device.as_str(), row.who())
+        let (port, who) = (device.as_str(), row.who());
+        if row.is_exclusive {
+            return format!(
+                "/dev/{port}: locked, but {who}, has it open without a lock, and the kernel refuses it to all others \
+                 but root (TIOCEXCL)"
+            );
+        }
+        format!("/dev/{port}: locked, but open without a lock in {who}")
     };
     remarks.extend(openers.iter().map(opener));
     remarks

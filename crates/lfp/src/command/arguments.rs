@@ -17,7 +17,7 @@ mod programs;
 
 pub(super) use programs::{Adopt, Adoption, Becoming, Run, Shim, ShimOnly};
 
-/// Takes, releases and explains the locks of serial ports.
+/// Shows, takes and releases the locks of serial ports.
 #[derive(Debug, Parser)]
 #[command(name = "lfp", version, after_help = examples::ALL, max_term_width = 100)]
 pub(super) struct Options {
@@ -45,12 +45,12 @@ pub(super) struct RouteOptions {
 
 #[derive(Args, Debug)]
 pub(super) struct FormatOptions {
-    /// Print JSON instead of text for people
+    /// Print JSON instead of text
     #[arg(long, global = true)]
     json: bool,
 }
 
-/// Whom to ask.
+/// What to ask: a service, or the lock files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// The service, wherever it usually is.
@@ -70,7 +70,7 @@ pub(super) enum Format {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// Lock a device for a process, or say who has it
+    /// Lock a device for a process, or name the holder
     #[command(after_help = examples::LOCK)]
     Lock(Asked),
     /// Release a device for a process
@@ -85,7 +85,7 @@ pub(super) enum Action {
     /// Take a device for a process as soon as it is free
     #[command(after_help = examples::WAIT)]
     Wait(AskedInTime),
-    /// Say who holds these devices, and how
+    /// Show which processes hold these devices, and how
     #[command(after_help = examples::WHO)]
     Who(Who),
     /// Show every holder on this machine
@@ -94,7 +94,7 @@ pub(super) enum Action {
     /// Hold a device while a command runs
     #[command(after_help = examples::RUN)]
     Run(Run),
-    /// Run a command whose own locks go through the service
+    /// Run a command with its locks taken through the service
     #[command(after_help = examples::SHIM)]
     Shim(ShimOnly),
     /// Make a program lock through the service for every user
@@ -114,7 +114,7 @@ pub(super) struct Asked {
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) device: DeviceName,
 
-    /// The process whose lock it is [default: the shell or program that called lfp]
+    /// The process that holds the lock [default: the shell or program that called lfp]
     #[arg(long, value_name = "PID", value_parser = pid)]
     pub(super) pid: Option<Pid>,
 
@@ -127,7 +127,7 @@ pub(super) struct Release {
     #[command(flatten)]
     pub(super) asked: Asked,
 
-    /// Release the lock, whoever has it: for root and the group of `lfpd --force-group`
+    /// Release the lock of any process: for root and the group of `lfpd --force-group`
     #[arg(long)]
     force: bool,
 
@@ -135,12 +135,12 @@ pub(super) struct Release {
     #[arg(long, value_name = "SIGNAL", value_parser = signal, requires = "force")]
     pub(super) signal: Option<Signal>,
 
-    /// Wait so many seconds for the holder to release it
+    /// Wait this many seconds for the holder to release it
     #[arg(long, value_name = "SECS", value_parser = seconds, requires = "force")]
     pub(super) grace: Option<Duration>,
 }
 
-/// Whose lock is released.
+/// The lock that is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     Ours,
@@ -159,7 +159,7 @@ pub(super) struct AskedFor {
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) device: DeviceName,
 
-    /// Wait so many seconds for the holder to release it
+    /// Wait this many seconds for the holder to release it
     #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5")]
     pub(super) timeout: Duration,
 
@@ -172,7 +172,7 @@ pub(super) struct Handed {
     #[command(flatten)]
     pub(super) asked: Asked,
 
-    /// The process that is to have it
+    /// The process that gets the lock
     #[arg(long, value_name = "PID", value_parser = pid)]
     pub(super) to: Pid,
 }
@@ -182,18 +182,18 @@ pub(super) struct AskedInTime {
     #[command(flatten)]
     pub(super) asked: Asked,
 
-    /// Give up after so many seconds, such as 10 or 0.5 [default: never]
+    /// Give up after this many seconds, such as 10 or 0.5 [default: never]
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(super) timeout: Option<Duration>,
 }
 
 #[derive(Args, Debug)]
 pub(super) struct Who {
-    /// /dev/NAME or NAME [default: every device that somebody holds]
+    /// /dev/NAME or NAME [default: every device with a holder]
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) devices: Vec<DeviceName>,
 
-    /// Print nothing; the exit code tells: 0 if somebody holds one of them, 1 if nobody does
+    /// Print nothing; exit with 0 if one of them has a holder, with 1 if none has
     #[arg(short, long, conflicts_with = "watch")]
     pub(super) quiet: bool,
 
@@ -213,7 +213,7 @@ pub(super) struct List {
 
 #[derive(Args, Debug)]
 struct WatchOption {
-    /// Show it again whenever it changes
+    /// Show the table again whenever it changes
     #[arg(short, long)]
     watch: bool,
 }

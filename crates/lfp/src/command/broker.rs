@@ -14,7 +14,7 @@ use ttylock::{DeviceName, Holder, Layout, Outcome, Pass, Request, Table, Weight}
 /// How long a service may take for one answer, where the user sets no limit.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whom we ask.
+/// What is asked: a service, or the lock files.
 #[derive(Debug)]
 pub(super) enum Broker {
     Service(Service),
@@ -38,12 +38,12 @@ pub(super) struct Files {
     reasons: Vec<Reason>,
 }
 
-/// Whose choice the addresses are.
+/// Where the addresses come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
-    /// The user's: whoever is there is asked.
+    /// The user named them: any listener there is asked.
     Told,
-    /// Ours: it must be somebody who may be the service.
+    /// Our defaults: the listener must be one that may be the service.
     Usual,
 }
 
@@ -150,7 +150,7 @@ impl Broker {
         }
     }
 
-    /// Releases the lock of another user's process, for those who may.
+    /// Releases the lock of another user's process, for users that may do so.
     pub(super) fn force(&mut self, request: &Request) -> Result<Outcome, Trouble> {
         self.ask(|client| client.force(&request.device, request.pid), |files| files.unlock(request))
     }
@@ -173,7 +173,7 @@ impl Broker {
         )
     }
 
-    /// Who has a device, as the service sees it, for complaints: a service that does not answer in
+    /// The holders of a device, as the service sees them, for complaints: a service that does not answer in
     /// a moment is not waited for.
     pub(super) fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
         const MOMENT: Duration = Duration::from_millis(500);
@@ -214,7 +214,7 @@ impl Files {
             self.reasons = vec![reason];
             return Outcome::Denied;
         }
-        // Who waits asks again and again, and another directory may be there by now.
+        // A waiter asks again and again, and another directory may be there by now.
         self.table.reopen();
         let answer = self.table.lock(request);
         self.told(answer)
@@ -264,7 +264,7 @@ impl Service {
         Ok(self.client.insert(client))
     }
 
-    /// The next address is tried only where nobody listens: an answer, whatever it is, counts.
+    /// The next address is tried only if nothing listens: any answer counts.
     fn connect(&self) -> Result<Client, Trouble> {
         let mut reasons = Vec::new();
         let mut nobody = self.choice == Choice::Usual;

@@ -124,7 +124,7 @@ fn is_the_same(holder: &Holder, judged: &Judged) -> bool {
 }
 
 /// The service may do what we may not. It removes what is stale by its own judgement; that we
-/// name ourselves as the process makes sure that it releases nobody's lock for us.
+/// name ourselves as the process makes sure that it releases no other process's lock.
 fn ask_service(refused: &[(Holder, String)], route: &Route) {
     let mut broker = Broker::new(route);
     if matches!(broker, Broker::Files(_)) {

@@ -62,7 +62,7 @@ fn somebody_elses(pid: Pid) -> Option<Reason> {
     })
 }
 
-/// Whoever may not open a port may not keep others from it either.
+/// A process that may not open a port may not keep others from it either.
 fn closed_device(device: &DeviceName) -> Option<Reason> {
     let both = AccessFlags::R_OK | AccessFlags::W_OK;
     faccessat(AT_FDCWD, &path(device), both, AtFlags::AT_EACCESS).err()?;

@@ -10,7 +10,7 @@ use ttylock::{
     DeviceName, Holder, Links, ResolvedDevice, Standing, follow, serial_devices, udev_links,
 };
 
-/// Where udev has links by the last part of whose name locks are made.
+/// Where udev has links. Locks are made by the last part of their names.
 const LINK_DIRECTORIES: [&str; 2] = ["serial/by-id", "serial/by-path"];
 
 /// As many links of one directory are compared with names of lock files.
@@ -23,7 +23,7 @@ pub(super) enum Presence {
     Absent,
 }
 
-/// A device, and who holds it.
+/// A device and its holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Device {
     /// The name of the real node, relative to `/dev`; where there is none, what the lock files
@@ -32,9 +32,9 @@ pub(super) struct Device {
     /// Its other names, relative to `/dev`.
     pub(super) others: Vec<String>,
     pub(super) presence: Presence,
-    /// Who holds it, the living first. Each is named as the device is.
+    /// Its holders, living ones first. Each is named as the device is.
     pub(super) holders: Vec<Holder>,
-    /// Who waits in the service's line for it.
+    /// Its waiters in the service's line.
     pub(super) waiters: Vec<Waiter>,
 }
 
@@ -55,8 +55,8 @@ impl<'a> Names<'a> {
         Self { dev_dir, udev_dir, links, by_id, now: SystemTime::now() }
     }
 
-    /// Puts the holders of one device together, those first that somebody alive holds, and says
-    /// of each of the devices that were asked for who holds it, if only that nobody does.
+    /// Puts the holders of one device together, devices with living holders first. Each device that was
+    /// asked for is there, even without holders.
     pub(super) fn group(&mut self, asked: &[DeviceName], holders: Vec<Holder>) -> Vec<Device> {
         let mut devices: Vec<Device> = Vec::new();
         for name in asked {
@@ -202,7 +202,7 @@ pub(super) fn serial_names(dev_dir: &Path) -> Vec<DeviceName> {
     names.filter_map(|name| DeviceName::parse(name.as_bytes()).ok()).collect()
 }
 
-/// What somebody who typed the name of no device may have meant.
+/// The device that a mistyped name may mean.
 pub(super) fn suggestion(dev_dir: &Path, name: &str) -> Option<String> {
     let nodes = serial_names(dev_dir).into_iter().map(|name| name.as_str().to_owned());
     nearest(nodes.chain(by_id(dev_dir).into_iter().map(|(_, link)| link)), name)
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_shown_once_whatever_its_locks_are_called() {
+    fn a_device_is_shown_once_under_all_its_lock_names() {
         use Standing::Alive;
         let found = grouped(&[
             ("modem", 7, Alive),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_keeps_its_name() {
+    fn a_missing_device_keeps_its_name() {
         use Standing::{Alive, Stale};
         let found = grouped(&[
             ("188:0", 1, Stale),
@@ -352,7 +352,7 @@ mod tests {
 
     /// By whichever name it was asked for, a device is shown once and by its node's name.
     #[test]
-    fn what_is_asked_for_is_shown() {
+    fn a_requested_device_is_shown_once_by_its_nodes_name() {
         let (none, no_pids) = (Vec::new, Vec::new);
         let modem = ("ttyUSB0".to_owned(), strings(&["modem"]), no_pids());
         for names in [&["ttyUSB0"][..], &["modem", "ttyUSB0"]] {

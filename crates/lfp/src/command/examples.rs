@@ -34,7 +34,7 @@ Examples:
 
 pub(super) const WHO: &str = "\
 Examples:
-  sudo lfp who /dev/ttyUSB0           also who has it open without a lock
+  sudo lfp who /dev/ttyUSB0           also programs without a lock
   lfp who -q ttyUSB0 && echo in use   for scripts";
 
 pub(super) const LIST: &str = "\

@@ -1,10 +1,10 @@
 //! `lfp run --exclusive`: while the command has a device open, nobody else can open it (`TIOCEXCL`).
 //!
-//! The kernel tells of each opening of the node (inotify(7)). Then a descriptor of the command is duplicated, and
-//! the device is made exclusive by that. The duplicate is closed at once: a serial port has to see the
-//! command's last close, which lets DTR fall and ends the exclusive mode. A pseudo-terminal has no such lines,
-//! and keeps the mode as long as its far end is open: there it is opened once more, kept open until the command
-//! has closed it, and the mode is ended. No other device is ever opened.
+//! The kernel reports each opening of the node (inotify(7)). Then `lfp` duplicates a descriptor of the command, and
+//! makes the device exclusive through it. It closes the duplicate at once: the command's close must be the last one
+//! of a serial port, so that DTR falls and the exclusive mode ends. A pseudo-terminal has no such lines, and keeps
+//! the mode as long as its far end is open. So `lfp` opens a pseudo-terminal itself, keeps it open until the command
+//! has closed it, and ends the mode. No other device is ever opened.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,35 +20,35 @@ use super::broker::layout;
 use super::output::warn;
 use super::printable::printable;
 
-/// What is told of a node.
+/// The events of a node.
 const OF_NODE: AddWatchFlags = AddWatchFlags::IN_OPEN.union(AddWatchFlags::IN_CLOSE);
 
-/// What is told of its directory: an adapter that is pulled out and comes back has another node, which
-/// may be read a moment later.
+/// The events of its directory: an adapter that is unplugged and comes back has another node, which may become
+/// readable a moment later.
 const OF_DIRECTORY: AddWatchFlags =
     AddWatchFlags::IN_CREATE.union(AddWatchFlags::IN_ATTRIB).union(AddWatchFlags::IN_MOVED_TO);
 
-/// Looking that finds nothing new takes at most one part in so many of the time: anybody who may open a device that
-/// is not exclusive yet can do so without end.
+/// Looks that find nothing new take at most this share of the time, because any process that may open a device that
+/// is not exclusive yet can do so all the time.
 const SHARE: u32 = 10;
 
-/// No rest is longer, also where the machine has stood still during a look.
+/// No rest is longer, even if the machine was suspended during a look.
 const REST: Duration = Duration::from_secs(1);
 
-/// As many times are events read before they are acted upon. Others may cause more while we read.
+/// Events are read at most so many times before they are handled. Others may cause more while we read.
 const READS: usize = 64;
 
 /// The devices of a command, exclusive while it has them open.
 pub(super) struct Exclusion {
     events: Inotify,
     ports: Vec<Port>,
-    /// Whether to look without having been told anything: the command may have inherited a device.
+    /// Whether to look without an event, because the command may have inherited a device.
     is_first: bool,
-    /// No look before.
+    /// No look before this moment.
     rests_until: Option<Instant>,
 }
 
-/// One of them.
+/// One of these devices.
 struct Port {
     device: DeviceName,
     command: Pid,
@@ -57,19 +57,19 @@ struct Port {
     is_told: bool,
 }
 
-/// What we have made of it.
+/// The mode that we have set.
 enum Mode {
-    /// Nothing.
+    /// None.
     Shared,
     /// Exclusive until its last close.
     Exclusive,
-    /// Exclusive until this ends it.
+    /// Exclusive until we end it.
     Kept(Duplicate),
 }
 
 impl Exclusion {
-    /// Begins to watch devices for the process that is to become the command. What cannot be watched is said, and
-    /// remains locked as without.
+    /// Begins to watch devices for the process that will become the command. A device that cannot be watched is
+    /// reported, and stays locked without being exclusive.
     pub(super) fn watch(requests: &[Request]) -> Option<Self> {
         let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC);
         let mut ports: Vec<Port> = requests.iter().filter_map(Port::of).collect();
@@ -81,12 +81,12 @@ impl Exclusion {
         Some(Self { events, ports, is_first: true, rests_until: None })
     }
 
-    /// Readable when something has happened; none while we rest.
+    /// Readable when an event has come; none during a rest.
     pub(super) fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.rests_until.is_none().then(|| self.events.as_fd())
     }
 
-    /// Acts on what has happened. Tells when this is to be called again; none: when the bell rings.
+    /// Handles the events. Returns when to call this again; none: when the bell rings.
     pub(super) fn look(&mut self) -> Option<Duration> {
         let begin = Instant::now();
         let rest = self.rests_until.and_then(|until| until.checked_duration_since(begin));
@@ -101,7 +101,7 @@ impl Exclusion {
         }
         let mut news = false;
         for port in &mut self.ports {
-            // Its node may be another one by now, or none.
+            // It may have another node by now, or none.
             let _ = port.watch(&self.events);
             news |= port.look();
         }
@@ -111,14 +111,14 @@ impl Exclusion {
         Some(rest)
     }
 
-    /// The lock is about to be released: what the command has left open is anybody's again.
+    /// The lock is about to be released: a device that the command has left open is no longer exclusive.
     pub(super) fn end(self) {
         self.ports.into_iter().for_each(Port::end);
     }
 }
 
 impl Port {
-    /// The node of the device that is locked. None: there is none.
+    /// The node of the locked device, or none.
     fn of(request: &Request) -> Option<Self> {
         let dev_dir = layout().dev_dir;
         let resolved = follow(&dev_dir, &request.device).ok()?;
@@ -127,7 +127,8 @@ impl Port {
         Some(Self { device, command: request.pid, path, mode: Mode::Shared, is_told: false })
     }
 
-    /// Has the kernel tell of its openings, and of another node in its place. What is watched already stays so.
+    /// Asks the kernel to report its openings, and a new node in its place. A device that is watched already stays
+    /// so.
     fn watch(&self, events: &Inotify) -> nix::Result<()> {
         let is_lasting = self.node().is_some_and(|node| !is_pseudo_terminal(&node));
         if let Some(directory) = self.path.parent().filter(|_| is_lasting) {
@@ -136,19 +137,19 @@ impl Port {
         events.add_watch(&self.path, OF_NODE).map(drop)
     }
 
-    /// Its node, which may be another one than before.
+    /// Its node, which may have changed.
     fn node(&self) -> Option<Node> {
         follow(&layout().dev_dir, &self.device).ok()?.node
     }
 
-    /// Makes it exclusive if the command, or a process that descends from it, has it open. Tells whether it has
-    /// opened or closed it.
+    /// Makes it exclusive if the command, or a process that descends from it, has it open. Returns whether that has
+    /// changed.
     fn look(&mut self) -> bool {
         let Some(node) = self.node() else { return false };
         let parent = |child: Pid| Pid::new(process::stat(child)?.parent);
         let is_ours = |pid: Pid| process::is_in_line(pid, self.command, parent);
         let seen = match Duplicate::of_any(&node, is_ours) {
-            // Of a command whose descriptors are hidden this much is seen.
+            // For a command with hidden descriptors, this gives the reason.
             Err(NoDuplicate::NotOpen) => Duplicate::of(self.command, &node),
             seen => seen,
         };
@@ -156,6 +157,8 @@ impl Port {
         let done = match seen {
             Ok(_) if matches!(self.mode, Mode::Kept(_)) => Ok(()),
             Ok(duplicate) if is_pseudo_terminal(&node) => self.keep(&duplicate),
+            // The command has made it exclusive itself, or has done so after us.
+            Ok(duplicate) if duplicate.is_exclusive().is_ok_and(|is_set| is_set) => Ok(()),
             Ok(duplicate) => {
                 self.mode = Mode::Exclusive;
                 duplicate.set_exclusive().map_err(NoDuplicate::System)
@@ -190,7 +193,7 @@ impl Port {
         }
     }
 
-    /// The command has ended. Whatever it has started may still have it open.
+    /// The command has ended. Processes that it has started may still have the device open.
     fn end(mut self) {
         if let (Mode::Exclusive, Some(node)) = (&self.mode, self.node()) {
             let _ = Duplicate::of_any(&node, |_| true).map(|it| it.end_exclusive());
@@ -198,7 +201,7 @@ impl Port {
         self.share();
     }
 
-    /// Says, once, what is in the way.
+    /// Reports an obstacle once.
     fn cannot(&mut self, why: &Hindrance) {
         let Some(why) = why.words() else { return };
         if !std::mem::replace(&mut self.is_told, true) {
@@ -208,23 +211,23 @@ impl Port {
     }
 }
 
-/// What keeps a device from being exclusive.
+/// The reason why a device is not exclusive.
 enum Hindrance {
     Unwatched(Errno),
     NotDuplicated(NoDuplicate),
 }
 
 impl Hindrance {
-    /// None: nothing to speak of.
+    /// None: not worth reporting.
     fn words(&self) -> Option<String> {
         match self {
             Self::Unwatched(Errno::EACCES) => {
-                Some("only who may read it is told when it is opened".to_owned())
+                Some("only users who may read the port can see when it is opened".to_owned())
             }
             Self::Unwatched(errno) => Some(format!("inotify: {}", errno.desc())),
             Self::NotDuplicated(NoDuplicate::NotOpen) => None,
             Self::NotDuplicated(NoDuplicate::Forbidden) => Some(
-                "what the command has open may not be duplicated: it has more rights than lfp, or \
+                "the command's descriptors cannot be duplicated: it has more rights than lfp, or \
                  the kernel forbids it (kernel.yama.ptrace_scope)"
                     .to_owned(),
             ),
@@ -248,14 +251,13 @@ mod tests {
 
     use super::*;
 
-    /// Who opens and closes a device without end, as anybody may who may open it, does not have us look without
-    /// end: as long as we rest, nothing wakes us.
+    /// A program that opens and closes a device all the time does not keep us busy: during a rest, no event wakes us.
     #[test]
     fn after_each_look_there_is_a_rest() {
         let terminal = openpty(None, None).unwrap();
         let path = ttyname(&terminal.slave).unwrap();
         let device = path.to_str().unwrap().parse().unwrap();
-        // Nobody's process: it has opened nothing.
+        // A process that has opened nothing.
         let pid = Pid::new(i32::MAX.into()).unwrap();
         let mut exclusion = Exclusion::watch(&[Request { device, pid }]).unwrap();
         for _ in 0..3 {

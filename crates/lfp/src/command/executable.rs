@@ -39,7 +39,7 @@ pub(super) enum Obstacle {
     Sanitizer,
 }
 
-/// Who is going to start a program.
+/// The users that are going to start a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Starter {
     Ourselves,
@@ -242,7 +242,7 @@ mod tests {
 
     /// Whatever stands where a program should, nobody waits for it, and nothing is said of it.
     #[test]
-    fn what_is_no_program_is_not_judged() {
+    fn a_file_that_is_no_program_is_not_judged() {
         let place = tempfile::tempdir().unwrap();
         let path = |name: &str| place.path().join(name);
         nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();

@@ -13,9 +13,9 @@ const SERVICE_USERS: [&str; 2] = ["lfpd", "uucp"];
 /// Why a listener is not asked: a printable line.
 pub(super) type Doubt = String;
 
-/// Looks at whoever listens at a Unix socket, as the kernel tells it ([`crate::client::Client::listener`]).
-/// Besides those whom we trust on any address, root may have given the directory to a user that
-/// the service runs as here.
+/// Checks the user that listens at a Unix socket, as the kernel tells it ([`crate::client::Client::listener`]).
+/// Besides the users that are trusted on any address, root may have given the directory to the user of the
+/// service here.
 ///
 /// # Errors
 /// [`Doubt`] when it is a stranger, or is not to be learned.
@@ -28,8 +28,8 @@ pub(super) fn trusted_socket(path: &Path, owner: Option<u32>) -> Result<(), Doub
     }
 }
 
-/// Looks at whoever has accepted a TCP connection on this host. Who listens on the port says nothing
-/// of that: it may be somebody else by now.
+/// Checks the user that has accepted a TCP connection on this host. The listener on the port does not
+/// show that: it may be another one by now.
 ///
 /// # Errors
 /// [`Doubt`] when it is a stranger, or is not to be learned.
@@ -44,13 +44,13 @@ pub(super) fn trusted_port(owner: Option<u32>) -> Result<(), Doubt> {
 fn stranger(owner: u32) -> Doubt {
     if is_outside(owner) {
         return format!(
-            "who listens there is not of this user namespace, where all others have the uid {owner}, and the \
-             socket's directory is not closed to all but root and its owner (--server asks it nevertheless)"
+            "the listener may be any user outside this user namespace (uid {owner}), and users other than root and \
+             the owner can write the socket's directory (--server asks it nevertheless)"
         );
     }
     format!(
-        "uid {owner} listens there, which is neither root nor the service's user (--server asks \
-         it nevertheless)"
+        "the listener is uid {owner}, neither root nor the service's user (--server asks it \
+         nevertheless)"
     )
 }
 

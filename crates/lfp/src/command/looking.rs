@@ -19,7 +19,7 @@ use super::report::{self, Service, table};
 use super::table::Colour;
 use ttylock::{DeviceName, Holder};
 
-/// How often is looked again for those who watch.
+/// How often `--watch` looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What was asked.
@@ -161,7 +161,7 @@ impl Picture {
         ])
     }
 
-    /// What is wrong with the question, or with whom we asked.
+    /// What is wrong with the question, or with the service that was asked.
     fn remarks(&self, question: Question<'_>, output: &Output) {
         for device in self.misspelt(question) {
             output.remark(&no_such_device(&device.name));
@@ -171,7 +171,9 @@ impl Picture {
             output.remark("free, as far as you may see; root sees more: sudo lfp list --all");
         }
         if self.service == Service::Silent {
-            output.remark("the service does not answer: this is what can be seen without it");
+            output.remark(
+                "the service does not answer: only holders that can be seen without it are shown",
+            );
         }
     }
 

@@ -38,6 +38,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 pub use arguments::command;
 
@@ -52,7 +53,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return ExitCode::from(output::refused(&refusal));
     }
     let wants_json = asks_for_json(&arguments);
-    match Options::try_parse_from(arguments) {
+    match Options::try_parse_from(arguments).map_err(with_advice) {
         Ok(options) => ExitCode::from(act(options)),
         Err(error) if error.use_stderr() && wants_json => {
             let kind = Kind::Usage(error.to_string().trim_end().to_owned());
@@ -71,6 +72,17 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(if output.is_lost() { exit::OUTPUT } else { exit::DONE })
         }
     }
+}
+
+/// A device in the place of a command: most users who write this want to know which program has it.
+fn with_advice(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) {
+        if word.starts_with("/dev/") {
+            let tip = format!("'lfp who {word}' shows which program has the port");
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        }
+    }
+    error
 }
 
 /// Whether `--json` is among the options, which cannot be read.

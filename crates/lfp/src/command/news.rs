@@ -20,14 +20,14 @@ pub(super) struct News<'a> {
 }
 
 impl<'a> News<'a> {
-    /// Tells who is in the way, having looked.
+    /// Looks, and names the holder in the way.
     pub(super) fn begin(request: &'a Request, rows: &[Row], output: &'a Output) -> Self {
         let news = Self::from_now_on(request, output);
         news.tell(rows);
         news
     }
 
-    /// The same. Looks only for those who are going to read it.
+    /// The same. Looks only if somebody is going to read it.
     pub(super) fn look(request: &'a Request, output: &'a Output) -> Self {
         let news = Self::from_now_on(request, output);
         if news.due.is_some() {
@@ -60,7 +60,7 @@ impl<'a> News<'a> {
 
     fn tell(&self, rows: &[Row]) {
         let holders: Vec<String> =
-            rows.iter().filter(|row| row.blocks()).map(Row::sentence).collect();
+            rows.iter().filter(|row| row.is_lock).map(Row::sentence).collect();
         if !holders.is_empty() {
             let device = self.request.device.as_str();
             let text = format!("/dev/{device}: waiting\n  {}", holders.join("\n  "));

@@ -73,7 +73,7 @@ impl Failure {
         }
     }
 
-    /// Who is in the way, as far as can be seen.
+    /// The holders in the way, as far as can be seen.
     pub(super) fn holders(&self) -> &[Row] {
         match &self.kind {
             Kind::Busy(rows) | Kind::NotHeld(rows) | Kind::TimedOut(rows, _) => rows,

@@ -108,7 +108,7 @@ fn colour() -> Colour {
 
 /// The process that stood by did not become the command: the exit code that says so.
 pub(super) fn refused(refusal: &Refusal) -> u8 {
-    // Whoever never gave the word has said why.
+    // A caller that never gave the word has said why.
     let Some(code) = refusal.code() else { return exit::SYSTEM };
     warn(&refusal.to_string());
     code

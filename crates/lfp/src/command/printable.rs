@@ -21,7 +21,7 @@ mod tests {
     #[case::line_ends("a\r\nb\tc\0", "a??b?c?")]
     #[case::right_to_left("a\u{202e}b\u{2066}c", "a?b?c")]
     #[case::invisible("a\u{200b}b\u{feff}", "a?b?")]
-    fn nothing_moves_a_terminal(#[case] text: &str, #[case] shown: &str) {
+    fn characters_that_control_a_terminal_are_replaced(#[case] text: &str, #[case] shown: &str) {
         assert_eq!(printable(text), shown);
     }
 }

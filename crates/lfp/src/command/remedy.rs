@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use super::printable::printable;
 use ttylock::Holder;
 
-/// Who may remove the holder's lock file, and how. Empty for a holder without one.
+/// Which user may remove the holder's lock file, and how. Empty for a holder without one.
 pub(super) fn remedy(holder: &Holder) -> String {
     const STICKY: u32 = 0o1000;
     let Some(path) = holder.scheme.file() else { return String::new() };

@@ -17,7 +17,7 @@ use super::remedy::remedy;
 use super::row::{Row, device_path, rows, user_name};
 use super::table::{Cell, Colour, Style, aligned};
 use crate::client::{Client, Error, Waiter};
-use ttylock::{DeviceName, Holder, Standing, Table, age, openers_of};
+use ttylock::{DeviceName, Holder, Standing, Table, age, openers_of, tell_exclusive};
 
 /// As many lock files of one holder are named in one line for people.
 const FILES_SHOWN: usize = 2;
@@ -25,9 +25,9 @@ const FILES_SHOWN: usize = 2;
 /// What was found, and how much of it we could see.
 #[derive(Debug)]
 pub(super) struct Sight {
-    /// Holders, the living first.
+    /// Holders, living ones first.
     pub(super) holders: Vec<Holder>,
-    /// Who waits in the service's lines.
+    /// The waiters in the service's lines.
     pub(super) waiters: Vec<Waiter>,
     /// Whether a service told us what it sees.
     pub(super) service: Service,
@@ -63,11 +63,12 @@ pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, 
     };
     let Sight { holders: more, waiters, service } = ask_service(device, route)?;
     merge(&mut holders, more);
+    tell_exclusive(&layout().dev_dir, &mut holders);
     holders.sort_by_key(|holder| holder.standing != Standing::Alive);
     Ok(Sight { holders, waiters, service })
 }
 
-/// Those who keep a device busy, for complaints: the living, or else the stale lock files that
+/// The holders that keep a device busy, for complaints: the living, or else the stale lock files that
 /// cannot be taken over, each with what would remove it. Never fails: what cannot be seen is not
 /// shown.
 pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
@@ -77,7 +78,7 @@ pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
     living.retain(|holder| holder.standing.is_standing());
     living.dedup_by(|b, a| a.pid == b.pid && a.pid.is_some() && a.device == b.device);
     if living.iter().any(Holder::keeps_out) {
-        // Who merely has it open keeps nobody out: we may ourselves, by inheritance.
+        // A process that merely has it open keeps nobody out: it may be this one, by inheritance.
         living.retain(Holder::keeps_out);
         return rows(&living);
     }
@@ -91,7 +92,7 @@ pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
     rows(&stale).into_iter().zip(&stale).map(with_remedy).collect()
 }
 
-/// Those of the holders who may be there.
+/// The holders that may be there.
 pub(super) fn living(mut holders: Vec<Holder>) -> Vec<Row> {
     holders.retain(|holder| holder.standing.is_standing());
     rows(&holders)
@@ -109,6 +110,7 @@ pub(super) fn openers(device: &DeviceName, locked_for: Pid) -> Vec<Row> {
 pub(super) fn openers_at_all(device: &DeviceName) -> Vec<Row> {
     let mut holders = openers_of(&layout().dev_dir, device);
     holders.retain(|holder| holder.pid != Some(Pid::this()));
+    tell_exclusive(&layout().dev_dir, &mut holders);
     rows(&holders)
 }
 
@@ -318,7 +320,7 @@ mod tests {
     #[case::same_flock(Scheme::Flock, Some(7), Scheme::Flock, Some(7), 1)]
     #[case::other_flock(Scheme::Flock, Some(7), Scheme::Flock, Some(8), 2)]
     #[case::flock_and_open(Scheme::Flock, Some(7), Scheme::Open, Some(7), 2)]
-    fn what_both_see_is_one(
+    fn a_holder_seen_by_both_is_shown_once(
         #[case] ours: Scheme,
         #[case] our_pid: Option<i64>,
         #[case] theirs: Scheme,

@@ -15,11 +15,15 @@ use ttylock::{Holder, Scheme, Standing, age};
 pub(super) struct Row {
     pub(super) device: String,
     pub(super) scheme: &'static str,
+    /// Whether it keeps others from their lock: an open port does not.
+    pub(super) is_lock: bool,
+    /// Whether it has the port open, and the kernel refuses it to others.
+    pub(super) is_exclusive: bool,
     pub(super) file: Option<String>,
     pub(super) pid: Option<Pid>,
     pub(super) uid: Option<u32>,
     pub(super) user: Option<String>,
-    /// Whose the lock file is, where nobody tells whose the process is or was.
+    /// The owner of the lock file, if the user of the process is not known.
     pub(super) owner: Option<String>,
     pub(super) command: Option<String>,
     pub(super) since: Option<SystemTime>,
@@ -39,6 +43,8 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
         .map(|holder| Row {
             device: printable(&holder.device),
             scheme: holder.scheme.word(),
+            is_lock: holder.scheme.is_lock(),
+            is_exclusive: holder.scheme == Scheme::Exclusive,
             file: holder.scheme.file().map(|path| printable(&path.to_string_lossy())),
             pid: holder.pid,
             uid: holder.user,
@@ -59,17 +65,12 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
 impl Row {
     /// Whether it is a lock of this process, which is alive.
     pub(super) fn is_lock_of(&self, pid: Pid) -> bool {
-        self.pid == Some(pid) && self.standing == Standing::Alive && self.blocks()
+        self.pid == Some(pid) && self.standing == Standing::Alive && self.is_lock
     }
 
     /// The process, if it is alive and has a lock.
     pub(super) fn living_holder(&self) -> Option<Pid> {
-        self.pid.filter(|_| self.standing == Standing::Alive && self.blocks())
-    }
-
-    /// Whether it keeps others from their lock: an open port does not.
-    pub(super) fn blocks(&self) -> bool {
-        self.scheme != Scheme::Open.word()
+        self.pid.filter(|_| self.standing == Standing::Alive && self.is_lock)
     }
 
     /// One line for people.
@@ -97,7 +98,7 @@ impl Row {
         text
     }
 
-    /// Who has it open, in a few words: `pid 4711 of alice, picocom`.
+    /// The process that has it open, in a few words: `pid 4711 of alice, picocom`.
     pub(super) fn who(&self) -> String {
         let pid = self.pid.map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
         let user = self.user().map_or_else(String::new, |user| format!(" of {user}"));

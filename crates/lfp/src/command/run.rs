@@ -2,6 +2,7 @@
 //! `wrapcmd`).
 
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,20 +18,34 @@ use super::exclusive::Exclusion;
 use super::news::News;
 use super::outcome::{Failure, Kind};
 use super::output::{Output, refused, warn};
+use super::printable::printable;
 use super::shim;
 use super::taking::Yielding;
 use super::waiting;
-use ttylock::{DeviceName, Outcome, Request, Scheme, Standing, Table, follow};
+use ttylock::{DeviceName, Outcome, Request, Standing, Table, follow};
 
 /// Takes the locks, runs the command, releases the locks, and tells the command's exit code.
 ///
 /// # Errors
 /// Whatever kept the command from being run.
 pub(super) fn run(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
+    check_order(asked)?;
     match asked.becoming() {
         Becoming::Child => in_a_child(asked, route, output),
         Becoming::Ourselves => in_this_process(asked, route, output),
     }
+}
+
+/// `lfp run picocom /dev/ttyUSB0` would lock a port named picocom, and try to execute the real one.
+fn check_order(asked: &Run) -> Result<(), Failure> {
+    let Some(program) = asked.command.first().map(Path::new) else { return Ok(()) };
+    let is_device = program.metadata().is_ok_and(|file| file.file_type().is_char_device());
+    if !is_device {
+        return Ok(());
+    }
+    let shown = printable(&program.to_string_lossy());
+    let text = format!("{shown} is a device, not a command: lfp run DEVICE -- COMMAND");
+    Err(Failure { device: None, kind: Kind::Usage(text) })
 }
 
 fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -40,20 +55,23 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     let pid = Pid::new(standby.pid().into()).ok_or_else(|| Failure::system("no process"))?;
     let additions = shim::additions(asked, route, pid)?;
     let mut broker = Broker::new(route);
-    let requests = match take_all(&mut broker, asked, pid, Some(&signals), output) {
-        // Somebody killed the process that was to become the command.
-        Err(Failure { kind: Kind::Interrupted(Signal::SIGCHLD), .. }) => {
-            return ended(standby.dismiss());
-        }
-        taken => taken?,
+    let taken = take_all(&mut broker, asked, pid, Some(&signals), output);
+    let signal = match &taken {
+        Err(Failure { kind: Kind::Interrupted(signal), .. }) => Some(*signal),
+        _ => signals.ending(),
     };
-    if let Some(signal) = signals.ending() {
-        give_back(&mut broker, &requests);
-        if signal == Signal::SIGCHLD {
-            return ended(standby.dismiss());
-        }
-        return Err(Failure::about(asked.device.as_str(), Kind::Interrupted(signal)));
+    if let (Some(_), Ok(requests)) = (signal, &taken) {
+        give_back(&mut broker, requests);
     }
+    let requests = match (signal, taken) {
+        // Somebody killed the process that was to become the command. The service may have noticed it first,
+        // and refused it.
+        (Some(Signal::SIGCHLD), _) => return ended(standby.dismiss()),
+        (Some(signal), Ok(_)) => {
+            return Err(Failure::about(asked.device.as_str(), Kind::Interrupted(signal)));
+        }
+        (_, taken) => taken?,
+    };
     broker.hang_up();
     // Before the command is there: none of its openings is missed.
     let exclusion = asked.exclusive.then(|| Exclusion::watch(&requests)).flatten();
@@ -127,7 +145,7 @@ fn take_all(
     for device in in_order(asked) {
         let request = Request { device, pid };
         if is_an_ancestors(&request.device) {
-            // Who started us has it for us as well.
+            // A process that started this one has it for both.
             continue;
         }
         let outcome = match asked.timeout {
@@ -174,7 +192,7 @@ fn is_an_ancestors(device: &DeviceName) -> bool {
     let locks = table
         .holders(device)
         .into_iter()
-        .filter(|holder| holder.scheme != Scheme::Open && holder.standing != Standing::Stale);
+        .filter(|holder| holder.scheme.is_lock() && holder.standing != Standing::Stale);
     let mut locks = locks.peekable();
     locks.peek().is_some()
         && locks.all(|holder| {

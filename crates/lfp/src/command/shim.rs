@@ -164,7 +164,7 @@ pub(super) fn caution(asked: &Run, output: &Output) {
     if executable.makes_lock_files() {
         let program = program.to_string_lossy();
         output.remark(&format!(
-            "{program} seems to make lock files itself: it may refuse the port because of ours\n  \
+            "{program} seems to make lock files itself: it may refuse the port because of the lock of lfp\n  \
              {why}"
         ));
     }
@@ -183,14 +183,14 @@ fn usual(library: &str, route: &Route) -> Vec<(&'static str, String)> {
     variables
 }
 
-/// For a command that is not to have the library, though whoever called us has it.
+/// For a command that is not to have the library, though our caller has it.
 fn without() -> Vec<(&'static str, String)> {
     let all = env::var("LD_PRELOAD").unwrap_or_default();
     let others = others(&all);
     if others == all { Vec::new() } else { vec![("LD_PRELOAD", others)] }
 }
 
-/// Whoever has said that ports must be locked is not contradicted.
+/// If the user has said that ports must be locked, that stays.
 fn ports<'a>(also: impl Iterator<Item = &'a DeviceName>) -> (&'static str, String) {
     let before = env::var("LFP_PORTS").unwrap_or_default();
     let word = if before.split(':').next() == Some("must") { "must" } else { "1" };
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_to_be_preloaded_is_kept() {
+    fn libraries_to_preload_are_kept() {
         assert_eq!(before("", "/l.so"), "/l.so");
         assert_eq!(before("/a.so /b.so", "/l.so"), "/l.so:/a.so /b.so");
     }

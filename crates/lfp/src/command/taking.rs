@@ -24,7 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How often a wrapper asks whether somebody waits for what its command has.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Releases the lock of whoever has it.
+/// Releases the lock of any process.
 pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u8, Failure> {
     let device = &asked.asked.device;
     let mut broker = Broker::new(route);
@@ -56,8 +56,8 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
     }
 }
 
-/// Nobody is told anything for those who may not use force. Nothing is released by the question: whoever
-/// asks has no lock.
+/// A user that may not use force cannot have anybody signalled. The question releases nothing: the process
+/// that asks has no lock.
 fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Failure> {
     let nobodys = Request { device: device.clone(), pid: Pid::this() };
     match broker.force(&nobodys) {
@@ -105,8 +105,8 @@ fn raw(pid: Pid) -> nix::unistd::Pid {
     nix::unistd::Pid::from_raw(pid.as_raw())
 }
 
-/// Stands in line for a moment, so that the holder's wrapper sees that somebody waits. What is got
-/// is given back: whoever asks does not take.
+/// Stands in line for a moment, so that the holder's wrapper sees that somebody waits. If it gets
+/// the port, it gives it back: to ask is not to take.
 pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8, Failure> {
     let request = Request { device: asked.device.clone(), pid: Pid::this() };
     let mut broker = Broker::new(route);

@@ -17,7 +17,7 @@ use ttylock::{Outcome, Request};
 const ABSENCE_PAUSE: Duration = Duration::from_millis(200);
 const ABSENCES: u32 = 50;
 
-/// How often a lock is asked for again where nobody tells us that it is free.
+/// How often a lock is asked for again if no event reports that it is free.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 

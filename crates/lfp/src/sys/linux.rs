@@ -11,7 +11,7 @@ use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, sockop
 /// Sends without SIGPIPE.
 pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
 
-/// The user at the other end of a Unix socket: who called listen(2) (unix(7), `SO_PEERCRED`).
+/// The user at the other end of a Unix socket: the one that called listen(2) (unix(7), `SO_PEERCRED`).
 pub(crate) fn peer(stream: &UnixStream) -> io::Result<Option<u32>> {
     let peer = socket::getsockopt(stream, sockopt::PeerCredentials)?;
     Ok(Some(peer.uid()))

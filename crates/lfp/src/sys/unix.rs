@@ -18,7 +18,7 @@ pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
 #[cfg(target_vendor = "apple")]
 pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
 
-/// The user at the other end of a Unix socket: who called listen(2) (getpeereid(3)).
+/// The user at the other end of a Unix socket: the one that called listen(2) (getpeereid(3)).
 #[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
 pub(crate) fn peer(stream: &UnixStream) -> io::Result<Option<u32>> {
     let (user, _) = nix::unistd::getpeereid(stream)?;

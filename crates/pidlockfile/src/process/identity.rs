@@ -57,7 +57,7 @@ pub enum Start {
     At(u64),
 }
 
-/// A process that is known again, whoever has its number later.
+/// A process that can be told from later processes with its number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessIdentity {
     /// Its number.

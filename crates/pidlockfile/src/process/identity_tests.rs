@@ -43,7 +43,7 @@ const HIDDEN: Seen = Seen::Process { start: None };
 #[case::another_namespace_and_boot(Start::At(9), "b-2", 6, Seen::Unseen, Fate::Elsewhere)]
 #[case::another_namespace_and_boot_alive(Start::At(9), "b-2", 6, at(9), Fate::Same)]
 #[case::nobody_of_another_namespace(Start::Nobody, BOOT, 6, Seen::Nobody, Fate::Gone)]
-fn what_has_become_of_a_process(
+fn the_fate_of_a_process_by_its_identity(
     #[case] start: Start,
     #[case] boot: &str,
     #[case] namespace: u64,
@@ -119,7 +119,7 @@ fn a_process_is_the_same_until_it_ends() {
     assert_eq!((machine.fate_of_number(pid), lives(pid), owner(pid)), (Fate::Gone, false, None));
 }
 
-/// Whoever has not waited for its child keeps the number, and nothing else.
+/// A parent that has not waited for its child keeps the number, and nothing else.
 #[test]
 #[cfg(unix)]
 fn a_zombie_is_gone() {

@@ -11,7 +11,7 @@ use super::system::{self, Shown};
 /// looked at for that.
 const SEEN_ABROAD: Duration = Duration::from_secs(1);
 
-/// The machine as one who asks about processes sees it. Keeps the file of the process that was asked
+/// The machine as a caller that asks about processes sees it. Keeps the file of the process that was asked
 /// about last, as that is mostly the next one, too.
 #[derive(Debug, Default)]
 pub struct Machine {
@@ -32,7 +32,7 @@ impl Machine {
         self.here.get_or_insert_with(|| Arc::new(system::here()))
     }
 
-    /// Who has this number now.
+    /// The process that has this number now.
     pub fn identify(&mut self, pid: Pid) -> ProcessIdentity {
         if let Some((known, shown)) = self.last.take().filter(|(known, _)| known.pid == pid) {
             if shown.exists() {
@@ -73,13 +73,13 @@ impl Machine {
         known.is_some_and(|(_, shown)| shown.exists()) || system::lives(pid)
     }
 
-    /// What the system shows of a process, or of whoever has its number.
+    /// What the system shows of a process, or of another with its number.
     pub fn look(&mut self, who: &ProcessIdentity) -> Seen {
         let is_elsewhere = who.is_elsewhere(self.here());
         if is_elsewhere { self.look_abroad(who) } else { system::look(who.pid) }
     }
 
-    /// Whether it was there, and has ended. Who never was has not.
+    /// Whether it existed and has ended. A process that never existed has not ended.
     pub fn has_ended(&mut self, who: &ProcessIdentity) -> bool {
         who.start != Start::Nobody && self.fate(who).is_over()
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_asked_about_lives_until_it_ends() {
+    fn a_process_asked_about_lives_until_it_ends() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(child.id().into()).unwrap();
         let mut machine = Machine::default();

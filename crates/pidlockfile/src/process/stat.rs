@@ -8,16 +8,20 @@ use std::str::FromStr;
 pub struct Stat {
     /// The command's name, at most 15 bytes; whatever else it holds.
     pub name: String,
-    /// Who started it, or adopted it.
+    /// The process that started it, or adopted it.
     pub parent: i64,
     /// When it began, in clock ticks as they are read here.
     pub start: u64,
     state: u8,
+    flags: u64,
     threads: u64,
     /// Where its arguments and its stack begin: chance chooses anew at each execve(2), and fork(2)
     /// keeps it. Zero where that may not be seen.
     pub image: (u64, u64),
 }
+
+/// The flag of a task that ends. Source: `PF_EXITING` in the kernel's sched.h.
+const EXITING: u64 = 0x4;
 
 impl Stat {
     /// The name in field 2 may hold blanks and parentheses, so fields are counted from its last
@@ -36,16 +40,38 @@ impl Stat {
             parent: field(4).and_then(number)?,
             start: numeric(22)?,
             state: field(3)?.bytes().next()?,
+            flags: numeric(9).unwrap_or(0),
             threads: numeric(20)?,
             image: (numeric(28).unwrap_or(0), numeric(48).unwrap_or(0)),
         })
     }
 
+    /// It does nothing more: the kernel closes what it has open, and lets only root look at that. A serial port is closed
+    /// when all output has left it, after half a minute at the latest.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.flags & EXITING != 0 && self.threads <= 1
+    }
+
     /// A zombie whose threads have all ended; one whose first thread alone has ended works on.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x') && self.threads <= 1
+        is_end(self.state, self.threads)
     }
+}
+
+fn is_end(state: u8, threads: u64) -> bool {
+    matches!(state, b'Z' | b'X' | b'x') && threads <= 1
+}
+
+/// As [`Stat::has_ended`], told by `/proc/PID/status`.
+#[must_use]
+pub fn has_ended_in(status: &str) -> bool {
+    let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+    let state = field("State:").and_then(|state| state.bytes().next());
+    state
+        .zip(field("Threads:").and_then(number))
+        .is_some_and(|(state, threads)| is_end(state, threads))
 }
 
 /// Digits and nothing else; the standard library would also take a plus.
@@ -114,9 +140,31 @@ mod tests {
     #[case::dead('X', 0, true)]
     #[case::dead_of_old('x', 0, true)]
     #[case::stopped('T', 1, false)]
-    fn who_has_ended(#[case] state: char, #[case] threads: u64, #[case] ended: bool) {
+    fn a_process_has_ended_with_its_last_thread(
+        #[case] state: char,
+        #[case] threads: u64,
+        #[case] ended: bool,
+    ) {
         let text = format!("7 (sh) {state} 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 {threads} 0 4242 9");
         assert_eq!(Stat::parse(text.as_bytes()).unwrap().has_ended(), ended);
+        let status =
+            format!("Name:\tsh\nState:\t{state} (said so)\nUid:\t7\nThreads:\t{threads}\n");
+        assert_eq!(has_ended_in(&status), ended);
+        assert!(!has_ended_in(&format!("State:\t{state} (cut off)\n")));
+    }
+
+    #[rstest]
+    #[case::works("4194304", 1, false)]
+    #[case::ends("4194308", 1, true)]
+    #[case::first_thread_ends("4194308", 2, false)]
+    #[case::no_number("-4", 1, false)]
+    fn a_process_is_ending_with_its_last_thread(
+        #[case] flags: &str,
+        #[case] threads: u64,
+        #[case] ending: bool,
+    ) {
+        let text = format!("7 (sh) D 1 7 7 0 -1 {flags} 1 2 3 4 5 6 7 8 20 0 {threads} 0 4242 9");
+        assert_eq!(Stat::parse(text.as_bytes()).unwrap().is_ending(), ending);
     }
 
     #[rstest]

@@ -29,7 +29,7 @@ pub(super) fn look(pid: Pid) -> Seen {
         return Seen::Nobody;
     }
     match stat(pid) {
-        // A number that was given out again meanwhile is another process's, who lives.
+        // A number that was given out again meanwhile belongs to another process, which lives.
         Some(stat) if ended.is_none() && stat.has_ended() => Seen::Nobody,
         stat => Seen::Process { start: stat.map(|stat| stat.start) },
     }
@@ -89,7 +89,7 @@ pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
     let name = rustix::process::Signal::from_named_raw(signal as i32).ok_or(Errno::EINVAL)?;
     let raw = |errno: rustix::io::Errno| Errno::from_raw(errno.raw_os_error());
     let process = open(who.pid).map_err(raw)?;
-    // Who is the same now was so when it was opened, or the descriptor is of one that has ended.
+    // A process that is the same now was so when it was opened, or the descriptor is of one that has ended.
     is_surely(who)?;
     rustix::process::pidfd_send_signal(process, name).map_err(raw)
 }
@@ -199,7 +199,7 @@ fn is_called(pid: Pid, who: &ProcessIdentity) -> Option<bool> {
         Err(_) => return None,
     };
     let numbers = numbers_in(&text)?;
-    // The first is ours. Whose namespace may not be seen may be the one.
+    // The first is ours. A process with a namespace that cannot be seen may be the one.
     let (own, between) = numbers.get(1..).unwrap_or_default().split_last().unzip();
     let namespace = || std::fs::metadata(format!("/proc/{pid}/ns/pid")).map(|data| data.ino());
     let there = own == Some(&who.pid.as_raw())

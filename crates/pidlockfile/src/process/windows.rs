@@ -9,8 +9,8 @@ use winsafe::{HPROCESS, HPROCESSLIST, co};
 
 use super::{ClockShift, Here, NoCaller, Pid, ProcessIdentity, Seen};
 
-/// What stands for Windows where lock files of Unix name a pid namespace: no such number on Linux, whose
-/// namespaces are counted from 0xF0000000, so that who reads a lock from there (a Linux beside it on the same
+/// What stands for Windows where lock files of Unix name a pid namespace: no such number on Linux, where
+/// namespaces are counted from 0xF0000000, so that a reader of a lock from there (a Linux beside it on the same
 /// machine) knows that its numbers are not his.
 pub const WINDOWS_NAMESPACE: u64 = 0x0057_494E;
 
@@ -28,7 +28,7 @@ fn open(pid: Pid) -> Result<CloseHandleGuard<HPROCESS>, Seen> {
     }
 }
 
-/// A process whose handle somebody has is there still when it has ended.
+/// A process still exists after its end while another process has a handle of it.
 fn has_ended(process: &HPROCESS) -> bool {
     process.WaitForSingleObject(Some(0)) == Ok(co::WAIT::OBJECT_0)
 }

@@ -33,7 +33,7 @@ impl Status {
         let modified = told.last_write_time().and_then(since_1970).unwrap_or_default();
         Ok(Self {
             identity: Identity { device: told.volume_serial_number(), inode: told.file_index() },
-            // Who may read it is in access lists that this crate does not read.
+            // The right to read it is in access lists that this crate does not read.
             mode: if attributes & ATTRIBUTE_READ_ONLY == 0 { 0o644 } else { 0o444 },
             owner: 0,
             links: told.number_of_links(),

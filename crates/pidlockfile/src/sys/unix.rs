@@ -230,7 +230,7 @@ fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-/// Whose processes ours are, as a uid.
+/// The user of this process, as a uid.
 pub(crate) fn own_user() -> u32 {
     nix::unistd::geteuid().as_raw()
 }

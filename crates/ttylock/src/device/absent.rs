@@ -12,7 +12,7 @@ use crate::dialects::Dialect;
 use crate::dialects::forms::Told;
 use crate::lock::names::{lock_names, told_by};
 
-/// As many directories below `/dev` are looked into.
+/// The most directories below `/dev` that are read.
 const DIRECTORIES: usize = 128;
 
 /// Where the kernel makes the terminals that it numbers.
@@ -21,8 +21,8 @@ const NUMBERED: &str = "pts";
 /// Directories that udev makes with the first device in them, and removes with the last.
 const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
 
-/// Whether kernel or udev may make a device of this name: in `/dev` itself, in a directory that only
-/// root makes names in, and where there is none yet, in those of udev alone.
+/// Whether the kernel or udev may make a device of this name: in `/dev` itself, in a directory in which only root
+/// makes names, or, if the directory does not exist yet, in one of udev's.
 pub(crate) fn may_come(dev_dir: &Path, real: &str) -> bool {
     let Some((directory, base)) = real.rsplit_once('/') else { return true };
     match directory {
@@ -32,7 +32,7 @@ pub(crate) fn may_come(dev_dir: &Path, real: &str) -> bool {
     }
 }
 
-/// Whether each directory on the way is there, and nobody but root and we may make names in it.
+/// Whether each directory on the way exists, and only root and this user may make names in it.
 fn is_roots(dev_dir: &Path, directory: &Path) -> bool {
     let mut way = dev_dir.to_owned();
     directory.components().all(|part| {
@@ -41,7 +41,7 @@ fn is_roots(dev_dir: &Path, directory: &Path) -> bool {
     })
 }
 
-/// The ports that are there of which a lock for this device, which is not, would have a lock file.
+/// The existing ports that share a lock file with this device, which does not exist.
 pub(crate) fn namesakes(
     dialect: &Dialect,
     dev_dir: &Path,
@@ -60,7 +60,7 @@ pub(crate) fn namesakes(
     found
 }
 
-/// What devices of these lock files would be called, in every directory.
+/// The names that devices with these lock files would have, in every directory.
 fn candidates(dev_dir: &Path, told: &[Told<'_>]) -> Vec<String> {
     let mut names = Vec::new();
     for directory in directories(dev_dir) {
@@ -138,7 +138,7 @@ mod tests {
     #[case::link("usb-X_1", "serial/by-id/usb-X_1")]
     #[case::link_by_underscores("serial_by-id_usb-X_1", "serial/by-id/usb-X_1")]
     #[case::slash_against_underscore("usb/x", "usb_x")]
-    fn whoever_is_met_at_a_lock_file_is_found(#[case] absent: &str, #[case] port: &str) {
+    fn every_holder_met_at_a_lock_file_is_found(#[case] absent: &str, #[case] port: &str) {
         let dev = dev();
         let resolve =
             |name: &str| follow(dev.path(), &DeviceName::parse(name.as_bytes()).unwrap()).unwrap();

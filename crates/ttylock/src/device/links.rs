@@ -17,14 +17,14 @@ use super::node::{ResolvedDevice, follow};
 use super::udev::absent;
 use crate::directory_stamp::DirectoryStamp;
 
-/// As many links as are remembered; more are left out.
+/// The most links that are remembered; further ones are left out.
 const LINKS: usize = 256;
 
 /// The links of one device directory, as last read.
 #[derive(Debug, Default)]
 pub struct Links {
     known: Option<Known>,
-    /// What was read while the directory was changing: good for once.
+    /// The links that were read while the directory was changing; they are used once.
     unsettled: Vec<Link>,
 }
 
@@ -33,11 +33,11 @@ pub struct Links {
 struct Known {
     stamp: DirectoryStamp,
     links: Vec<Link>,
-    /// Whether there is anything by the name of udev's directory.
+    /// Whether an entry has the name of udev's directory.
     has_serial: bool,
 }
 
-/// The name of a link, and what it says.
+/// The name of a link, and its target.
 type Link = (String, String);
 
 impl Links {
@@ -45,7 +45,7 @@ impl Links {
     /// several, relative to `dev_dir`.
     ///
     /// # Errors
-    /// The system's where the directory cannot be read.
+    /// An error of the system, if the directory cannot be read.
     pub fn to(
         &mut self,
         dev_dir: &Path,
@@ -56,7 +56,7 @@ impl Links {
         let links = self.known.as_ref().map_or(&self.unsettled, |known| &known.links);
         let mut wanted = vec![base(resolved.real()).to_owned()];
         let mut found: Vec<String> = Vec::new();
-        // Each round finds the links to those of the round before.
+        // Each round finds the links to the links of the previous round.
         while let Some(target) = wanted.pop() {
             for (name, _) in links.iter().filter(|(_, end)| base(end) == target) {
                 if !found.contains(name) && leads(dev_dir, name, resolved) {
@@ -77,7 +77,7 @@ impl Links {
     /// Reads the links again if the directory has changed since, or just before, the last time.
     ///
     /// # Errors
-    /// The system's where that cannot be done.
+    /// An error of the system, if that cannot be done.
     pub fn refresh(&mut self, dev_dir: &Path, now: SystemTime) -> io::Result<()> {
         if let (Some(known), Ok(stat)) = (&self.known, Status::of_path(dev_dir)) {
             if DirectoryStamp::of(&stat) == Some(known.stamp) {
@@ -87,7 +87,7 @@ impl Links {
         *self = Self::default();
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut dir = Dir::open(dev_dir, flags, Mode::empty())?;
-        // Before the reading, so that what changes meanwhile is noticed the next time.
+        // The stamp is taken before the directory is read, so that a change meanwhile is noticed the next time.
         let stamp = Status::of_open(&dir).ok().and_then(|stat| DirectoryStamp::of(&stat));
         let mut links = Vec::new();
         let mut has_serial = false;
@@ -102,7 +102,7 @@ impl Links {
             let Some(target) = target.to_str().map(str::to_owned) else { continue };
             links.push((name.to_owned(), target));
         }
-        // One that has not settled is read again the next time.
+        // A directory that has just changed is read again the next time.
         match stamp.filter(|stamp| stamp.is_settled(now)) {
             Some(stamp) => self.known = Some(Known { stamp, links, has_serial }),
             None => self.unsettled = links,
@@ -111,14 +111,15 @@ impl Links {
     }
 }
 
-/// Where udev makes links to serial devices: by what they are, and by where they are plugged in.
+/// The directories in which udev makes links to serial devices: by their identity, and by the place where they are
+/// plugged in.
 const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
 
-/// The links of udev that lead to the node of the device, read one by one: for machines
-/// without its database, as containers are and those with mdev.
+/// The links of udev that lead to the node of the device, read one by one: for machines without its database, such as
+/// containers and machines with mdev.
 ///
 /// # Errors
-/// The system's where one of its directories cannot be read.
+/// An error of the system, if one of its directories cannot be read.
 pub(crate) fn made_by_udev(dev_dir: &Path, resolved: &ResolvedDevice) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for below in BY_UDEV {

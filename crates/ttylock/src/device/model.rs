@@ -3,21 +3,20 @@
 /// A device name followed to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedDevice {
-    /// Every name the device has on this way, relative to `/dev`: first the one asked for, last
-    /// the real node. One entry when the name is no link. Links in directories that others may
-    /// write, and what leads to them, are left out: anybody could make any number of names there.
+    /// Every name the device has on this way, relative to `/dev`: first the one asked for, last the real node. One
+    /// entry when the name is no link. Links in directories that other users may write, and links to them, are left
+    /// out: any user could make any number of names there.
     pub names: Vec<String>,
-    /// The other names that are known for the real node, relative to `/dev`: links that were not
-    /// on this way.
+    /// The other known names of the real node, relative to `/dev`: links that were not on this way.
     pub links: Vec<String>,
-    /// The node, unless there is none.
+    /// The node, if there is one.
     pub node: Option<Node>,
-    /// What it is, and who may do what to it, unless there is none.
+    /// The kind and permissions of the node, if there is one.
     pub access: Option<Access>,
-    /// Whether the kernel does not tell its own name of the device: other nodes of the same number
-    /// are met by that number only.
+    /// Whether the kernel's own name of the device is unknown: then other nodes of the same device are found only by
+    /// its number.
     pub is_known_by_number_only: bool,
-    /// Where there is no node: the ports that are there whose lock files its lock would have.
+    /// If there is no node: the existing ports that share a lock file with this device.
     pub namesakes: Vec<ResolvedDevice>,
 }
 
@@ -28,11 +27,11 @@ pub struct Node {
     pub file_system: Numbers,
     /// Its inode number there.
     pub inode: u64,
-    /// The device it stands for; absent when it is no device.
+    /// The numbers of the device; `None` if it is not a device.
     pub device: Option<Numbers>,
 }
 
-/// The kind of a node, whose it is and who may do what to it, as `stat(2)` shows it.
+/// The kind of a node, its owner and its permissions, as `stat(2)` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Kind and permission bits (`st_mode`).
@@ -76,9 +75,9 @@ pub enum ResolveError {
     Outside,
     /// More links than the kernel would follow.
     Loop,
-    /// Links that say more than any device name needs.
+    /// The links are longer than any device name needs.
     TooLong,
-    /// The name goes through something that is no directory, or cannot be looked at.
+    /// A part of the name is not a directory, or cannot be examined.
     Unreachable,
 }
 
@@ -98,7 +97,7 @@ impl ResolvedDevice {
         real.into_iter().chain(way).chain(&self.links).map(String::as_str)
     }
 
-    /// Whether there is a device at its end. Anybody can make a plain file below `/dev/shm`.
+    /// Whether the name leads to a device. Any user can make a plain file below `/dev/shm`.
     #[must_use]
     pub(crate) fn is_device(&self) -> bool {
         self.node.is_some_and(|node| node.device.is_some())

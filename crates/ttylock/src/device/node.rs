@@ -66,7 +66,7 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<ResolvedDevice, Resol
             continue;
         }
         if way.is_open_to_others() {
-            // Whatever led here, anybody can lead here.
+            // Any user can make names that lead here.
             resolved.names.clear();
         } else {
             note(
@@ -96,7 +96,7 @@ fn prepend(rest: &mut VecDeque<PathBuf>, parts: VecDeque<PathBuf>) {
     }
 }
 
-/// How much the links on the way have said. It is bounded before anything is looked at.
+/// The length of the links on the way. It is limited before anything is examined.
 #[derive(Debug, Default)]
 struct Said {
     links: usize,
@@ -121,7 +121,7 @@ impl Said {
     }
 }
 
-/// The directories that the way has gone through.
+/// The directories on the way.
 #[derive(Debug)]
 struct Way {
     directories: Vec<Passed>,
@@ -130,7 +130,7 @@ struct Way {
 #[derive(Clone, Copy, Debug)]
 struct Passed {
     file_system: Numbers,
-    /// Whether others than root and we may change what is in it, or in one above.
+    /// Whether users other than root and this one may change its content, or that of a directory above it.
     open_to_others: bool,
 }
 
@@ -139,8 +139,8 @@ impl Way {
         self.directories.last().is_some_and(|passed| passed.open_to_others)
     }
 
-    /// Whoever owns a directory may mount a file system of his own over it, which can answer when
-    /// it likes. It is left alone.
+    /// The owner of a directory may mount a file system over it, and a file system in user space may never answer.
+    /// Such a directory is not followed.
     fn is_mounted_over(&self, look: &Look) -> bool {
         self.directories
             .last()
@@ -153,7 +153,7 @@ impl Way {
     }
 }
 
-/// What a name leads to, itself not followed.
+/// The file that a name leads to; a link itself is not followed.
 pub(super) struct Look {
     mode: u32,
     owner: u32,
@@ -172,7 +172,7 @@ impl From<Seen> for Look {
 }
 
 impl Look {
-    /// At a path, without following it.
+    /// Examines a path without following a link.
     pub(super) fn at(path: &Path) -> std::io::Result<Self> {
         sys::look_at(path).map(Self::from)
     }
@@ -205,7 +205,7 @@ impl Look {
     }
 }
 
-/// A name below `/dev` that is no text has no lock file name either: left out.
+/// A name that is not text has no lock file name, so it is left out.
 fn note(names: &mut Vec<String>, path: &Path) {
     if let Some(text) = path.to_str().filter(|text| !names.iter().any(|name| name == text)) {
         names.push(text.to_owned());
@@ -334,7 +334,7 @@ mod tests {
         }
     }
 
-    /// Anybody can make names in a directory that is open to all; they are no names of the device.
+    /// Any user can make names in a directory that is open to all; they do not count as names of the device.
     #[rstest]
     #[case::a_link("shm/a", &["ttyS0"])]
     #[case::a_chain("shm/b", &["ttyS0"])]

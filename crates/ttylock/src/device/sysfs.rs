@@ -8,20 +8,20 @@ use super::name::DeviceName;
 use super::node::Numbers;
 use super::udev::absent;
 
-/// Links from the numbers of character devices to what the kernel calls them. Source: the kernel's
+/// Links from the numbers of character devices to the kernel's names for them. Source: the kernel's
 /// Documentation/ABI/testing/sysfs-dev.
 const BY_NUMBER: &str = "/sys/dev/char";
 
-/// The kernel's name of a character device, as a name below `/dev`. `None` where there is no such
-/// file system, and for pseudo-terminals, which are not in it.
+/// The kernel's name of a character device, as a name below `/dev`. `None` if that file system is missing, and for
+/// pseudo-terminals, which are not in it.
 ///
 /// # Errors
-/// The system's where it cannot be told.
+/// An error of the system, if the name cannot be read.
 pub(crate) fn kernel_name(device: Numbers) -> io::Result<Option<String>> {
     let link = format!("{BY_NUMBER}/{}:{}", device.major, device.minor);
     match std::fs::read_link(link) {
         Ok(target) => Ok(name_in(&target)),
-        // Who is kept from there for good meets the others by number.
+        // A process that can never read it finds the other nodes by number.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
         Err(error) => absent(error),
     }
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_name() {
+    fn an_unknown_device_number_has_no_name() {
         assert_eq!(kernel_name(Numbers { major: 136, minor: 0 }).unwrap(), None);
     }
 }

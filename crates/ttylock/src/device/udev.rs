@@ -2,7 +2,7 @@
 //!
 //! `/dev/ttyUSB0` usually has links below `/dev/serial`. A link leads to the node, but not back; udev's
 //! database has the way back. Source: `udev_device_get_devlinks_list_entry(3)` and the database files
-//! `/run/udev/data/cMAJOR:MINOR`, whose lines `S:NAME` name the links.
+//! `/run/udev/data/cMAJOR:MINOR`: their lines `S:NAME` name the links.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,10 +15,10 @@ use super::node::Numbers;
 const ENTRY_BYTES: u64 = 64 * 1024;
 const LINKS: usize = 16;
 
-/// The links to a character device, as names below `/dev`. `None` where udev knows nothing of it.
+/// The links to a character device, as names below `/dev`. `None` if udev does not know the device.
 ///
 /// # Errors
-/// The system's where there is an entry that cannot be read just now: what it says is not known.
+/// An error of the system, if there is an entry that cannot be read now: its content is unknown.
 pub fn links(database: &Path, device: Numbers) -> io::Result<Option<Vec<String>>> {
     let entry = database.join(format!("c{}:{}", device.major, device.minor));
     let mut text = Vec::new();
@@ -28,7 +28,7 @@ pub fn links(database: &Path, device: Numbers) -> io::Result<Option<Vec<String>>
     }
 }
 
-/// What is not there says nothing; what is there and cannot be read is an error.
+/// A missing entry is no error; one that exists and cannot be read is.
 pub(super) fn absent<T>(error: io::Error) -> io::Result<Option<T>> {
     let nothing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     if nothing.contains(&error.kind()) { Ok(None) } else { Err(error) }
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(none.unwrap(), None);
     }
 
-    /// As where no descriptor is left, or the disk fails.
+    /// For example because no descriptor is left, or the disk fails.
     #[test]
     fn an_entry_that_cannot_be_read_is_not_taken_for_none() {
         let database = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use pidlockfile::process::Pid;
 
-/// As much of a lock file as is ever read, in bytes. The longest form, Qt's, has its pid first.
+/// The most bytes of a lock file that are read. The longest form, Qt's, has its pid first.
 pub const READ_LIMIT: usize = 64;
 
 /// How the programs of one dialect write a pid into a lock file. All are read by [`Content::parse`].
@@ -16,14 +16,14 @@ pub(crate) enum ContentForm {
     DecimalAndNode,
     /// The pid in ten decimal digits, zeros in front, and NUL (apcupsd).
     ZeroPadded,
-    /// The pid and a newline. Other lines may follow, which say more of the process (Qt).
+    /// The pid and a newline. Other lines with facts about the process may follow (Qt).
     Line,
 }
 
-/// What a lock file says.
+/// The content of a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Whose lock it is.
+    /// The process that holds the lock.
     pub pid: Pid,
     /// What follows the pid: program and user by old minicom, the program by Qt, gammu and gnokii.
     /// Printable ASCII; other bytes become `?`.
@@ -94,7 +94,7 @@ fn note(rest: &[u8]) -> String {
 }
 
 impl ContentForm {
-    /// What a lock file of this pid says.
+    /// The content of a lock file for this pid.
     pub(crate) fn write(self, pid: Pid) -> Vec<u8> {
         match self {
             Self::Decimal => format!("{pid:>10}\n").into_bytes(),
@@ -175,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(number in 1..=i32::MAX) {
+        fn written_content_is_read_back(number in 1..=i32::MAX) {
             let pid = Pid::new(number.into()).unwrap();
             for form in [ContentForm::Decimal, ContentForm::DecimalAndNode, ContentForm::ZeroPadded] {
                 prop_assert_eq!(Content::parse(&form.write(pid)).unwrap().pid, pid);
@@ -191,7 +191,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_in_a_file_can_hurt(content in proptest::collection::vec(any::<u8>(), 0..=READ_LIMIT)) {
+        fn a_note_from_any_file_is_printable(content in proptest::collection::vec(any::<u8>(), 0..=READ_LIMIT)) {
             if let Ok(read) = Content::parse(&content) {
                 prop_assert!(read.note.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '));
             }

@@ -2,14 +2,22 @@
 
 use crate::device::model::Numbers;
 
+/// The beginning of a lock file's name (FHS 3.0, section 5.9).
+pub const BEGINNING: &str = "LCK..";
+
+/// The characters that stand for a slash in names of lock files: minicom, pppd, gensio, Qt, Debian's mgetty; lockdev.
+pub const SLASH_SIGNS: [char; 2] = [UNDERSCORE, COLON];
+const UNDERSCORE: char = '_';
+const COLON: char = ':';
+
 /// One form of lock file names.
 #[derive(Debug)]
 pub(crate) struct NameForm {
-    /// What every name of this form begins with.
+    /// The beginning of every name of this form.
     pub(crate) beginning: &'static str,
-    /// What follows, for one of the names of a device; none where this form has no name for it.
+    /// The rest of the name, for one name of a device; `None` if this form has no name for it.
     pub(crate) write: fn(&Spelling<'_>) -> Option<String>,
-    /// What that tells of the device; none where it is no name of this form.
+    /// The device that the rest of a name means; `None` if the name is not of this form.
     pub(crate) read: fn(&str) -> Option<Told<'_>>,
 }
 
@@ -22,33 +30,32 @@ pub(crate) struct Spelling<'d> {
     pub(crate) numbers: Option<(Numbers, Numbers)>,
 }
 
-/// What the name of a lock file tells of its device.
+/// The facts about a device in the name of a lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told<'n> {
     /// The last part of the device's name.
     Base(&'n str),
-    /// The device's name, in which this sign stands for each slash. Which of the signs are slashes,
-    /// it does not tell.
+    /// The device's name, in which this sign stands for each slash. Which of these characters are slashes is unknown.
     Path(&'n str, char),
     /// The device's numbers.
     Numbers(Numbers),
 }
 
 /// `LCK..ttyS0`. Source: FHS 3.0, section 5.9.
-pub(crate) static BASE: NameForm = NameForm { beginning: "LCK..", write: base_of, read: base_in };
+pub(crate) static BASE: NameForm = NameForm { beginning: BEGINNING, write: base_of, read: base_in };
 
 /// `LCK..pts_3`: minicom, pppd, gensio, Qt, Debian's mgetty.
 pub(crate) static UNDERSCORES: NameForm = NameForm {
-    beginning: "LCK..",
-    write: |device| Some(device.path.replace('/', "_")),
-    read: |rest| path_in(rest, '_'),
+    beginning: BEGINNING,
+    write: |device| path_of(device, UNDERSCORE),
+    read: |rest| path_in(rest, UNDERSCORE),
 };
 
 /// `LCK..pts:3`: lockdev.
 pub(crate) static COLONS: NameForm = NameForm {
-    beginning: "LCK..",
-    write: |device| Some(device.path.replace('/', ":")),
-    read: |rest| path_in(rest, ':'),
+    beginning: BEGINNING,
+    write: |device| path_of(device, COLON),
+    read: |rest| path_in(rest, COLON),
 };
 
 /// `LCK..0.ser1`: the number of the network's node before the name, 0 for one's own. Source: Taylor
@@ -92,6 +99,10 @@ fn base_in(rest: &str) -> Option<Told<'_>> {
     (!rest.is_empty()).then_some(Told::Base(rest))
 }
 
+fn path_of(device: &Spelling<'_>, sign: char) -> Option<String> {
+    Some(device.path.replace('/', sign.encode_utf8(&mut [0; 4])))
+}
+
 fn path_in(rest: &str, sign: char) -> Option<Told<'_>> {
     (!rest.is_empty()).then_some(Told::Path(rest, sign))
 }
@@ -118,7 +129,7 @@ pub(crate) fn base(path: &str) -> &str {
 }
 
 impl NameForm {
-    /// What a file's name tells, if it is one of this form.
+    /// The facts in a file's name, if it is of this form.
     pub(crate) fn told<'n>(&self, file: &'n str) -> Option<Told<'n>> {
         file.strip_prefix(self.beginning).and_then(self.read)
     }
@@ -139,7 +150,7 @@ impl Told<'_> {
         Some(if directory.is_empty() { rest.to_owned() } else { format!("{directory}/{rest}") })
     }
 
-    /// The name that is most likely meant where no directory is known.
+    /// The name that is most likely meant if no directory is known.
     pub(crate) fn likely_device(self) -> String {
         match self {
             Self::Path(name, sign) if self.has_slashes() => name.replace(sign, "/"),

@@ -1,4 +1,4 @@
-//! Every row of the table of dialects, gone over by whatever goes over the table.
+//! Tests of every row of the table of dialects, with all code that uses the table.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn systems_of(row: &Dialect) -> impl Iterator<Item = &'static Dialect> {
     Dialect::systems().filter(move |system| !at_home || system.name == name)
 }
 
-/// What a row lacks, in words.
+/// The missing parts of a row, in words.
 fn lacks(row: &Dialect) -> Vec<String> {
     let mut lacks = Vec::new();
     let mut want = |is_there: bool, what: String| {
@@ -138,7 +138,7 @@ static ONE_WAY_ALONE: &[&NameForm] = &[&ONE_WAY];
 
 /// The test above fails for a row that is not complete, and says what is missing.
 #[test]
-fn what_a_row_lacks_is_said_in_words() {
+fn an_incomplete_row_is_reported_with_all_that_is_missing() {
     let blank = lacks(&BLANK).join("\n");
     for what in ["a name", "the source", "the directories", "the forms", "--os"] {
         assert!(blank.contains(what), "{what}: {blank}");

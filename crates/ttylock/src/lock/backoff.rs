@@ -21,25 +21,25 @@ const PAUSES: [Duration; 5] = [
 /// The pause while the kernel's list of locks is being read.
 const WHILE_READING: Duration = Duration::from_millis(5);
 
-/// What an attempt does at a lock file that somebody else holds by `flock(2)`.
+/// What an attempt does if another process holds a lock file by `flock(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contention {
-    /// It ends there: the caller comes back a moment later.
+    /// It ends; the caller tries again a moment later.
     ComesBack,
-    /// It answers without waiting any longer.
+    /// It gives a final answer.
     Decides,
 }
 
-/// The attempts of one request that met a contended lock file.
+/// Counts the attempts of one request at a contended lock file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     attempts: usize,
-    /// It has come back while the list was being read, which costs no attempt.
+    /// Whether the caller came back while the list was being read, which does not count as an attempt.
     has_come_back: bool,
 }
 
 impl Backoff {
-    /// After the last pause.
+    /// The state after the last pause.
     #[must_use]
     pub fn used_up() -> Self {
         Self { attempts: PAUSES.len(), has_come_back: false }
@@ -51,7 +51,7 @@ impl Backoff {
         if self.attempts < PAUSES.len() { Contention::ComesBack } else { Contention::Decides }
     }
 
-    /// The pause before the next attempt; each call is one attempt that had no answer.
+    /// The pause before the next attempt. Each call counts an attempt that had no answer.
     pub fn pause(&mut self, cause: Cause) -> Duration {
         if cause == Cause::Reading {
             self.has_come_back = true;

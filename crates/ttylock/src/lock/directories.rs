@@ -20,20 +20,20 @@ use crate::directory_stamp::DirectoryStamp;
 use crate::limits::LOCKS_FOR_INVENTED;
 use crate::sys;
 
-/// Names that are remembered to be missing.
+/// The number of missing names that are remembered.
 const LACKING: usize = 256;
 
-/// As many entries of a directory are read through, and as many locks found in it, when all are
-/// asked for: anybody may fill `/tmp`.
+/// When all locks are asked for, at most this many entries of a directory are read, and at most this many locks are
+/// found: any user may fill `/tmp`.
 const LISTED: usize = 65_536;
 const LOCKS_LISTED: usize = LOCKS_FOR_INVENTED;
 
-/// A directory with fewer bytes than this surely has room: a file takes 20 bytes of a directory on
-/// tmpfs, twice its name on btrfs, and one on ZFS.
+/// A directory with a smaller size than this surely has room: a file adds 20 bytes to the size on tmpfs, twice its
+/// name on btrfs, and one byte on ZFS.
 const UNCROWDED: u64 = 512;
 
-/// A directory with more files than this, whatever they are, has no room, and is read no further:
-/// anybody may fill one that is open to all, and ask again and again.
+/// A directory with more files than this, of any kind, counts as full and is read no further: any user may fill a
+/// directory that is open to all, and ask again and again.
 const FILES_COUNTED: usize = 4096;
 
 /// The open lock directories.
@@ -45,10 +45,10 @@ pub(crate) struct Directories {
     pub others: Vec<Place>,
 }
 
-/// What a directory is for us.
+/// How a directory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Ours: whatever is there is a lock.
+    /// Locks are written there: every file in it is a lock.
     Written,
     /// Other programs may have left locks there.
     Searched,
@@ -57,17 +57,17 @@ pub(crate) enum Role {
 /// One open lock directory.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// The handle everything is relative to.
+    /// The handle to which all names are relative.
     pub directory: Directory,
     /// The name it was opened by, for the log and for people.
     pub path: PathBuf,
-    /// What need not be asked again while the directory stays as it is.
+    /// The names that need not be looked up again while the directory is unchanged.
     lacking: RefCell<Option<Lacking>>,
-    /// For so many more invented names there is room without another count.
+    /// The number of further invented names for which there is room without counting again.
     room: Cell<usize>,
 }
 
-/// Names that were not there, in a directory whose state would be another one by now if they were.
+/// Names that were missing. The directory would have changed if they had appeared.
 #[derive(Debug)]
 struct Lacking {
     stamp: DirectoryStamp,
@@ -75,10 +75,10 @@ struct Lacking {
 }
 
 impl Directories {
-    /// Opens the directory to write, and of the others all that exist.
+    /// Opens the directory that is written, and all others that exist.
     ///
     /// # Errors
-    /// When the directory to write cannot be opened. The others are optional.
+    /// If the directory that is written cannot be opened. The others are optional.
     pub(crate) fn all(own: &Path, others: &[PathBuf]) -> Result<Self, pidlockfile::Error> {
         let own = Place::open(own)?;
         let mut known: Vec<Identity> = vec![own.directory.identity()];
@@ -93,7 +93,7 @@ impl Directories {
         Ok(Self { own, others: places })
     }
 
-    /// Whoever breaks or removes a lock in any of them goes through this gate.
+    /// From now on, locks in any of them are broken and removed only in this gate.
     pub(super) fn gated(self, gate: Option<Gate>) -> Self {
         let through = |place: Place| {
             let directory = place.directory.gated(gate.clone());
@@ -104,28 +104,28 @@ impl Directories {
 }
 
 impl Directories {
-    /// All directories, with what each is for us.
+    /// All directories, with their roles.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&Place, Role)> {
         let others = self.others.iter().map(|place| (place, Role::Searched));
         std::iter::once((&self.own, Role::Written)).chain(others)
     }
 }
 
-/// Opens directories that are only searched, if nobody else than root, we and whoever owns the lock
-/// directory has a say in them: a file system in user space may never answer.
+/// Opens directories that are only searched, but only those that root, this user and the owner of the lock directory
+/// alone control: a file system in user space may never answer.
 struct Search {
     trusted: [u32; 3],
-    /// Many have the same directory above them, which is looked at once.
+    /// The directories above those that were searched; each is examined once.
     above: BTreeMap<PathBuf, Above>,
 }
 
 /// What is above a directory.
 enum Above {
-    /// It is not there, or cannot be looked at.
+    /// It does not exist, or cannot be examined.
     Nothing,
-    /// Nobody else has a say in what its names lead to.
+    /// No other user decides where its names lead.
     Trusted,
-    /// Others have: nothing is followed below it.
+    /// Other users may decide that: nothing below it is followed.
     Open(Directory),
 }
 
@@ -172,7 +172,7 @@ impl Place {
         Self { directory, path: path.to_owned(), lacking: RefCell::default(), room: Cell::new(0) }
     }
 
-    /// Whether everybody may put files there, as into `/tmp`.
+    /// Whether all users may put files there, as into `/tmp`.
     #[must_use]
     pub(crate) fn is_open_to_all(&self) -> bool {
         self.directory.mode() & 0o002 != 0
@@ -184,7 +184,7 @@ impl Place {
         self.path.join(file.as_str()).display().to_string()
     }
 
-    /// Which of the names there are. Each is asked for: a directory like `/tmp` may be large.
+    /// The names that exist. Each is looked up: a directory like `/tmp` may be too large to list.
     pub(super) fn those_present<'n>(
         &self,
         names: impl Iterator<Item = &'n Name>,
@@ -196,7 +196,7 @@ impl Place {
         let lacks = |name: &Name| known.as_ref().is_some_and(|known| known.names.contains(name));
         let (present, absent): (Vec<_>, Vec<_>) =
             names.partition(|name| !lacks(name) && self.may_hold(name));
-        // Before the asking, so that what changes meanwhile is noticed the next time.
+        // The stamp is taken before the look-ups, so that a change during them is noticed the next time.
         if let Some(stamp) = stamp.filter(|stamp| stamp.is_settled(now)) {
             let mut names = known.map(|known| known.names).unwrap_or_default();
             let fresh: Vec<Name> =
@@ -212,9 +212,9 @@ impl Place {
         may_be_in(&self.directory, name)
     }
 
-    /// Whether so many locks are in it that there is no room for invented names.
+    /// Whether it contains so many locks that there is no room for invented names.
     pub(super) fn is_crowded(&self) -> bool {
-        // Counted anew when as many questions have been asked as there was room.
+        // The files are counted again after as many calls as there was room.
         if let Some(room) = self.room.get().checked_sub(1) {
             self.room.set(room);
             return false;
@@ -226,7 +226,7 @@ impl Place {
         room == 0
     }
 
-    /// How many locks are in it, as far as that is of interest.
+    /// The number of locks in it, up to a bound.
     fn count_locks(&self) -> usize {
         let Some(mut listing) = self.listing() else { return 0 };
         let (mut files, mut locks) = (0_usize, 0_usize);
@@ -241,8 +241,8 @@ impl Place {
         locks
     }
 
-    /// The files whose names are those of locks, in no order, up to a bound: where there are more, each owner
-    /// of files has the same share.
+    /// The files with names of locks, in no order, up to a bound. If there are more, each owner of files has the same
+    /// share.
     pub(super) fn lock_names(&self) -> Vec<Name> {
         let Some(mut listing) = self.listing() else { return Vec::new() };
         let names = listing
@@ -259,7 +259,7 @@ impl Place {
         names
     }
 
-    /// The first of each, then the second of each.
+    /// The first name of each owner, then the second of each.
     fn by_turns_of_owners(&self, names: &mut [Name]) {
         let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
         names.sort_by_cached_key(|name| {
@@ -276,7 +276,7 @@ impl Place {
     }
 }
 
-/// Whether a file of that name may be in a directory. What cannot be told counts as there.
+/// Whether a file of that name may be in a directory. If that cannot be found out, it may.
 pub(super) fn may_be_in(directory: impl AsFd, name: &Name) -> bool {
     Status::of_name(directory, name.as_str()) != Err(Errno::ENOENT)
 }
@@ -315,7 +315,7 @@ mod tests {
         texts.iter().filter_map(|text| Name::new(*text)).collect()
     }
 
-    /// How many names the directory is asked for: what is not, is missing as far as we know.
+    /// The names that are found in the directory.
     fn present(place: &Place, texts: &[&str], now: SystemTime) -> Vec<String> {
         let names = names(texts);
         let found = place.those_present(names.iter(), now);
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(present(&place, &["LCK..ttyS1"], later()), [""; 0]);
         assert_eq!(place.lacking.borrow().as_ref().map(|known| known.names.len()), Some(3));
         let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        // File systems keep time in steps.
+        // File systems store times with a limited resolution.
         while present(&place, &both, later()).is_empty() {
             assert!(std::time::Instant::now() < deadline);
             let _ = std::fs::remove_file(root.path().join("LCK..ttyS0"));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_memory_of_missing_names_is_bounded() {
         let root = tempfile::tempdir().unwrap();
         let place = Place::open(root.path()).unwrap();
         for number in 0..2 * LACKING {
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn a_directory_full_of_anything_is_not_read_to_its_end() {
         let root = tempfile::tempdir().unwrap();
-        // Every listing has `.` and `..` besides.
+        // Every listing also has `.` and `..`.
         for number in 2..FILES_COUNTED {
             std::fs::write(root.path().join(format!("x{number}")), "").unwrap();
         }

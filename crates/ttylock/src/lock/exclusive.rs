@@ -1,68 +1,144 @@
-//! The exclusive mode of a terminal (`TIOCEXCL`, ioctl_tty(2)): as long as it is set, open(2) fails with `EBUSY`
-//! for everybody but CAP_SYS_ADMIN. It is set by a duplicate of a descriptor of a process that has the
-//! device open (pidfd_getfd(2)). Opens no device but pseudo-terminals.
+//! The exclusive mode of a terminal (`TIOCEXCL`, ioctl_tty(2)): while it is set, open(2) fails with `EBUSY` except
+//! with CAP_SYS_ADMIN. It is set through a duplicate of a descriptor of a process that has the device open
+//! (pidfd_getfd(2)). Only pseudo-terminals are ever opened here.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use pidlockfile::Pid;
+use pidlockfile::{Pid, process};
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::termios::{Winsize, tcgetwinsize, tcsetwinsize};
 
+use super::closing::Closing;
 use super::open::{NoLook, OpenLook, Progress, is_of, openers};
 use crate::device::node::Node;
 use crate::sys::{self, ProcessHandle};
 
-/// What another process has open, in this process: the same opening of the device, by a descriptor of our own. The
-/// device stays open as long as it is kept.
+/// A duplicate of another process's descriptor: the same opening of the device. The device stays open as long as the
+/// duplicate is kept.
 #[derive(Debug)]
-pub struct Duplicate(OwnedFd);
+pub struct Duplicate {
+    /// None only while it is dropped.
+    descriptor: Option<OwnedFd>,
+    number: i32,
+    closing: Closing,
+}
 
 /// Why there is no duplicate.
 #[derive(Debug)]
 pub enum NoDuplicate {
-    /// The process has not opened the device, or has ended.
+    /// The process has not opened the device, or has ended, or is ending.
     NotOpen,
-    /// What it has open is not shown to us, or may not be duplicated: another user's process, a program
-    /// that has more rights than we have, or a policy of the kernel (`kernel.yama.ptrace_scope`).
+    /// Its descriptors are hidden from us or cannot be duplicated: it is another user's process, or a program with
+    /// more rights than ours, or the kernel's policy forbids it (`kernel.yama.ptrace_scope`).
     Forbidden,
     /// The system's reason.
     System(io::Error),
 }
 
+/// A search for a descriptor by which one process has a device open, in steps like those of an [`OpenLook`].
+///
+/// The process may close the descriptor and reuse its number at any time. So only the duplicate counts: it is closed
+/// again unless it is a terminal with the device's numbers.
+#[derive(Debug)]
+pub struct Search {
+    process: ProcessHandle,
+    look: OpenLook,
+    node: Node,
+    closing: Closing,
+}
+
+/// The result of a step of a [`Search`].
+#[derive(Debug)]
+pub enum Found {
+    /// Nothing yet.
+    More,
+    /// The answer.
+    Told(Result<Duplicate, NoDuplicate>),
+}
+
+impl Search {
+    /// Begins. Duplicates are closed as `closing` says, also those of other files.
+    ///
+    /// # Errors
+    /// [`NoDuplicate`].
+    pub fn begin(pid: Pid, node: &Node, closing: Closing) -> Result<Self, NoDuplicate> {
+        let process = ProcessHandle::open(pid)?;
+        // The search begins while the handle is held. If the number belongs to another process by now, the handle is
+        // of a process that has ended and has nothing to duplicate.
+        let look = OpenLook::begin(pid, node)?;
+        Ok(Self { process, look, node: *node, closing })
+    }
+
+    /// The device searched for.
+    #[must_use]
+    pub fn node(&self) -> Node {
+        self.node
+    }
+
+    /// Examines a limited number of descriptors. Returns how many it has examined, and the result.
+    pub fn step(&mut self) -> (usize, Found) {
+        let (looks, progress) = self.look.step();
+        let found = match progress {
+            Progress::More => Found::More,
+            Progress::Told(Some(false)) => Found::Told(Err(NoDuplicate::NotOpen)),
+            Progress::Told(None) => Found::Told(Err(NoDuplicate::Forbidden)),
+            Progress::Told(Some(true)) => {
+                let number = self.look.descriptor().unwrap_or(-1);
+                match Duplicate::by_number(&self.process, number, &self.node, self.closing) {
+                    Ok(None) => Found::More,
+                    Ok(Some(duplicate)) => Found::Told(Ok(duplicate)),
+                    Err(why) => Found::Told(Err(why)),
+                }
+            }
+        };
+        (looks, found)
+    }
+}
+
 impl Duplicate {
     /// Duplicates a descriptor by which that process has the device open.
-    ///
-    /// The process may close it and open something else under its number at any time. So what counts is the
-    /// duplicate: whatever it is of is looked at, and anything but a terminal with the device's numbers is
-    /// closed again.
     ///
     /// # Errors
     /// [`NoDuplicate`].
     pub fn of(pid: Pid, node: &Node) -> Result<Self, NoDuplicate> {
-        let process = ProcessHandle::open(pid)?;
-        // Begun while the handle is held: if the number is another process's by now, the handle is of one that
-        // has ended, and has nothing to duplicate.
-        let mut look = OpenLook::begin(pid, node)?;
+        let found = Self::of_process(pid, node);
+        let is_ending = || process::stat(pid).is_none_or(|it| it.is_ending());
+        // The descriptors of an ending process are hidden even from its own user.
+        if matches!(found, Err(NoDuplicate::Forbidden)) && is_ending() {
+            return Err(NoDuplicate::NotOpen);
+        }
+        found
+    }
+
+    fn of_process(pid: Pid, node: &Node) -> Result<Self, NoDuplicate> {
+        let mut search = Search::begin(pid, node, Closing::AtOnce)?;
         loop {
-            match look.step() {
-                (_, Progress::More) => {}
-                (_, Progress::Told(Some(false))) => return Err(NoDuplicate::NotOpen),
-                (_, Progress::Told(None)) => return Err(NoDuplicate::Forbidden),
-                (_, Progress::Told(Some(true))) => {
-                    let number = look.descriptor().unwrap_or(-1);
-                    if let Some(duplicate) = Self::by_number(&process, number, node)? {
-                        return Ok(duplicate);
-                    }
-                }
+            if let (_, Found::Told(answer)) = search.step() {
+                return answer;
             }
         }
     }
 
-    /// Duplicates a descriptor by which any process that is wanted has the device open, as far as we are shown
-    /// who has.
+    /// Duplicates the descriptor with that number, which an earlier search found. `None` if it is not, or no longer,
+    /// a descriptor of the device.
     ///
     /// # Errors
-    /// [`NoDuplicate`]; of several reasons the last one that says more than that it is not open.
+    /// [`NoDuplicate`].
+    pub fn again(
+        pid: Pid,
+        number: i32,
+        node: &Node,
+        closing: Closing,
+    ) -> Result<Option<Self>, NoDuplicate> {
+        Self::by_number(&ProcessHandle::open(pid)?, number, node, closing)
+    }
+
+    /// Duplicates a descriptor of any wanted process that has the device open, as far as these processes are visible.
+    ///
+    /// # Errors
+    /// [`NoDuplicate`]; of several reasons, the last one that says more than that the device is not open.
     pub fn of_any(node: &Node, wanted: impl Fn(Pid) -> bool) -> Result<Self, NoDuplicate> {
         let mut why = NoDuplicate::NotOpen;
         for (pid, _) in openers(&|found| found.is_of(node)) {
@@ -78,45 +154,116 @@ impl Duplicate {
         Err(why)
     }
 
-    /// Duplicates one descriptor of a process. None: it is not of the device, or not any more.
+    /// Duplicates one descriptor of a process. `None` if it is not, or no longer, a descriptor of the device.
     fn by_number(
         process: &ProcessHandle,
         number: i32,
         node: &Node,
+        closing: Closing,
     ) -> Result<Option<Self>, NoDuplicate> {
         let Some(descriptor) = process.duplicate(number)? else { return Ok(None) };
-        let seen = sys::look_into(&descriptor).map_err(NoDuplicate::System)?;
-        let is_it = node.device.is_some() && is_of(&seen, node) && sys::is_terminal(&descriptor);
-        Ok(is_it.then_some(Self(descriptor)))
+        // From here on it is closed in the requested way, whatever file it is.
+        let duplicate = Self { descriptor: Some(descriptor), number, closing };
+        let seen = sys::look_into(duplicate.open()?).map_err(NoDuplicate::System)?;
+        let is_it =
+            node.device.is_some() && is_of(&seen, node) && sys::is_terminal(duplicate.open()?);
+        Ok(is_it.then_some(duplicate))
     }
 
-    /// The same device by an opening of our own, for a pseudo-terminal only: a serial port would move its modem
-    /// lines. A duplicate shares the opening of the process, so that the kernel tells of no close while it is
-    /// kept.
+    /// Opens the same device once more, for a pseudo-terminal only: opening a serial port would move its modem lines.
+    /// A duplicate shares the opening of the process, so the kernel reports no close while it is kept.
     ///
     /// # Errors
-    /// The system's: `EBUSY` where it is exclusive already.
+    /// An error of the system: `EBUSY` if it is exclusive already.
     pub fn opened_again(&self) -> io::Result<Self> {
-        let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        let path = format!("/proc/self/fd/{}", self.open()?.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Ok(Self(openat(CWD, path.as_str(), flags, Mode::empty())?))
+        let descriptor = Some(openat(CWD, path.as_str(), flags, Mode::empty())?);
+        Ok(Self { descriptor, number: -1, closing: self.closing })
     }
 
-    /// Nobody but CAP_SYS_ADMIN can open the device from now on.
+    /// The number of the original descriptor in its process.
+    #[must_use]
+    pub fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// Whether only a process with CAP_SYS_ADMIN can open the device now, for whatever reason.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
+    pub fn is_exclusive(&self) -> io::Result<bool> {
+        sys::is_exclusive(self.open()?)
+    }
+
+    /// From now on only processes with CAP_SYS_ADMIN can open the device.
+    ///
+    /// # Errors
+    /// An error of the system.
     pub fn set_exclusive(&self) -> io::Result<()> {
-        sys::set_exclusive(&self.0)
+        sys::set_exclusive(self.open()?)
     }
 
-    /// Everybody who may can open the device again.
+    /// Every process with the right to do so can open the device again.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn end_exclusive(&self) -> io::Result<()> {
-        sys::end_exclusive(&self.0)
+        sys::end_exclusive(self.open()?)
     }
+
+    /// Marks this use of the device, from its first opening to its last close, so that it can be recognised: by the
+    /// size of its window in pixels, which serial ports do not use, and which the kernel clears at the last close.
+    /// Returns whether it was marked: not if that size is already set, or if the driver handles it itself.
+    ///
+    /// # Errors
+    /// An error of the system.
+    pub fn mark(&self, mark: NonZeroU32) -> io::Result<bool> {
+        let size = tcgetwinsize(self.open()?)?;
+        if pixels(&size) != 0 {
+            return Ok(false);
+        }
+        tcsetwinsize(self.open()?, with_pixels(size, mark.get()))?;
+        self.has_mark(mark)
+    }
+
+    /// Whether this use of the device has that mark.
+    ///
+    /// # Errors
+    /// An error of the system.
+    pub fn has_mark(&self, mark: NonZeroU32) -> io::Result<bool> {
+        Ok(pixels(&tcgetwinsize(self.open()?)?) == mark.get())
+    }
+
+    /// Removes the mark.
+    ///
+    /// # Errors
+    /// An error of the system.
+    pub fn unmark(&self) -> io::Result<()> {
+        let size = tcgetwinsize(self.open()?)?;
+        Ok(tcsetwinsize(self.open()?, with_pixels(size, 0))?)
+    }
+
+    fn open(&self) -> io::Result<&OwnedFd> {
+        self.descriptor.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Drop for Duplicate {
+    fn drop(&mut self) {
+        if let Some(descriptor) = self.descriptor.take() {
+            self.closing.close(descriptor);
+        }
+    }
+}
+
+fn pixels(size: &Winsize) -> u32 {
+    u32::from(size.ws_xpixel) << 16 | u32::from(size.ws_ypixel)
+}
+
+fn with_pixels(size: Winsize, pixels: u32) -> Winsize {
+    let [a, b, c, d] = pixels.to_be_bytes();
+    Winsize { ws_xpixel: u16::from_be_bytes([a, b]), ws_ypixel: u16::from_be_bytes([c, d]), ..size }
 }
 
 impl From<NoLook> for NoDuplicate {
@@ -141,8 +288,8 @@ impl From<io::Error> for NoDuplicate {
     }
 }
 
-#[cfg(test)]
 #[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use std::fs::{self, File};
     use std::os::fd::AsFd;
@@ -155,15 +302,15 @@ mod tests {
 
     use super::*;
 
-    /// A process that has this, and nothing else, for its input.
+    /// A process that has only this file, as its standard input.
     struct Opener(Child);
 
     impl Opener {
         fn of(input: impl AsFd) -> Self {
             let input = input.as_fd().try_clone_to_owned().unwrap();
             let opener = Self(Command::new("sleep").arg("1000").stdin(input).spawn().unwrap());
-            // qemu-user does not wait for it as vfork(2) does: it may be this program still, and have all that is
-            // open in here.
+            // qemu-user does not wait for it as vfork(2) does: it may still be this program, with all descriptors
+            // that are open here.
             let begin = Instant::now();
             while opener.name() != "sleep\n" {
                 assert!(begin.elapsed() < Duration::from_secs(60), "{}", opener.name());
@@ -207,8 +354,7 @@ mod tests {
         let (near, other) = (terminal(), terminal());
         let opener = Opener::of(&near.slave);
         let duplicate = Duplicate::of(opener.pid(), &node_of(&near.slave)).unwrap();
-        assert_eq!(node_of(&duplicate.0), node_of(&near.slave));
-        assert!(duplicate.set_exclusive().is_ok() && duplicate.end_exclusive().is_ok());
+        assert_eq!(node_of(duplicate.open().unwrap()), node_of(&near.slave));
         let not_open = Duplicate::of(opener.pid(), &node_of(&other.slave));
         assert!(matches!(not_open, Err(NoDuplicate::NotOpen)), "{not_open:?}");
         let anybodys = Duplicate::of_any(&node_of(&near.slave), |pid| pid == opener.pid());
@@ -217,9 +363,21 @@ mod tests {
         assert!(matches!(nobodys, Err(NoDuplicate::NotOpen)), "{nobodys:?}");
     }
 
-    /// Neither a file nor a device that is no terminal.
     #[test]
-    fn what_is_no_terminal_is_not_duplicated() {
+    fn the_exclusive_mode_is_set_and_ended() {
+        let near = terminal();
+        let opener = Opener::of(&near.slave);
+        let duplicate = Duplicate::of(opener.pid(), &node_of(&near.slave)).unwrap();
+        assert!(!duplicate.is_exclusive().unwrap());
+        duplicate.set_exclusive().unwrap();
+        assert!(duplicate.is_exclusive().unwrap());
+        duplicate.end_exclusive().unwrap();
+        assert!(!duplicate.is_exclusive().unwrap());
+    }
+
+    /// Neither a file nor another device is duplicated.
+    #[test]
+    fn only_a_terminal_is_duplicated() {
         let (file, null) = (tempfile::tempfile().unwrap(), File::open("/dev/null").unwrap());
         for input in [file, null] {
             let opener = Opener::of(&input);
@@ -228,28 +386,67 @@ mod tests {
         }
     }
 
-    /// Between the look and the duplication the process may have put something else under the number.
+    /// Between the look and the duplication, the process may have reused the number.
     #[test]
-    fn what_was_put_in_its_place_is_not_kept() {
+    fn a_duplicate_of_another_file_is_not_kept() {
         let (near, other) = (terminal(), terminal());
         let file = tempfile::tempfile().unwrap();
         for swapped in [other.slave.as_fd(), other.master.as_fd(), file.as_fd()] {
             let opener = Opener::of(swapped);
             let process = ProcessHandle::open(opener.pid()).unwrap();
-            let found = Duplicate::by_number(&process, 0, &node_of(&near.slave)).unwrap();
+            let found = Duplicate::by_number(&process, 0, &node_of(&near.slave), Closing::AtOnce);
+            let found = found.unwrap();
             assert!(found.is_none(), "{swapped:?}");
         }
     }
 
     #[test]
-    fn who_has_ended_has_nothing_to_duplicate() {
+    fn a_process_that_has_ended_has_nothing_to_duplicate() {
         let near = terminal();
         let mut opener = Opener::of(&near.slave);
         let process = ProcessHandle::open(opener.pid()).unwrap();
         opener.0.kill().unwrap();
         opener.0.wait().unwrap();
-        let found = Duplicate::by_number(&process, 0, &node_of(&near.slave));
+        let found = Duplicate::by_number(&process, 0, &node_of(&near.slave), Closing::AtOnce);
         assert!(matches!(found, Err(NoDuplicate::NotOpen)), "{found:?}");
         assert!(fs::metadata(format!("/proc/{}", opener.pid())).is_err());
+    }
+
+    /// The mark ends with the last close, and a window size that is already set is not overwritten.
+    #[test]
+    fn a_use_of_a_device_is_known_by_its_mark() {
+        let near = terminal();
+        let (mark, other) = (NonZeroU32::new(0x0102_fffe).unwrap(), NonZeroU32::new(7).unwrap());
+        let opener = Opener::of(&near.slave);
+        let duplicate = Duplicate::of(opener.pid(), &node_of(&near.slave)).unwrap();
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&near.slave, size).unwrap();
+        assert!(!duplicate.has_mark(mark).unwrap());
+        assert!(duplicate.mark(mark).unwrap() && duplicate.has_mark(mark).unwrap());
+        assert!(!duplicate.has_mark(other).unwrap() && !duplicate.mark(other).unwrap());
+        let marked = tcgetwinsize(&near.slave).unwrap();
+        assert_eq!((marked.ws_row, marked.ws_col), (24, 80));
+        duplicate.unmark().unwrap();
+        assert_eq!(pixels(&tcgetwinsize(&near.slave).unwrap()), 0);
+    }
+
+    /// The last close of a device or of a file in user space may take any time; the searching thread must not wait
+    /// for it.
+    #[test]
+    fn a_duplicate_is_closed_by_another_thread() {
+        let near = terminal();
+        let opener = Opener::of(&near.slave);
+        let ours = |number: i32| fs::read_link(format!("/proc/self/fd/{number}"));
+        let user = Some(4_294_967_001);
+        let found = Duplicate::again(opener.pid(), 0, &node_of(&near.slave), Closing::Apart(user));
+        let duplicate = found.unwrap().expect("the device");
+        let number = duplicate.open().unwrap().as_raw_fd();
+        let name = ours(number).unwrap();
+        drop(duplicate);
+        let begin = Instant::now();
+        while ours(number).is_ok_and(|link| link == name) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it stays open");
+            thread::yield_now();
+        }
     }
 }

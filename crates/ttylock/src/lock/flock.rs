@@ -14,13 +14,13 @@ use super::list_reader::{ListReader, Wanted, place_of};
 use super::lookout::{GOOD_FOR, Lookout};
 use crate::device::node::{Node, Numbers};
 
-/// Who took a `flock(2)` that is held.
+/// The process that took a `flock(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// The process that took it. It may be gone: whoever inherited the descriptor holds it now
+    /// The process that took it. It may be gone: one that inherited the descriptor holds it now
     /// (`exec 3<>/dev/ttyS0; flock 3` in a shell).
     Process(Pid),
-    /// One that has no number here.
+    /// A process without a number in this pid namespace.
     Unseen,
 }
 
@@ -33,43 +33,42 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Who holds `flock(2)` on a node.
+/// The holders of `flock(2)` on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
-    /// Those who were seen.
+    /// The holders that were seen.
     pub holders: Vec<Holder>,
-    /// Whether there may be others.
+    /// Whether there may be further holders.
     pub completeness: Completeness,
 }
 
-/// Whether all was seen.
+/// Whether all holders were seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completeness {
-    /// Every lock that was held all the while.
+    /// Every lock that was held throughout was seen.
     Whole,
-    /// The kernel's list was changing too fast: it may be told whole the next time. Most of it is this
-    /// user's.
+    /// The kernel's list changed too fast; the next reading may be complete. Most of its locks belong to this user.
     Changing(Option<u32>),
-    /// The kernel's list is too long to be read. Most of it is this user's.
+    /// The kernel's list is too long to be read. Most of its locks belong to this user.
     Cut(Option<u32>),
 }
 
-/// For so long a question about a file is the same one, for those who come back for its answer.
+/// For this long, a question about a file counts as the same one, for callers that come back for its answer.
 const SAME_QUESTION: Duration = Duration::from_secs(1);
 
-/// As many questions about files are kept in mind.
+/// The number of questions about files that are remembered.
 const QUESTIONS: usize = 64;
 
-/// When the holders of files were asked for, the first time and the last. A reading that began after the first
-/// time is good for those who come back: if each of them wanted one that begins after he came, and readings
-/// take long, none ever would be.
+/// When the holders of files were asked for, the first time and the last time. A reading that began after the first
+/// time is good enough for a caller that comes back. If a caller needed a reading that begins after each call, and
+/// readings take long, no reading would ever do.
 #[derive(Debug, Default)]
 struct Questions {
     of_files: HashMap<Identity, (Instant, Instant)>,
 }
 
 impl Questions {
-    /// Notes the question. When it was asked for the first time.
+    /// Notes the question. Returns when it was asked for the first time.
     fn asked(&mut self, file: Identity, now: Instant) -> Instant {
         let is_the_same = |last: Instant| now.saturating_duration_since(last) < SAME_QUESTION;
         self.of_files.retain(|_, (_, last)| is_the_same(*last));
@@ -92,36 +91,35 @@ pub(crate) fn sees_all() -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Flocks {
     reader: ListReader,
-    /// Where somebody else reads it.
+    /// The thread that reads it, if there is one.
     lookout: Option<Lookout>,
-    /// About files, while the answers are being read.
+    /// The questions about files, while the answers are being read.
     questions: Questions,
     #[cfg(test)]
     told: Option<Option<Listing>>,
 }
 
 impl Flocks {
-    /// For a process that does request after request: a thread reads, for that may take long and
-    /// nobody is to wait for it but those who ask.
+    /// For a process that serves many requests: a thread reads the list, because that may take long and only the
+    /// callers that ask should wait for it.
     ///
     /// # Errors
-    /// The system's, when it gives no thread.
+    /// An error of the system, if no thread can be started.
     pub(crate) fn of_one_who_lives_long() -> io::Result<Self> {
         Ok(Self { lookout: Some(Lookout::begin()?), ..Self::default() })
     }
 
-    /// For a process to which the kernel tells this and nothing else, or is telling it still, for tests.
+    /// For tests: a list with this content, or one that is still being read.
     #[cfg(test)]
     pub(super) fn told(listing: impl Into<Option<Listing>>) -> Self {
         Self { told: Some(listing.into()), ..Self::default() }
     }
 
-    /// Who holds `flock(2)` on a node, for one who has asked at that moment for the first time: what
-    /// was held then and is held still is seen. `None` while that is being read: then nothing is known, and
-    /// whoever asks comes back for it.
+    /// The holders of `flock(2)` on a node, for a caller that first asked at that moment: a lock that was held then
+    /// and is still held is seen. `None` while the list is being read: the caller must come back for the answer.
     ///
     /// # Errors
-    /// When the list cannot be read; then nothing is known, and nothing is guessed.
+    /// If the list cannot be read; then nothing is known.
     pub(crate) fn holders(&mut self, node: &Node, asked: Instant) -> io::Result<Option<Sight>> {
         #[cfg(test)]
         if let Some(listing) = &self.told {
@@ -136,8 +134,7 @@ impl Flocks {
         }
     }
 
-    /// The same of a lock file, as it is now: one that was read before may know neither the file nor its
-    /// maker.
+    /// The same of a lock file, as it is now: an earlier reading may have neither the file nor its maker.
     ///
     /// # Errors
     /// As [`Flocks::holders`].
@@ -148,7 +145,7 @@ impl Flocks {
         };
         let node = Node { file_system, inode: file.inode, device: None };
         let first = self.questions.asked(file, Instant::now());
-        // None that has begun before is good enough.
+        // A reading that began earlier is not good enough.
         let sight = self.holders(&node, first.checked_add(GOOD_FOR).unwrap_or(first));
         if !matches!(sight, Ok(None)) {
             self.questions.of_files.remove(&file);
@@ -156,7 +153,7 @@ impl Flocks {
         sight
     }
 
-    /// The list as far as it is about these nodes, read now.
+    /// The part of the list that is about these nodes, read now.
     pub(super) fn list<'n>(
         &mut self,
         nodes: impl IntoIterator<Item = &'n Node>,
@@ -178,7 +175,7 @@ pub(super) fn completeness(listing: &Listing) -> Completeness {
     }
 }
 
-/// As many processes are asked for their users, those first that have most locks.
+/// The number of processes whose users are looked up, those with most locks first.
 const TAKERS_ASKED: usize = 256;
 
 /// The user whose processes have most of the locks.
@@ -195,20 +192,20 @@ fn owner_of_most(takers: &BTreeMap<i64, usize>) -> Option<u32> {
     owners.into_iter().max_by_key(|(_, times)| *times).map(|(uid, _)| uid)
 }
 
-/// What people are told where not all was seen.
+/// The message for people if not all locks were seen.
 pub(super) fn too_many(most_of: Option<u32>) -> String {
     let whose = most_of.map(|uid| format!(", most of them of uid {uid}")).unwrap_or_default();
     format!("too many kernel locks to see all{whose}")
 }
 
-/// Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`, where the
-/// numbers before the range are major and minor number in hexadecimal and the inode in decimal. A
-/// line with `->` is a process that waits.
+/// Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`, where the numbers before the
+/// range are major and minor number in hexadecimal and the inode in decimal. A line with `->` is a process that waits
+/// for a lock.
 pub(super) fn holders_in(list: &str, node: &Node) -> Vec<Holder> {
     let place = place_of(node);
     let mut holders: Vec<Holder> = Vec::new();
     for holder in list.lines().filter_map(|line| holder_in(line, &place)) {
-        // The same line may have been told more than once.
+        // The same line may have been read more than once.
         if !holders.contains(&holder) {
             holders.push(holder);
         }

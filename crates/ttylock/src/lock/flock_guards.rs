@@ -1,12 +1,11 @@
-//! Our own lock files that are kept open: by a daemon with `flock(2)` on each, by a session so that it can
-//! remove them without reading them again.
+//! Our own lock files that are kept open. A daemon holds `flock(2)` on each; a session keeps them open to remove them
+//! without reading them again.
 //!
-//! Only this `flock(2)` stops programs that remove foreign locks: Qt as root tries `flock(2)` first. A kept
-//! file is let go on UNLOCK, and as soon as its holder is gone, because every program must be able to break
-//! the lock of a dead process, whichever process has its number by then. Nothing is lost when the daemon
-//! ends; the next one keeps the files that it finds ([`FlockGuards::adopt`]). A file is unlocked explicitly,
-//! not only by closing it: a child that this process starts has the descriptor too, until it becomes another
-//! program.
+//! Only this `flock(2)` stops programs that remove foreign locks: Qt as root tries `flock(2)` first. A kept file is
+//! let go on UNLOCK, and as soon as the lock's holder has ended, because every program must be able to break the lock
+//! of a dead process, whichever process has its number by then. Nothing is lost when the daemon ends; the next one
+//! keeps the files that it finds ([`FlockGuards::adopt`]). A file is unlocked explicitly, not only by closing it: a
+//! child that this process starts has the descriptor too, until it becomes another program.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,17 +25,17 @@ pub(super) struct FlockGuards {
     files: BTreeMap<Name, Held>,
 }
 
-/// Who keeps files open, and what for.
+/// What keeps files open, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeper {
-    /// A daemon, which is told when their holders end: `flock(2)` is on so many.
+    /// A daemon, which is told when the holders end. It has `flock(2)` on at most this many files.
     Daemon { limit: usize },
-    /// Whoever may end at any time, or stay when a holder has ended: without `flock(2)`, so that
-    /// others may break a stale one. What is open need not be read again to be removed.
+    /// A process that may end at any time, or stay after a holder has ended. It has no `flock(2)`, so that others can
+    /// break a stale lock. It removes an open file without reading it again.
     Session,
 }
 
-/// Lock files that a session keeps open.
+/// The number of lock files that a session keeps open.
 const OF_A_SESSION: usize = 16;
 
 impl Default for FlockGuards {
@@ -45,7 +44,7 @@ impl Default for FlockGuards {
     }
 }
 
-/// One file, in a daemon with `flock(2)` on it as long as it is open.
+/// One file. A daemon has `flock(2)` on it as long as it is open.
 #[derive(Debug)]
 struct Held {
     who: ProcessIdentity,
@@ -61,8 +60,8 @@ impl FlockGuards {
         matches!(self.keeper, Keeper::Daemon { .. })
     }
 
-    /// Keeps a lock that was just written, if there are fewer than `room` yet. A lock for nobody
-    /// is not kept by a daemon: it is stale already.
+    /// Keeps a lock that was just written, if fewer than `room` are kept. A daemon does not keep a lock without a
+    /// living holder: it is stale already.
     pub(super) fn keep(
         &mut self,
         name: &Name,
@@ -92,14 +91,14 @@ impl FlockGuards {
             published.let_go();
             return;
         }
-        // Somebody who holds it already is breaking or looking at it, and needs no help from us.
+        // If another process holds it already, it is breaking or reading the file, and the guard is not needed.
         if flock(&published.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             self.files.insert(name.clone(), Held { who: who.clone(), published });
         }
     }
 
-    /// Keeps a lock of a living holder that an earlier daemon of this user has written: a file of ours, of
-    /// our mode and form, if there are fewer than `room` yet.
+    /// Keeps a lock of a living holder that an earlier daemon of this user has written: a file of this user, with our
+    /// mode and form, if fewer than `room` are kept.
     pub(super) fn adopt(
         &mut self,
         own: &Place,
@@ -118,8 +117,7 @@ impl FlockGuards {
         }
     }
 
-    /// Lets go of a file whose lock was found to be void, so that we do not stand in our own way when it
-    /// is removed or taken over.
+    /// Lets go of a file whose lock is void, so that our own `flock(2)` does not prevent its removal or take-over.
     pub(super) fn let_go(&mut self, name: &Name, file: Identity) {
         if self.files.get(name).is_some_and(|held| held.published.identity == file) {
             if let Some(held) = self.files.remove(name) {
@@ -128,14 +126,14 @@ impl FlockGuards {
         }
     }
 
-    /// Gives a file of this holder to the one who removes or replaces it, a daemon's lock still on it.
-    /// Somebody may have written to it since.
+    /// Gives a file of this holder to a caller that removes or replaces it; a daemon's `flock(2)` is still on it.
+    /// Another process may have written to it since.
     pub(super) fn take(&mut self, name: &Name, pid: Pid) -> Option<Published> {
         self.files.get(name).filter(|held| held.who.pid == pid)?;
         self.files.remove(name).map(|held| held.published)
     }
 
-    /// Lets go of everything of the processes that had this number and are gone.
+    /// Lets go of all files of processes that had this number and have ended.
     pub(super) fn forget_the_gone(&mut self, pid: Pid, machine: &mut Machine) {
         self.files.retain(|_, held| {
             let is_over = held.who.pid == pid && machine.fate(&held.who).is_over();
@@ -175,7 +173,7 @@ mod tests {
     #[case::it_is_nobodys(1, Start::Nobody)]
     #[case::it_was_void(1, Start::Untold)]
     #[case::its_holder_has_ended(1, Start::At(1))]
-    fn what_is_let_go_is_let_go_though_a_child_has_a_copy(
+    fn a_released_flock_is_free_although_a_child_has_its_descriptor(
         #[case] limit: usize,
         #[case] start: Start,
     ) {

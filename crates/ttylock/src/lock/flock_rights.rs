@@ -1,40 +1,40 @@
-//! Whose `flock(2)` on a lock file counts: that of root, of the service and of the owner of the file. Every
-//! user who may read the file can hold it, and such a user must not decide who gets the port.
+//! Which `flock(2)` on a lock file counts: that of root, of the service and of the owner of the file. Every user who
+//! may read the file can hold it, and such a user must not be able to block the port.
 
 use pidlockfile::Pid;
 
 use super::flock::{Completeness, Holder, Sight};
 
-/// Who holds `flock(2)` on a lock file, as far as it matters.
+/// The holder of `flock(2)` on a lock file, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flocker {
-    /// One who has a say in it, or may have: it cannot be told.
+    /// A holder whose lock counts, or may count if its user is unknown.
     Entitled(Holder),
-    /// One who has none.
+    /// A holder whose lock does not count.
     Outsider(Holder),
-    /// Nobody, or somebody who is gone again.
+    /// No holder, or a process that has ended since.
     Nobody,
 }
 
-/// Those who have a say in a lock file, as uids.
+/// The users whose `flock(2)` on a lock file counts, as uids; root's always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entitled {
     pub(super) own: u32,
     pub(super) owner: u32,
 }
 
-/// `of` tells whose a process is, and whether it is there. What `all_seen` says is whether the kernel
-/// shows those of every pid namespace: of another one's service nothing else would be seen.
+/// `of` gives the user of a process, and whether the process exists. `all_seen` says whether the kernel shows
+/// the processes of all pid namespaces. If not, a service in another one can be noticed in no other way.
 ///
-/// A service lets go of the file of one who is gone, and a maker when his lock is on record, so that one who
-/// has taken it and ended is none of these.
+/// A service releases its `flock(2)` on the file of a process that has ended, and a maker does so when its
+/// lock is recorded. So a holder that has ended is neither of them.
 pub(super) fn flocker(
     sight: &Sight,
     all_seen: bool,
     entitled: Entitled,
     of: impl Fn(Pid) -> (Option<u32>, bool),
 ) -> Flocker {
-    let has_a_say = |holder: &Holder| match holder {
+    let counts = |holder: &Holder| match holder {
         Holder::Unseen => true,
         Holder::Process(pid) => match of(*pid) {
             (Some(uid), _) => [0, entitled.own, entitled.owner].contains(&uid),
@@ -43,7 +43,7 @@ pub(super) fn flocker(
     };
     let untold =
         sight.completeness != Completeness::Whole || (sight.holders.is_empty() && !all_seen);
-    if let Some(holder) = sight.holders.iter().copied().find(has_a_say) {
+    if let Some(holder) = sight.holders.iter().copied().find(counts) {
         return Flocker::Entitled(holder);
     }
     if untold {
@@ -86,14 +86,14 @@ mod tests {
     #[case::the_files_owner(&[OWNER], Completeness::Whole, true, Flocker::Entitled(process(OWNER)))]
     #[case::an_outsider(&[OUTSIDER], Completeness::Whole, true, Flocker::Outsider(process(OUTSIDER)))]
     #[case::both(&[OUTSIDER, OWNER], Completeness::Whole, true, Flocker::Entitled(process(OWNER)))]
-    #[case::whose_it_is_cannot_be_told(&[HIDDEN], Completeness::Whole, true, Flocker::Entitled(process(HIDDEN)))]
-    #[case::whoever_inherited_it(&[ENDED], Completeness::Whole, true, Flocker::Outsider(process(ENDED)))]
+    #[case::an_unknown_owner(&[HIDDEN], Completeness::Whole, true, Flocker::Entitled(process(HIDDEN)))]
+    #[case::an_inherited_descriptor(&[ENDED], Completeness::Whole, true, Flocker::Outsider(process(ENDED)))]
     #[case::one_without_a_number(&[0], Completeness::Whole, true, Flocker::Entitled(Holder::Unseen))]
     #[case::nobody(&[], Completeness::Whole, true, Flocker::Nobody)]
     #[case::of_another_pid_namespace(&[], Completeness::Whole, false, Flocker::Entitled(Holder::Unseen))]
     #[case::an_outsider_in_a_container(&[OUTSIDER], Completeness::Whole, false, Flocker::Outsider(process(OUTSIDER)))]
     #[case::not_all_is_told(&[OUTSIDER], Completeness::Cut(None), true, Flocker::Entitled(Holder::Unseen))]
-    fn who_has_a_say(
+    fn the_flock_of_which_users_counts(
         #[case] pids: &[i64],
         #[case] completeness: Completeness,
         #[case] all_seen: bool,

@@ -5,20 +5,19 @@ use std::time::SystemTime;
 
 use pidlockfile::Pid;
 
-/// Somebody, or something, that keeps a device busy, or did.
+/// Something that keeps a device busy, or did so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The device, as a name below `/dev`; for a lock file whose device is unknown, what its name
     /// says.
     pub device: String,
-    /// By what it is held.
+    /// How it is held.
     pub scheme: Scheme,
-    /// The process, if one is named.
+    /// The process, if it is known.
     pub pid: Option<Pid>,
-    /// The user the process belongs to, as a uid; of one that is gone, as far as it was noted.
+    /// The user of the process, as a uid; of a process that has ended, the user that was noted.
     pub user: Option<u32>,
-    /// The user the lock file belongs to, as a uid: often the holder, but not where a service
-    /// made it for him.
+    /// The owner of the lock file, as a uid: often the user of the holder, but not if a service made the file.
     pub owner: Option<u32>,
     /// The command line of the process, cleaned and cut; without one, what the lock file says.
     pub command: Option<String>,
@@ -28,7 +27,7 @@ pub struct Holder {
     pub standing: Standing,
 }
 
-/// The lock schemes of the field.
+/// The lock schemes that programs use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scheme {
     /// A UUCP or FHS lock file, by name.
@@ -39,6 +38,9 @@ pub enum Scheme {
     Flock,
     /// The device is open without any lock, as far as `/proc` lets the asker see.
     Open,
+    /// The device is open, and the kernel refuses it to all others but root (`TIOCEXCL`). This is no lock: it says
+    /// nothing about who may have the device next.
+    Exclusive,
 }
 
 /// Whether a holder is still there.
@@ -46,17 +48,17 @@ pub enum Scheme {
 pub enum Standing {
     /// The process exists.
     Alive,
-    /// The process is gone, or its number was given to another: the next LOCK takes the device.
+    /// The process has ended, or another process has its number: the next LOCK takes the device.
     Stale,
     /// The lock file names no process, or cannot be read.
     Unknown,
-    /// Anybody could have put it there, and it is not the lock of the process that it names: it keeps
-    /// nobody out.
+    /// A file that any user could have put there and that is not the lock of the process that it names: it keeps no
+    /// other process out.
     Claim,
 }
 
 impl Scheme {
-    /// One word for tables and protocol: `uucp`, `svr4`, `flock`, `open`.
+    /// One word for tables and protocol: `uucp`, `svr4`, `flock`, `open`, `exclusive`.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -64,6 +66,7 @@ impl Scheme {
             Self::Svr4(_) => "svr4",
             Self::Flock => "flock",
             Self::Open => "open",
+            Self::Exclusive => "exclusive",
         }
     }
 
@@ -72,7 +75,16 @@ impl Scheme {
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::Uucp(path) | Self::Svr4(path) => Some(path),
-            Self::Flock | Self::Open => None,
+            Self::Flock | Self::Open | Self::Exclusive => None,
+        }
+    }
+
+    /// Whether it is a lock, which others can take over by the rules of locks. An open port is not one.
+    #[must_use]
+    pub fn is_lock(&self) -> bool {
+        match self {
+            Self::Uucp(_) | Self::Svr4(_) | Self::Flock => true,
+            Self::Open | Self::Exclusive => false,
         }
     }
 }
@@ -89,7 +101,7 @@ impl Standing {
         }
     }
 
-    /// Whether somebody may be there: neither dead nor a mere claim.
+    /// Whether the holder may exist: it is neither dead nor a mere claim.
     #[must_use]
     pub fn is_standing(self) -> bool {
         match self {
@@ -103,10 +115,10 @@ impl Holder {
     /// Whether it keeps others from their lock: a program that merely has the device open does not.
     #[must_use]
     pub fn keeps_out(&self) -> bool {
-        self.scheme != Scheme::Open && self.standing.is_standing()
+        self.scheme.is_lock() && self.standing.is_standing()
     }
 
-    /// Somebody of whom nothing is known but what he holds.
+    /// A holder of which only the lock is known.
     pub(super) fn unknown(device: &str, scheme: Scheme) -> Self {
         Self {
             device: device.to_owned(),

@@ -7,18 +7,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use pidlockfile::process::{ClockShift, Here, ProcessIdentity, Start};
 use pidlockfile::{Identity, Name, Pid};
 
-/// A record is written so late at most, however slow the machine is.
+/// A record is written within this time after the lock, however slow the machine is.
 pub(super) const LATEST: Duration = Duration::from_secs(60);
 
-/// What is remembered of one lock.
+/// The facts that are remembered of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HolderRecord {
-    /// Whose lock it is, with the boot and pid namespace in which that means something.
+    /// The holder, with the boot and pid namespace in which its number means something.
     pub holder: ProcessIdentity,
-    /// The user it ran as then; `None` when nobody told, or in a record of an older version.
+    /// The user it ran as then; `None` if that was not known, or in a record of an older version.
     pub uid: Option<u32>,
-    /// The lock file this is about, and when it was written, in nanoseconds: another lock with
-    /// the same name and pid is not ours.
+    /// The lock file of the record, and when it was written, in nanoseconds: a later lock with the same name and pid
+    /// is another lock.
     pub file: Identity,
     /// See `file`.
     pub written: u128,
@@ -31,14 +31,14 @@ pub(super) fn nanoseconds(time: SystemTime) -> u128 {
 }
 
 impl HolderRecord {
-    /// Whether it is about a lock that was taken after the other's. One from far in the future was
-    /// left when the clock was set back.
+    /// Whether its lock was taken after the other's. A record from far in the future was left from before the clock
+    /// was set back.
     pub(super) fn follows(&self, other: &Self) -> bool {
         let lead = self.written.checked_sub(other.written);
         lead.is_some_and(|lead| lead > 0 && lead < LATEST.as_nanos())
     }
 
-    /// None where it is not known in which boot and pid namespace a number means something.
+    /// `None` if the boot or the pid namespace of the number is unknown.
     pub(super) fn to_text(&self) -> Option<String> {
         let Self { holder, uid, file, written, names } = self;
         let ProcessIdentity { pid, start, here } = holder;
@@ -88,7 +88,7 @@ impl HolderRecord {
     }
 }
 
-/// A word that not every record has, at the start of the text; none for one that cannot be read.
+/// An optional word at the start of the text; `None` if it cannot be read.
 fn optional<'t, N: FromStr>(text: &'t str, key: &str) -> Option<(Option<N>, &'t str)> {
     let Some(rest) = text.strip_prefix(key) else { return Some((None, text)) };
     let (word, text) = rest.split_once(' ')?;
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// A record says so of a later lock only, and not when the clock was set back in between.
+    /// A record follows another only if its lock is later, and the clock was not set back in between.
     #[rstest]
     #[case::the_same(0, false)]
     #[case::just_after(1, true)]

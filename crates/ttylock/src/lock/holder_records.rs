@@ -22,34 +22,33 @@ use super::holder_record::{HolderRecord, nanoseconds};
 use crate::limits::NAMES_OF_A_LOCK;
 use crate::sys::HANDLE;
 
-/// A state directory with fewer bytes than this has few records: a file takes 20 bytes of a directory
-/// on tmpfs, twice its name on btrfs, and one on ZFS.
+/// A state directory with a smaller size than this has few records: a file adds 20 bytes to the size on tmpfs, twice
+/// its name on btrfs, and one byte on ZFS.
 const SMALL: u64 = 256;
 
 #[path = "state_directory.rs"]
 mod state_directory;
 
-/// The state directory, or the lack of one: then no pid is ever thought to be reused.
+/// The state directory, if there is one. Without it, the reuse of a pid is never noticed.
 #[derive(Debug)]
 pub(crate) struct HolderRecords {
     handle: Option<OwnedFd>,
     identity: Option<Identity>,
     everybodys: bool,
-    /// For so many more lock files there is room, whoever's they are.
+    /// The number of further lock files for which there is room, of any user.
     room: usize,
     machine: Machine,
-    /// Whose the process that was asked about last was: a client that locks and unlocks all day is the
-    /// same all day.
+    /// The user of the last process that was looked up, for clients that lock and unlock again and again.
     owner: Option<(ProcessIdentity, u32)>,
 }
 
-/// The process that a lock is taken for, as it was before the lock was there: one that has its
-/// number later is not the holder.
+/// The process for which a lock is taken, as it was before the lock existed: a later process with the same number is
+/// not the holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claimant {
-    /// Which process it is.
+    /// The identity of the process.
     pub who: ProcessIdentity,
-    /// The user it ran as, as long as it is there; `None` when nobody tells.
+    /// The user of the process, if it exists; `None` if the user is unknown.
     pub uid: Option<u32>,
 }
 
@@ -66,15 +65,15 @@ impl Claimant {
 pub(crate) struct Written {
     /// Its name.
     pub name: Name,
-    /// Which file it is.
+    /// The identity of the file.
     pub file: Identity,
-    /// When it was written, by its own time of change.
+    /// When it was written, by the file's time of change.
     pub at: SystemTime,
 }
 
 impl HolderRecords {
-    /// Opens the state directory if there is one. One that everybody may write is left alone: what
-    /// we would find there may be anybody's, and `/tmp` is searched for locks as well.
+    /// Opens the state directory if there is one. A directory that every user may write is not used: its content may
+    /// be any user's, and `/tmp` is also searched for locks.
     #[must_use]
     pub(crate) fn open(path: &Path) -> Self {
         let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -99,7 +98,7 @@ impl HolderRecords {
         }
     }
 
-    /// Counts processes in another pid namespace from now on, which does not see all, for tests.
+    /// For tests: from now on, behaves as in another pid namespace that does not see all processes.
     #[cfg(test)]
     pub(super) fn pretend_to_be_elsewhere(&mut self) {
         let mut here = (**self.machine.here()).clone();
@@ -107,24 +106,24 @@ impl HolderRecords {
         self.machine = Machine::seen_from(here);
     }
 
-    /// What tells whether a process is there still.
+    /// The facts that show whether a process still exists.
     pub(crate) fn machine(&mut self) -> &mut Machine {
         &mut self.machine
     }
 
-    /// Which directory it is.
+    /// The identity of the directory.
     #[must_use]
     pub(crate) fn identity(&self) -> Option<Identity> {
         self.identity
     }
 
-    /// Whether there is a state directory, but one that everybody may write.
+    /// Whether there is a state directory that every user may write.
     #[must_use]
     pub(crate) fn is_everybodys(&self) -> bool {
         self.everybodys
     }
 
-    /// Looks at a process before a lock is taken for it.
+    /// Identifies a process before a lock is taken for it.
     pub(crate) fn claimant(&mut self, pid: Pid) -> Claimant {
         let who = self.machine.identify(pid);
         let known = self.owner.take().filter(|(known, _)| *known == who);
@@ -134,13 +133,13 @@ impl HolderRecords {
         Claimant { who, uid }
     }
 
-    /// Whether it is there still, when the lock is. Nobody is never missed.
+    /// Whether the process still exists when the lock does. True if there was no such process.
     pub(crate) fn is_there(&mut self, claimant: &Claimant) -> bool {
         !self.machine.has_ended(&claimant.who)
     }
 
-    /// Of one that has ended meanwhile, it cannot be told whose it was: another may have had its
-    /// number when that was asked.
+    /// Drops the user if the process has ended meanwhile: another process may have had its number when the user was
+    /// looked up.
     pub(crate) fn as_it_is_now(&mut self, claimant: Claimant) -> Claimant {
         if self.is_there(&claimant) { claimant } else { Claimant { uid: None, ..claimant } }
     }
@@ -148,12 +147,12 @@ impl HolderRecords {
     /// Remembers a lock under the name of each of its files: when its holder started, and all
     /// the names. Without a state directory, or without `/proc`, this does nothing.
     ///
-    /// `stands` tells whether a file is still there: others may have released the lock meanwhile, and
-    /// would leave the record of it for ever. It is asked of every file when all are on record,
-    /// or are not going to be.
+    /// `stands` says whether a file still exists: another process may have released the lock meanwhile, and its
+    /// record would stay for ever. It is called for every file at the end, whether the files could be recorded or
+    /// not.
     ///
     /// # Errors
-    /// When the record cannot be written; the lock is good all the same.
+    /// If the record cannot be written. The lock is valid nevertheless.
     pub(crate) fn remember(
         &mut self,
         claimant: &Claimant,
@@ -161,7 +160,7 @@ impl HolderRecords {
         stands: impl Fn(&Written) -> bool,
     ) -> Result<(), Errno> {
         let outcome = self.record(claimant, files, &stands);
-        // In this order: who releases the lock after our look removes the record, too.
+        // In this order, because a release after the check also removes the record.
         for lock in files.iter().filter(|lock| !stands(lock)) {
             self.sweep(&lock.name, lock.file);
         }
@@ -176,7 +175,7 @@ impl HolderRecords {
     ) -> Result<(), Errno> {
         let Some(handle) = &self.handle else { return Ok(()) };
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
-        // The first name last: by that it is seen whose the others are.
+        // The record of the first name is written last: it shows to which lock the others belong.
         for lock in files.iter().rev() {
             let name = &lock.name;
             let record = record_for(claimant, lock, names.clone());
@@ -184,8 +183,8 @@ impl HolderRecords {
             #[cfg(test)]
             before_record::happens();
             match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
-                // Another process was faster, if our lock is broken or released by now. A lock is as old
-                // as its draft, so a later one may have come and gone before ours had its name.
+                // Our lock was broken or released already, and another process was faster. A lock is as old as its
+                // draft, so a later lock may have come and gone before ours had its name.
                 Err(Errno::EEXIST)
                     if known(handle, name).is_some_and(|it| it.follows(&record))
                         && !stands(lock) =>
@@ -193,7 +192,7 @@ impl HolderRecords {
                     continue;
                 }
                 Err(Errno::EEXIST) => {
-                    // Who swept the earlier record away meanwhile has done our work.
+                    // If another process removed the earlier record meanwhile, our work is done.
                     match nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir) {
                         Ok(()) | Err(Errno::ENOENT) => {}
                         Err(errno) => return Err(errno),
@@ -206,9 +205,8 @@ impl HolderRecords {
         Ok(())
     }
 
-    /// Forgets a lock file that is gone, of which nobody holds `flock(2)`: the next lock may be put
-    /// on record just now. So the record is moved aside first, looked at there, and put back if it
-    /// is about another lock.
+    /// Forgets a lock file that is gone, without holding `flock(2)` on it: the next lock may be recorded at this
+    /// moment. So the record is moved aside first, read there, and put back if it is about another lock.
     pub(crate) fn sweep(&self, name: &Name, file: Identity) {
         let Some(handle) = self.handle.as_ref() else { return };
         if self.read(name).is_none_or(|record| record.file != file) {
@@ -221,7 +219,7 @@ impl HolderRecords {
         if nix::fcntl::renameat(handle, name.as_str(), handle, aside.as_str()).is_err() {
             return;
         }
-        // No hard link is made over a later record, which is the true one then.
+        // A hard link does not replace a later record, which then is the right one.
         if self.read(&aside).is_some_and(|record| record.file != file) {
             let flags = AtFlags::empty();
             let _ = nix::unistd::linkat(handle, aside.as_str(), handle, name.as_str(), flags);
@@ -229,15 +227,15 @@ impl HolderRecords {
         self.forget(&aside);
     }
 
-    /// Forgets a lock file that is about to go, unless the record is about another one. Only under
-    /// `flock(2)` on that file. Gives back what the record said, for [`HolderRecords::put_back`].
+    /// Forgets a lock file that is about to go, unless the record is about another one. The caller must hold
+    /// `flock(2)` on that file. Returns the record, for [`HolderRecords::put_back`].
     pub(crate) fn forget_lock(&self, name: &Name, file: Identity) -> Option<HolderRecord> {
         let record = self.read(name).filter(|record| record.file == file)?;
         self.forget(name);
         Some(record)
     }
 
-    /// The record of a lock that stands after all. One that was made meanwhile is the true one.
+    /// Restores the record of a lock that was not removed after all. A record that was made meanwhile stays.
     pub(crate) fn put_back(&self, name: &Name, record: &HolderRecord) {
         if let Some((handle, text)) = self.handle.as_ref().zip(record.to_text()) {
             let _ = nix::unistd::symlinkat(text.as_str(), handle, name.as_str());
@@ -252,15 +250,15 @@ impl HolderRecords {
         }
     }
 
-    /// Under which names the lock of this pid was written, if one of them was this.
+    /// The names under which this pid's lock was written, if this name is one of them.
     #[must_use]
     pub(crate) fn names(&self, name: &Name, pid: Pid) -> Vec<Name> {
         let record = self.read(name).filter(|record| record.holder.pid == pid);
         record.map(|record| record.names).unwrap_or_default()
     }
 
-    /// Whether another lock fits below this many lock files on record, whoever's they are. Counted
-    /// anew when as many locks may have been taken since as there was room for.
+    /// Whether there is room for another lock, with this limit of recorded lock files of all users. The files are
+    /// counted again after as many calls as there was room for locks.
     pub(crate) fn has_room_for_all(&mut self, limit: usize) -> bool {
         if self.room < NAMES_OF_A_LOCK {
             self.room = limit.saturating_sub(self.entries(limit));
@@ -270,7 +268,7 @@ impl HolderRecords {
         left.is_some()
     }
 
-    /// How many files are in the directory, up to a bound.
+    /// The number of files in the directory, up to a bound.
     fn entries(&self, most: usize) -> usize {
         let small = |handle| Status::of_open(handle).is_ok_and(|stat| stat.size < SMALL);
         match &self.handle {
@@ -285,8 +283,8 @@ impl HolderRecords {
         nix::dir::Dir::openat(self.handle.as_ref()?, ".", flags, Mode::empty()).ok()
     }
 
-    /// How many lock files of a user there are records of, or of nobody for those of processes that
-    /// were gone. No more than `most` records are read.
+    /// The number of recorded lock files of a user; `None` stands for the files of processes that had ended. At most
+    /// `most` records are read.
     #[must_use]
     pub(crate) fn count_of(&self, uid: Option<u32>, most: usize) -> usize {
         let records = self.names_of_records(most);
@@ -299,11 +297,11 @@ impl HolderRecords {
         self.read(name).map(|record| record.file)
     }
 
-    /// The locks of which there are records, up to a bound.
+    /// The names of the recorded locks, up to a bound.
     #[must_use]
     pub(crate) fn names_of_records(&self, most: usize) -> Vec<Name> {
         let Some(mut listing) = self.listing() else { return Vec::new() };
-        // Records are links. Whatever else is here is somebody's: the service's socket, as a rule.
+        // Records are links. Other files, such as the service's socket, are no records.
         let is_record =
             |entry: &nix::dir::Entry| entry.file_type() == Some(nix::dir::Type::Symlink);
         let names = listing.iter().map_while(Result::ok).take(most).filter(is_record);
@@ -314,7 +312,7 @@ impl HolderRecords {
         known(self.handle.as_ref()?, name)
     }
 
-    /// Who the holder of the lock in `file` was, as long as there is such a file.
+    /// The user of the holder of the lock in `file`, while that file exists.
     #[must_use]
     pub(crate) fn user(
         &self,
@@ -340,8 +338,8 @@ impl HolderRecords {
         })
     }
 
-    /// Which process took the lock in `file`, which names `pid`: as it is on record, or else whoever
-    /// has the number.
+    /// The process that took the lock in `file`, which names `pid`: the recorded process, or else the process with
+    /// that number.
     #[must_use]
     pub(crate) fn holder(
         &self,
@@ -354,7 +352,7 @@ impl HolderRecords {
         known.unwrap_or_else(|| ProcessIdentity::bare(pid))
     }
 
-    /// The same, if it is on record.
+    /// The same, if it is recorded.
     #[must_use]
     pub(crate) fn recorded(
         &self,
@@ -371,7 +369,7 @@ impl HolderRecords {
         self.machine.fate(who)
     }
 
-    /// Whether its number means something in another pid namespace.
+    /// Whether the process is in another pid namespace.
     pub(crate) fn is_elsewhere(&mut self, who: &ProcessIdentity) -> bool {
         who.is_elsewhere(self.machine.here())
     }
@@ -387,7 +385,7 @@ fn known(directory: &OwnedFd, name: &Name) -> Option<HolderRecord> {
     HolderRecord::from_text(text.to_str()?)
 }
 
-/// What else happens at the moment between a lock file and its record, for tests.
+/// For tests: an action between the creation of a lock file and of its record.
 #[cfg(test)]
 pub(super) mod before_record {
     use std::cell::RefCell;
@@ -435,7 +433,7 @@ mod tests {
         Claimant { who: Machine::default().identify(pid), uid: process::owner(pid) }
     }
 
-    /// What has become of the holder of a lock that is on record; none of one that is not.
+    /// What has become of the holder of a recorded lock; `None` if it is not recorded.
     fn fate(
         state: &mut HolderRecords,
         name: &Name,
@@ -467,7 +465,7 @@ mod tests {
         assert_eq!(HolderRecord::from_text(&text), Some(record));
     }
 
-    /// On a system that does not tell where we are, nothing is put on record.
+    /// If the system does not report our boot and pid namespace, nothing is recorded.
     #[test]
     fn a_number_that_may_mean_anything_is_not_put_on_record() {
         let holder = ProcessIdentity::bare(Pid::this());
@@ -520,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_for_nobody_is_not_the_lock_of_whoever_comes_next() {
+    fn a_lock_for_a_free_number_is_not_the_next_processs() {
         let dir = tempfile::tempdir().unwrap();
         let mut state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
@@ -548,7 +546,7 @@ mod tests {
         for (inode, at) in [(3, known), (2, now)] {
             let file = Identity { inode, ..file };
             let files = [Written { name: name.clone(), file, at }];
-            // One that has been broken since, by the later lock, is there no more.
+            // A lock that the later lock has broken does not exist any more.
             let stands = |lock: &Written| lock.file.inode == 3 || replaced;
             state.remember(&claimant(Pid::this()), &files, stands).unwrap();
         }
@@ -590,7 +588,7 @@ mod tests {
         assert_eq!((gone.was_there(), gone.uid), (false, None));
     }
 
-    /// The start that counts is that of before the lock, however late the record is written.
+    /// The start time that counts was read before the lock was taken, however late the record is written.
     #[test]
     fn a_late_record_is_about_the_process_that_was_there() {
         let dir = tempfile::tempdir().unwrap();
@@ -598,7 +596,7 @@ mod tests {
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at }];
-        // This very process has the number of one that started earlier.
+        // This process has the number of one that started earlier.
         let pid = Pid::this();
         let here = claimant(pid);
         let Start::At(ticks) = here.who.start else { unreachable!("it may be seen") };
@@ -609,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_may_have_written_is_not_read() {
+    fn records_that_anybody_may_have_written_are_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, then) = (Identity { device: 1, inode: 2 }, SystemTime::now());

@@ -12,6 +12,7 @@ use pidlockfile::process::{lives, owner};
 pub use super::holder::{Holder, Scheme, Standing};
 pub use super::open::{NoLook, OpenLook, Progress};
 
+use super::exclusive::Duplicate;
 use super::flock::{self, Completeness, Flocks};
 use super::kernel_list::Listing;
 use super::names;
@@ -19,11 +20,11 @@ use super::open::{Opened, openers};
 use crate::device::name::DeviceName;
 use crate::device::node::{Node, ResolvedDevice, follow};
 
-/// As much of a command line as is shown, in characters.
+/// The longest part of a command line that is shown, in characters.
 const COMMAND_CHARS: usize = 200;
 
 impl Scheme {
-    /// The scheme of a lock file, by its name.
+    /// The scheme of a lock file with this name.
     pub(super) fn of_file(path: PathBuf) -> Self {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         if names::is_by_number(name) { Self::Svr4(path) } else { Self::Uucp(path) }
@@ -31,7 +32,8 @@ impl Scheme {
 }
 
 impl Holder {
-    /// Who took a flock. It is held even when its taker is gone: by whoever inherited it.
+    /// The holder of a flock. If the process that took it has ended, a process that inherited the descriptor holds
+    /// it.
     pub(super) fn by_flock(device: &str, holder: flock::Holder) -> Self {
         let mut shown = Self::unknown(device, Scheme::Flock);
         if let flock::Holder::Process(pid) = holder {
@@ -58,7 +60,7 @@ impl Holder {
     }
 }
 
-/// The holders by flock, and those who merely have the device open, of one device.
+/// The holders of one device by flock, and the processes that merely have it open.
 pub(super) fn without_lock_files(resolved: &ResolvedDevice) -> Vec<Holder> {
     let Some(node) = resolved.node else { return Vec::new() };
     let device = resolved.real();
@@ -72,7 +74,7 @@ pub(super) fn without_lock_files(resolved: &ResolvedDevice) -> Vec<Holder> {
     holders
 }
 
-/// Those who hold a device by flock. Where nobody is seen to and not all locks are told, that is told.
+/// The holders of a device by flock. If none is seen and the kernel's list was incomplete, that is reported.
 fn by_flock(device: &str, node: &Node, listing: &Listing) -> Vec<Holder> {
     let found = flock::holders_in(&listing.text, node);
     let most_of = match flock::completeness(listing) {
@@ -88,7 +90,7 @@ fn by_flock(device: &str, node: &Node, listing: &Listing) -> Vec<Holder> {
     found.into_iter().map(|holder| Holder::by_flock(device, holder)).collect()
 }
 
-/// Everybody who has a device open, by whatever else he may hold it, as far as that can be seen.
+/// All processes that have a device open, with or without locks, as far as they are visible.
 #[must_use]
 pub fn openers_of(dev_dir: &Path, device: &DeviceName) -> Vec<Holder> {
     let resolved = follow(dev_dir, device).ok();
@@ -102,13 +104,31 @@ pub fn opener(device: &str, pid: Pid) -> Holder {
     Holder::process(device, Scheme::Open, pid)
 }
 
+/// Tells whether a device that processes have open is exclusive ([`Scheme::Exclusive`]). No device is opened for
+/// that: the descriptors of the processes are duplicated for a moment, as far as the kernel permits it.
+pub fn tell_exclusive(dev_dir: &Path, holders: &mut Vec<Holder>) {
+    let mut more = Vec::new();
+    for holder in holders.iter_mut().filter(|it| it.scheme.file().is_none()) {
+        let node = |name: &str| follow(dev_dir, &name.parse().ok()?).ok()?.node;
+        let (Some(pid), Some(node)) = (holder.pid, node(&holder.device)) else { continue };
+        let seen = Duplicate::of(pid, &node).ok().and_then(|it| it.is_exclusive().ok());
+        match (seen, &holder.scheme) {
+            (Some(true), Scheme::Open) => holder.scheme = Scheme::Exclusive,
+            // It has both.
+            (Some(true), _) => more.push(Holder { scheme: Scheme::Exclusive, ..holder.clone() }),
+            (Some(false) | None, _) => {}
+        }
+    }
+    holders.extend(more);
+}
+
 fn openers_of_node(device: &str, node: &Node) -> Vec<Holder> {
     let openers = openers(&|found| found.is_of(node));
     openers.into_iter().map(|(pid, _)| Holder::process(device, Scheme::Open, pid)).collect()
 }
 
-/// The serial devices below `dev_dir`: name and node of each. Pseudo-terminals and consoles are
-/// left out; nobody locks those by habit.
+/// The serial devices below `dev_dir`: name and node of each. Pseudo-terminals and consoles are left out, because
+/// programs do not usually lock them.
 #[must_use]
 pub fn serial_devices(dev_dir: &Path) -> Vec<(String, Node)> {
     let mut devices: Vec<(String, Node)> = fs::read_dir(dev_dir)
@@ -192,9 +212,9 @@ mod tests {
         assert_eq!(is_serial(name), serial);
     }
 
-    /// Nobody is said to hold it, and nobody is said not to.
+    /// The device is reported neither as held nor as free.
     #[test]
-    fn where_not_all_locks_are_told_that_is_told_with_the_user_who_has_most() {
+    fn an_incomplete_list_is_reported_with_the_user_of_most_locks() {
         let node = Node::of(&fs::metadata("/dev/null").unwrap());
         let this = Pid::this();
         let takers = [(i64::from(this.as_raw()), 5), (0, 9)].into();

@@ -24,65 +24,74 @@ use std::io::{self, Read, Seek};
 
 use super::passes::{Line, Passes, Run};
 
-/// A page, as much as the kernel tells at once from the start.
+/// A page, the size of the kernel's buffer at first.
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// As much when its room was made to grow.
+/// The size of the kernel's buffer after it was made to grow.
 pub(super) const WIDE_BYTES: usize = 256 << 10;
 
-/// So many times its room are asked for at once: the kernel tells more than it has room for where it was not
-/// asked for all the last time.
+/// One read asks for this many times the kernel's buffer: the kernel returns more than one buffer if the previous
+/// read did not ask for everything.
 pub(super) const ASKED_ROOMS: usize = 4;
 
-/// A line is about as long.
+/// The approximate length of a line.
 const LINE_BYTES: usize = 50;
 
-/// Telling a lock takes the kernel as long as counting through so many.
+/// Printing a lock takes the kernel as long as counting through this many locks.
 const TELLING_ONE: usize = 64;
 
-/// How often a torn list is read again.
+/// How often an incomplete list is read again.
 const PASSES: usize = 16;
 
 /// One opening of the list.
 pub(super) trait Source: Read + Seek {
-    /// So many bytes the kernel tells at once, and maybe more.
+    /// The number of bytes that the kernel returns at once, or more.
     fn room(&self) -> usize;
 
-    /// So many bytes are asked for at once.
+    /// The number of bytes that are asked for at once.
     fn asked(&self) -> usize;
 }
 
-/// How much of the list was told.
+/// How much of the list was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Every lock that was held all the while.
+    /// Every lock that was held throughout was read.
     Whole,
-    /// It was read to its end, and changed so fast that some may have been missed.
+    /// It was read to its end, but changed so fast that locks may have been missed.
     Changing,
     /// It was too long to be read to its end.
     #[default]
     Cut,
 }
 
-/// What the kernel told.
+/// The result of reading the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
-    /// The lines that were wanted, in no order.
+    /// The wanted lines, in no order.
     pub(super) text: String,
-    /// How much of the list that is.
+    /// How much of the list was read.
     pub(super) extent: Extent,
-    /// How many lines name which process, for telling who has most of them.
+    /// The number of lines of each process, to find the one with most locks.
     pub(super) takers: BTreeMap<i64, usize>,
 }
 
-/// Takes what is told, and keeps what is wanted of it.
-struct Told<W> {
+/// Collects the lines that are read, and keeps the wanted ones.
+struct Told<'l, W> {
     wants: W,
+    /// A line that is known to be behind all wanted locks, if there is one.
+    last: Option<&'l str>,
+    /// Whether that line was read.
+    is_at_end: bool,
     known: HashSet<String>,
     listing: Listing,
 }
 
-impl<W: Fn(&str) -> bool> Told<W> {
+impl<W: Fn(&str) -> bool> Told<'_, W> {
+    /// Forgets that the last line was read.
+    fn rewind(&mut self) {
+        self.is_at_end = self.last.is_none();
+    }
+
     /// The locks of a piece, in their order.
     fn take(&mut self, piece: &[u8]) -> Piece {
         let piece = String::from_utf8_lossy(piece);
@@ -92,6 +101,7 @@ impl<W: Fn(&str) -> bool> Told<W> {
             let taker = lock.split_ascii_whitespace().nth(3).and_then(|pid| pid.parse().ok());
             let times = self.listing.takers.entry(taker.unwrap_or_default()).or_default();
             *times = times.saturating_add(1);
+            self.is_at_end |= self.last == Some(lock);
             if (self.wants)(lock) && self.known.insert(lock.to_owned()) {
                 self.listing.text.push_str(line);
                 self.listing.text.push('\n');
@@ -112,9 +122,10 @@ impl Piece {
     }
 }
 
-/// Reads the list until it is whole, or `may_read` allows no more reading: that is asked before each
-/// reading, and is told how many locks the kernel counts through for it, or could while it tells some. Lines
-/// that `wants` does not want are not kept.
+/// Reads the list until it is whole, or until `may_read` permits no further read. `may_read` is called before each
+/// read, with the most locks that the kernel may count through for it. Lines that `wants` rejects are not kept. If
+/// `last` is a lock that is known to be behind all wanted locks, the list is whole only if `last` was read; if it is
+/// in the first piece, no lock can have been skipped.
 ///
 /// # Errors
 /// When the list cannot be opened or read.
@@ -122,16 +133,22 @@ pub(super) fn read<R: Source>(
     mut open: impl FnMut() -> io::Result<R>,
     mut may_read: impl FnMut(usize) -> bool,
     wants: impl Fn(&str) -> bool,
+    last: Option<&str>,
 ) -> io::Result<Listing> {
-    let mut told = Told { wants, known: HashSet::new(), listing: Listing::default() };
+    let (known, listing) = (HashSet::new(), Listing::default());
+    let mut told = Told { wants, last, is_at_end: false, known, listing };
     let mut first = Reader::new(open()?);
     let Some(piece) = first.piece(first.source.asked(), &mut may_read)? else {
         return Ok(told.listing);
     };
     told.take(&piece);
-    // What follows would have fitted, unless it is a lock for which a dozen others wait.
-    if piece.len() < first.source.room() / 4 * 3 {
-        // In one piece, if nothing comes behind it.
+    if told.is_at_end {
+        told.listing.extent = Extent::Whole;
+        return Ok(told.listing);
+    }
+    // A further lock would have fitted, unless a dozen processes wait for it.
+    if last.is_none() && piece.len() < first.source.room() / 4 * 3 {
+        // The list came in one piece, if nothing follows it.
         let Some(rest) = first.piece(first.source.asked(), &mut may_read)? else {
             return Ok(told.listing);
         };
@@ -156,19 +173,19 @@ pub(super) fn read<R: Source>(
     Ok(told.listing)
 }
 
-/// What was told by one reading of the whole list.
+/// The result of reading the list once.
 #[derive(Debug, Default)]
 struct Pieces {
-    /// As they follow one another.
+    /// The pieces, in their order.
     told: Vec<Vec<u8>>,
-    /// The first one brings the second reader out of step with the first.
+    /// The first piece of the second reader, which sets it half a page apart from the first.
     start: Vec<u8>,
-    /// What was told when the other reader was at the end.
+    /// The piece that one reader got when the other was at the end.
     rest: Vec<u8>,
 }
 
-/// Reads the list once; `None` where it may not be read to its end. What the pieces mean is looked at
-/// later: the less time there is between two readings, the less can slide.
+/// Reads the list once; `None` if it may not be read to its end. The pieces are examined later: the less time there
+/// is between two reads, the fewer locks can be skipped.
 fn pass<R: Source>(
     [ahead, behind]: &mut [Reader<R>; 2],
     may_read: &mut impl FnMut(usize) -> bool,
@@ -196,16 +213,17 @@ fn pass<R: Source>(
     }
 }
 
-/// What was told, in runs: between one and the next, something may have been missed. And the least of
-/// what is thought of their pieces.
-fn runs<W: Fn(&str) -> bool>(pieces: &Pieces, told: &mut Told<W>) -> (Vec<Run>, Trust) {
+/// Divides the pieces into runs: between two runs, locks may have been missed. Also returns the lowest trust of all
+/// joints.
+fn runs<W: Fn(&str) -> bool>(pieces: &Pieces, told: &mut Told<'_, W>) -> (Vec<Run>, Trust) {
+    told.rewind();
     let start = told.take(&pieces.start);
     let rest = told.take(&pieces.rest);
     let mut runs = Vec::new();
     let mut run = Run::default();
     let mut last: Option<Piece> = None;
     let mut least = Trust::AtRest;
-    // Out of step, two pieces end alike only at the end of the list.
+    // Because the readers are half a page apart, two pieces have the same end only at the end of the list.
     let mut ends = [None, start.lines().next_back()];
     for piece in &pieces.told {
         let piece = told.take(piece);
@@ -224,7 +242,7 @@ fn runs<W: Fn(&str) -> bool>(pieces: &Pieces, told: &mut Told<W>) -> (Vec<Run>, 
         ends[1] = piece.lines().next_back();
         last = Some(piece);
     }
-    if !rest.0.is_empty() || ends[0] != ends[1] {
+    if !rest.0.is_empty() || ends[0] != ends[1] || !told.is_at_end {
         runs.push(std::mem::take(&mut run));
         least = Trust::Torn;
     }
@@ -236,15 +254,17 @@ fn runs<W: Fn(&str) -> bool>(pieces: &Pieces, told: &mut Told<W>) -> (Vec<Run>, 
 /// One opening of the list.
 struct Reader<R> {
     source: R,
-    /// The start of a line whose end comes with the next piece.
+    /// The buffer for reads; only the bytes that were read are kept.
+    buffer: Vec<u8>,
+    /// The beginning of a line whose end comes with the next piece.
     begun: Vec<u8>,
-    /// About how many locks were told before.
+    /// The approximate number of locks that were read before.
     position: usize,
 }
 
 impl<R: Source> Reader<R> {
     fn new(source: R) -> Self {
-        Self { source, begun: Vec::new(), position: 0 }
+        Self { source, buffer: Vec::new(), begun: Vec::new(), position: 0 }
     }
 
     fn rewind(&mut self) -> io::Result<()> {
@@ -253,8 +273,7 @@ impl<R: Source> Reader<R> {
         self.source.rewind()
     }
 
-    /// What the kernel tells next, in whole lines; empty at the end. `None` when it may not be
-    /// asked any more.
+    /// The next piece, in whole lines; empty at the end. `None` if no further read is permitted.
     fn piece(
         &mut self,
         room: usize,
@@ -266,18 +285,17 @@ impl<R: Source> Reader<R> {
             if !may_read(self.position.saturating_add(told.saturating_mul(TELLING_ONE))) {
                 return Ok(None);
             }
-            let begun = bytes.len();
-            bytes.resize(begun.saturating_add(room), 0);
-            let length = match self.source.read(bytes.get_mut(begun..).unwrap_or_default()) {
+            if self.buffer.len() < room {
+                // The kernel zeroes this memory, and only the part that is written.
+                self.buffer = vec![0; room];
+            }
+            let length = match self.source.read(self.buffer.get_mut(..room).unwrap_or_default()) {
                 Ok(length) => length,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    bytes.truncate(begun);
-                    continue;
-                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            bytes.truncate(begun.saturating_add(length));
-            // A line of which only a part is there is asked for to its end.
+            bytes.extend_from_slice(self.buffer.get(..length).unwrap_or_default());
+            // If only a part of a line was read, its rest is read too.
             let end = bytes.iter().rposition(|byte| *byte == b'\n');
             if let Some(end) = end {
                 self.begun = bytes.split_off(end.saturating_add(1));
@@ -290,7 +308,7 @@ impl<R: Source> Reader<R> {
     }
 }
 
-/// What the second piece tells behind the last line that was in the first one as well.
+/// The lines of the second piece behind the last one that is also in the first piece.
 fn news(one: &Piece, other: &Piece) -> impl Iterator<Item = Line> {
     let known: HashSet<Line> = one.lines().collect();
     let from = other.lines().rposition(|line| known.contains(&line));
@@ -303,15 +321,15 @@ fn news(one: &Piece, other: &Piece) -> impl Iterator<Item = Line> {
 enum Trust {
     Torn,
     Joined,
-    /// Nor has anything changed: a list of which this is true at each joint is believed when it has been
-    /// read once.
+    /// Nothing was missed, and nothing has changed: a list with this trust at each joint is believed after one
+    /// reading.
     AtRest,
 }
 
-/// So many lines must be in two pieces, each in its place, to show that nothing changes.
+/// This many lines must be in both pieces, each in its place, to show that nothing changes.
 const AT_REST: usize = 8;
 
-/// Whether something can have slid past two pieces that were told one after the other.
+/// Whether a lock can have been skipped between two consecutive pieces.
 fn joint(one: &Piece, other: &Piece) -> Trust {
     let mut times: HashMap<Line, (usize, usize)> = HashMap::new();
     one.lines().for_each(|line| times.entry(line).or_default().0 += 1);
@@ -343,7 +361,7 @@ mod tests {
 
     use super::*;
 
-    /// The kernel's list, told as the kernel tells it: a page at a time, by position.
+    /// A list that is read as from the kernel: a page at a time, by position.
     #[derive(Clone, Default)]
     struct Kernel(Rc<RefCell<Vec<String>>>);
 
@@ -353,11 +371,11 @@ mod tests {
         kernel: Kernel,
         next: usize,
         left: Vec<u8>,
-        /// As much as is told at once; it grows with the longest line.
+        /// The size of the kernel's buffer; it grows with the longest line.
         page: usize,
-        /// So much is asked for, however much that is.
+        /// The number of bytes to ask for, instead of the usual one.
         asked: usize,
-        /// What happens to the list before each reading.
+        /// What happens to the list before each read.
         meanwhile: Meanwhile,
     }
 
@@ -434,7 +452,17 @@ mod tests {
         page: usize,
         list: Vec<String>,
         meanwhile: impl FnMut(&mut Vec<String>) + 'static,
+        reads: usize,
+    ) -> Listing {
+        read_with(page, list, meanwhile, reads, None)
+    }
+
+    fn read_with(
+        page: usize,
+        list: Vec<String>,
+        meanwhile: impl FnMut(&mut Vec<String>) + 'static,
         mut reads: usize,
+        last: Option<&str>,
     ) -> Listing {
         let kernel = Kernel(Rc::new(RefCell::new(list)));
         let meanwhile: Meanwhile = Rc::new(RefCell::new(meanwhile));
@@ -447,7 +475,7 @@ mod tests {
             reads = reads.saturating_sub(1);
             reads > 0
         };
-        read(open, may_read, |_| true).unwrap()
+        read(open, may_read, |_| true, last).unwrap()
     }
 
     #[rstest]
@@ -472,8 +500,8 @@ mod tests {
         assert!(read_while(list, |_| (), 2 * bytes.div_ceil(PAGE_BYTES - 70) + 10).is_whole());
     }
 
-    /// A stranger has 20,000 locks, and takes and drops 5,000 more: whenever the reader has to wait for
-    /// the processor, most of them have gone or come. The limit is a count of readings.
+    /// Another user has 20,000 locks, and takes and drops 5,000 more: whenever the reader has to wait for the
+    /// processor, most of these come or go. The limit is a number of reads.
     #[rstest]
     #[case::a_page_at_a_time(PAGE_BYTES, 20_000, 50, 10_000)]
     #[case::with_more_room(WIDE_BYTES, 20_000, 50, 100)]
@@ -517,7 +545,7 @@ mod tests {
         list.insert(250, HELD.to_owned());
         let listing = read_while(list.clone(), |_| (), usize::MAX);
         assert!(listing.is_whole() && listing.text.contains(HELD));
-        // The locks before it go while it is read.
+        // The locks in front of it vanish while it is read.
         let mut time = 0;
         let vanish = move |list: &mut Vec<String>| {
             time += 1;
@@ -536,7 +564,7 @@ mod tests {
         );
     }
 
-    /// Up to three quarters of a page: this is the work of every LOCK on most machines.
+    /// Lists of up to three quarters of a page: the usual work of a LOCK on most machines.
     #[rstest]
     #[case::few(3)]
     #[case::half_a_page(20)]
@@ -545,13 +573,68 @@ mod tests {
         assert!(!read_while(list(before, before), |_| (), 2).is_whole());
     }
 
+    /// A lock with so many waiters does not fit behind a short piece. If a user then drops as many locks as are left,
+    /// before the next read, that piece looks like the whole list. This remains possible if no lock is known to be
+    /// the last.
+    #[rstest]
+    #[case::it_has_room(16, 2, None, true)]
+    #[case::nothing_slides(25, 0, None, true)]
+    #[case::too_little_slides(25, 2, None, true)]
+    #[case::all_the_rest_slides(25, 3, None, false)]
+    #[case::it_has_room_before_the_last(16, 2, Some(LAST), true)]
+    #[case::nothing_slides_before_the_last(25, 0, Some(LAST), true)]
+    #[case::too_little_slides_before_the_last(25, 2, Some(LAST), true)]
+    #[case::the_last_is_missed(25, 3, Some(LAST), true)]
+    fn a_lock_with_many_waiters_can_hide_the_end(
+        #[case] waiters: usize,
+        #[case] dropped: usize,
+        #[case] last: Option<&str>,
+        #[case] is_seen: bool,
+    ) {
+        let mut list = list(58, 0);
+        let waiter = |number| format!("\n59: -> {}", lock(number));
+        list.insert(58, [lock(100)].into_iter().chain((0..waiters).map(waiter)).collect());
+        list.push(LAST.to_owned());
+        let mut readings = 0;
+        let drop = move |list: &mut Vec<String>| {
+            readings += 1;
+            if readings == 2 {
+                list.drain(..dropped);
+            }
+        };
+        let listing = read_with(PAGE_BYTES, list, drop, usize::MAX, last);
+        assert!(listing.is_whole());
+        assert_eq!(listing.text.contains(HELD), is_seen, "{}", listing.text);
+    }
+
+    const LAST: &str = "FLOCK  ADVISORY  WRITE 12 00:01:99 0 EOF";
+
+    /// One piece with the last lock is the whole list, and a reading without it is not whole.
+    #[rstest]
+    #[case::told_at_once(20, 2, true)]
+    #[case::told_later(1000, usize::MAX, true)]
+    #[case::gone(20, usize::MAX, false)]
+    fn a_list_with_a_last_lock_is_whole_when_that_is_told(
+        #[case] before: usize,
+        #[case] reads: usize,
+        #[case] is_there: bool,
+    ) {
+        let mut list = list(before, before);
+        list.extend(is_there.then(|| LAST.to_owned()));
+        // Locks that existed before it.
+        list.push(lock(99));
+        let listing = read_with(PAGE_BYTES, list, |_| (), reads, Some(LAST));
+        assert_eq!(listing.is_whole(), is_there);
+        assert!(listing.text.contains(HELD));
+    }
+
     #[test]
     fn a_list_that_is_cut_off_is_not_whole() {
         let listing = read_while(list(1000, 1000), |_| (), 20);
         assert!(!listing.is_whole() && !listing.text.contains(HELD));
     }
 
-    /// One that is read to its end may be whole the next time; one that is cut off will not be.
+    /// A list that is read to its end may be whole the next time; one that is cut off will not be.
     #[rstest]
     #[case::read_through(usize::MAX, Extent::Changing)]
     #[case::too_long(10, Extent::Cut)]
@@ -564,8 +647,8 @@ mod tests {
         assert_eq!(read_while(list(100, 100), change, reads).extent, extent);
     }
 
-    /// However long a line is, it is never told in parts. One that leaves no room for its neighbours
-    /// is in no two pieces with them, so such a list is not believed.
+    /// A line is never returned in parts, however long it is. A line that leaves no room for its neighbours never
+    /// shares two pieces with them, so such a list is not believed.
     #[rstest]
     #[case::longer_than_a_page(3 * PAGE_BYTES, Extent::Whole)]
     #[case::longer_than_the_room((ASKED_ROOMS + 1) * PAGE_BYTES, Extent::Changing)]
@@ -581,11 +664,11 @@ mod tests {
         assert!(listing.text.contains(HELD));
     }
 
-    /// A lock for which others wait is told with them, a line for each.
+    /// A lock for which others wait is printed with them, a line for each.
     #[rstest]
     #[case::more_than_a_page(100)]
     #[case::more_than_the_room(500)]
-    fn a_lock_is_read_with_all_who_wait_for_it(#[case] waiters: usize) {
+    fn a_lock_is_read_with_all_its_waiters(#[case] waiters: usize) {
         let mut list = list(30, 40);
         let told: Vec<String> = (0..=waiters).map(lock).collect();
         list.insert(10, told.join("\n11: -> "));
@@ -595,7 +678,7 @@ mod tests {
         assert!(listing.text.contains(&last));
     }
 
-    /// Fails once, and has one lock to tell.
+    /// A source that fails once, and has one lock.
     struct Failing(Option<io::ErrorKind>, &'static [u8]);
 
     impl Read for Failing {
@@ -620,7 +703,7 @@ mod tests {
         }
     }
 
-    /// A signal is no reason to know less.
+    /// A read that a signal interrupts is repeated.
     #[rstest]
     #[case::a_signal(io::ErrorKind::Interrupted, None)]
     #[case::no_memory(io::ErrorKind::OutOfMemory, Some(io::ErrorKind::OutOfMemory))]
@@ -628,7 +711,7 @@ mod tests {
         #[case] kind: io::ErrorKind,
         #[case] error: Option<io::ErrorKind>,
     ) {
-        let outcome = || read(|| Ok(Failing(Some(kind), b"1: x\n")), |_| true, |_| true);
+        let outcome = || read(|| Ok(Failing(Some(kind), b"1: x\n")), |_| true, |_| true, None);
         match outcome() {
             Ok(listing) => assert!(listing.is_whole() && listing.text == "1: x\n"),
             Err(failure) => assert_eq!(Some(failure.kind()), error),
@@ -636,13 +719,13 @@ mod tests {
         assert_eq!(outcome().is_err(), error.is_some());
     }
 
-    /// The list shrinks below both readers in the middle of each pass, and is as long as before
-    /// when the next one begins: both are at its end, and neither was told the last lock.
+    /// The list shrinks below the position of both readers in the middle of each pass, and is as long as before when
+    /// the next pass begins: both readers are at its end, and neither has read the last lock.
     #[test]
     fn a_list_that_ends_before_both_readers_is_not_whole() {
         let mut time = 0;
         let shrink = move |now: &mut Vec<String>| {
-            // One reading at first, then five a pass.
+            // One read at first, then five in each pass.
             let is_long = time == 0 || matches!(time % 5, 1 | 2);
             *now = if is_long { list(200, 0) } else { vec![HELD.to_owned()] };
             time += 1;
@@ -656,7 +739,7 @@ mod tests {
         numbers.map(|number| format!("{number}: lock{number}\n")).collect()
     }
 
-    /// Two pieces that were told one after the other.
+    /// Two consecutive pieces.
     #[rstest]
     #[case::one_line_in_both("1: a\n2: b\n", "2: b\n3: c\n", Trust::Joined)]
     #[case::it_has_moved("1: a\n2: b\n", "7: b\n8: c\n", Trust::Joined)]
@@ -676,14 +759,19 @@ mod tests {
         #[case] other: &str,
         #[case] trust: Trust,
     ) {
-        let mut told =
-            Told { wants: |_: &str| true, known: HashSet::new(), listing: Listing::default() };
+        let mut told = Told {
+            wants: |_: &str| true,
+            last: None,
+            is_at_end: false,
+            known: HashSet::new(),
+            listing: Listing::default(),
+        };
         let [one, other] = [one, other].map(|piece| told.take(piece.as_bytes()));
         assert_eq!(joint(&one, &other), trust);
     }
 
-    /// All the locks before the one that is held go, at any one moment: it slides below where the
-    /// next reading starts.
+    /// At one moment, all locks in front of the held one vanish, so that it moves below the position of the next
+    /// read.
     #[test]
     fn a_lock_that_slides_is_seen_or_the_list_is_not_whole() {
         let mut torn = 0;
@@ -697,7 +785,7 @@ mod tests {
                 }
                 time += 1;
             };
-            // No more than one reading after it, which could find it again at the front.
+            // At most one read after that, because a later one could find it at the front.
             let listing = read_while(list(150, 20), vanish, at + 3);
             assert!(!listing.is_whole() || listing.text.contains(HELD), "{at}");
             torn += usize::from(!listing.text.contains(HELD));
@@ -708,9 +796,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Locks of others come and go between any two readings.
+        /// Locks of other users come and go between any two reads.
         #[test]
-        fn what_is_held_all_the_while_is_in_every_whole_list(
+        fn a_lock_held_throughout_is_in_every_whole_list(
             before in 0..300_usize,
             behind in 0..300_usize,
             changes in proptest::collection::vec((any::<bool>(), 0..64_usize, 0..300_usize), 0..40),
@@ -732,10 +820,10 @@ mod tests {
             prop_assert!(!listing.is_whole() || listing.text.contains(HELD));
         }
 
-        /// The same locks go and come back, all at once and in any order, in front of the list of either
-        /// of two processors, which the kernel tells one after the other.
+        /// The same locks vanish and come back, all at once and in any order, in front of the list of either of two
+        /// processors, which the kernel prints one after the other.
         #[test]
-        fn what_is_held_all_the_while_is_told_while_the_same_others_come_and_go(
+        fn a_lock_held_throughout_is_listed_while_the_same_others_come_and_go(
             standing in 0..400_usize,
             coming in 1..600_usize,
             held in 0..1000_usize,

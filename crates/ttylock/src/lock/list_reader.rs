@@ -9,24 +9,28 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use super::kernel_list::{self, ASKED_ROOMS, Extent, Listing, PAGE_BYTES, Source, WIDE_BYTES};
+use super::last_lock::LastLock;
 use super::room;
 use crate::device::node::Node;
 
 /// The kernel's list.
 const LIST: &str = "/proc/locks";
 
-/// So many locks the kernel counts through at most, for all that is read at one time. For each piece it
-/// counts through all that were told before, so two readings of 100,000 locks, ten for each of 10,000
-/// users, take some 300 million; and that takes it a second or two.
+/// The most locks that the kernel counts through for all reads of one question. For each piece, it counts through all
+/// locks before it. So two readings of 100,000 locks, ten for each of 10,000 users, count through some 300 million
+/// locks, which takes the kernel a second or two.
 const LOCKS_COUNTED_THROUGH: usize = 1 << 29;
 
-/// A list is read by so many at the same time.
+/// A line of flock(2) without its number. Source: proc(5).
+const FLOCK: &str = "FLOCK ";
+
+/// The number of readers that read a list at the same time.
 const READERS: usize = 2;
 
-/// As many readings of a page are enough for a list of three hundred locks.
+/// This many reads of a page are enough for a list of three hundred locks.
 const SHORT_READINGS: usize = 16;
 
-/// The nodes that are asked about.
+/// The nodes in question.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     places: HashSet<String>,
@@ -49,39 +53,41 @@ impl Wanted {
         self.places.len()
     }
 
-    /// Of a line without its number. Source: proc(5).
+    /// Whether it wants a line, given without its number. Source: proc(5).
     fn wants(&self, lock: &str) -> bool {
         let place = || lock.split_ascii_whitespace().nth(4);
-        lock.starts_with("FLOCK ") && place().is_some_and(|place| self.places.contains(place))
+        lock.starts_with(FLOCK) && place().is_some_and(|place| self.places.contains(place))
     }
 }
 
-/// As the kernel's list has it: device and inode.
+/// A node in the form of the kernel's list: device and inode.
 pub(super) fn place_of(node: &Node) -> String {
     let (major, minor) = (node.file_system.major, node.file_system.minor);
     format!("{major:02x}:{minor:02x}:{}", node.inode)
 }
 
-/// The list, and what is kept of it from one reading to the next.
+/// Reads the list, and keeps it open from one reading to the next.
 #[derive(Debug, Default)]
 pub(super) struct ListReader {
-    /// The list, opened for the last reading. Not where a stranger has made the kernel's room grow: that
-    /// would stay.
+    /// The openings of the last reading. They are not kept if another user has made the kernel's buffer grow, because
+    /// it would stay large.
     kept: Vec<Rc<Opening>>,
-    /// Of one who lives long.
+    /// When to make the kernel's buffer grow; only in a long-lived process.
     widening: Option<Widening>,
+    /// The last lock of the list, if this process could take it.
+    last: Option<LastLock>,
 }
 
-/// When the kernel's room is made to grow.
+/// When the kernel's buffer is made to grow.
 #[derive(Debug, Default)]
 struct Widening {
-    /// How many lists were too long for the room as it is.
+    /// The number of lists that were too long for the present buffer.
     long_lists: usize,
 }
 
 impl Widening {
-    /// For the first list that is too long, the second, the fourth and so on: where it cannot be had, asking
-    /// for it takes ever less time.
+    /// True for the first list that is too long, the second, the fourth and so on: if the buffer cannot grow, trying
+    /// it costs less and less.
     fn is_due(&mut self) -> bool {
         self.long_lists = self.long_lists.saturating_add(1);
         self.long_lists.is_power_of_two()
@@ -89,20 +95,35 @@ impl Widening {
 }
 
 impl ListReader {
-    /// For one who reads again and again, to whom it is worth some threads for a moment to be told long
-    /// lists in a few pieces.
+    /// For a process that reads the list often: it uses some threads for a moment, and then reads long lists in a few
+    /// pieces.
     pub(super) fn of_one_who_lives_long() -> Self {
-        Self { widening: Some(Widening::default()), ..Self::default() }
+        let mut reader = Self { widening: Some(Widening::default()), ..Self::default() };
+        let mut allowance = Allowance::new(LOCKS_COUNTED_THROUGH);
+        reader.last = LastLock::take(|| {
+            let flocks = |lock: &str| lock.starts_with(FLOCK);
+            reader.read_while(flocks, None, |work| allowance.spend(work))
+        });
+        reader
     }
 
-    /// The list as far as it is about these nodes.
+    /// The part of the list that is about these nodes.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub(super) fn read(&mut self, wanted: &Wanted) -> io::Result<Listing> {
+        let last = self.last.take();
+        let line = last.as_ref().and_then(|last| last.behind_all(&wanted.places));
+        let listing = self.read_to(line, wanted);
+        self.last = last;
+        listing
+    }
+
+    fn read_to(&mut self, last: Option<&str>, wanted: &Wanted) -> io::Result<Listing> {
+        let wants = |lock: &str| wanted.wants(lock);
         if self.widening.is_some() && !self.is_wide() {
             let mut readings = 0..SHORT_READINGS;
-            let listing = self.read_while(wanted, |_| readings.next().is_some())?;
+            let listing = self.read_while(wants, last, |_| readings.next().is_some())?;
             if listing.extent == Extent::Whole {
                 return Ok(listing);
             }
@@ -111,14 +132,14 @@ impl ListReader {
             }
         }
         let mut allowance = Allowance::new(LOCKS_COUNTED_THROUGH);
-        self.read_while(wanted, |work| allowance.spend(work))
+        self.read_while(wants, last, |work| allowance.spend(work))
     }
 
     fn is_wide(&self) -> bool {
         self.kept.len() == READERS && self.kept.iter().all(|it| it.room() >= WIDE_BYTES / 2)
     }
 
-    /// Opens the list with more room than a page, if that can be had.
+    /// Opens the list with a larger buffer than a page, if possible.
     fn widen(&mut self) -> io::Result<()> {
         let opened: io::Result<Vec<_>> =
             (0..READERS).map(|_| Opening::of_room(WIDE_BYTES)).collect();
@@ -128,7 +149,8 @@ impl ListReader {
 
     fn read_while(
         &mut self,
-        wanted: &Wanted,
+        wants: impl Fn(&str) -> bool,
+        last: Option<&str>,
         may_read: impl FnMut(usize) -> bool,
     ) -> io::Result<Listing> {
         let mut known = std::mem::take(&mut self.kept).into_iter();
@@ -138,7 +160,7 @@ impl ListReader {
             opened.push(Rc::clone(&opening));
             Ok(Reading::of(opening))
         };
-        let listing = kernel_list::read(open, may_read, |lock| wanted.wants(lock))?;
+        let listing = kernel_list::read(open, may_read, wants, last)?;
         self.kept = opened;
         self.kept.extend(known);
         self.kept.retain(|it| it.room() <= WIDE_BYTES);
@@ -146,7 +168,7 @@ impl ListReader {
     }
 }
 
-/// What the kernel may still be asked to do.
+/// The work that the kernel may still be asked to do.
 #[derive(Debug)]
 struct Allowance {
     left: usize,
@@ -168,16 +190,16 @@ impl Allowance {
 #[derive(Debug)]
 struct Opening {
     file: File,
-    /// So much the kernel has told at once, to the next power of two: its room is one.
+    /// The size of the kernel's buffer: the most bytes it has returned at once, rounded up to a power of two.
     room: Cell<usize>,
-    /// So much is asked for at once.
+    /// The number of bytes that are asked for at once.
     asked: usize,
-    /// Less was asked for than the kernel had, so it tells the rest next, and more than it has room for.
+    /// The last read asked for less than the kernel had, so the next one returns the rest and more than one buffer.
     has_rest: Cell<bool>,
 }
 
 impl Opening {
-    /// The kernel has so much room at most, as far as we have seen to it.
+    /// Opens the list. The kernel's buffer has at most this size, as far as this process made it grow.
     fn of_room(most: usize) -> io::Result<Rc<Self>> {
         let asked = ASKED_ROOMS.saturating_mul(most);
         let (room, has_rest) = (PAGE_BYTES.into(), false.into());
@@ -200,7 +222,7 @@ impl Opening {
     }
 }
 
-/// The list, read from a place of its own: so one that stays open need not be rewound.
+/// A reading of the list with a position of its own, so that a list that stays open need not be rewound.
 #[derive(Debug)]
 struct Reading {
     opening: Rc<Opening>,
@@ -263,7 +285,7 @@ mod tests {
         assert_eq!(Wanted::of([&NODE]).wants(lock), is_wanted);
     }
 
-    /// In a file that is told as far as there is room for it.
+    /// In a file, which is returned as far as the buffer has room.
     #[rstest]
     #[case::less_than_a_page(&[(9999, 3000)], 4096)]
     #[case::as_much_as_a_page_holds(&[(9999, 4095)], 4096)]
@@ -281,7 +303,7 @@ mod tests {
             place += opening.read_at(&mut vec![0; *asked], place).unwrap() as u64;
         }
         assert_eq!(opening.room(), room);
-        // One who begins again is told no rest.
+        // A reader that begins again does not get the rest of an earlier list.
         opening.file.set_len(60_000).unwrap();
         opening.read_at(&mut [0; 99_999], 0).unwrap();
         assert_eq!(opening.room(), 65_536);
@@ -294,7 +316,7 @@ mod tests {
         assert_eq!(due, [1, 2, 4, 8, 16]);
     }
 
-    /// How often a list of so many locks may be read through, by two readers.
+    /// How often two readers may read a list of this many locks.
     #[rstest]
     #[case::a_stranger_who_tries(25_000, 16)]
     #[case::ten_for_each_of_ten_thousand_users(100_000, 2)]
@@ -306,7 +328,7 @@ mod tests {
         }
     }
 
-    /// However long the list is, reading it comes to an end.
+    /// Reading the list ends, however long it is.
     #[test]
     fn there_is_an_end() {
         let mut allowance = Allowance::new(LOCKS_COUNTED_THROUGH);

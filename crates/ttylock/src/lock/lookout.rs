@@ -16,26 +16,26 @@ use super::list_reader::{ListReader, Wanted};
 use crate::device::node::Node;
 use crate::limits::THREAD_STACK;
 
-/// So long ago a reading may have begun for those who ask now: reading costs as much as all the rest of a
-/// LOCK. Whoever takes a flock within the moment would also have come after the lock.
+/// A reading that began at most this long ago is good enough for a question now: reading costs as much as all the
+/// rest of a LOCK. A flock that is taken within that time could also have come after the lock.
 pub(super) const GOOD_FOR: Duration = Duration::from_millis(5);
 
-/// For so long at least it is there for those who come back for it.
+/// A reading is kept at least this long, for callers that come back for it.
 const THERE_FOR: Duration = Duration::from_millis(25);
 
-/// So long an asker waits for a reading, if the thread has nothing else to do.
+/// How long a caller waits for a reading if the thread has nothing else to do.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// The pause between two readings is one part in so many of the last one.
+/// The pause after a reading is one part in this many of its duration.
 const PAUSE_SHARE: u32 = 8;
 
 /// The longest pause between two readings.
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 
-/// So many nodes are looked for in one reading.
+/// The most nodes that are looked for in one reading.
 const NODES: usize = 64;
 
-/// The thread, as those see it who ask.
+/// The thread, as its callers see it.
 #[derive(Debug)]
 pub(super) struct Lookout {
     board: Arc<Shared>,
@@ -47,18 +47,18 @@ struct Shared {
     changed: Condvar,
 }
 
-/// What askers and the thread tell one another.
+/// The state that callers and the thread share.
 #[derive(Debug, Default)]
 struct Board {
     wanted: Wanted,
     is_asked: bool,
-    /// The thread reads, or makes a pause.
+    /// Whether the thread is reading, or makes a pause.
     is_busy: bool,
     is_over: bool,
     last: Option<Told>,
 }
 
-/// What was told by one reading.
+/// The result of one reading.
 #[derive(Debug)]
 struct Told {
     about: Wanted,
@@ -82,14 +82,14 @@ impl Told {
 
 impl Shared {
     fn look(&self) -> MutexGuard<'_, Board> {
-        // Nothing that is done with it can fail half-way.
+        // No operation on it can fail half-way, so a poisoned lock is still valid.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Lookout {
     /// # Errors
-    /// The system's, when it gives no thread.
+    /// An error of the system, if no thread can be started.
     pub(super) fn begin() -> io::Result<Self> {
         let board = Arc::new(Shared::default());
         let shared = Arc::clone(&board);
@@ -100,11 +100,10 @@ impl Lookout {
         Ok(Self { board })
     }
 
-    /// What the kernel tells of a node, to one who has asked at that moment for the first time. `None`
-    /// while it is being read.
+    /// The list of the locks on a node, for a caller that first asked at that moment. `None` while it is being read.
     ///
     /// # Errors
-    /// When the list could not be read.
+    /// If the list could not be read.
     pub(super) fn listing(&self, node: &Node, asked: Instant) -> io::Result<Option<Arc<Listing>>> {
         let mut board = self.board.look();
         if let Some(told) = &board.last {
@@ -146,7 +145,7 @@ impl Drop for Lookout {
     }
 }
 
-/// Until nobody asks any more.
+/// Reads until there are no more questions.
 fn keep_reading(shared: &Shared) {
     let mut reader = ListReader::of_one_who_lives_long();
     loop {
@@ -189,7 +188,8 @@ mod tests {
     const NODE: Node =
         Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };
 
-    /// At times in milliseconds: what was held when it was asked must have been told, and a moment ago.
+    /// Times are in milliseconds. A reading is good if it began after the question or a moment before it, and is not
+    /// too old.
     #[rstest]
     #[case::short([100, 101], 100, 101, true)]
     #[case::began_a_moment_before([100, 101], 104, 104, true)]
@@ -197,9 +197,9 @@ mod tests {
     #[case::long_and_asked_before([100, 400], 90, 650, true)]
     #[case::long_and_asked_meanwhile([100, 400], 200, 401, false)]
     #[case::as_long_ago_as_it_took([100, 400], 90, 700, false)]
-    #[case::who_comes_back_for_a_short_one([100, 101], 90, 125, true)]
-    #[case::who_comes_back_late([100, 101], 90, 126, false)]
-    fn a_reading_is_good_for_those_who_asked_before_it(
+    #[case::asked_again_soon([100, 101], 90, 125, true)]
+    #[case::asked_again_late([100, 101], 90, 126, false)]
+    fn a_reading_is_good_for_earlier_requests(
         #[case] reading: [u64; 2],
         #[case] asked: u64,
         #[case] now: u64,
@@ -215,9 +215,9 @@ mod tests {
         assert!(!told.is_good_for(&other, at(asked), at(now)));
     }
 
-    /// However long the thread takes, nobody waits for it who serves others.
+    /// A caller that serves others never waits for the thread, however long it takes.
     #[test]
-    fn who_asks_for_what_is_being_read_comes_back() {
+    fn a_request_for_a_list_being_read_comes_back() {
         let board = Arc::new(Shared::default());
         board.look().is_busy = true;
         let lookout = Lookout { board: Arc::clone(&board) };
@@ -238,7 +238,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// Whoever asks about more nodes than are looked for at once is answered.
+    /// A question about more nodes than one reading looks for is answered.
     #[test]
     fn the_nodes_are_bounded() {
         let lookout = Lookout::begin().unwrap();

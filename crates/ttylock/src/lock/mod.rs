@@ -3,6 +3,7 @@
 //! `names` turns a device into the file names of every dialect, and only `table` combines them with the disk.
 
 pub(crate) mod backoff;
+pub(crate) mod closing;
 pub(crate) mod directories;
 pub(crate) mod exclusive;
 pub(crate) mod flock;
@@ -13,6 +14,7 @@ pub(crate) mod holder_record;
 pub(crate) mod holder_records;
 pub(crate) mod holders;
 mod kernel_list;
+mod last_lock;
 mod list_reader;
 mod lookout;
 mod model;
@@ -23,4 +25,5 @@ mod room;
 pub(crate) mod table;
 mod watched;
 
-pub use model::{Answer, Cause, Contended, Event, Outcome, Pass, Request, Weight};
+pub use model::{Cause, Contended, Event, Outcome, Pass, Request, Weight};
+pub use table::Answer;

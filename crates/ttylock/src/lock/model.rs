@@ -4,13 +4,13 @@ use pidlockfile::Pid;
 
 use crate::device::name::DeviceName;
 
-/// What became of a request. The reply table turns it into a code and a sentence; it carries no
-/// text, path or errno, so that a reply cannot leak one.
+/// The result of a request. The reply table turns it into a code and a sentence. It has no text, path or errno, so
+/// that a reply cannot leak one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Taken, or released.
     Done,
-    /// Somebody else has it, it is not the asker's to release, or there is nothing to release.
+    /// Another process has the lock, it is not the caller's to release, or there is nothing to release.
     Busy,
     /// The lock directory cannot be written.
     Denied,
@@ -33,19 +33,10 @@ pub struct Event {
 pub enum Weight {
     /// Expected in daily work: taken, refused, released.
     Info,
-    /// Worth a look: a lock stolen from the dead, an obstacle in the lock directory.
+    /// Worth a look: the lock of a dead process was taken over, or an obstacle is in the lock directory.
     Notice,
     /// Something an administrator should change: a directory that cannot be written or read.
     Warning,
-}
-
-/// The answer to one LOCK or UNLOCK.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// What the client is told.
-    pub outcome: Outcome,
-    /// What the log is told, in order.
-    pub events: Vec<Event>,
 }
 
 /// A lock that is to be handed from one process to another.
@@ -59,10 +50,10 @@ pub struct Pass {
     pub to: Pid,
 }
 
-/// There will be an answer a moment later.
+/// There is no answer yet, but there will be one a moment later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contended {
-    /// What the log is told, in order.
+    /// The events for the log, in order.
     pub events: Vec<Event>,
     /// What the answer waits for.
     pub cause: Cause,
@@ -71,11 +62,11 @@ pub struct Contended {
 /// Why there is no answer yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cause {
-    /// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking it this
-    /// very moment.
+    /// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking the lock at this
+    /// moment.
     #[default]
     Breaking,
-    /// The kernel's list of locks is being read, and that comes to an end.
+    /// The kernel's list of locks is being read; that ends.
     Reading,
 }
 
@@ -84,6 +75,6 @@ pub enum Cause {
 pub struct Request {
     /// The device as the client named it.
     pub device: DeviceName,
-    /// The process the lock belongs to.
+    /// The process that the lock is for.
     pub pid: Pid,
 }

@@ -14,7 +14,7 @@ pub(crate) struct LockNames {
     /// The names under which a lock is written, in the order in which they are taken: those of
     /// the real node first, so that two spellings of one device meet at the first file.
     pub written: Vec<Name>,
-    /// Every other name under which some program may hold the device.
+    /// Every other name under which a program may hold the device.
     pub searched: Vec<Name>,
 }
 
@@ -22,11 +22,11 @@ pub(crate) struct LockNames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSuchForm;
 
-/// Works out the names of the lock files of a device. Names longer than file names can be are left
-/// out: nobody has a lock under such a name.
+/// Works out the names of the lock files of a device. Names longer than file names can be are left out: no program
+/// has a lock under such a name.
 ///
 /// # Errors
-/// [`NoSuchForm`] when the real node has no other.
+/// [`NoSuchForm`] if the real node has only such names.
 pub(crate) fn lock_names(
     dialect: &Dialect,
     resolved: &ResolvedDevice,
@@ -38,13 +38,13 @@ pub(crate) fn lock_names(
         for name in written(dialect, &spelling, resolved.is_known_by_number_only) {
             lock_names.write(name);
         }
-        // The real node comes first. Two spellings of the device meet at a name of that one.
+        // The real node comes first. Two spellings of the device meet at one of its names.
         if lock_names.written.is_empty() {
             return Err(NoSuchForm);
         }
     }
     let forms = dialect.forms_met();
-    // Forms by number say the same of every name.
+    // Forms by number give the same for every name.
     let mut numbers = numbers;
     for path in resolved.every_name() {
         for path in other_spellings(dialect, path) {
@@ -57,7 +57,7 @@ pub(crate) fn lock_names(
     Ok(lock_names)
 }
 
-/// What a lock of the device is called under one of its names, as programs of the system call it.
+/// The names of the lock files for one name of the device, as programs of the system write them.
 fn written(dialect: &Dialect, device: &Spelling<'_>, by_number: bool) -> Vec<String> {
     let too = if by_number { dialect.by_number } else { &[] };
     let forms = || dialect.forms.iter().chain(too);
@@ -84,7 +84,7 @@ fn in_form(form: &NameForm, device: &Spelling<'_>) -> Option<String> {
     (form.write)(device).map(|rest| format!("{}{rest}", form.beginning))
 }
 
-/// How programs of a system may spell the name of a device, and what else they call its line.
+/// Other spellings of a device's name by programs of a system, and other names of its line.
 fn other_spellings(dialect: &Dialect, path: &str) -> Vec<String> {
     let mut spellings = vec![path.to_owned()];
     spellings.extend(aliases(dialect, path));
@@ -97,12 +97,12 @@ fn other_spellings(dialect: &Dialect, path: &str) -> Vec<String> {
 }
 
 impl LockNames {
-    /// Every name under which some program may hold the device.
+    /// All names under which a program may hold the device.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
         self.written.iter().chain(&self.searched)
     }
 
-    /// The names come in the order of their weight: what does not fit is left out, and searched.
+    /// The names come in the order of their importance: those that do not fit are not written, but searched.
     fn write(&mut self, name: String) {
         let Some(name) = Name::new(name).filter(|name| !self.written.contains(name)) else {
             return;
@@ -118,7 +118,7 @@ impl LockNames {
         add(&mut self.written, name);
     }
 
-    /// A name that cannot exist need not be looked for; one that is written is looked at anyway.
+    /// A name that cannot exist is not searched; one that is written is examined anyway.
     fn seek(&mut self, name: Option<String>) {
         let name = name.and_then(Name::new).filter(|name| !self.written.contains(name));
         if let Some(name) = name {
@@ -133,7 +133,7 @@ fn add(names: &mut Vec<Name>, name: Name) {
     }
 }
 
-/// What these lock files tell of their device, and of every other that has one of them in common.
+/// The devices that these lock files may be about: their own, and every other that shares one of them.
 pub(crate) fn told_by<'n>(dialect: &Dialect, lock_names: &'n LockNames) -> Vec<Told<'n>> {
     let mut all = Vec::new();
     let forms = dialect.forms_met();
@@ -170,7 +170,7 @@ fn last_letter_lower(path: &str) -> String {
     }
 }
 
-/// What a file's name tells in each form, with the form.
+/// The meaning of a file's name in each form, with the form.
 fn told<'n>(
     forms: impl Iterator<Item = &'static NameForm>,
     file: &'n str,
@@ -179,8 +179,8 @@ fn told<'n>(
     forms.filter(move |_| is_lock).filter_map(move |form| Some((form, form.told(file)?)))
 }
 
-/// Files of other programs that are no locks though they are called like locks: those in which mgetty
-/// (`LCK..TM.a1b2c3`) and lockdev (`LCK...1234`) prepare them, and with which Qt removes them.
+/// Files of other programs that have names like locks but are none: those in which mgetty (`LCK..TM.a1b2c3`) and
+/// lockdev (`LCK...1234`) prepare locks, and those with which Qt removes locks.
 fn is_on_the_way(file: &str) -> bool {
     file.starts_with("LCK..TM.")
         || file.strip_prefix("LCK...").is_some_and(|pid| pid.bytes().all(|it| it.is_ascii_digit()))
@@ -199,8 +199,8 @@ pub(super) fn is_by_number(file: &str) -> bool {
     told.any(|(_, told)| matches!(told, Told::Numbers(_)))
 }
 
-/// Which device a lock file is about, by its name alone; numbers are looked up among the devices. Of several
-/// forms the one that tells most counts: numbers, a device that there is, slashes, then the longest beginning.
+/// The device that a lock file is about, by its name alone; numbers are looked up among the devices. If several forms
+/// match, the most specific counts: numbers, an existing device, slashes, then the longest beginning.
 pub(crate) fn device_of(
     dialect: &Dialect,
     file: &str,
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(texts(&lock_names.written), ["LCK..a"]);
     }
 
-    /// What is never a lock is never looked at, whatever the device is called.
+    /// Files that are never locks are never examined, whatever the name of the device is.
     #[rstest]
     #[case("TM.X")]
     #[case("ttyS0")]
@@ -407,7 +407,7 @@ mod tests {
         );
     }
 
-    /// As a USB device may have one that tells a long serial number.
+    /// USB devices may have such links, with a long serial number.
     #[test]
     fn a_link_too_long_for_lock_files_keeps_nobody_from_the_device() {
         let link = format!("serial/by-id/{}", "x".repeat(245));
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(texts(&lock_names.written), ["LCK..ttyUSB0", base.as_str()]);
     }
 
-    /// Its name would be left out, and a link's name is not one that all spellings have.
+    /// The node's name would be left out, and not all spellings of the device have the name of a link.
     #[test]
     fn a_device_too_long_for_lock_files_has_none_by_a_short_link() {
         let resolved = resolved(&["short", &"x".repeat(251)], None);

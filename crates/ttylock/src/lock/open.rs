@@ -13,30 +13,30 @@ use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 use crate::device::node::{Node, Numbers};
 use crate::sys::{self, SHOWS_DESCRIPTORS, Seen};
 
-/// As many processes and descriptors as are looked at for people.
+/// The most processes and descriptors that are examined for people.
 const LOOKS: usize = 1 << 17;
 
-/// The same for a lock: whoever waits for it is not to wait long.
+/// The same for a lock, because a client waits for it.
 const LOOKS_FOR_A_LOCK: usize = 1 << 14;
 
-/// As many descriptors of one process as are looked at in one step of an [`OpenLook`].
+/// The most descriptors that one step of an [`OpenLook`] examines.
 pub(crate) const LOOKS_IN_A_STEP: usize = 256;
 
-/// As many descriptors of one process as are looked at before it is given up.
+/// The most descriptors of one process that are examined before the search is given up.
 const LOOKS_AT_A_PROCESS: usize = 1 << 16;
 
-/// Whether anybody has a device open.
+/// Whether any process has a device open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Openness {
-    /// All processes were looked at, and none has.
+    /// All processes were examined, and none has the device open.
     Closed,
-    /// This one has.
+    /// This process has it open.
     Open(Pid),
     /// Not all processes show their descriptors to us, or there are too many.
     Untold,
 }
 
-/// Whether anybody but this process has the device open. Looks at so many descriptors at most.
+/// Whether another process has the device open. Examines a limited number of descriptors.
 pub(super) fn openness(node: &Node, besides: Pid) -> Openness {
     let mut opener = None;
     let complete = look(LOOKS_FOR_A_LOCK, |pid, found| {
@@ -52,8 +52,8 @@ pub(super) fn openness(node: &Node, besides: Pid) -> Openness {
     }
 }
 
-/// A look at what one process has open, in steps: it may have a hundred thousand descriptors, and
-/// others are to be served between them. It has one descriptor of ours while it goes on.
+/// Examines the open files of one process in steps: it may have a hundred thousand descriptors, and others must be
+/// served between the steps. Meanwhile it needs one descriptor of our own.
 #[derive(Debug)]
 pub struct OpenLook {
     descriptors: Descriptors,
@@ -63,23 +63,23 @@ pub struct OpenLook {
     last: Option<i32>,
 }
 
-/// What a step of an [`OpenLook`] has told.
+/// The result of a step of an [`OpenLook`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing yet.
     More,
-    /// Whether the process has the device open; `None` where that cannot be seen.
+    /// Whether the process has the device open; `None` if that cannot be seen.
     Told(Option<bool>),
 }
 
-/// Why there is no look at a process.
+/// Why a process cannot be examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoLook {
     /// It has ended.
     Ended,
     /// Its descriptors are hidden from us.
     Hidden,
-    /// We have no descriptor or memory for it now: nothing is told of the process.
+    /// We have no descriptor or memory for it now: nothing is known of the process.
     NoRoom,
 }
 
@@ -94,8 +94,7 @@ impl OpenLook {
         Ok(Self { descriptors: begun, node: *node, is_complete: true, left, last: None })
     }
 
-    /// Looks at so many descriptors at most. Tells how many it has looked at, and what it
-    /// has seen.
+    /// Examines a limited number of descriptors. Returns how many it has examined, and the result.
     pub fn step(&mut self) -> (usize, Progress) {
         for looks in 0..LOOKS_IN_A_STEP {
             match self.descriptors.next() {
@@ -113,8 +112,7 @@ impl OpenLook {
         (LOOKS_IN_A_STEP, progress)
     }
 
-    /// The number of the descriptor by which the process was seen last to have the device open. Further
-    /// steps look at those behind it.
+    /// The number of the last descriptor of the device that was found. Further steps examine those behind it.
     pub(super) fn descriptor(&self) -> Option<i32> {
         self.last
     }
@@ -130,12 +128,12 @@ impl NoLook {
     }
 }
 
-/// It, or the whole process, has gone meanwhile.
+/// Whether the descriptor or the whole process has gone meanwhile.
 fn has_gone(error: &io::Error) -> bool {
     NoLook::because(error) == NoLook::Ended
 }
 
-/// The descriptors of one process, of that very one: whoever has its number later has other ones.
+/// The descriptors of exactly one process: a later process with its number has others.
 #[derive(Debug)]
 struct Descriptors {
     links: Dir,
@@ -157,7 +155,7 @@ impl Descriptors {
     }
 }
 
-/// The number of each, and what it leads to.
+/// Yields the number of each descriptor, and its file.
 impl Iterator for Descriptors {
     type Item = io::Result<(i32, Seen)>;
 
@@ -175,12 +173,12 @@ impl Iterator for Descriptors {
     }
 }
 
-/// What a process has open.
+/// A file that a process has open.
 pub(super) enum Opened {
-    /// By one of its descriptors.
+    /// The file of one of its descriptors.
     File(Seen),
-    /// The terminal of the session that it leads. Source: proc_pid_stat(5), `tty_nr`: everybody
-    /// may read that of everybody, so gettys and logins are seen by all.
+    /// The terminal of the session that it leads. Source: proc_pid_stat(5), `tty_nr`: every user may read it of every
+    /// process, so gettys and logins are visible to all.
     Terminal(Numbers),
 }
 
@@ -203,7 +201,7 @@ pub(super) fn is_of(found: &Seen, node: &Node) -> bool {
     }
 }
 
-/// Every process that has a matching file open, as far as its descriptors may be seen, once.
+/// Every process that has a matching file open, as far as its descriptors are visible. Each process comes once.
 pub(super) fn openers(matches: &dyn Fn(&Opened) -> bool) -> Vec<(Pid, Opened)> {
     let mut found: Vec<(Pid, Opened)> = Vec::new();
     look(LOOKS, |pid, opened| {
@@ -216,8 +214,8 @@ pub(super) fn openers(matches: &dyn Fn(&Opened) -> bool) -> Vec<(Pid, Opened)> {
     found
 }
 
-/// Shows what every process has open to `visit` until that says stop; so many processes and
-/// descriptors at most. Tells whether there was nothing that could not be seen.
+/// Passes the open files of every process to `visit` until it returns false, for at most `most` processes and
+/// descriptors. Returns whether all of them were visible.
 fn look(most: usize, mut visit: impl FnMut(Pid, Opened) -> bool) -> bool {
     let (mut left, mut complete) = (most, true);
     if !SHOWS_DESCRIPTORS {
@@ -292,7 +290,7 @@ mod tests {
     use super::*;
     use crate::lock::holders::Progress::{More, Told};
 
-    /// All that a look says, step after step.
+    /// The results of all steps.
     fn steps(mut look: OpenLook) -> Vec<(usize, Progress)> {
         let mut steps = Vec::new();
         while steps.last().is_none_or(|(_, progress)| *progress == More) {
@@ -320,7 +318,7 @@ mod tests {
         assert_eq!(told.last().unwrap().1, Told(Some(true)));
     }
 
-    /// What is told of a process that has ended is told of no other, and a lack of ours is no word of it.
+    /// The errors of an ended process, a hidden one, and a lack of our own resources are kept apart.
     #[rstest]
     #[case::ended(Errno::ENOENT, NoLook::Ended)]
     #[case::ends(Errno::ESRCH, NoLook::Ended)]
@@ -332,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_meanwhile_has_nothing_open() {
+    fn a_process_that_has_ended_has_nothing_open() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(child.id().into()).unwrap();
         let look = OpenLook::begin(pid, &node_of(&tempfile::tempfile().unwrap())).unwrap();
@@ -345,9 +343,9 @@ mod tests {
         );
     }
 
-    /// On a machine with more than can be looked at in time, nobody is said to have it closed.
+    /// On a machine with more than can be examined in time, the device is never reported as closed.
     #[test]
-    fn what_is_looked_at_is_bounded() {
+    fn a_search_stops_at_its_limit_and_is_incomplete() {
         let mut seen = 0;
         assert!(!look(3, |_, _| {
             seen += 1;

@@ -14,13 +14,13 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
-/// So many lines at the end of a run may show which one goes on.
+/// At most this many lines at the end of a run are used to find the run that continues it.
 const ANCHORS: usize = 32;
 
-/// So many of them do.
+/// This many of them are enough.
 const ENOUGH: usize = 4;
 
-/// So many ways through the list are believed.
+/// This many independent ways through the list are enough to believe it.
 const GOOD: usize = 2;
 
 /// The lines of a list, in their order, between which none was missed.
@@ -29,12 +29,12 @@ pub(super) struct Run {
     lines: Vec<Line>,
 }
 
-/// A line, as a number that hardly any other line has; or the end of the list.
+/// A line, as a number that is almost certainly its own; or the end of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Line {
     /// A lock.
     Lock(u64),
-    /// It stands behind the last lock.
+    /// The end of the list, behind the last lock.
     End,
 }
 
@@ -45,7 +45,7 @@ impl Line {
 }
 
 thread_local! {
-    /// Nobody can choose lines that have the same number.
+    /// Random, so that no user can choose lines with the same number.
     static NUMBERS: RandomState = RandomState::new();
 }
 
@@ -54,7 +54,7 @@ impl Run {
         self.lines.extend(lines);
     }
 
-    /// It has come to the end of the list.
+    /// The run has reached the end of the list.
     pub(super) fn end(&mut self) {
         self.lines.push(Line::End);
     }
@@ -69,7 +69,7 @@ impl Run {
     }
 }
 
-/// Where a line stands.
+/// The place of a line.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     run: usize,
@@ -80,13 +80,13 @@ struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Passes {
     runs: Vec<Run>,
-    /// The runs that begin where the list begins.
+    /// The runs that begin at the beginning of the list.
     first: Vec<usize>,
     places: HashMap<Line, Vec<Place>>,
 }
 
 impl Passes {
-    /// One more reading.
+    /// Adds a reading.
     pub(super) fn add(&mut self, runs: Vec<Run>) {
         self.first.push(self.runs.len());
         for run in runs {
@@ -98,7 +98,7 @@ impl Passes {
         }
     }
 
-    /// Whether all that was there all the while was told.
+    /// Whether every lock that was held throughout was read.
     pub(super) fn are_believed(&self) -> bool {
         let mut used = HashSet::new();
         (0..GOOD).all(|_| self.way_through(&used).map(|way| used.extend(way)).is_some())
@@ -124,7 +124,7 @@ impl Passes {
         None
     }
 
-    /// The runs that tell what this one ends with.
+    /// The runs that contain the end of this one.
     fn those_that_go_on(&self, number: usize, run: &Run) -> impl Iterator<Item = usize> {
         let mut joints: HashMap<usize, Joint> = HashMap::new();
         for line in run.last() {
@@ -137,7 +137,7 @@ impl Passes {
     }
 }
 
-/// What one run tells of the lines another one ends with, which are added in their order.
+/// Compares one run with the lines at the end of another, which are added in their order.
 #[derive(Debug, Default)]
 struct Joint {
     count: usize,
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// The last of a reading may not have come to the end, though nothing more was told.
+    /// The last run of a reading may not have reached the end of the list, although no more was read.
     #[test]
     fn the_end_is_a_place_like_others() {
         let cut = || vec![run(&[0..90]), ended(&[])];

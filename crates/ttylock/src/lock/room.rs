@@ -1,16 +1,15 @@
-//! Makes the kernel tell more of its locks at a time.
+//! Makes the kernel return more of its locks at a time.
 //!
-//! The kernel tells a lock and all who wait for it in one piece, and what it has no room for makes
-//! its room grow. That stays grown as long as the list is open. (Source: `seq_read_iter` and
-//! `traverse` in the kernel's fs/seq_file.c, fs/locks.c.) So a lock of our own, on a
-//! file that nobody else can open, is waited for by five hundred threads for as long as it takes to
-//! have the list told once. They wait for one another as well, and each is told one column
-//! further to the right, so all of them take tens of thousands of bytes. (Linux before 5.13 tells
-//! only of the first one. Then nothing grows, and nothing else changes.)
+//! The kernel prints a lock and all its waiters in one piece, and if they do not fit, its buffer grows. The buffer
+//! stays large as long as the list is open. (Source: `seq_read_iter` and `traverse` in the kernel's fs/seq_file.c,
+//! fs/locks.c.) So five hundred threads wait for a lock of our own, on a file that no other process can open, while
+//! the list is read once. They also wait for one another, and each is printed one column further to the right, so
+//! together they take tens of thousands of bytes. (Linux before 5.13 prints only the first waiter. Then the buffer
+//! does not grow, and nothing else changes.)
 //!
-//! It pays where the list is long: for each piece the kernel counts through all locks that were told
-//! before, and between two pieces locks slide. 27,000 locks, of which 5,000 come and go, take 180 to
-//! 270 ms in pages and 15 to 50 ms in pieces of 256 KiB, each of them told in about 3 ms.
+//! It pays if the list is long: for each piece, the kernel counts through all locks before it, and between two pieces
+//! locks change their positions. 27,000 locks, of which 5,000 come and go, take 180 to 270 ms in pages, and 15 to 50
+//! ms in pieces of 256 KiB, of which each takes about 3 ms.
 
 use std::fs::File;
 use std::io;
@@ -22,27 +21,27 @@ use std::thread;
 use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create};
 use rustix::process::{Resource, getrlimit};
 
-/// So many wait: they are told in more than half of [`WIDE_BYTES`](super::kernel_list::WIDE_BYTES), with a
+/// The number of waiting threads: they take more than half of [`WIDE_BYTES`](super::kernel_list::WIDE_BYTES), with a
 /// tenth of them to spare.
 const WAITERS: usize = 512;
 
-/// Fewer than these are told in a page.
+/// Fewer waiters than this fit into a page.
 const WAITERS_LEAST: usize = 64;
 
-/// Each of them has a descriptor for that moment; the rest of those allowed are for others.
+/// Each thread needs a descriptor for that moment: at most one part in this many of those allowed.
 const DESCRIPTOR_SHARE: usize = 4;
 
-/// Bytes of a waiter's stack: it makes one system call.
+/// The size of a thread's stack in bytes: the thread makes one system call.
 const STACK: usize = 16 << 10;
 
-/// Beyond the end of any list.
+/// A position beyond the end of any list.
 const FAR: u64 = 1 << 40;
 
-/// Has the room of these openings grow, as far as threads and descriptors allow. Whether it did is seen
-/// by what is told then.
+/// Makes the buffers of these openings grow, as far as threads and descriptors allow. The next reads show whether
+/// they did.
 ///
 /// # Errors
-/// The system's, for the lists or the lock that is waited for.
+/// An error of the system, for the lists or the lock that is waited for.
 pub(super) fn widen<'f>(lists: impl IntoIterator<Item = &'f File>) -> io::Result<()> {
     let file = File::from(memfd_create("lfpd-locks", MemfdFlags::CLOEXEC)?);
     let held = again(&file)?;
@@ -51,10 +50,10 @@ pub(super) fn widen<'f>(lists: impl IntoIterator<Item = &'f File>) -> io::Result
         return Ok(());
     }
     lists.into_iter().try_for_each(|list| list.read_at(&mut [0], FAR).map(drop))
-    // Here the lock goes. The threads take it one after the other, and end.
+    // The lock is released here. The threads take it one after the other, and end.
 }
 
-/// Threads that wait for the lock on this file, or will in a moment: how many could be had.
+/// Starts threads that wait for the lock on this file, or will in a moment. Returns how many could be started.
 fn wait_for(file: &File, most: usize) -> usize {
     let (comes, came) = mpsc::channel();
     for _ in 0..most {
@@ -74,7 +73,7 @@ fn wait_for(file: &File, most: usize) -> usize {
     came.iter().count()
 }
 
-/// The file opened once more: a lock belongs to an opening.
+/// Opens the file once more, because a lock belongs to an opening.
 fn again(file: &File) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -91,10 +90,10 @@ mod tests {
     use super::*;
     use crate::lock::kernel_list::WIDE_BYTES;
 
-    /// More locks than the kernel tells in a page.
+    /// More locks than fit into a page.
     const LOCKS: usize = 300;
 
-    /// As they may come a moment late who are to wait, it may take more than one try.
+    /// The waiting threads may come a moment late, so it may take more than one try.
     #[test]
     fn the_kernel_tells_more_at_once_and_nobody_waits_for_long() {
         let file = File::from(memfd_create("locks", MemfdFlags::CLOEXEC).unwrap());
@@ -117,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Threads of this process that have been told to wait.
+    /// The number of threads of this process that wait.
     fn waiting() -> usize {
         let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         let names = threads.filter_map(|it| std::fs::read_to_string(it.path().join("comm")).ok());

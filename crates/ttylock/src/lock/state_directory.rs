@@ -7,13 +7,13 @@ use crate::lock::directories::may_be_in;
 use crate::lock::holder_record::HolderRecord;
 
 impl HolderRecords {
-    /// The gate for those who break or remove locks: outsiders can get no lock in the state directory.
+    /// The gate for breaking and removing locks: other users cannot lock a file in the state directory.
     #[must_use]
     pub(crate) fn gate(&self) -> Option<Gate> {
         self.directory()?.into_gate()
     }
 
-    /// The state directory, for what is more than records: whose makers hold it by `flock(2)`.
+    /// The state directory, for files that are more than records: their makers hold them by `flock(2)`.
     #[must_use]
     pub(crate) fn directory(&self) -> Option<Directory> {
         let handle = self.handle.as_ref()?.try_clone().ok()?;
@@ -26,7 +26,7 @@ impl HolderRecords {
         self.handle.as_ref().is_some_and(|handle| may_be_in(handle, name))
     }
 
-    /// What would be remembered of a lock of these files.
+    /// The record for a lock with these files.
     pub(crate) fn record_for(
         &mut self,
         claimant: &Claimant,
@@ -37,7 +37,7 @@ impl HolderRecords {
         record.to_text().is_some().then_some(record)
     }
 
-    /// The first name of the lock that is on record by this one.
+    /// The first name of the lock that is recorded under this name.
     #[must_use]
     pub(crate) fn first_name(&self, name: &Name) -> Option<Name> {
         self.read(name)?.names.into_iter().next()

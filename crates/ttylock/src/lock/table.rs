@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::rc::Rc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use pidlockfile::Name;
 use pidlockfile::process::ProcessIdentity;
@@ -29,8 +29,8 @@ const LOCK_MODE: u32 = 0o444;
 /// The start of temporary names; no program's lock starts like this.
 const TEMPORARY: &str = "lfpd";
 
-/// How often a name is tried again when others change it between our look and our step. Each
-/// time means that somebody else got further, so this is a bound on trouble, not on waiting.
+/// How often a name is tried again if other processes change it between our check and our action. Each change means
+/// that another process has made progress, so this limits trouble, not waiting.
 const ATTEMPTS: usize = 64;
 
 mod attempts;
@@ -48,6 +48,7 @@ mod take;
 #[cfg(test)]
 mod taking_tests;
 
+pub use attempts::Answer;
 pub use resolve::Names;
 pub use survey::Survey;
 
@@ -59,23 +60,18 @@ pub struct Table {
     records: Option<HolderRecords>,
     links: Links,
     guards: FlockGuards,
-    /// The lock that was taken last: who takes one and gives it back is told nothing new of the device.
+    /// The lock that was taken last. If the same client releases it, the device need not be resolved again.
     taken: Option<Taken>,
-    /// Whose ends a daemon waits for.
+    /// The processes that a daemon watches for their end.
     watched: Watched,
-    blocker: Option<ProcessIdentity>,
-    released: Option<String>,
     events: Vec<Event>,
     said_unseen: bool,
     flocks: Flocks,
-    /// When the request that is attempted now was made.
-    asked: Option<Instant>,
-    /// Files that have no name any more: the last close of one takes as long as two requests for
-    /// the next one.
+    /// Files without a name. They are closed later, because the last close of a file takes as long as two requests.
     spent: Vec<File>,
 }
 
-/// A lock that was taken, and under which names.
+/// A lock that was taken, with its names.
 #[derive(Debug)]
 struct Taken {
     request: Request,
@@ -84,17 +80,18 @@ struct Taken {
     names: Vec<Name>,
 }
 
-/// The reason to stop on the way to a lock or its release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a lock or a release has stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Stop {
-    Busy,
+    /// This process has the lock, if it is known.
+    Busy(Option<ProcessIdentity>),
     Denied,
-    /// There will be an answer a moment later, and whoever asks comes back for it.
+    /// There will be an answer a moment later; the caller comes back for it.
     NotYet(Cause),
 }
 
 impl Table {
-    /// Opens nothing yet: directories that cannot be opened show in the answers.
+    /// Opens nothing yet; the answers show which directories cannot be opened.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self {
@@ -105,32 +102,29 @@ impl Table {
             guards: FlockGuards::default(),
             taken: None,
             watched: Watched::default(),
-            blocker: None,
-            released: None,
             events: Vec::new(),
             said_unseen: false,
             flocks: Flocks::default(),
-            asked: None,
             spent: Vec::new(),
         }
     }
 
-    /// Where it looks.
+    /// The directories that it uses.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Does beforehand what a request will need, and what can be done without knowing which: for
-    /// a time in which there is nothing else to do. What fails shows in the answers.
+    /// Does in advance the work that any request will need. To be called when there is nothing else to do. The
+    /// answers show what has failed.
     pub fn prepare(&mut self) {
         let known = self.events.len();
         self.records();
         if self.open().is_err() {
-            // It is said when it matters.
+            // The events are reported when they matter.
             self.events.truncate(known);
         }
-        // What fails is tried again when it matters.
+        // If it fails, it is tried again when it matters.
         let _ = self.links.refresh(&self.layout.dev_dir, SystemTime::now());
     }
 
@@ -140,26 +134,25 @@ impl Table {
         self.deferred() > 0
     }
 
-    /// How much work is deferred.
+    /// The number of deferred pieces of work.
     #[must_use]
     pub fn deferred(&self) -> usize {
         self.spent.len()
     }
 
-    /// Does what no client need wait for, and tells what happened. Do it when there is time for it,
-    /// but soon.
+    /// Does the work for which no client waits, and returns its events. Call it when there is time, but soon.
     pub fn flush(&mut self) -> Vec<Event> {
         self.spent.clear();
         std::mem::take(&mut self.events)
     }
 
-    /// Opens all directories anew at the next request: some may have come, or been replaced.
+    /// Opens all directories again at the next request: some may be new, or may have been replaced.
     pub fn reopen(&mut self) {
         self.open = None;
         self.records = None;
     }
 
-    /// The open lock directories, for those who watch them.
+    /// The open lock directories, to be watched.
     pub fn directories(&mut self) -> Vec<&pidlockfile::Directory> {
         let _ = self.open();
         self.events.clear();
@@ -167,17 +160,6 @@ impl Table {
         open.flat_map(|open| std::iter::once(&open.own).chain(&open.others))
             .map(|place| &place.directory)
             .collect()
-    }
-
-    /// The process that kept the last request from its lock, where one is known.
-    #[must_use]
-    pub fn blocker(&self) -> Option<&ProcessIdentity> {
-        self.blocker.as_ref()
-    }
-
-    /// The device that the last request released, as the real name below `/dev`.
-    pub fn take_released(&mut self) -> Option<String> {
-        self.released.take()
     }
 
     fn say(&mut self, weight: Weight, text: String) {
@@ -199,10 +181,10 @@ impl Table {
         Ok(Rc::clone(self.open.insert(Rc::new(open))))
     }
 
-    /// A record has its lock's name: in a directory of locks one would take the other's place.
+    /// A record has the name of its lock, so records must not be in a directory of locks.
     ///
-    /// A link to the records is nothing of the administrator's: where the lock directory is open to
-    /// all, anybody may make one by the name of a directory that is searched below it.
+    /// A link to the records need not come from the administrator: if the lock directory is open to all users, any
+    /// user may put such a link at the name of a searched directory below it.
     fn keep_records_apart(&mut self, open: &mut Directories) {
         let identity = self.records().identity();
         open.others.retain(|place| {
@@ -222,7 +204,7 @@ impl Table {
             let state = HolderRecords::open(&self.layout.state_dir);
             if state.is_everybodys() {
                 let dir = self.layout.state_dir.display();
-                let text = format!("no notes are kept in {dir}: everybody may write there");
+                let text = format!("no notes are kept in {dir}: every user may write there");
                 self.events.push(Event { weight: Weight::Warning, text });
             }
             state

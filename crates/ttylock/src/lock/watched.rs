@@ -1,5 +1,6 @@
-//! Which of our lock files belong to which living process, so that they can be removed when it ends: programs
-//! that never break a stale lock would be kept out for ever. Names and numbers only: no files, no processes.
+//! Knows which of our lock files belong to which living process, so that they can be removed when it ends: otherwise
+//! programs that never break a stale lock would be kept out for ever. It has names and numbers only, and touches no
+//! files or processes.
 //!
 //! The list is only a hint: when a process ends, the file itself is judged.
 
@@ -8,13 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use pidlockfile::process::{ProcessIdentity, Start};
 use pidlockfile::{Name, Pid};
 
-/// Whose a file is; `None` for those nobody knows, who count as one user.
+/// The user of a file; `None` if it is not known: all of these count as one user.
 type User = Option<u32>;
 
-/// The holders, each with its files. Empty, and of no effect, where the limit is 0.
+/// The holders, each with its files. With a limit of 0, it stays empty.
 ///
-/// The room is shared fairly: where there is none, the user who has most of it makes room for those who
-/// have less.
+/// The room is shared fairly: if there is none left, files of the user with the most make room for users with fewer.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     limit: usize,
@@ -25,7 +25,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// So many files at most.
+    /// A list of at most this many files.
     pub(super) fn up_to(limit: usize) -> Self {
         Self { limit, ..Self::default() }
     }
@@ -42,7 +42,7 @@ impl Watched {
         self.fresh.insert(who.clone());
     }
 
-    /// At the price of the user who has most.
+    /// Makes room at the expense of the user with the most files.
     fn make_room(&mut self, user: User) -> bool {
         let own = self.users.get(&user).map_or(0, BTreeSet::len);
         let largest = self.users.values().max_by_key(|files| files.len());
@@ -64,7 +64,7 @@ impl Watched {
         self.drop_of(who, |_| true)
     }
 
-    /// Those of a process that are chosen.
+    /// Removes the chosen files of a process from the list.
     fn drop_of(
         &mut self,
         who: &ProcessIdentity,
@@ -101,7 +101,7 @@ impl Watched {
 
     /// The holders that have, or had, this number.
     pub(super) fn of_number(&self, pid: Pid) -> Vec<ProcessIdentity> {
-        // The least of them.
+        // The smallest possible identity with this number.
         let first = ProcessIdentity { start: Start::Nobody, ..ProcessIdentity::bare(pid) };
         let later = self.holders.range(first..).map(|(who, _)| who);
         later.take_while(|who| who.pid == pid).cloned().collect()
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_had_one_number_are_told_apart() {
+    fn processes_of_one_number_are_told_apart() {
         let mut watched = Watched::up_to(10);
         let [first, second] =
             [7, 9].map(|ticks| ProcessIdentity { start: Start::At(ticks), ..who(5) });
@@ -180,7 +180,7 @@ mod tests {
         assert!(without.is_empty());
     }
 
-    /// Whoever fills the list with his own makes room for all others, up to an equal share.
+    /// A user that fills the list makes room for all others, up to an equal share.
     #[test]
     fn the_room_is_shared_fairly() {
         let mut watched = Watched::up_to(10);

@@ -15,13 +15,13 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::{Seen, look_plainly};
 
-/// How a directory is opened that is to be used but need not be listed.
+/// The flag for opening a directory that need not be listed.
 pub(crate) const HANDLE: OFlag = OFlag::O_PATH;
 
 /// Whether `/proc` shows what processes have open (proc(5), `/proc/PID/fd`).
 pub(crate) const SHOWS_DESCRIPTORS: bool = true;
 
-/// `lstat(2)` that asks no file system in user space: it might never answer.
+/// `lstat(2)` that does not ask a file system in user space, which might never answer.
 pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
@@ -32,7 +32,7 @@ pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
     }
 }
 
-/// What a link in an open directory leads to, as [`look_at`] looks.
+/// The target of a link in an open directory, examined as by [`look_at`].
 pub(crate) fn look_through(directory: impl AsFd, link: &CStr) -> io::Result<Seen> {
     match rustix::fs::statx(&directory, link, AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS) {
         Ok(seen) => Ok(seen.into()),
@@ -46,7 +46,7 @@ pub(crate) fn look_through(directory: impl AsFd, link: &CStr) -> io::Result<Seen
     }
 }
 
-/// What an open descriptor is of, as [`look_at`] looks.
+/// The file of an open descriptor, examined as by [`look_at`].
 pub(crate) fn look_into(open: impl AsFd) -> io::Result<Seen> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(&open, c"", flags, StatxFlags::BASIC_STATS) {
@@ -69,8 +69,8 @@ impl ProcessHandle {
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// A descriptor of the process, as one of our own that no program started from here inherits; none where
-    /// it has none of that number (any more). Source: pidfd_getfd(2); asks for the right to trace the process.
+    /// A descriptor of the process, as one of our own that child processes do not inherit; `None` if the process has
+    /// no descriptor of that number (any more). Source: pidfd_getfd(2); asks for the right to trace the process.
     pub(crate) fn duplicate(&self, number: i32) -> io::Result<Option<OwnedFd>> {
         match pidfd_getfd(&self.0, number, PidfdGetfdFlags::empty()) {
             Ok(descriptor) => Ok(Some(descriptor)),

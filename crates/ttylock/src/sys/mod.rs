@@ -1,4 +1,4 @@
-//! What the locks ask of the operating system: one file for each kind of system.
+//! The system calls that the locks need: one file for each kind of system.
 
 use std::fs::Metadata;
 use std::io;
@@ -20,7 +20,7 @@ pub(crate) use unix::{
     HANDLE, ProcessHandle, SHOWS_DESCRIPTORS, look_at, look_into, look_through, numbers, open_below,
 };
 
-/// What a name leads to.
+/// The file that a name leads to.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// Kind and permission bits (`st_mode`).
@@ -30,7 +30,7 @@ pub(crate) struct Seen {
     /// The file system it lies on, as major and minor number.
     pub(crate) file_system: (u64, u64),
     pub(crate) inode: u64,
-    /// The device it stands for, if it is one.
+    /// The numbers of the device, if it is one.
     pub(crate) device: (u64, u64),
 }
 
@@ -67,6 +67,24 @@ pub(crate) fn set_exclusive(terminal: impl AsFd) -> io::Result<()> {
 /// Ends it (`TIOCNXCL`).
 pub(crate) fn end_exclusive(terminal: impl AsFd) -> io::Result<()> {
     Ok(rustix::termios::ioctl_tiocnxcl(terminal)?)
+}
+
+/// Whether it is set (`TIOCGEXCL`, since Linux 3.8).
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "no library offers this call")]
+pub(crate) fn is_exclusive(terminal: impl AsFd) -> io::Result<bool> {
+    use rustix::ioctl::{Getter, ioctl, opcode};
+
+    const TIOCGEXCL: u32 = opcode::read::<i32>(b'T', 0x40);
+    // SAFETY: the call writes one int to where it is told, and does nothing else (ioctl_tty(2)).
+    let is_set: i32 = unsafe { ioctl(terminal, Getter::<TIOCGEXCL, i32>::new()) }?;
+    Ok(is_set != 0)
+}
+
+/// Whether it is set; unknown on this system.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_exclusive(_terminal: impl AsFd) -> io::Result<bool> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// What kind of file `st_mode` tells of.

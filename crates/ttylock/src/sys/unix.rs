@@ -12,7 +12,7 @@ use pidlockfile::{Pid, Status};
 
 use super::{Seen, look_plainly};
 
-/// How a directory is opened that is to be used: these systems want the right to list it as well.
+/// The flag for opening a directory: these systems also require the right to list it.
 pub(crate) const HANDLE: OFlag = OFlag::O_RDONLY;
 
 /// `/proc`, where there is one, does not show what processes have open.
@@ -23,18 +23,18 @@ pub(crate) fn look_at(path: &Path) -> io::Result<Seen> {
     look_plainly(path)
 }
 
-/// Where descriptors are not shown, there is nothing to look through.
+/// These systems do not show descriptors, so there is no link to examine.
 pub(crate) fn look_through(_: impl AsFd, _: &CStr) -> io::Result<Seen> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// What an open descriptor is of.
+/// The file of an open descriptor.
 pub(crate) fn look_into(open: impl AsFd) -> io::Result<Seen> {
     let open = std::fs::File::from(open.as_fd().try_clone_to_owned()?);
     open.metadata().map(|seen| Seen::from(&seen))
 }
 
-/// No process's descriptors can be had there.
+/// These systems cannot duplicate another process's descriptors.
 #[derive(Debug)]
 pub(crate) struct ProcessHandle;
 

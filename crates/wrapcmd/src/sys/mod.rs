@@ -55,8 +55,8 @@ pub enum Sender {
 /// with words.
 const WORD_BYTES: u64 = 1 << 18;
 
-/// Whether it is a signal by which a terminal, or who asks like one, stops a program. SIGSTOP is
-/// nobody's wish to stop the wrapper as well.
+/// Whether it is a signal by which a terminal, or a program that acts like one, stops a program. SIGSTOP is
+/// not a request to stop the wrapper as well.
 #[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
 fn is_a_terminals_stop(signal: Signal) -> bool {
     matches!(signal, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)

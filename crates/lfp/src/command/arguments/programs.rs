@@ -21,15 +21,15 @@ pub(in crate::command) struct Run {
     #[arg(short, long = "also", value_name = "DEVICE", value_parser = device)]
     pub(in crate::command) also: Vec<DeviceName>,
 
-    /// Wait for the device, for so many seconds [default: do not wait]
+    /// Wait for the device, for this many seconds [default: do not wait]
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(in crate::command) timeout: Option<Duration>,
 
-    /// Send the command this signal when somebody waits for the device
+    /// Send the command this signal when another process waits for the device
     #[arg(long, value_name = "SIGNAL", value_parser = signal, conflicts_with = "no_fork")]
     pub(in crate::command) yield_on: Option<Signal>,
 
-    /// While the command has the device open, have the kernel refuse it to everybody else (TIOCEXCL)
+    /// While the command has the device open, have the kernel refuse it to all other programs (TIOCEXCL)
     #[arg(long, conflicts_with = "no_fork")]
     pub(in crate::command) exclusive: bool,
 
@@ -37,12 +37,12 @@ pub(in crate::command) struct Run {
     #[arg(long)]
     no_fork: bool,
 
-    /// Make the lock files of the command locks of the service, so that it finds the port its own
+    /// Turn the command's lock files into locks of the service, so that it gets the port
     /// [default: where liblfp_preload.so is installed and can be loaded into COMMAND]
     #[arg(long, conflicts_with = "no_shim")]
     shim: bool,
 
-    /// Do not do that, even if the library is installed
+    /// Do not use liblfp_preload.so, even if it is installed
     #[arg(long)]
     no_shim: bool,
 
@@ -69,15 +69,15 @@ pub(in crate::command) struct ShimOnly {
     #[arg(long)]
     pub(in crate::command) ports: bool,
 
-    /// Treat this device as a serial port, whatever it is
+    /// Treat this device as a serial port too
     #[arg(long, value_name = "DEVICE", value_parser = device, requires = "ports")]
     pub(in crate::command) also: Vec<DeviceName>,
 
-    /// Have the kernel refuse these ports to everybody else while they are open (TIOCEXCL)
+    /// Have the kernel refuse these ports to all other programs while they are open (TIOCEXCL)
     #[arg(long, requires = "ports")]
     pub(in crate::command) exclusive: bool,
 
-    /// Wait in line for a busy port, for so many seconds [default: do not wait]
+    /// Wait in line for a busy port, for this many seconds [default: do not wait]
     #[arg(long, value_name = "SECS", value_parser = seconds, requires = "ports")]
     pub(in crate::command) wait: Option<Duration>,
 
@@ -105,11 +105,11 @@ pub(in crate::command) struct Adopt {
     #[arg(long)]
     ports: bool,
 
-    /// Only turn its lock files into the service's
+    /// Turn its lock files into locks of the service, but lock no ports that it only opens
     #[arg(long, conflicts_with = "ports")]
     files: bool,
 
-    /// Let it start as before
+    /// Remove the script again: the program starts as before
     #[arg(long, conflicts_with_all = ["ports", "files"])]
     undo: bool,
 }

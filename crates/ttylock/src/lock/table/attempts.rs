@@ -2,35 +2,53 @@
 
 use std::time::Instant;
 
+use pidlockfile::process::ProcessIdentity;
+
 use super::{Stop, Table};
 use crate::device::node::ResolvedDevice;
 use crate::lock::backoff::{Backoff, Contention};
-use crate::lock::{Answer, Contended, Outcome, Request};
+use crate::lock::{Contended, Event, Outcome, Request};
+
+/// The answer to one LOCK, UNLOCK or PASS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The result for the client.
+    pub outcome: Outcome,
+    /// With [`Outcome::Busy`]: the process that has the lock, where one is known.
+    pub blocker: Option<ProcessIdentity>,
+    /// The real name below `/dev` of the device that was released.
+    pub released: Option<String>,
+    /// The events for the log, in order.
+    pub events: Vec<Event>,
+}
 
 impl Table {
-    /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds:
-    /// for a caller who serves nobody else.
+    /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds, so it is for
+    /// callers that serve no other client.
     pub fn lock(&mut self, request: &Request) -> Answer {
-        self.with_pauses(|table, contention| table.attempt_lock(request, contention))
+        self.with_pauses(|table, contention, asked| table.attempt_lock(request, contention, asked))
     }
 
     /// Removes every lock file of the device that holds this pid or a dead one. Sleeps as
     /// [`Table::lock`] does.
     pub fn unlock(&mut self, request: &Request) -> Answer {
-        self.with_pauses(|table, contention| table.attempt_unlock(request, contention))
+        self.with_pauses(|table, contention, _| table.attempt_unlock(request, contention))
     }
 
+    /// Each attempt gets the time of the first one. Otherwise a reading of the kernel's list that takes longer than
+    /// the pause between two attempts would always have begun too early.
     pub(super) fn with_pauses(
         &mut self,
-        mut attempt: impl FnMut(&mut Self, Contention) -> Result<Answer, Contended>,
+        mut attempt: impl FnMut(&mut Self, Contention, Instant) -> Result<Answer, Contended>,
     ) -> Answer {
         let mut backoff = Backoff::default();
         let mut events = Vec::new();
+        let asked = Instant::now();
         loop {
-            match attempt(self, backoff.contention()) {
+            match attempt(self, backoff.contention(), asked) {
                 Ok(answer) => {
                     events.extend(answer.events);
-                    return Answer { outcome: answer.outcome, events };
+                    return Answer { events, ..answer };
                 }
                 Err(contended) => {
                     events.extend(contended.events);
@@ -40,12 +58,8 @@ impl Table {
         }
     }
 
-    /// Tells when the request was made whose attempt comes next, where that is not the first.
-    pub fn was_asked(&mut self, asked: Instant) {
-        self.asked = Some(asked);
-    }
-
-    /// One attempt at [`Table::lock`]. Never sleeps: the caller comes back as [`Backoff`] says.
+    /// One attempt at [`Table::lock`], `asked` for when the first attempt was made. Never sleeps: the
+    /// caller comes back as [`Backoff`] says.
     ///
     /// # Errors
     /// [`Contended`], only with [`Contention::ComesBack`] or while the kernel's list of locks is being
@@ -54,12 +68,13 @@ impl Table {
         &mut self,
         request: &Request,
         contention: Contention,
+        asked: Instant,
     ) -> Result<Answer, Contended> {
-        let outcome = self.try_lock(request, None, contention).map(|()| Outcome::Done);
-        self.answer(outcome)
+        let tried = self.try_lock(request, None, contention, asked);
+        self.answer(tried.map(|()| None))
     }
 
-    /// The same for a device that was looked at by [`Table::resolve`]: that very node is locked.
+    /// The same for a device from [`Table::resolve`]: exactly that node is locked.
     ///
     /// # Errors
     /// As [`Table::attempt_lock`].
@@ -68,9 +83,10 @@ impl Table {
         request: &Request,
         resolved: ResolvedDevice,
         contention: Contention,
+        asked: Instant,
     ) -> Result<Answer, Contended> {
-        let outcome = self.try_lock(request, Some(resolved), contention).map(|()| Outcome::Done);
-        self.answer(outcome)
+        let tried = self.try_lock(request, Some(resolved), contention, asked);
+        self.answer(tried.map(|()| None))
     }
 
     /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`].
@@ -83,18 +99,22 @@ impl Table {
         request: &Request,
         contention: Contention,
     ) -> Result<Answer, Contended> {
-        let outcome = self.try_unlock(request, contention);
-        self.answer(outcome)
+        let released = self.try_unlock(request, contention);
+        self.answer(released.map(Some))
     }
 
-    pub(super) fn answer(&mut self, outcome: Result<Outcome, Stop>) -> Result<Answer, Contended> {
+    /// What was done may have released a device.
+    pub(super) fn answer(
+        &mut self,
+        done: Result<Option<String>, Stop>,
+    ) -> Result<Answer, Contended> {
         let events = std::mem::take(&mut self.events);
-        self.asked = None;
-        match outcome {
-            Ok(outcome) => Ok(Answer { outcome, events }),
-            Err(Stop::Busy) => Ok(Answer { outcome: Outcome::Busy, events }),
-            Err(Stop::Denied) => Ok(Answer { outcome: Outcome::Denied, events }),
-            Err(Stop::NotYet(cause)) => Err(Contended { events, cause }),
-        }
+        let (outcome, blocker, released) = match done {
+            Ok(released) => (Outcome::Done, None, released),
+            Err(Stop::Busy(blocker)) => (Outcome::Busy, blocker, None),
+            Err(Stop::Denied) => (Outcome::Denied, None, None),
+            Err(Stop::NotYet(cause)) => return Err(Contended { events, cause }),
+        };
+        Ok(Answer { outcome, blocker, released, events })
     }
 }

@@ -25,7 +25,7 @@ impl Table {
         self.watched = Watched::up_to(WATCHED_LOCKS);
         let now = SystemTime::now();
         for name in own.lock_names() {
-            // Our flock(2) would keep who passes it from coming to an end.
+            // Our flock(2) would prevent a process that passes the lock from finishing.
             let whole = self.settle(own, &name);
             match self.judge(own, &name, now, Contention::ComesBack) {
                 Verdict::Busy(Busy::Held(who)) => {
@@ -43,19 +43,19 @@ impl Table {
         }
     }
 
-    /// Whose lock it is, by our own record, or else his who has written the file, whatever process it names.
+    /// The user of a lock by our own record, or else the owner of the file, whichever process it names.
     fn user_of(&mut self, own: &Place, name: &Name, holder: Pid) -> Option<u32> {
         let file = Status::of_name(&own.directory, name.as_str()).ok()?;
         let noted = self.records().user(name, holder, file.identity, file.modified);
         noted.or(Some(file.owner))
     }
 
-    /// The holders of locks whose end is of interest since this was last asked.
+    /// The new holders of locks since the last call. The caller reports when they end.
     pub fn take_newly_watched(&mut self) -> Vec<ProcessIdentity> {
         self.watched.take_fresh()
     }
 
-    /// Whether the end of a process of this number is of interest.
+    /// Whether a process with this number is watched for its end.
     #[must_use]
     pub fn watches(&self, pid: Pid) -> bool {
         !self.watched.of_number(pid).is_empty()
@@ -67,13 +67,13 @@ impl Table {
         self.watched.count_of(who)
     }
 
-    /// Whether the end of any process is of interest.
+    /// Whether any process is watched for its end.
     #[must_use]
     pub fn watches_any(&self) -> bool {
         !self.watched.is_empty()
     }
 
-    /// Which process has this number now.
+    /// The process that has this number now.
     pub fn identify(&mut self, pid: Pid) -> ProcessIdentity {
         self.records().machine().identify(pid)
     }
@@ -83,12 +83,12 @@ impl Table {
         self.records().fate(who)
     }
 
-    /// Whether a process was there and has ended.
+    /// Whether a process existed and has ended.
     pub fn has_ended(&mut self, who: &ProcessIdentity) -> bool {
         self.records().machine().has_ended(who)
     }
 
-    /// A process of this number has ended: its locks are removed, whoever has the number by now.
+    /// A process of this number has ended: its locks are removed, even if another process has the number by now.
     pub fn gone(&mut self, pid: Pid) -> Vec<Event> {
         self.records();
         if let Some(records) = &mut self.records {
@@ -100,7 +100,7 @@ impl Table {
             }
             let names = self.watched.take(&who);
             if let (false, Ok(open)) = (names.is_empty(), self.open()) {
-                // In the reverse order of taking: whoever meets the first name still finds it held.
+                // In the reverse order of taking: a process that meets the first name still finds it held.
                 names.iter().rev().for_each(|name| self.remove_dead(&open.own, name));
             }
         }
@@ -111,7 +111,7 @@ impl Table {
         if let Verdict::Stale(judged, stale) =
             self.judge(own, name, SystemTime::now(), Contention::ComesBack)
         {
-            // One that is contended is somebody else's to take.
+            // If another process is breaking the lock, it takes it.
             self.remove(own, name, judged, stale);
         }
     }
@@ -136,7 +136,7 @@ impl Table {
         }
     }
 
-    /// An error to come back.
+    /// One attempt. On an error, the caller tries again.
     fn try_clear(
         &mut self,
         place: &Place,
@@ -166,7 +166,7 @@ impl Table {
         Ok(Err(format!("{SOMEBODY_ELSE}{}", by.unwrap_or_default())))
     }
 
-    /// The numbers of watched processes that are gone, for whom nobody may have told.
+    /// The numbers of watched processes that have ended, perhaps without an event.
     pub fn the_gone(&mut self) -> Vec<Pid> {
         self.records();
         let Some(records) = &mut self.records else { return Vec::new() };
@@ -175,14 +175,14 @@ impl Table {
     }
 }
 
-const SOMEBODY_ELSE: &str = "somebody else is removing it, or keeps it locked";
+const SOMEBODY_ELSE: &str = "another process is removing it, or keeps it locked";
 
 fn split(path: &Path) -> Option<(&Path, Name)> {
     let name = path.file_name().and_then(OsStr::to_str)?;
     Some((path.parent()?, Name::new(name.to_owned())?))
 }
 
-/// Whether the file still says what made it stale.
+/// Whether the file still has the content by which it was stale.
 fn is_the_same(seen: &Holder, judged: &Judged) -> bool {
     let pid = Content::parse(judged.content()).ok().map(|content| content.pid);
     pid == seen.pid && Some(judged.modified()) == seen.since

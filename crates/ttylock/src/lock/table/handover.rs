@@ -1,10 +1,9 @@
 //! A lock that is being passed, and how an interrupted pass is undone.
 //!
-//! A lock consists of several files, and the holder of each changes separately. Before the first change, a
-//! note in the state directory says who has the lock, and under which names. The record of the first name is
-//! written last. Until that record names the receiver, the whole lock belongs to the giver, and a process
-//! that finds a note without its maker gives everything back. From then on it belongs to the receiver, and
-//! the note means nothing.
+//! A lock consists of several files, and the holder of each changes separately. Before the first change, a note in
+//! the state directory names the giver, and the names of the lock. The record of the first name is written last.
+//! Until that record names the receiver, the whole lock belongs to the giver, and a process that finds a note without
+//! its maker gives everything back. From then on it belongs to the receiver, and the note means nothing.
 
 use std::time::SystemTime;
 
@@ -26,30 +25,30 @@ use crate::lock::{Cause, Pass, Weight};
 /// The beginning of a note's name.
 const NOTE: &str = "pass.";
 
-/// So much of the lock's first name is in it.
+/// The number of characters of the lock's first name in a note's name.
 const NOTE_CHARS: usize = 60;
 
-/// Nobody else may open it, and hold it.
+/// No other user may open a note and hold it.
 const NOTE_MODE: u32 = 0o600;
 
-/// More than the longest note: a record of all names, and a number.
+/// More than the length of the longest note: a record with all names, and a number.
 const NOTE_BYTES: usize = 8192;
 
-/// As many notes are looked at when a daemon begins.
+/// The most notes that are examined at the start of a daemon.
 const NOTES: usize = 1024;
 
-/// What it takes to undo a hand-over.
+/// The facts that are needed to undo a hand-over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Handover {
     giver: HolderRecord,
     to: Pid,
 }
 
-/// A hand-over of ours that is on its way.
+/// A hand-over by this process that is under way.
 #[derive(Debug)]
 pub(super) struct Begun {
     undoing: Option<Handover>,
-    /// Where that is noted: nowhere without a state directory. Held by `flock(2)` as long as we are at it.
+    /// The note about it; none without a state directory. It is held by `flock(2)` until the hand-over ends.
     note: Option<(Directory, Name, Published)>,
 }
 
@@ -71,7 +70,7 @@ fn note_of(first: &Name) -> Option<Name> {
 }
 
 impl Table {
-    /// Notes what is going to be passed: from here on it is given back unless it is passed whole.
+    /// Notes the lock that is going to be passed: from now on, it is given back unless it is passed completely.
     pub(super) fn begin_handover(
         &mut self,
         pass: &Pass,
@@ -93,7 +92,7 @@ impl Table {
         Ok(Begun { undoing: Some(handover), note })
     }
 
-    /// Where it may not be written there is none, as with records.
+    /// If the state directory may not be written, there is no note, as with records.
     fn note(
         directory: Directory,
         name: Name,
@@ -109,17 +108,17 @@ impl Table {
         };
         match directory.publish(&name, &claim) {
             Ok(Publication::Published(note)) => Ok(Some((directory, name, note))),
-            // Another one is at it.
+            // Another process is passing the lock.
             Ok(Publication::AlreadyThere) => Err(match contention {
                 Contention::ComesBack => Stop::NotYet(Cause::Breaking),
-                Contention::Decides => Stop::Busy,
+                Contention::Decides => Stop::Busy(None),
             }),
             Err(error) if error.is_not_permitted() => Ok(None),
             Err(_) => Err(Stop::Denied),
         }
     }
 
-    /// All is the receiver's, and on record. A note that stays says nothing.
+    /// All files are the receiver's, and recorded. A note that cannot be removed means nothing any more.
     pub(super) fn end_handover(&mut self, begun: Begun) {
         let Some((directory, name, note)) = begun.note else { return };
         if let Err(error) = directory.withdraw(&name, note) {
@@ -127,9 +126,9 @@ impl Table {
         }
     }
 
-    /// Gives everything back. What cannot be given back now is, by whoever finds the note.
+    /// Gives all files back. Files that cannot be given back now are given back by the process that finds the note.
     pub(super) fn call_off(&mut self, own: &Place, begun: Begun, passed: &[(Name, Published)]) {
-        // Or we would stand in our own way.
+        // Otherwise our own `flock(2)` would be in the way.
         passed.iter().for_each(|(_, published)| published.let_go());
         let whole = begun.undoing.is_none_or(|handover| self.give_all_back(own, &handover));
         if let (true, Some((directory, name, note))) = (whole, begun.note) {
@@ -137,17 +136,17 @@ impl Table {
         }
     }
 
-    /// Gives back what was being passed under this name by one who did not come to an end. Whether nothing
-    /// is on its way any more: what is half passed is nobody's to release or to pass.
+    /// Gives back a lock of this name that a process began to pass and did not finish. Returns whether no hand-over
+    /// is left: a half passed lock must not be released or passed.
     pub(super) fn settle(&mut self, own: &Place, name: &Name) -> bool {
         let first = self.records().first_name(name).filter(|first| first != name);
         let notes: Vec<Name> = std::iter::once(name).chain(&first).filter_map(note_of).collect();
-        // Every one of them, also behind one that cannot be settled.
+        // All notes are tried, even if one cannot be settled.
         let unsettled = notes.iter().filter(|note| !self.settle_note(own, note)).count();
         unsettled == 0
     }
 
-    /// The same for a lock that is on record with these names.
+    /// The same for a lock that is recorded under these names.
     pub(super) fn settle_written(&mut self, own: &Place, written: &[Name]) -> bool {
         let note = written.first().and_then(note_of);
         note.is_none_or(|note| self.settle_note(own, &note))
@@ -156,7 +155,7 @@ impl Table {
     /// The same for all names of a device.
     ///
     /// # Errors
-    /// Somebody else is at it.
+    /// Another process is passing the lock.
     pub(super) fn settle_each(
         &mut self,
         own: &Place,
@@ -169,10 +168,10 @@ impl Table {
         }
     }
 
-    /// The same for every note, when a daemon begins.
+    /// The same for every note, at the start of a daemon.
     pub(super) fn settle_all(&mut self, own: &Place) {
         let Some(directory) = self.records().directory() else { return };
-        // What was killed while it made a note, or a lane of the gate.
+        // Files left by processes that were killed while they made a note, or a file of the gate.
         for made in [TEMPORARY, "gate"] {
             let _ = directory.sweep(made, SystemTime::now());
         }
@@ -183,13 +182,13 @@ impl Table {
     }
 
     fn settle_note(&mut self, own: &Place, note: &Name) -> bool {
-        // With each release one call more, not five.
+        // This way, each release costs one more call, not five.
         if !self.records().may_have(note) {
             return true;
         }
         let Some(directory) = self.records().directory() else { return true };
         let Ok(Found::File(judged)) = directory.read(note, NOTE_BYTES) else { return true };
-        // Its maker is at it as long as he holds it, and takes it away when he is done.
+        // Its maker holds the note during the hand-over, and removes it afterwards.
         let is_ours = judged.try_hold().is_ok_and(|held| held)
             && Status::of_name(&directory, note.as_str())
                 .is_ok_and(|seen| seen.identity == judged.identity());
@@ -214,7 +213,7 @@ impl Table {
         whole
     }
 
-    /// Whether the record by the first name is about a lock of the receiver's that stands.
+    /// Whether the record of the first name is about a valid lock of the receiver.
     fn has_come_to_its_end(&mut self, own: &Place, handover: &Handover) -> bool {
         let Some(first) = handover.giver.names.first() else { return true };
         let seen = Status::of_name(&own.directory, first.as_str()).ok().map(|seen| seen.identity);
@@ -222,7 +221,7 @@ impl Table {
         is_recorded && !self.records().names(first, handover.to).is_empty()
     }
 
-    /// Whether every file is the giver's again, and on record.
+    /// Returns whether every file is the giver's again, and recorded.
     fn give_all_back(&mut self, own: &Place, handover: &Handover) -> bool {
         let Handover { giver, to } = handover;
         let claimant = Claimant { who: giver.holder.clone(), uid: giver.uid };
@@ -243,7 +242,7 @@ impl Table {
         whole && self.records().remember(&claimant, &files, |_| true).is_ok()
     }
 
-    /// Nothing where it is neither's: somebody has removed it, or has a lock of his own there.
+    /// `None` if the file belongs to neither: another process has removed it, or has put its own lock there.
     fn give_one_back(
         &mut self,
         own: &Place,
@@ -273,11 +272,11 @@ impl Table {
             if pid != Some(to) {
                 return Ok(None);
             }
-            // We are not somebody else to ourselves.
+            // Our own `flock(2)` must not count as that of another process.
             self.guards.let_go(name, judged.identity());
             let held = self.hold(own, name, &mut judged, Contention::Decides);
             if let Ok(Breakable::NotYet(_)) = held {
-                return Err("somebody else keeps it locked".to_owned());
+                return Err("another process keeps it locked".to_owned());
             }
             match own.directory.replace(name, judged, &claim) {
                 Ok(Breaking::Replaced(published)) => {

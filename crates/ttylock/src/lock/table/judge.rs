@@ -15,22 +15,22 @@ use crate::lock::flock_rights::{self, Entitled, Flocker};
 use crate::lock::holder_record::HolderRecord;
 use crate::lock::{Cause, Weight};
 
-/// A lock file without a readable pid is busy until it is this old: somebody is about to write
-/// it (FreeBSD's `uu_lock`, efax, and everybody who creates the file first and fills it then).
+/// A lock file without a readable pid is busy until it is this old: a program may be about to write it (FreeBSD's
+/// `uu_lock`, efax, and every program that creates the file first and fills it then).
 const WRITER_GRACE: Duration = Duration::from_secs(30);
 
-/// All users without a number in our user namespace have this one, so it tells nobody's file from
-/// another's. Source: `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
+/// All users without a number in our user namespace have this one, so it does not tell their files apart. Source:
+/// `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
 const UNMAPPED_UID: u32 = 65_534;
 
-/// What a lock file means for the one who asks.
+/// What a lock file means for the caller.
 #[derive(Debug)]
 pub(super) enum Verdict {
     Free,
     Busy(Busy),
     Stale(Judged, Stale),
-    /// Another process holds it by `flock(2)`: it makes, breaks or releases the lock just now; or which
-    /// one, is being read. What it means will be told by the next look.
+    /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or the list that
+    /// shows such a process is being read. The next look decides.
     NotYet(Cause),
 }
 
@@ -47,12 +47,12 @@ pub(super) enum Busy {
     Held(ProcessIdentity),
     BeingWritten,
     Obstacle(Obstacle),
-    /// It is stale, and held by `flock(2)` of one who has a say in it.
+    /// It is stale, but a process whose `flock(2)` counts holds it.
     Flock(flock::Holder),
     Unknown,
 }
 
-/// Who is in the way of one who would break a stale lock.
+/// What prevents the breaking of a stale lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     By(flock::Holder),
@@ -77,7 +77,7 @@ pub(super) enum Stale {
 }
 
 impl Table {
-    /// Reads a lock file and decides what it means for one who would break it.
+    /// Reads a lock file and decides what it means for a caller that would break it.
     pub(super) fn judge(
         &mut self,
         place: &Place,
@@ -96,9 +96,8 @@ impl Table {
         }
     }
 
-    /// What is stale is looked at once more while nobody else may break or make it: its maker held
-    /// `flock(2)` on it until his lock was on record, and without the record a lock of another pid
-    /// namespace looks dead.
+    /// A stale lock is judged once more while no other process may break or make it: its maker held `flock(2)` on it
+    /// until the lock was recorded, and without the record, a lock of another pid namespace looks dead.
     pub(super) fn verdict(
         &mut self,
         place: &Place,
@@ -110,12 +109,12 @@ impl Table {
         match self.sentence(judged, now, name) {
             Verdict::Stale(..) if !self.is_whole(place, name) => Verdict::NotYet(Cause::Breaking),
             Verdict::Stale(mut judged, stale) => {
-                // We are not another process to ourselves.
+                // Our own `flock(2)` must not count as that of another process.
                 self.guards.let_go(name, judged.identity());
                 match self.hold(place, name, &mut judged, contention) {
                     Ok(Breakable::Ours) => self.sentence(judged, now, name),
                     Ok(Breakable::NotYet(cause)) => Verdict::NotYet(cause),
-                    // A network's file system wants it open for writing, which breaking it sees to.
+                    // A network file system requires that the file is open for writing; breaking it handles that.
                     Err(_) => Verdict::Stale(judged, stale),
                 }
             }
@@ -123,14 +122,14 @@ impl Table {
         }
     }
 
-    /// Whether nobody is passing that lock: until it is one's again, none of its files goes.
+    /// Whether no process is passing that lock: until one process has it completely, none of its files is removed.
     fn is_whole(&mut self, place: &Place, name: &Name) -> bool {
         let own = self.open.as_ref().map(|open| open.own.directory.identity());
         own != Some(place.directory.identity()) || self.settle(place, name)
     }
 
-    /// Whether it is ours to break or remove. Who has `flock(2)` on it may be about to break it, without
-    /// our gate: so who can comes back, and only then it is asked whether he has a say at all.
+    /// Whether it is ours to break or remove. A process that has `flock(2)` on it may be about to break it, without
+    /// our gate. So a caller that can comes back later, and only then the right of that process is checked.
     pub(super) fn hold(
         &mut self,
         place: &Place,
@@ -158,7 +157,7 @@ impl Table {
         }
     }
 
-    /// Who holds `flock(2)` on a lock file of this owner; `None` while that is being read.
+    /// The holder of `flock(2)` on a lock file of this owner; `None` while the list is being read.
     pub(super) fn flocker(&mut self, file: Identity, owner: u32) -> Option<Flocker> {
         let Ok(sight) = self.flocks.on_file(file) else {
             return Some(Flocker::Entitled(flock::Holder::Unseen));
@@ -190,11 +189,10 @@ impl Table {
         }
     }
 
-    /// Which process has the lock that names this number: as it is on record, or else whoever has the
-    /// number.
+    /// The process with the lock that names this number: the recorded one, or else the one that has the number.
     pub(super) fn holder_of(&mut self, name: &Name, pid: Pid, judged: &Judged) -> ProcessIdentity {
         let who = self.records().holder(name, pid, judged.identity(), judged.modified());
-        // Of a bare number, as much as can be told now: the next to have it is another process.
+        // For a bare number, all that is known now, because a later process with this number is another one.
         if who == ProcessIdentity::bare(pid) { self.identify(pid) } else { who }
     }
 
@@ -204,14 +202,14 @@ impl Table {
         self.records().is_elsewhere(&who)
     }
 
-    /// Whether what is found keeps others out, whatever it says: a mere claim does not.
+    /// Whether the file keeps others out, whatever its content: a mere claim does not.
     pub(super) fn counts(&mut self, place: &Place, role: Role, name: &Name) -> bool {
         role == Role::Written || !place.is_open_to_all() || self.may_be_a_lock(place, name)
     }
 
     /// Whether something in a directory that is only searched, and open to everybody (`/tmp`, where
     /// Qt programs leave locks), is more than a claim: a lock of root's, or of the process that it
-    /// names. Otherwise anybody could block any port for ever without a process of his own.
+    /// names. Otherwise any user could block any port for ever, without a process.
     fn may_be_a_lock(&mut self, place: &Place, name: &Name) -> bool {
         let owner = match place.directory.read(name, READ_LIMIT) {
             Ok(Found::Nothing) => return false,
@@ -231,12 +229,12 @@ impl Table {
             Ok(Found::Obstacle(obstacle)) => Busy::Obstacle(obstacle).to_string(),
             Err(error) => error.to_string(),
         };
-        self.say(Weight::Notice, format!("stepped over {}, no lock: {owner}", place.name(name)));
+        self.say(Weight::Notice, format!("ignored {}, no lock: {owner}", place.name(name)));
         false
     }
 
-    /// Removes a stale lock whose place we do not take. What may not be removed counts as removed;
-    /// `None` while another process is at it.
+    /// Removes a stale lock whose place we do not take. A lock that may not be removed counts as removed; `None`
+    /// while another process is breaking or removing it.
     pub(super) fn remove(
         &mut self,
         place: &Place,
@@ -251,14 +249,14 @@ impl Table {
             }
             Ok(other) => other,
             Err(error) => {
-                let text = format!("stepped over {}: {stale}; {error}", place.name(name));
+                let text = format!("ignored {}: {stale}; {error}", place.name(name));
                 self.say(Weight::Warning, text);
                 Some(Removal::Removed)
             }
         }
     }
 
-    /// The same, with its record; one that may not be removed keeps that.
+    /// The same, with its record; a lock that may not be removed keeps its record.
     pub(super) fn take_away(
         &mut self,
         place: &Place,
@@ -273,8 +271,8 @@ impl Table {
         removal
     }
 
-    /// Forgets a lock that is about to be removed, while nobody can put another one there: afterwards
-    /// the record of the next lock might go instead. Only while the file that has the name is ours to
+    /// Forgets a lock that is about to be removed, while no other process can put another lock there: afterwards, the
+    /// record of the next lock might be removed instead. Call it only while the file with that name is ours to
     /// remove.
     pub(super) fn forget_held(
         &mut self,
@@ -288,7 +286,7 @@ impl Table {
         is_there.then(|| self.records().forget_lock(name, judged.identity()))?
     }
 
-    /// What may not be removed keeps its record.
+    /// A lock that may not be removed keeps its record.
     pub(super) fn put_back(&mut self, name: &Name, record: Option<HolderRecord>) {
         if let Some(record) = record {
             self.records().put_back(name, &record);
@@ -297,19 +295,15 @@ impl Table {
 
     pub(super) fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
         self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
-        match busy {
-            Busy::Held(who) => self.blocker = Some(who),
-            Busy::Flock(flock::Holder::Process(pid)) => self.blocker = Some(self.identify(pid)),
-            Busy::Flock(flock::Holder::Unseen)
-            | Busy::BeingWritten
-            | Busy::Obstacle(_)
-            | Busy::Unknown => {}
-        }
-        Stop::Busy
+        Stop::Busy(match busy {
+            Busy::Held(who) => Some(who),
+            Busy::Flock(holder) => self.process_of(holder),
+            Busy::BeingWritten | Busy::Obstacle(_) | Busy::Unknown => None,
+        })
     }
 
-    /// There is no answer yet about this file. Whoever comes back is told so, and so is everybody while the
-    /// kernel's list is being read. For one who decides, it is busy, and he is told by whom.
+    /// There is no answer yet about this file. A caller that comes back is told so, and so are all callers while the
+    /// kernel's list is being read. For a caller that decides, the file is busy, and the answer names the holder.
     pub(super) fn not_yet(
         &mut self,
         place: &Place,
@@ -329,14 +323,14 @@ impl Table {
         }
     }
 
-    /// Who keeps a stale lock file from being broken; `None` while that is being read.
+    /// What prevents the breaking of a stale lock file; `None` while the list is being read.
     pub(super) fn blocked_by(&mut self, place: &Place, name: &Name) -> Option<Blocked> {
         let Ok(seen) = Status::of_name(&place.directory, name.as_str()) else {
             return Some(Blocked::ByNobodyKnown);
         };
         Some(match self.flocker(seen.identity, seen.owner)? {
             Flocker::Entitled(holder) => Blocked::By(holder),
-            // Without a gate nobody goes past him.
+            // Without a gate, that `flock(2)` stops all processes.
             Flocker::Outsider(holder) if !place.directory.is_gated() => Blocked::By(holder),
             Flocker::Outsider(_) | Flocker::Nobody => Blocked::ByNobodyKnown,
         })
@@ -357,7 +351,7 @@ impl Table {
         let file = place.name(name);
         let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
         self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
-        Stop::Busy
+        Stop::Busy(None)
     }
 }
 
@@ -402,7 +396,7 @@ impl std::fmt::Display for Stale {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Gone(pid) => write!(f, "pid {pid} is gone"),
-            Self::Reused(pid) => write!(f, "pid {pid} is another process by now"),
+            Self::Reused(pid) => write!(f, "pid {pid} belongs to another process now"),
             Self::Unreadable => f.write_str("it has named no process for 30 seconds"),
         }
     }

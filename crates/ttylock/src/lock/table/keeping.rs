@@ -17,29 +17,31 @@ use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
 use crate::lock::{Weight, names};
 
-/// As many records are looked at when a daemon begins.
+/// The most records that are examined at the start of a daemon.
 const RECORDS_SWEPT: usize = 10_000;
 
 impl Table {
-    /// From now on, up to so many lock files that are written stay open with `flock(2)` on them,
-    /// and those that an earlier daemon wrote: for a process that lives longer than one session.
-    /// Every lock in the directory that is written is looked at, and those of the dead are
-    /// removed. Tell it by [`Table::gone`] when a holder is gone.
+    /// For a process that lives longer than one session. From now on, up to `limit` lock files stay open with
+    /// `flock(2)` on them: those that it writes, and those that an earlier daemon wrote. Every lock in the directory
+    /// for writing is examined, and those of dead processes are removed. Call [`Table::gone`] when a holder has
+    /// ended.
     pub fn keep_open(&mut self, limit: usize) {
         self.guards = FlockGuards::up_to(limit);
         let Ok(open) = self.open() else {
-            // It is said when it matters.
+            // The error is reported when it matters.
             return self.events.clear();
         };
         self.settle_all(&open.own);
-        // Drafts of processes that were killed in mid-step.
+        // Removes drafts of processes that were killed while they wrote a lock.
         let _ = open.own.directory.sweep(TEMPORARY, SystemTime::now());
         self.forget_what_is_gone(&open.own);
         match Flocks::of_one_who_lives_long() {
             Ok(flocks) => self.flocks = flocks,
             Err(error) => self.say(
                 Weight::Warning,
-                format!("others wait while the kernel's locks are read: no thread: {error}"),
+                format!(
+                    "no thread for reading the kernel's locks, so clients wait for it: {error}"
+                ),
             ),
         }
         self.watch_all(&open.own);
@@ -54,12 +56,12 @@ impl Table {
         self.guards.adopt(own, name, &judged, who, (LOCK_MODE, &form), room);
     }
 
-    /// Records of locks that are there no more were left by services that were killed.
+    /// Removes records of locks that do not exist any more: killed services have left them.
     fn forget_what_is_gone(&mut self, own: &Place) {
         for name in self.records().names_of_records(RECORDS_SWEPT) {
             let file = self.records().file_of(&name);
             if !own.may_hold(&name) {
-                // Unless it is about another lock by now. What is no record is nobody's.
+                // Unless the record is about another lock by now. A file that is no record is removed.
                 match file {
                     Some(file) => self.records().sweep(&name, file),
                     None => self.records().forget(&name),
@@ -69,12 +71,12 @@ impl Table {
     }
 }
 
-/// Up to how many lock files another one is kept open, by what it is the lock of.
+/// The number of kept lock files above which another one is not kept open; it depends on the device.
 pub(super) fn room(resolved: Option<&ResolvedDevice>) -> usize {
     resolved.filter(|resolved| resolved.is_device()).map_or(KEPT_WITHOUT_DEVICE, |_| KEPT_FILES)
 }
 
-/// Where the device leads that a lock file is named after.
+/// The device that a lock file is named after.
 fn trail_of(dialect: &Dialect, dev_dir: &Path, name: &Name) -> Option<ResolvedDevice> {
     let device =
         DeviceName::parse(names::device_of(dialect, name.as_str(), &[])?.as_bytes()).ok()?;

@@ -5,24 +5,24 @@ use pidlockfile::{Breaking, Claim, Durability, Found, Judged, Name, Published};
 
 use super::judge::{Breakable, Busy};
 use super::keeping::room;
-use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
+use super::{ATTEMPTS, Answer, LOCK_MODE, Stop, TEMPORARY, Table};
 use crate::device::node::ResolvedDevice;
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::limits::KEPT_FILES;
 use crate::lock::backoff::Contention;
 use crate::lock::directories::Place;
 use crate::lock::holder_records::Written;
-use crate::lock::{Answer, Cause, Contended, Outcome, Pass, Request, Weight};
+use crate::lock::{Cause, Contended, Pass, Request, Weight};
 
 impl Table {
     /// Makes another process the holder of a lock, in one step for each of its files. May sleep
     /// for some milliseconds, as [`Table::lock`].
     pub fn pass(&mut self, pass: &Pass) -> Answer {
-        self.with_pauses(|table, contention| table.attempt_pass(pass, contention))
+        self.with_pauses(|table, contention, _| table.attempt_pass(pass, contention))
     }
 
-    /// One attempt at [`Table::pass`]. Busy unless the giver lives and holds every lock file of
-    /// the device; denied when there is no such receiver.
+    /// One attempt at [`Table::pass`]. Busy unless the giver is alive and holds every lock file of the device; denied
+    /// if there is no such receiver.
     ///
     /// # Errors
     /// [`Contended`], only with [`Contention::ComesBack`]: nothing was passed.
@@ -31,11 +31,11 @@ impl Table {
         pass: &Pass,
         contention: Contention,
     ) -> Result<Answer, Contended> {
-        let outcome = self.try_pass(pass, None, contention).map(|()| Outcome::Done);
-        self.answer(outcome)
+        let tried = self.try_pass(pass, None, contention);
+        self.answer(tried.map(|()| None))
     }
 
-    /// One attempt at [`Table::pass`] of a device that was looked at by [`Table::resolve`].
+    /// One attempt at [`Table::pass`] for a device from [`Table::resolve`].
     ///
     /// # Errors
     /// [`Contended`], only with [`Contention::ComesBack`]: nothing was passed.
@@ -45,8 +45,8 @@ impl Table {
         resolved: ResolvedDevice,
         contention: Contention,
     ) -> Result<Answer, Contended> {
-        let outcome = self.try_pass(pass, Some(resolved), contention).map(|()| Outcome::Done);
-        self.answer(outcome)
+        let tried = self.try_pass(pass, Some(resolved), contention);
+        self.answer(tried.map(|()| None))
     }
 
     fn try_pass(
@@ -62,7 +62,7 @@ impl Table {
         if let Some(gone) = gone {
             let device = device.as_str();
             self.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));
-            return Err(if gone == *to { Stop::Denied } else { Stop::Busy });
+            return Err(if gone == *to { Stop::Denied } else { Stop::Busy(None) });
         }
         let request = Request { device: device.clone(), pid: *from };
         let (resolved, mut lock_names) = self.names(&request, resolved)?;
@@ -99,8 +99,8 @@ impl Table {
         Ok(())
     }
 
-    /// The files that are going to be passed: nothing is changed before everything was looked at. A
-    /// name that was written, and to which nothing leads any more, is passed as well.
+    /// The files that are going to be passed: all are examined before one is changed. A written name to which no link
+    /// leads any more is passed as well.
     fn held(&mut self, own: &Place, names: &[Name], pass: &Pass) -> Result<Vec<Written>, Stop> {
         let mut held = Vec::with_capacity(names.len());
         for name in names {
@@ -112,12 +112,12 @@ impl Table {
         if held.is_empty() {
             let device = pass.device.as_str();
             self.say(Weight::Info, format!("{device} is not pid {}'s to pass", pass.from));
-            return Err(Stop::Busy);
+            return Err(Stop::Busy(None));
         }
         Ok(held)
     }
 
-    /// Where one file stands in the way, those that were passed before it have to go back.
+    /// Passes all files. If one cannot be passed, the files that were passed before it must be given back.
     fn pass_all(
         &mut self,
         own: &Place,
@@ -129,7 +129,7 @@ impl Table {
         for Written { name, .. } in held {
             match self.pass_one(own, name, pass, contention) {
                 Ok(Some(published)) => passed.push((name.clone(), published)),
-                // Somebody has removed it since we looked: then none is passed.
+                // Another process has removed the file meanwhile: then none is passed.
                 Ok(None) => return Err((self.busy(own, name, Busy::Unknown), passed)),
                 Err(stop) => return Err((stop, passed)),
             }
@@ -137,8 +137,8 @@ impl Table {
         Ok(passed)
     }
 
-    /// A lock file that the giver holds, or the receiver already, after a hand-over that was cut
-    /// short; nothing where the name was not written.
+    /// A lock file that the giver holds, or that the receiver already holds after an interrupted hand-over; `None` if
+    /// the name was not written.
     fn passable(&mut self, own: &Place, name: &Name, pass: &Pass) -> Result<Option<Judged>, Stop> {
         let judged = match own.directory.read(name, READ_LIMIT) {
             Ok(Found::Nothing) => return Ok(None),
@@ -152,7 +152,7 @@ impl Table {
             return Err(self.busy(own, name, busy));
         };
         let who = self.holder_of(name, pid, &judged);
-        // Or the number is another process's.
+        // Otherwise the number belongs to another process.
         let is_its_own = self.fate(&who) == Fate::Same && !self.records().is_elsewhere(&who);
         if is_its_own { Ok(Some(judged)) } else { Err(self.busy(own, name, Busy::Held(who))) }
     }
@@ -174,7 +174,7 @@ impl Table {
         for _ in 0..ATTEMPTS {
             let Some(mut judged) = self.passable(own, name, pass)? else { return Ok(None) };
             let broken = match self.guards.take(name, pass.from) {
-                // A daemon's is its own by `flock(2)`; a session's may be anybody's.
+                // A daemon's file is protected by its `flock(2)`; a session's file may have been made by any user.
                 Some(held) if self.guards.is_a_daemons() => {
                     let broken = own.directory.replace_held(name, judged, &held, &claim);
                     if !matches!(broken, Ok(Breaking::Replaced(_))) {
@@ -203,5 +203,5 @@ impl Table {
     }
 }
 
-/// The files that are the receiver's by now.
+/// The files that the receiver holds already.
 type Passed = Vec<(Name, Published)>;

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use pidlockfile::{Pid, process};
+use pidlockfile::Pid;
+use pidlockfile::process::{self, ProcessIdentity};
 
 use super::{Stop, Table};
 use crate::device::node::{Node, ResolvedDevice};
@@ -13,12 +14,12 @@ use crate::lock::flock::{self, Completeness, Sight};
 use crate::lock::open::{self, Openness};
 use crate::lock::{Cause, Weight};
 
-/// As many records are read to tell how many are one user's.
+/// The most records that are read to count those of one user.
 const RECORDS_COUNTED: usize = 4096;
 
 impl Table {
-    /// A device that is not there may be locked, as one that was unplugged is unlocked; but not
-    /// without end, for anybody can invent names.
+    /// A missing device may be locked, just as an unplugged one may be unlocked. But there is a limit, because users
+    /// can invent names.
     pub(super) fn refuse_invented(
         &mut self,
         resolved: &ResolvedDevice,
@@ -33,14 +34,14 @@ impl Table {
         Err(Stop::Denied)
     }
 
-    /// One user must not fill the lock directory: it may hold no more than a thousand files. What
-    /// counts is what is on record: files that others put into the directory cost nothing here.
+    /// One user must not fill the lock directory: a user may have at most a thousand files. Only recorded files
+    /// count, not files that others put into the directory.
     pub(super) fn refuse_one_too_many(&mut self, pid: Pid) -> Result<(), Stop> {
         if self.records().has_room_for_all(LOCK_FILES_OF_A_USER) {
             return Ok(());
         }
         let uid = process::owner(pid);
-        // A daemon knows who asks for one that is not there.
+        // A daemon knows which user asks for a missing process.
         if uid == Some(0) || (uid.is_none() && self.guards.is_a_daemons()) {
             return Ok(());
         }
@@ -54,20 +55,20 @@ impl Table {
         Err(Stop::Denied)
     }
 
-    /// Programs that lock the open port leave no file; the kernel's list shows them. Where that
-    /// changes too fast to show all, it may not a moment later.
+    /// Programs that lock the open port leave no file, but the kernel's list shows them. If the list changes too fast
+    /// to be read completely, the caller tries again a moment later.
     pub(super) fn refuse_flock(
         &mut self,
         resolved: &ResolvedDevice,
         asking: Pid,
         contention: Contention,
+        asked: Instant,
     ) -> Result<(), Stop> {
         let Some(node) = resolved.node else { return Ok(()) };
-        let asked = self.asked.unwrap_or_else(Instant::now);
         match self.flocks.holders(&node, asked) {
             Ok(None) => Err(Stop::NotYet(Cause::Reading)),
             Ok(Some(Sight { holders, completeness })) => {
-                // A program of one session would say it in each.
+                // A process for one session would report it in each session.
                 if self.guards.is_a_daemons() {
                     let others = || (!flock::sees_all()).then(|| "of other pid namespaces".into());
                     self.say_unseen(others);
@@ -94,8 +95,8 @@ impl Table {
         }
     }
 
-    /// The kernel has too many locks to tell all of them, or they change too fast: whoever has the
-    /// port open may have locked it as well.
+    /// The kernel's list is too long to be read, or changes too fast: a process that has the port open may also have
+    /// locked it.
     pub(super) fn refuse_open(
         &mut self,
         device: &str,
@@ -103,29 +104,31 @@ impl Table {
         asking: Pid,
         most_of: Option<u32>,
     ) -> Result<(), Stop> {
-        let who = match open::openness(node, asking) {
+        let (blocker, who) = match open::openness(node, asking) {
             Openness::Closed => return Ok(()),
-            Openness::Open(pid) => {
-                self.blocker = Some(self.identify(pid));
-                format!("pid {pid} has it open")
-            }
-            Openness::Untold => "it cannot be told who has it open".to_owned(),
+            Openness::Open(pid) => (Some(self.identify(pid)), format!("pid {pid} has it open")),
+            Openness::Untold => (None, "it is not known which processes have it open".to_owned()),
         };
         let too_many = flock::too_many(most_of);
         let text = format!("{device} is busy: {too_many}, and {who}");
         self.say(Weight::Warning, text);
-        Err(Stop::Busy)
+        Err(Stop::Busy(blocker))
     }
 
     pub(super) fn busy_by_flock(&mut self, device: &str, holder: flock::Holder) -> Stop {
-        if let flock::Holder::Process(pid) = holder {
-            self.blocker = Some(self.identify(pid));
-        }
         self.say(Weight::Info, format!("{device} is busy: flock held by {holder}"));
-        Stop::Busy
+        Stop::Busy(self.process_of(holder))
     }
 
-    /// What cannot be seen is said once, not guessed.
+    /// The process that holds a flock, if it is visible.
+    pub(super) fn process_of(&mut self, holder: flock::Holder) -> Option<ProcessIdentity> {
+        match holder {
+            flock::Holder::Process(pid) => Some(self.identify(pid)),
+            flock::Holder::Unseen => None,
+        }
+    }
+
+    /// Reports once what cannot be seen.
     pub(super) fn say_unseen(&mut self, which: impl FnOnce() -> Option<String>) {
         if std::mem::replace(&mut self.said_unseen, true) {
             return;

@@ -11,33 +11,33 @@ use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::backoff::Contention;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::names::LockNames;
-use crate::lock::{Cause, Outcome, Request, Weight};
+use crate::lock::{Cause, Request, Weight};
 
-/// What became of the files of a device when it was unlocked.
+/// The results for the files of a device that was unlocked.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     removed: usize,
     own: usize,
     busy: usize,
-    /// May not be removed, or could not be.
+    /// Files that may not be removed, or could not be.
     failed: usize,
-    /// Of these, the asker's.
+    /// Those among them that are the caller's.
     own_failed: usize,
-    /// Stale, and somebody else is at it.
+    /// Stale files that another process is breaking or removing.
     contended: usize,
-    /// Who is at one of them, is being read.
+    /// Whether the list that shows the process with one of them is being read.
     is_being_read: bool,
-    /// Those in our own directory that are still there: the records are about these.
+    /// The files in our own directory that still exist; the records are about these.
     standing: Vec<Name>,
 }
 
 impl Table {
+    /// The real name of the device that was released.
     pub(super) fn try_unlock(
         &mut self,
         request: &Request,
         contention: Contention,
-    ) -> Result<Outcome, Stop> {
-        self.released = None;
+    ) -> Result<String, Stop> {
         let open = self.open()?;
         let mut tally = Tally::default();
         if let Some(taken) = self.taken.take_if(|taken| taken.request == *request) {
@@ -48,7 +48,7 @@ impl Table {
             }
         }
         let mut resolved = self.follow(&request.device)?;
-        // Where the lock is on record, that tells all its names.
+        // If the lock is recorded, the record has all its names.
         let mut lock_names = self.lock_names(&resolved, &request.device)?;
         let written = self.names_written(&lock_names, request.pid);
         let those_written = self.release_written(&open.own, &written, request.pid, contention);
@@ -57,7 +57,7 @@ impl Table {
             return Ok(self.unlocked(resolved.real(), request.pid));
         }
         tally = tally.and(those_written);
-        // What is known of it is released in any case.
+        // The known names are released in any case.
         let _ = self.add_links(&mut resolved);
         lock_names = self.lock_names(&resolved, &request.device)?;
         for name in written {
@@ -65,7 +65,7 @@ impl Table {
         }
         self.settle_each(&open.own, &lock_names.written, contention)?;
         tally = tally.and(self.release_all(&open, &lock_names, request.pid, contention));
-        // What strangers removed; of what is removed here, the record goes first.
+        // For files that other programs removed. When a file is removed here, its record is removed first.
         self.forget_gone(&open.own, &lock_names.written, &tally.standing);
         if tally.removed > 0 {
             let vacant: Vec<Name> = lock_names
@@ -83,31 +83,30 @@ impl Table {
             return Err(Stop::NotYet(Cause::Breaking));
         }
         let stands = tally.busy.saturating_add(tally.contended) > 0;
-        Ok(if tally.own_failed > 0 {
-            Outcome::Denied
+        if tally.own_failed > 0 {
+            Err(Stop::Denied)
         } else if tally.own > 0 || (tally.removed > 0 && !stands) {
-            self.unlocked(device, pid)
+            Ok(self.unlocked(device, pid))
         } else if tally.failed > 0 {
-            Outcome::Denied
+            Err(Stop::Denied)
         } else {
             self.say(Weight::Info, format!("{device} is not pid {pid}'s to unlock"));
-            Outcome::Busy
-        })
+            Err(Stop::Busy(None))
+        }
     }
 
-    fn unlocked(&mut self, device: &str, pid: Pid) -> Outcome {
+    fn unlocked(&mut self, device: &str, pid: Pid) -> String {
         self.say(Weight::Info, format!("unlocked {device} for pid {pid}"));
-        self.released = Some(device.to_owned());
-        Outcome::Done
+        device.to_owned()
     }
 
-    /// Under which names this pid's lock of the device was written.
+    /// The names under which this pid's lock of the device was written.
     pub(super) fn names_written(&mut self, lock_names: &LockNames, pid: Pid) -> Vec<Name> {
         let first = lock_names.written.first();
         first.map(|name| self.records().names(name, pid)).unwrap_or_default()
     }
 
-    /// The next holder may have taken the name by now, and be on record.
+    /// Forgets files that are gone. The next holder may have taken a name already, and be recorded.
     fn forget_gone(&mut self, own: &Place, names: &[Name], standing: &[Name]) {
         for name in names.iter().filter(|name| !standing.contains(name)) {
             let Some(file) = self.records().file_of(name) else { continue };
@@ -117,7 +116,8 @@ impl Table {
         }
     }
 
-    /// What was written for this process, as we know: where that goes, nothing else is looked for.
+    /// Releases the files that were written for this process. If all of them can be removed, no other file is
+    /// searched.
     fn release_written(
         &mut self,
         own: &Place,
@@ -127,10 +127,10 @@ impl Table {
     ) -> Tally {
         let mut tally = Tally::default();
         if !self.settle_written(own, written) {
-            // That is said when all names of the device are settled.
+            // It is reported when all names of the device have been tried.
             return tally;
         }
-        // That of one who is gone may be just being broken, past a `flock(2)` that we get a moment later.
+        // The lock of an ended process may be broken at this moment, past a `flock(2)` that we get a moment later.
         if !self.guards.is_a_daemons() && !self.records().machine().lives(pid) {
             for name in written {
                 drop(self.guards.take(name, pid));
@@ -153,7 +153,7 @@ impl Table {
     ) -> Tally {
         let now = SystemTime::now();
         let mut tally = Tally::default();
-        // In the reverse order of taking: whoever meets the first name still finds it held.
+        // In the reverse order of taking: a process that meets the first name still finds it held.
         for name in lock_names.written.iter().chain(&lock_names.searched).rev() {
             if !self.withdraw(&open.own, name, pid, &mut tally) {
                 let stood = tally.stood();
@@ -171,8 +171,8 @@ impl Table {
         tally
     }
 
-    /// Removes a lock that was kept open: what it says, and that it is ours, need not be asked
-    /// again. Where that does not work, it is let go of, to be released like any other.
+    /// Removes a lock that was kept open: its content and owner are known. If that fails, the file is let go, and
+    /// released like any other.
     pub(super) fn withdraw(
         &mut self,
         own: &Place,
@@ -185,14 +185,14 @@ impl Table {
         let removal = own.directory.try_withdraw(name, &published, |seen| {
             let is_as_written = seen.modified == published.modified;
             if is_as_written {
-                // The name is this lock's, so the record by that name is, too, and nobody of ours puts
-                // another one in the place of either meanwhile.
+                // The name belongs to this lock, so the record of that name does, too, and no process of the service
+                // replaces either meanwhile.
                 records.forget(name);
             }
             is_as_written
         });
         let removed = matches!(removal, Ok(Some(Removal::Removed)));
-        // One that is still there must not keep our `flock(2)`: it is released in another way.
+        // A file that still exists must not keep our `flock(2)`: it is released in another way.
         if removed && self.guards.is_a_daemons() {
             self.put_off_closing(Some(published.file));
         }
@@ -229,7 +229,7 @@ impl Table {
                 }
                 Verdict::Stale(judged, _) => judged,
             };
-            // Only a daemon puts it off.
+            // Only a daemon defers it.
             let file = judged.identity();
             let spent = self.guards.is_a_daemons().then(|| judged.try_clone()).and_then(Result::ok);
             let forced = living && is_contended;
@@ -246,13 +246,13 @@ impl Table {
                 tally.removed += 1;
                 tally.own += usize::from(own);
                 if record.is_none() {
-                    // It could not be forgotten before: somebody else was at it.
+                    // It could not be forgotten before, because another process held the file.
                     self.records().sweep(name, file);
                 }
                 self.put_off_closing(spent);
                 return;
             }
-            // With the descriptor goes the `flock(2)`, if there is one.
+            // Closing the descriptor releases the `flock(2)`, if there is one.
             drop(spent);
             match removal {
                 Ok(Some(Removal::Removed | Removal::Changed)) => {}
@@ -270,7 +270,7 @@ impl Table {
         self.not_yet_here(place, name, (contention, Cause::Breaking), tally);
     }
 
-    /// Somebody else is at it; who, is said.
+    /// Another process is breaking or removing it; the event names that process.
     fn not_yet_here(
         &mut self,
         place: &Place,
@@ -283,7 +283,7 @@ impl Table {
         tally.contended += 1;
     }
 
-    /// Whether a lock is the asker's own, whether the asker lives, and what that means.
+    /// Judges a lock for a release: whether it is the caller's own, and whether the caller is alive.
     fn judge_for_release(
         &mut self,
         place: &Place,
@@ -293,11 +293,11 @@ impl Table {
         contention: Contention,
     ) -> (bool, bool, Verdict) {
         let held_by = Content::parse(judged.content()).ok().map(|content| content.pid);
-        // The same number of another pid namespace is another's.
+        // The same number in another pid namespace is another process.
         let own = held_by == Some(pid) && !self.is_elsewhere(name, pid, &judged);
-        // A living owner lets go whoever holds the file by flock: nobody breaks his lock, so
-        // there is nobody to wait for. A dead one's lock may be just being broken, however
-        // long that takes on a busy machine, and then it is the breaker's.
+        // A living owner's lock is released whichever process holds the file by flock: no process may break it, so
+        // there is none to wait for. A dead owner's lock may be broken at this moment, which can take long on a busy
+        // machine, and then it belongs to the process that breaks it.
         let living = own && self.records().machine().lives(pid);
         let verdict = match own {
             true => self.own_to_release(place, name, judged, pid, (living, contention)),
@@ -306,7 +306,7 @@ impl Table {
         (own, living, verdict)
     }
 
-    /// The asker's own lock, as far as its number tells.
+    /// Judges a lock with the caller's number.
     fn own_to_release(
         &mut self,
         place: &Place,
@@ -315,7 +315,7 @@ impl Table {
         pid: Pid,
         (living, contention): (bool, Contention),
     ) -> Verdict {
-        // Who holds it has seen the last of the lock's maker, so that its record is there.
+        // We hold the file after its maker did, so the record exists.
         let held = if living {
             place.directory.hold(&mut judged).map(|_| Breakable::Ours)
         } else {
@@ -332,7 +332,7 @@ impl Table {
     }
 }
 
-/// Whether the name is still that file's. What cannot be seen is not said to be gone.
+/// Whether the name still belongs to that file. If that cannot be found out, it does.
 fn leads_to(own: &Place, name: &Name, file: Identity) -> bool {
     match Status::of_name(&own.directory, name.as_str()) {
         Ok(seen) => seen.identity == file,
@@ -341,13 +341,13 @@ fn leads_to(own: &Place, name: &Name, file: Identity) -> bool {
 }
 
 impl Tally {
-    /// What was removed before counts; what stood was looked at again.
+    /// Adds the result of a second pass: files removed before still count; the others were examined again.
     fn and(self, later: Self) -> Self {
         let removed = self.removed.saturating_add(later.removed);
         Self { removed, own: self.own.saturating_add(later.own), ..later }
     }
 
-    /// Whether it was the asker's, and nothing stands in the way of the next one.
+    /// Whether the caller's lock was released, and no file prevents the next lock.
     fn is_enough(&self) -> bool {
         self.own > 0 && self.stood() == (0, 0, 0)
     }

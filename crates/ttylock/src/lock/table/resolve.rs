@@ -4,40 +4,41 @@ use std::time::SystemTime;
 
 use pidlockfile::{Found, Name, Pid};
 
-use super::{Stop, Table};
+use super::{Answer, Stop, Table};
 use crate::device::name::DeviceName;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
 use crate::device::{absent, links, sysfs, udev};
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::names::{LockNames, lock_names};
-use crate::lock::{Answer, Outcome, Request, Weight};
+use crate::lock::{Outcome, Request, Weight};
 
-/// What can be told of a device before a lock directory is looked at.
+/// The facts about a device that are known without reading a lock directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The real node, as a name below `/dev`: two names of one device have the same.
+    /// The real node, as a name below `/dev`: the same for all names of one device.
     pub real: String,
-    /// Every lock file that may keep it busy.
+    /// The names of all lock files that may keep it busy.
     pub files: Vec<Name>,
-    /// How many of them, the first, a lock of it has.
+    /// A lock of the device consists of the first this many of them.
     pub written: usize,
 }
 
 impl Table {
-    /// The one look at a name: where it leads, and every other name of that device. What is judged
-    /// by it is locked by it ([`Table::attempt_lock_of`], [`Table::attempt_pass_of`]); nobody looks
-    /// at the name again.
+    /// Resolves a name once: its node, and every other name of that device. The same result is judged and then locked
+    /// ([`Table::attempt_lock_of`], [`Table::attempt_pass_of`]); the name is not resolved again.
     ///
     /// # Errors
-    /// The answer where nothing can be locked by this name.
+    /// The answer, if nothing can be locked by this name.
     pub fn resolve(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Answer> {
         self.look(device).map_err(|_| Answer {
             outcome: Outcome::Denied,
+            blocker: None,
+            released: None,
             events: std::mem::take(&mut self.events),
         })
     }
 
-    /// The real name of a device that was looked at, and the files that may keep it busy.
+    /// The real name of a resolved device, and the files that may keep it busy.
     #[must_use]
     pub fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
         let LockNames { written, searched } = lock_names(self.layout.dialect, resolved).ok()?;
@@ -46,7 +47,7 @@ impl Table {
         Some(Names { real: resolved.real().to_owned(), files, written: count })
     }
 
-    /// Whether a device that was looked at is locked for this number, as its first lock file says.
+    /// Whether a resolved device is locked for this number, by its first lock file.
     pub fn is_locked_for(&mut self, resolved: &ResolvedDevice, pid: Pid) -> bool {
         let Some(names) = self.names_of(resolved) else { return false };
         let (Some(name), Ok(open)) = (names.files.first(), self.open()) else { return false };
@@ -67,20 +68,20 @@ impl Table {
         Ok(resolved)
     }
 
-    /// A device that is not there may come; but not by a name that nobody gives to devices.
+    /// A missing device may appear later, but not under a name that devices never have.
     fn refuse_unlikely(&mut self, resolved: &ResolvedDevice) -> Result<(), Stop> {
         if absent::may_come(&self.layout.dev_dir, resolved.real()) {
             return Ok(());
         }
         let device = resolved.real();
-        let text =
-            format!("refused {device}: there is none, and neither kernel nor udev calls one so");
+        let text = format!(
+            "refused {device}: it does not exist, and neither the kernel nor udev gives such a name"
+        );
         self.say(Weight::Notice, text);
         Err(Stop::Denied)
     }
 
-    /// Everything that can be known of the names without looking into a lock directory; the device is
-    /// looked at unless the caller has done it.
+    /// All names of a device, without reading a lock directory. The device is resolved unless the caller has done so.
     pub(super) fn names(
         &mut self,
         request: &Request,
@@ -91,14 +92,14 @@ impl Table {
         Ok((resolved, lock_names))
     }
 
-    /// Where the name leads; other names of the same device are not known yet.
+    /// Follows the name to its node; other names of the device are not known yet.
     pub(super) fn follow(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Stop> {
         follow(&self.layout.dev_dir, device).map_err(|error| {
             let reason = match error {
                 ResolveError::Outside => "leads out of the device directory",
                 ResolveError::Loop => "is a loop of links",
                 ResolveError::Unreachable => "cannot be looked at",
-                ResolveError::TooLong => "is a link to more than any device is called",
+                ResolveError::TooLong => "is a link to a longer name than any device has",
             };
             self.say(Weight::Notice, format!("refused {}: it {reason}", device.as_str()));
             Stop::Denied
@@ -117,8 +118,8 @@ impl Table {
         })
     }
 
-    /// A program is met at the name it was given, which may be any link to the node. A lock without
-    /// those of its names that cannot be read just now would keep nobody out who uses them.
+    /// Adds the links to the node, because a program locks by the name it was given, which may be any link. If the
+    /// links cannot be read now, there is no lock: it would not keep out programs that use them.
     pub(super) fn add_links(&mut self, resolved: &mut ResolvedDevice) -> Result<(), Stop> {
         let complete = self.try_to_add_links(resolved);
         complete.map_err(|error| {

@@ -15,26 +15,26 @@ use crate::lock::flock;
 use crate::lock::holders::{self, Holder, Scheme, Standing};
 use crate::lock::names::{self, lock_names};
 
-/// What was seen of one device.
+/// The holders of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// The real node, as a name below `/dev`.
     pub real: String,
-    /// Who holds it, or held it.
+    /// Its holders, also those that have ended.
     pub holders: Vec<Holder>,
 }
 
 impl Table {
-    /// Who holds a device, or held it, under any scheme that can be seen without opening it.
+    /// The holders of a device, also those that have ended, under any scheme that is visible without opening it.
     /// Nothing is changed. A name that leads nowhere has no holders.
     pub fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
         self.survey(device).map(|survey| survey.holders).unwrap_or_default()
     }
 
-    /// The same with the device that was looked at; `None` where the name leads nowhere.
+    /// The same with the real name of the device; `None` if the name leads nowhere.
     pub fn survey(&mut self, device: &DeviceName) -> Option<Survey> {
         let mut resolved = follow(&self.layout.dev_dir, device).ok()?;
-        // Of names that cannot be read just now, less is seen.
+        // If the links cannot be read now, fewer holders are seen.
         let _ = self.add_links(&mut resolved);
         let lock_names = lock_names(self.layout.dialect, &resolved).ok()?;
         let mut holders = Vec::new();
@@ -52,8 +52,8 @@ impl Table {
         Some(Survey { real: resolved.real().to_owned(), holders })
     }
 
-    /// The living process of ours that has a lock of the device by the records of those who take locks. What a
-    /// lock file alone says is anybody's word.
+    /// The living process that has a lock of the device, by the records that are made when a lock is taken. A lock
+    /// file alone proves nothing, because any user may have written it.
     pub fn holder_on_record(&mut self, device: &DeviceName) -> Option<ProcessIdentity> {
         let mut resolved = follow(&self.layout.dev_dir, device).ok()?;
         let _ = self.add_links(&mut resolved);
@@ -71,7 +71,7 @@ impl Table {
         })
     }
 
-    /// Who holds any device, or held it: every lock file in every directory, and every serial
+    /// The holders of all devices, also those that have ended: every lock file in every directory, and every serial
     /// device that is locked by flock or open.
     pub fn all_holders(&mut self) -> Vec<Holder> {
         let devices = holders::serial_devices(&self.layout.dev_dir);
@@ -95,7 +95,7 @@ impl Table {
         holders
     }
 
-    /// Whom a lock file names, and who keeps a stale one from being broken.
+    /// The process that a lock file names, and the process that prevents the breaking of a stale file.
     fn holders_by_file(
         &mut self,
         (place, role): (&Place, Role),
@@ -140,7 +140,7 @@ impl Table {
             Verdict::Busy(Busy::Held(_)) => Standing::Alive,
             Verdict::Busy(_) | Verdict::NotYet(_) | Verdict::Free => Standing::Unknown,
         };
-        // Whoever has the number of one that is gone is not the holder.
+        // A process with the number of an ended one is not the holder.
         let living = holder.pid.filter(|_| holder.standing == Standing::Alive);
         let noted = holder.pid.and_then(|pid| self.records().user(name, pid, file, written));
         holder.user = noted.or_else(|| living.and_then(process::owner));

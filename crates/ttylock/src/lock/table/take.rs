@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 use std::cell::Cell;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 use pidlockfile::{
@@ -23,10 +23,9 @@ use crate::lock::{Cause, Request, Weight};
 /// What became of the record of a lock that was taken.
 #[derive(Debug)]
 pub(super) struct Remembering<'f> {
-    /// The name of a lock file that is gone already: somebody who knows no rules has removed it in its first
-    /// moment.
+    /// The name of a lock file that is gone already: a program that ignores the rules has removed it at once.
     pub(super) lost: Option<&'f Name>,
-    /// Where there are records.
+    /// Whether records are kept.
     pub(super) is_on_record: bool,
 }
 
@@ -36,15 +35,15 @@ impl Table {
         request: &Request,
         resolved: Option<ResolvedDevice>,
         contention: Contention,
+        asked: Instant,
     ) -> Result<(), Stop> {
-        self.blocker = None;
         let claimant = self.records().claimant(request.pid);
         let (resolved, lock_names) = self.names(request, resolved)?;
         let open = self.open()?;
         let taken = self
             .refuse_invented(&resolved, &open.own)
             .and_then(|()| self.refuse_one_too_many(request.pid))
-            .and_then(|()| self.refuse_flock(&resolved, request.pid, contention))
+            .and_then(|()| self.refuse_flock(&resolved, request.pid, contention, asked))
             .and_then(|()| self.clear_searched(&open, &lock_names, contention))
             .and_then(|()| self.take_written(&open.own, &lock_names, request, contention));
         let published = taken?;
@@ -67,7 +66,7 @@ impl Table {
         Ok(())
     }
 
-    /// Whoever has ended while the lock was taken has none: the number may be somebody else's.
+    /// A process that ended while the lock was taken gets no lock: another process may have its number.
     pub(super) fn keep_if_there(
         &mut self,
         own: &Place,
@@ -80,20 +79,21 @@ impl Table {
         }
         self.take_back(own, lock_names, published);
         self.say(Weight::Info, format!("pid {} ended while its lock was taken", claimant.who.pid));
-        Err(Stop::Busy)
+        Err(Stop::Busy(None))
     }
 
-    /// Gives back what was taken and put on record.
+    /// Gives back the files that were taken and recorded.
     fn take_back(&mut self, own: &Place, lock_names: &LockNames, published: &[Published]) {
-        // While they are held: afterwards the record of the next lock might go instead.
+        // The records are removed while the files are held: afterwards, the record of the next lock might be removed
+        // instead.
         for (name, published) in lock_names.written.iter().zip(published) {
             self.records().forget_lock(name, published.identity);
         }
         self.give_back(own, lock_names, published);
     }
 
-    /// Looks at every name that is not going to be written. What is found dead is removed; if it
-    /// may not be removed, it is stepped over where it stands.
+    /// Examines every name that is not going to be written. A dead lock is removed; if it may not be removed, it is
+    /// ignored.
     pub(super) fn clear_searched(
         &mut self,
         open: &Directories,
@@ -132,7 +132,7 @@ impl Table {
                 },
                 Verdict::NotYet(cause) => cause,
             };
-            // Where locks are only searched, and anybody may make a stale one and hold it.
+            // This directory is only searched, and any user may make a stale lock there and hold it.
             if role == Role::Searched && place.is_open_to_all() {
                 return Ok(());
             }
@@ -141,7 +141,7 @@ impl Table {
         Err(self.busy(place, name, Busy::Unknown))
     }
 
-    /// Takes every written name in order; on the first conflict gives back what it has.
+    /// Takes every written name in order; on the first conflict, gives back the names that it has taken.
     pub(super) fn take_written(
         &mut self,
         own: &Place,
@@ -209,12 +209,12 @@ impl Table {
 
     pub(super) fn give_back(&mut self, own: &Place, lock_names: &LockNames, taken: &[Published]) {
         for (name, published) in lock_names.written.iter().zip(taken).rev() {
-            // What was written to since is its writer's.
+            // A file that was written to since then belongs to the process that wrote it.
             let as_written = |seen: &Status| seen.modified == published.modified;
             if let Ok(Some(_)) = own.directory.try_withdraw(name, published, as_written) {
                 continue;
             }
-            // Or we would stand in our own way.
+            // Otherwise our own `flock(2)` would be in the way.
             published.let_go();
             let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { continue };
             if judged.identity() != published.identity || judged.modified() != published.modified {
@@ -226,10 +226,9 @@ impl Table {
         }
     }
 
-    /// Keeps a record of a lock before anybody is told that it is taken, and before anybody may
-    /// break it: without one it looks dead to those who count processes in another pid namespace,
-    /// and a reused pid goes unnoticed. The lock files are held by `flock(2)` meanwhile
-    /// ([`pidlockfile::Directory::guarding`]).
+    /// Records a lock before the client is told that it is taken, and before another process may break it: without
+    /// one it looks dead to processes in another pid namespace, and a reused pid goes unnoticed. The lock files are
+    /// held by `flock(2)` meanwhile ([`pidlockfile::Directory::guarding`]).
     pub(super) fn remember<'f>(
         &mut self,
         own: &Place,
@@ -260,15 +259,15 @@ impl Table {
         }
         let mut lost = named().filter(|_| !all_stand.get());
         let lost = lost.find(|(name, it)| !stands(own, name, it)).map(|(name, _)| name);
-        // Who may not write the state directory has no records, here as with LOCK.
+        // A user who may not write the state directory has no records, here as with LOCK.
         let has_none = matches!(outcome, Err(Errno::EACCES | Errno::EPERM | Errno::EROFS));
         Remembering { lost, is_on_record: outcome.is_ok() || has_none }
     }
 }
 
-/// Whether a lock that was written has its name, unchanged. Where its file has another one, a release past
-/// a `flock(2)` may have moved it aside for a moment; for longer, somebody has renamed it, and then it is
-/// no lock any more.
+/// Whether a written lock still has its name and is unchanged. If its file has another name, a release past a
+/// `flock(2)` may have moved it aside for a moment. If that lasts, a program has renamed it, and it is no lock any
+/// more.
 fn stands(place: &Place, name: &Name, published: &Published) -> bool {
     for _ in 0..ATTEMPTS {
         match Status::of_name(&place.directory, name.as_str()) {
@@ -277,7 +276,7 @@ fn stands(place: &Place, name: &Name, published: &Published) -> bool {
             }
             Ok(_) | Err(Errno::ENOENT) if !published.has_a_name() => return false,
             Ok(_) | Err(Errno::ENOENT) => std::thread::yield_now(),
-            // What cannot be seen is not said to be gone.
+            // A file that cannot be examined is not reported as gone.
             Err(_) => return true,
         }
     }

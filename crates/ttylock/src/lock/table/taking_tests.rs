@@ -1,15 +1,15 @@
-//! What others meet between two steps of taking a lock.
+//! What other processes find between two steps of taking a lock.
 
 use std::cell::RefCell;
 use std::process::Command;
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use pidlockfile::{Name, Pid};
 use rstest::rstest;
 
 use super::judge::Verdict;
-use super::{Layout, Table};
+use super::{Layout, Stop, Table};
 use crate::device::name::DeviceName;
 use crate::lock::backoff::Contention;
 use crate::lock::flock::Flocks;
@@ -50,7 +50,7 @@ impl Shared {
         })
     }
 
-    /// One in the other.
+    /// A service in the other.
     fn elsewhere(&self) -> Table {
         let mut table = self.here();
         table.records().pretend_to_be_elsewhere();
@@ -62,8 +62,8 @@ fn request(pid: Pid) -> Request {
     Request { device: DeviceName::parse(b"ttyS0").unwrap(), pid }
 }
 
-/// A lock of another pid namespace names nobody here. The record tells, and it is there when the
-/// lock is said to be taken, and before anybody may break it.
+/// The number in a lock of another pid namespace means no process here. The record identifies its holder, and exists
+/// before the lock is reported as taken and before another process may break it.
 #[test]
 fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
     let shared = Shared::new();
@@ -73,8 +73,10 @@ fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
     let notes = Rc::clone(&met);
     before_record::set(move || {
         let own = request(Pid::this());
-        let lock = second.attempt_lock(&own, Contention::Decides).map(|answer| answer.outcome);
-        // Even one that has the same number here does not release it.
+        let lock = second
+            .attempt_lock(&own, Contention::Decides, Instant::now())
+            .map(|answer| answer.outcome);
+        // A process with the same number here does not release it either.
         let unlock =
             second.attempt_unlock(&request(pid), Contention::Decides).map(|answer| answer.outcome);
         notes.borrow_mut().extend([lock, unlock]);
@@ -86,7 +88,7 @@ fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
     assert_eq!(third.lock(&request(Pid::this())).outcome, Outcome::Done);
 }
 
-/// Who was given the lock tells so before anything else happens.
+/// A granted lock is recorded before anything else happens.
 #[test]
 fn a_lock_is_on_record_when_it_is_taken() {
     let shared = Shared::new();
@@ -98,9 +100,9 @@ fn a_lock_is_on_record_when_it_is_taken() {
     assert!(!record.is_symlink());
 }
 
-/// Whoever ends while a lock is taken for him has none: his number may be somebody else's by now.
+/// A process that ends while a lock is taken for it gets no lock: another process may have its number.
 #[test]
-fn one_who_ends_meanwhile_gets_no_lock() {
+fn a_process_that_ends_meanwhile_gets_no_lock() {
     let shared = Shared::new();
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = pid_of(&child);
@@ -116,7 +118,7 @@ fn one_who_ends_meanwhile_gets_no_lock() {
     }
 }
 
-/// Programs that know no rules remove locks by name. Nobody is told that he has one that is gone.
+/// Programs that ignore the rules remove locks by name. No client is told that it has a lock that is gone.
 #[test]
 fn a_lock_that_is_removed_in_its_first_moment_is_taken_once_more() {
     let shared = Shared::new();
@@ -125,17 +127,19 @@ fn a_lock_that_is_removed_in_its_first_moment_is_taken_once_more() {
     before_record::set(move || std::fs::remove_file(removed).unwrap());
     let mut table = shared.here();
     let request = request(Pid::this());
-    let first = table.attempt_lock(&request, Contention::ComesBack);
+    let first = table.attempt_lock(&request, Contention::ComesBack, Instant::now());
     assert!(first.is_err(), "{first:?}");
     for left in ["lock", "state"] {
         assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
     }
-    assert_eq!(table.attempt_lock(&request, Contention::ComesBack).unwrap().outcome, Outcome::Done);
+    assert_eq!(
+        table.attempt_lock(&request, Contention::ComesBack, Instant::now()).unwrap().outcome,
+        Outcome::Done
+    );
     assert!(file.exists());
 }
 
-/// A lock file that was renamed in its first moment is no lock, though it is there: nobody is told that he
-/// has one.
+/// A lock file that was renamed at once is no lock, although it exists: no client is told that it has one.
 #[test]
 fn a_lock_that_is_renamed_in_its_first_moment_is_taken_once_more() {
     let shared = Shared::new();
@@ -144,17 +148,20 @@ fn a_lock_that_is_renamed_in_its_first_moment_is_taken_once_more() {
     before_record::set(move || std::fs::rename(from, to).unwrap());
     let mut table = shared.here();
     let request = request(Pid::this());
-    let first = table.attempt_lock(&request, Contention::ComesBack);
+    let first = table.attempt_lock(&request, Contention::ComesBack, Instant::now());
     assert!(first.is_err(), "{first:?}");
     for left in ["lock", "state"] {
         assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
     }
-    assert_eq!(table.attempt_lock(&request, Contention::ComesBack).unwrap().outcome, Outcome::Done);
+    assert_eq!(
+        table.attempt_lock(&request, Contention::ComesBack, Instant::now()).unwrap().outcome,
+        Outcome::Done
+    );
     assert!(file.exists());
     assert!(shared.0.path().join("state/LCK..ttyS0").is_symlink());
 }
 
-/// Where the kernel does not tell all of its locks, whoever has the port open may have locked it.
+/// If the kernel's list was not read completely, a process that has the port open may have locked it.
 #[rstest]
 #[case::all_is_told(Extent::Whole, Outcome::Done)]
 #[case::some_may_be_missed(Extent::Changing, Outcome::Busy)]
@@ -176,26 +183,26 @@ fn an_open_port_is_busy_unless_all_locks_are_told(
     assert_eq!(said, extent != Extent::Whole, "{answer:?}");
 }
 
-/// It may be told a moment later, and the port is free.
+/// The list may be complete a moment later, and the port free.
 #[test]
-fn while_the_list_is_changing_who_can_comes_back() {
+fn while_the_list_changes_a_request_comes_back() {
     let shared = Shared::new();
     let _port = std::fs::File::open(shared.0.path().join("dev/ttyS0")).unwrap();
     let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
     let request = request(pid_of(&holder));
     let mut table = shared.here();
     table.flocks = Flocks::told(Listing { extent: Extent::Changing, ..Listing::default() });
-    let first = table.attempt_lock(&request, Contention::ComesBack);
+    let first = table.attempt_lock(&request, Contention::ComesBack, Instant::now());
     table.flocks = Flocks::told(Listing { extent: Extent::Whole, ..Listing::default() });
-    let second = table.attempt_lock(&request, Contention::ComesBack);
+    let second = table.attempt_lock(&request, Contention::ComesBack, Instant::now());
     holder.kill().unwrap();
     holder.wait().unwrap();
     assert!(first.is_err(), "{first:?}");
     assert_eq!(second.unwrap().outcome, Outcome::Done);
 }
 
-/// Who keeps a stale lock file held is no reason to refuse anything while nobody has told it yet: also one
-/// who decides comes back for that.
+/// Nothing is refused while the list that shows the holder of a stale lock file is being read: even a caller that
+/// decides comes back.
 #[test]
 fn while_the_list_is_read_everybody_comes_back() {
     let shared = Shared::new();
@@ -210,7 +217,7 @@ fn while_the_list_is_read_everybody_comes_back() {
         let answer = table.attempt_unlock(&request, Contention::Decides);
         let is_read = |it: &Contended| it.cause == Cause::Reading && it.events.is_empty();
         assert!(answer.as_ref().is_err_and(is_read), "{answer:?}");
-        let answer = table.attempt_lock(&request, Contention::Decides);
+        let answer = table.attempt_lock(&request, Contention::Decides, Instant::now());
         assert!(answer.as_ref().is_err_and(is_read), "{answer:?}");
         assert!(path.exists());
     }
@@ -219,8 +226,22 @@ fn while_the_list_is_read_everybody_comes_back() {
     assert!(answer.is_ok(), "{answer:?}");
 }
 
-/// While a lock is being made nobody can tell what it means: whoever thought it dead would break it
-/// as soon as its maker lets go of it.
+#[test]
+fn a_request_that_comes_back_was_asked_once() {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let mut asked = Vec::new();
+    let answer = table.with_pauses(|table, _, since| {
+        asked.push(since);
+        let came_back = asked.len() > 3;
+        table.answer(if came_back { Ok(None) } else { Err(Stop::NotYet(Cause::Reading)) })
+    });
+    assert_eq!(answer.outcome, Outcome::Done);
+    assert!(asked.iter().all(|it| *it == asked[0]), "{asked:?}");
+}
+
+/// While a lock is being made, its state is unknown: a process that took it for dead would break it as soon as its
+/// maker lets go of it.
 #[test]
 fn a_lock_that_is_being_made_is_no_stale_one() {
     let shared = Shared::new();

@@ -1,7 +1,15 @@
 //! The rules, held against this tree.
 
+#[cfg(test)]
+mod planted;
+
+use std::sync::LazyLock;
+
 use rstest::rstest;
 use rules::{Breach, House};
+
+/// The tree, parsed once for all tests.
+static HOUSE: LazyLock<House> = LazyLock::new(House::read);
 
 #[rstest]
 #[case::purity(rules::purity)]
@@ -12,6 +20,6 @@ use rules::{Breach, House};
 #[case::words(rules::words)]
 #[case::needs(rules::needs)]
 fn the_tree_keeps(#[case] rule: fn(&House) -> Vec<Breach>) {
-    let found: Vec<String> = rule(&House::read()).iter().map(ToString::to_string).collect();
+    let found: Vec<String> = rule(&HOUSE).iter().map(ToString::to_string).collect();
     assert!(found.is_empty(), "{} places:\n{}", found.len(), found.join("\n"));
 }

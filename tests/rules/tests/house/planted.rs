@@ -1,17 +1,14 @@
 //! Each rule sees what it is for: violations are planted in the tree as it was read, one at a time.
 
-use std::sync::LazyLock;
-
 use rstest::rstest;
 use rules::{Breach, House, Source, Text};
 
-/// The tree as it is.
+use crate::HOUSE;
+
 fn house() -> House {
-    static HOUSE: LazyLock<House> = LazyLock::new(House::read);
     HOUSE.clone()
 }
 
-#[expect(clippy::panic, reason = "a panic is how a test fails")]
 fn file<'a>(house: &'a mut House, path: &str) -> &'a mut Source {
     let found = house.sources.iter_mut().find(|source| source.path == path);
     found.unwrap_or_else(|| panic!("there is no {path}"))
@@ -24,11 +21,11 @@ fn with(path: &str, planted: &str) -> (House, usize) {
     let head = source.text.lines().take_while(|line| line.starts_with("//!")).count();
     let mut lines: Vec<&str> = source.text.lines().collect();
     lines.splice(head..head, planted.lines());
-    *source = Source::new(path.to_owned(), lines.join("\n"));
+    *source = Source::new(path.to_owned(), &lines.join("\n"));
     (house, head + 1)
 }
 
-/// Breaches of the rule in this file. Without what was planted there is none (`tests/house.rs`).
+/// Breaches of the rule in this file. Without what was planted there is none (`main.rs`).
 fn caught(rule: fn(&House) -> Vec<Breach>, house: &House, path: &str) -> Vec<Breach> {
     rule(house).into_iter().filter(|breach| breach.path == path).collect()
 }
@@ -68,6 +65,38 @@ fn caught(rule: fn(&House) -> Vec<Breach>, house: &House, path: &str) -> Vec<Bre
 #[case::a_shell_by_its_module(
     "use ttylock::lock as l;\nfn planted() { let _ = l::table::Table::open; }"
 )]
+#[case::whether_a_file_is_there("fn planted(p: &std::path::Path) -> bool { p.exists() }")]
+#[case::what_a_file_is("fn planted(p: &std::path::Path) -> bool { p.is_file() || p.is_dir() }")]
+#[case::whether_a_file_is_there_as_a_function(
+    "use std::path::Path;\nfn planted(p: &Path) -> bool { [p].into_iter().any(Path::exists) }"
+)]
+#[case::of_a_type_in_brackets("fn planted() { let _ = <std::fs::File>::open(\"x\"); }")]
+#[case::in_a_macro_of_its_own(
+    "macro_rules! planted { () => { std::fs::read(\"x\") } }\nfn f() { let _ = planted!(); }"
+)]
+#[case::by_a_raw_name("fn planted() { let _ = std::r#fs::read(\"x\"); }")]
+#[case::where_it_is_no_test("#[cfg(not(test))]\nfn planted() { let _ = std::fs::read(\"x\"); }")]
+#[case::where_it_may_be_no_test(
+    "#[cfg(any(test, unix))]\nfn planted() { let _ = std::fs::read(\"x\"); }"
+)]
+#[case::a_clock_by_a_timeout(
+    "fn planted(r: &std::sync::mpsc::Receiver<()>, d: std::time::Duration) { let _ = r.recv_timeout(d); }"
+)]
+#[case::a_clock_by_a_condition(
+    "fn planted(c: &std::sync::Condvar, g: std::sync::MutexGuard<'_, ()>, d: std::time::Duration) {\n\
+     let _ = c.wait_timeout(g, d); }"
+)]
+#[case::of_the_system_s_c_library("unsafe extern \"C\" { fn getpid() -> i32; }")]
+#[case::another_file_by_its_path("#[path = \"../../planted.rs\"]\nmod planted;")]
+#[case::another_file_as_text("include!(\"../planted.rs\");")]
+#[case::in_a_constant(
+    "static PLANTED: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| std::fs::read(\"x\").unwrap());"
+)]
+#[case::by_a_bound("fn planted<T: std::net::ToSocketAddrs>(t: T) { let _ = t; }")]
+#[case::by_a_trait_object("fn planted(f: &mut dyn std::os::fd::AsFd) { let _ = f; }")]
+#[case::in_a_closure_of_a_default(
+    "struct P { at: std::time::Instant }\nimpl Default for P { fn default() -> Self { Self { at: std::time::Instant::now() } } }"
+)]
 fn in_a_pure_file(#[case] planted: &str) {
     let path = "src/protocol/line.rs";
     let (house, _) = with(path, planted);
@@ -91,7 +120,7 @@ fn in_pure_files_of_other_crates(#[case] path: &str) {
 }
 
 #[test]
-fn what_is_for_tests_may_do_anything() {
+fn test_code_may_do_anything() {
     let path = "src/protocol/line.rs";
     let (house, _) =
         with(path, "#[cfg(test)]\nmod planted { fn f() { let _ = std::fs::read(\"x\"); } }");
@@ -119,7 +148,7 @@ fn of_seventy_lines_a_function_is_not_too_long() {
 fn heads(#[case] text: &str) {
     let mut house = house();
     let path = "src/planted.rs";
-    house.sources.push(Source::new(path.to_owned(), text.to_owned()));
+    house.sources.push(Source::new(path.to_owned(), text));
     assert_ne!(caught(rules::heads, &house, path), []);
 }
 
@@ -128,7 +157,7 @@ fn a_circle_across_modules() {
     let (mut house, _) = with("src/protocol/line.rs", "use crate::serve::fairness::planted;");
     let other = file(&mut house, "src/serve/fairness.rs");
     let planted = "pub(crate) fn planted(_: crate::protocol::line::Framer) {}";
-    *other = Source::new(other.path.clone(), format!("{}\n{planted}\n", other.text));
+    *other = Source::new(other.path.clone(), &format!("{}\n{planted}\n", other.text));
     assert_ne!(caught(rules::circles, &house, "src/protocol/line.rs"), []);
 }
 
@@ -151,7 +180,7 @@ fn a_name_of_nothing(#[case] said: &str) {
     assert_ne!(caught(rules::words, &house, "PLANTED.md"), []);
     let path = "src/protocol/line.rs";
     let source = file(&mut house, path);
-    *source = Source::new(path.to_owned(), format!("//! {said}\n{}", source.text));
+    *source = Source::new(path.to_owned(), &format!("//! {said}\n{}", source.text));
     assert_ne!(caught(rules::words, &house, path), []);
 }
 
@@ -188,6 +217,6 @@ const MARKED: &str = "#[test] #[ignore = \"needs root: tests/run\"] fn planted()
 fn a_test_that_needs_root_and_does_not_say_so(#[case] planted: &str, #[case] is_caught: bool) {
     let mut house = house();
     let path = "tests/planted.rs";
-    house.tests.push(Text { path: path.to_owned(), text: planted.to_owned() });
+    house.tests.push(Source::new(path.to_owned(), planted));
     assert_eq!(!caught(rules::needs, &house, path).is_empty(), is_caught);
 }
