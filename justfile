@@ -41,9 +41,17 @@ targets:
 deny:
     .ci/deny
 
-# The pages of docs/ as a book in target/book (cargo install mdbook). `cargo test --test documents` checks its links.
+# The pages of docs/ as a book in target/book, and its links checked.
 book:
-    mdbook build
+    .ci/book
+
+# The chart and the manifests for Kubernetes: rendered by Helm, compared with Kubernetes' schemas.
+kubernetes:
+    .ci/kubernetes
+
+# 50,000 takes of semaphores with kills and pauses, on five kinds of file system and in three of namespace; as root.
+semaphores-long:
+    crates/file-semaphore/tests/kinds
 
 # The conversation of the protocol's memo with a service of its own.
 demo:
@@ -56,6 +64,10 @@ mutants *packages:
 # Thirty histories of locks in etcd under faults; some five minutes.
 etcd-long:
     cargo test -p dflockd --test etcd --locked -- --ignored --nocapture thirty_histories five_thousand_holds
+
+# The table of docs/what-happens-when.md, with `etcdctl lock` beside it; some five minutes.
+report:
+    cargo test -p dflockd --test etcd --locked -- --ignored --nocapture what_happens_when | grep '^|'
 
 # Do the histories find mistakes? dflockd is built with one after another; some minutes each.
 etcd-mutants:
@@ -73,9 +85,13 @@ packages:
 
 # Debian's packages as Debian builds them, in a minimal Debian 13 without a network; as root, by hand.
 debian into="target/debian-minimal":
-    packaging/debian/minimal {{into}}
+    packaging/minimal debian {{into}}
 
-# Who made the crates that the packages contain, and their licences: after each change of Cargo.lock.
+# Fedora's packages, built in the same way by Debian's rpmbuild; as root, by hand.
+rpm into="target/rpm-minimal":
+    packaging/minimal rpm {{into}}
+
+# Lists the holders and licences of the crates in the packages: after each change of Cargo.lock.
 licences:
     packaging/licences
 

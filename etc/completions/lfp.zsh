@@ -17,7 +17,7 @@ _lfp() {
     _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -33,12 +33,12 @@ _lfp() {
         case $line[1] in
             (lock)
 _arguments "${_arguments_options[@]}" : \
-'--pid=[The process whose lock it is \[default\: the shell or program that called lfp\]]:PID:_default' \
+'--pid=[The process that holds the lock \[default\: the shell or program that called lfp\]]:PID:_default' \
 '-E+[The exit code if another process has the device]:CODE:_default' \
 '--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':device -- /dev/NAME or NAME:_default' \
@@ -46,15 +46,15 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (unlock)
 _arguments "${_arguments_options[@]}" : \
-'--pid=[The process whose lock it is \[default\: the shell or program that called lfp\]]:PID:_default' \
+'--pid=[The process that holds the lock \[default\: the shell or program that called lfp\]]:PID:_default' \
 '-E+[The exit code if another process has the device]:CODE:_default' \
 '--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
 '--signal=[Send the holder this signal first]:SIGNAL:_default' \
-'--grace=[Wait so many seconds for the holder to release it]:SECS:_default' \
+'--grace=[Wait this many seconds for the holder to release it]:SECS:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
-'--force[Release the lock, whoever has it\: for root and the group of \`lfpd --force-group\`]' \
+'--force[Release the lock of any process\: for root and the group of \`lfpd --force-group\`]' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':device -- /dev/NAME or NAME:_default' \
@@ -62,12 +62,12 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (ask)
 _arguments "${_arguments_options[@]}" : \
-'--timeout=[Wait so many seconds for the holder to release it]:SECS:_default' \
+'--timeout=[Wait this many seconds for the holder to release it]:SECS:_default' \
 '-E+[The exit code if another process has the device]:CODE:_default' \
 '--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':device -- /dev/NAME or NAME:_default' \
@@ -75,13 +75,13 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (pass)
 _arguments "${_arguments_options[@]}" : \
-'--pid=[The process whose lock it is \[default\: the shell or program that called lfp\]]:PID:_default' \
+'--pid=[The process that holds the lock \[default\: the shell or program that called lfp\]]:PID:_default' \
 '-E+[The exit code if another process has the device]:CODE:_default' \
 '--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
-'--to=[The process that is to have it]:PID:_default' \
+'--to=[The process that gets the lock]:PID:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':device -- /dev/NAME or NAME:_default' \
@@ -89,13 +89,13 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (wait)
 _arguments "${_arguments_options[@]}" : \
-'--pid=[The process whose lock it is \[default\: the shell or program that called lfp\]]:PID:_default' \
+'--pid=[The process that holds the lock \[default\: the shell or program that called lfp\]]:PID:_default' \
 '-E+[The exit code if another process has the device]:CODE:_default' \
 '--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
-'--timeout=[Give up after so many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
+'--timeout=[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':device -- /dev/NAME or NAME:_default' \
@@ -104,15 +104,15 @@ _arguments "${_arguments_options[@]}" : \
 (who)
 _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
-'(-w --watch)-q[Print nothing; the exit code tells\: 0 if somebody holds one of them, 1 if nobody does]' \
-'(-w --watch)--quiet[Print nothing; the exit code tells\: 0 if somebody holds one of them, 1 if nobody does]' \
-'-w[Show it again whenever it changes]' \
-'--watch[Show it again whenever it changes]' \
+'(-w --watch)-q[Print nothing; exit with 0 if one of them has a holder, with 1 if none has]' \
+'(-w --watch)--quiet[Print nothing; exit with 0 if one of them has a holder, with 1 if none has]' \
+'-w[Show the table again whenever it changes]' \
+'--watch[Show the table again whenever it changes]' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
-'*::devices -- /dev/NAME or NAME \[default\: every device that somebody holds\]:_default' \
+'*::devices -- /dev/NAME or NAME \[default\: every device with a holder\]:_default' \
 && ret=0
 ;;
 (list)
@@ -120,10 +120,10 @@ _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '-a[Show free devices too]' \
 '--all[Show free devices too]' \
-'-w[Show it again whenever it changes]' \
-'--watch[Show it again whenever it changes]' \
+'-w[Show the table again whenever it changes]' \
+'--watch[Show the table again whenever it changes]' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 && ret=0
@@ -132,18 +132,18 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '*-a+[Hold this device as well\: all of them, or none]:DEVICE:_default' \
 '*--also=[Hold this device as well\: all of them, or none]:DEVICE:_default' \
-'--timeout=[Wait for the device, for so many seconds \[default\: do not wait\]]:SECS:_default' \
-'(--no-fork)--yield-on=[Send the command this signal when somebody waits for the device]:SIGNAL:_default' \
+'--timeout=[Wait for the device, for this many seconds \[default\: do not wait\]]:SECS:_default' \
+'(--no-fork)--yield-on=[Send the command this signal when another process waits for the device]:SIGNAL:_default' \
 '-E+[The exit code if another process has the device]:CODE:_default' \
 '--conflict-exit-code=[The exit code if another process has the device]:CODE:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
-'(--no-fork)--exclusive[While the command has the device open, have the kernel refuse it to everybody else (TIOCEXCL)]' \
+'(--no-fork)--exclusive[While the command has the device open, have the kernel refuse it to all other programs (TIOCEXCL)]' \
 '--no-fork[Become the command instead of waiting for its end, so that the process number stays]' \
-'(--no-shim)--shim[Make the lock files of the command locks of the service, so that it finds the port its own \[default\: where liblfp_preload.so is installed and can be loaded into COMMAND\]]' \
-'--no-shim[Do not do that, even if the library is installed]' \
+'(--no-shim)--shim[Turn the command'\''s lock files into locks of the service, so that it gets the port \[default\: where liblfp_preload.so is installed and can be loaded into COMMAND\]]' \
+'--no-shim[Do not use liblfp_preload.so, even if it is installed]' \
 '--ports[With --shim, let programs that make no lock files lock every serial port they open]' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':device -- /dev/NAME or NAME:_default' \
@@ -152,14 +152,14 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (shim)
 _arguments "${_arguments_options[@]}" : \
-'*--also=[Treat this device as a serial port, whatever it is]:DEVICE:_default' \
-'--wait=[Wait in line for a busy port, for so many seconds \[default\: do not wait\]]:SECS:_default' \
+'*--also=[Treat this device as a serial port too]:DEVICE:_default' \
+'--wait=[Wait in line for a busy port, for this many seconds \[default\: do not wait\]]:SECS:_default' \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--ports[Let programs that make no lock files lock every serial port they open]' \
-'--exclusive[Have the kernel refuse these ports to everybody else while they are open (TIOCEXCL)]' \
+'--exclusive[Have the kernel refuse these ports to all other programs while they are open (TIOCEXCL)]' \
 '--or-plain[If the library cannot be loaded into COMMAND, run COMMAND without it]' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 '*::command -- What to run, with its arguments:_default' \
@@ -169,10 +169,10 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--ports[Let it lock every serial port it opens (default)]' \
-'(--ports)--files[Only turn its lock files into the service'\''s]' \
-'(--ports --files)--undo[Let it start as before]' \
+'(--ports)--files[Turn its lock files into locks of the service, but lock no ports that it only opens]' \
+'(--ports --files)--undo[Remove the script again\: the program starts as before]' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':program -- The name of a program in PATH:_default' \
@@ -182,7 +182,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 && ret=0
@@ -191,7 +191,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '(--direct)--server=[Ask this service\: unix\:PATH, a path, or a loopback ADDRESS\:PORT \[default\: /run/lfpd/lfpd.sock, then 127.0.0.1\:50001\]]:ADDR:_default' \
 '--direct[Ask no service; use the lock files themselves]' \
-'--json[Print JSON instead of text for people]' \
+'--json[Print JSON instead of text]' \
 '-h[Print help]' \
 '--help[Print help]' \
 ':shell:(bash elvish fish powershell zsh)' \
@@ -273,15 +273,15 @@ esac
 (( $+functions[_lfp_commands] )) ||
 _lfp_commands() {
     local commands; commands=(
-'lock:Lock a device for a process, or say who has it' \
+'lock:Lock a device for a process, or name the holder' \
 'unlock:Release a device for a process' \
 'ask:Ask the holder under \`lfp run --yield-on\` to release a device' \
 'pass:Hand a device from one process to another, without a gap' \
 'wait:Take a device for a process as soon as it is free' \
-'who:Say who holds these devices, and how' \
+'who:Show which processes hold these devices, and how' \
 'list:Show every holder on this machine' \
 'run:Hold a device while a command runs' \
-'shim:Run a command whose own locks go through the service' \
+'shim:Run a command with its locks taken through the service' \
 'adopt:Make a program lock through the service for every user' \
 'clean:Remove the locks of processes that are gone' \
 'completions:Print the completions of a shell' \
@@ -312,15 +312,15 @@ _lfp__subcmd__completions_commands() {
 (( $+functions[_lfp__subcmd__help_commands] )) ||
 _lfp__subcmd__help_commands() {
     local commands; commands=(
-'lock:Lock a device for a process, or say who has it' \
+'lock:Lock a device for a process, or name the holder' \
 'unlock:Release a device for a process' \
 'ask:Ask the holder under \`lfp run --yield-on\` to release a device' \
 'pass:Hand a device from one process to another, without a gap' \
 'wait:Take a device for a process as soon as it is free' \
-'who:Say who holds these devices, and how' \
+'who:Show which processes hold these devices, and how' \
 'list:Show every holder on this machine' \
 'run:Hold a device while a command runs' \
-'shim:Run a command whose own locks go through the service' \
+'shim:Run a command with its locks taken through the service' \
 'adopt:Make a program lock through the service for every user' \
 'clean:Remove the locks of processes that are gone' \
 'completions:Print the completions of a shell' \

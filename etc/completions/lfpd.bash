@@ -23,7 +23,7 @@ _lfpd() {
 
     case "${cmd}" in
         lfpd)
-            opts="-h -V --lock-dir --search-dir --os --state-dir --idle-timeout --listen --max-connections --max-per-user --banner-version --trust-pid --anyone --watch-opens --force-group --log-level --log-facility --help --version"
+            opts="-h -V --lock-dir --search-dir --os --state-dir --idle-timeout --listen --max-connections --max-per-user --banner-version --trust-pid --anyone --watch-opens --exclusive --exclusive-except --force-group --log-level --log-facility --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -62,6 +62,10 @@ _lfpd() {
                     return 0
                     ;;
                 --banner-version)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclusive-except)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -16,20 +16,22 @@ _lfpd() {
     local context curcontext="$curcontext" state line
     _arguments "${_arguments_options[@]}" : \
 '--lock-dir=[Write lock files to this directory instead of the system'\''s own]:DIR:_files' \
-'*--search-dir=[Look for locks here too, not in the built-in list (repeatable)]:DIR:_files' \
+'*--search-dir=[Search this directory for locks, instead of the built-in list (repeatable)]:DIR:_files' \
 '--os=[Follow this system'\''s conventions for lock files \[default\: this one\]]:NAME:_default' \
 '--state-dir=[Keep the start times of lock holders here]:DIR:_files' \
-'--idle-timeout=[Close a connection that was idle for so many seconds]:SECS:_default' \
+'--idle-timeout=[Close a connection that was idle for this many seconds]:SECS:_default' \
 '*--listen=[Listen on \`127.0.0.1\:PORT\`, \`\[\:\:1\]\:PORT\` or \`unix\:PATH\` (repeatable)]:ADDR:_default' \
-'--max-connections=[When listening\: so many connections in all]:N:_default' \
-'--max-per-user=[When listening\: so many connections of one user]:N:_default' \
-'--banner-version=[What the greeting calls the version]:TEXT:_default' \
+'--max-connections=[When listening\: at most this many connections in all]:N:_default' \
+'--max-per-user=[When listening\: at most this many connections of one user]:N:_default' \
+'--banner-version=[The version in the greeting]:TEXT:_default' \
+'*--exclusive-except=[With --exclusive\: do not make this port exclusive (repeatable)]:PORT:_default' \
 '--force-group=[Let this group (name or number) release any lock by FORCE, as root may]:GROUP:_default' \
 '--log-level=[Log level\: error, warning, notice, info or debug]:LEVEL:(error warning notice info debug)' \
 '--log-facility=[Log under this syslog facility\: daemon, uucp, local0]:NAME:_default' \
 '--trust-pid[Let any client name any process, as the original server did]' \
-'--anyone[Let processes that may not open a device lock it all the same]' \
-'--watch-opens[When listening\: lock ports for programs that only open them]' \
+'--anyone[Let processes lock devices that they may not open]' \
+'--watch-opens[When listening\: lock ports for programs that open them without a lock]' \
+'(--trust-pid --anyone)--exclusive[When listening\: let nobody but its holder open a locked port]' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
