@@ -4,7 +4,7 @@
 use super::args::{Admin, ForceRelease, Kick, Reach};
 use super::http;
 use super::outcome::Failure;
-use super::{print, reach};
+use super::{holder, print, reach};
 use crate::transport;
 use crate::{Client, ClientError, Key, Refusal, ServerAddress};
 use serde_json::{Value, json};
@@ -20,9 +20,10 @@ pub(super) async fn force_release(
 ) -> Result<(), Failure> {
     let key = Key::new(reach::bytes(&wish.key)?).map_err(ClientError::Term)?;
     let path = format!("/v1/admin/release?key={}", http::escaped(key.as_bytes()));
+    let door = Door { admin: &wish.admin, reach, client, json };
     let mut outcome = Err(Failure::Client(ClientError::NoServer));
     for server in client.servers_of(&key) {
-        outcome = post(&wish.admin, reach, server, &path, "nobody holds it").await;
+        outcome = door.post(server, &path, "nobody holds it").await;
         if !matches!(outcome, Err(Failure::Client(ClientError::Connect { .. }))) {
             break;
         }
@@ -45,50 +46,72 @@ pub(super) async fn kick(
         ));
     };
     let path = format!("/v1/admin/kick?connection={}", wish.connection);
-    post(&wish.admin, reach, server, &path, "there is no such connection").await?;
+    let door = Door { admin: &wish.admin, reach, client, json };
+    door.post(server, &path, "there is no such connection").await?;
     if json { print("{\"kicked\":true}\n") } else { Ok(()) }
 }
 
-/// `nothing` says what 404 means.
-async fn post(
-    admin: &Admin,
-    reach: &Reach,
-    server: &ServerAddress,
-    path: &str,
-    nothing: &'static str,
-) -> Result<Value, Failure> {
-    let ServerAddress::Tcp { host, .. } = server else {
-        return Err(Failure::Usage("HTTP needs a host and port, not a Unix socket".to_owned()));
-    };
-    let server = ServerAddress::Tcp { host: host.clone(), port: admin.http_port };
-    let Some(secret) = reach::admin_token(admin.admin_token_file.as_deref())? else {
-        return Err(Failure::Settings("give --admin-token-file or DFLOCK_ADMIN_TOKEN".to_owned()));
-    };
-    let limit = Duration::from_secs(reach.patience.into());
-    let tls = reach::tls(reach)?;
-    let mut stream = transport::open(&server, tls.as_ref(), limit).await?;
-    let request = http::post(&server.to_string(), path, &secret);
-    let mut answer = Vec::new();
-    let conversation = async {
-        stream.write_all(&request).await?;
-        stream.flush().await?;
-        let most = u64::try_from(http::MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
-        (&mut stream).take(most).read_to_end(&mut answer).await
-    };
-    let outcome = timeout(limit, conversation).await.map_err(|_| ClientError::Silent)?;
-    let heard = http::answer(&answer);
-    // Some end a TLS connection without a farewell; what is whole is whole.
-    if heard.is_none() {
-        outcome.map_err(ClientError::Broken)?;
+/// The HTTP port of a server, as the administrator reaches it.
+struct Door<'a> {
+    admin: &'a Admin,
+    reach: &'a Reach,
+    client: &'a Client,
+    json: bool,
+}
+
+impl Door<'_> {
+    /// `nothing` says what 404 means. If no answer comes soon, a person on the terminal is told.
+    async fn post(
+        &self,
+        server: &ServerAddress,
+        path: &str,
+        nothing: &'static str,
+    ) -> Result<Value, Failure> {
+        let ServerAddress::Tcp { host, .. } = server else {
+            return Err(Failure::Usage("HTTP needs a host and port, not a Unix socket".to_owned()));
+        };
+        let server = ServerAddress::Tcp { host: host.clone(), port: self.admin.http_port };
+        let Some(secret) = reach::admin_token(self.admin.admin_token_file.as_deref())? else {
+            let words = "give --admin-token-file or DFLOCK_ADMIN_TOKEN";
+            return Err(Failure::Settings(words.to_owned()));
+        };
+        let request = http::post(&server.to_string(), path, &secret);
+        let answer = self.converse(&server, &request);
+        let (status, body) = holder::answered(answer, &[&server], self.client, self.json).await?;
+        match status {
+            200 => Ok(serde_json::from_str(&body).unwrap_or(Value::Null)),
+            401 => Err(ClientError::Refused(Refusal::Auth).into()),
+            403 => Err(Failure::Settings("the server has no --admin-token-file".to_owned())),
+            404 if body.contains("not_held") || path.contains("kick") => {
+                Err(Failure::Nothing(nothing))
+            }
+            _ => Err(ClientError::strange(&format!("status {status} {body}")).into()),
+        }
     }
-    let (status, body) = heard.ok_or_else(|| {
-        ClientError::Strange("that port does not speak HTTP; see --http-port".to_owned())
-    })?;
-    match status {
-        200 => Ok(serde_json::from_str(&body).unwrap_or(Value::Null)),
-        401 => Err(ClientError::Refused(Refusal::Auth).into()),
-        403 => Err(Failure::Settings("the server has no --admin-token-file".to_owned())),
-        404 if body.contains("not_held") || path.contains("kick") => Err(Failure::Nothing(nothing)),
-        _ => Err(ClientError::strange(&format!("status {status} {body}")).into()),
+
+    /// The status and the body.
+    async fn converse(
+        &self,
+        server: &ServerAddress,
+        request: &[u8],
+    ) -> Result<(u16, String), Failure> {
+        let limit = Duration::from_secs(self.reach.patience.into());
+        let tls = reach::tls(self.reach)?;
+        let mut stream = transport::open(server, tls.as_ref(), limit).await?;
+        let mut answer = Vec::new();
+        let conversation = async {
+            stream.write_all(request).await?;
+            stream.flush().await?;
+            let most = u64::try_from(http::MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
+            (&mut stream).take(most).read_to_end(&mut answer).await
+        };
+        let outcome = timeout(limit, conversation).await.map_err(|_| ClientError::Silent)?;
+        let heard = http::answer(&answer);
+        // Some end a TLS connection without a farewell; what is whole is whole.
+        if heard.is_none() {
+            outcome.map_err(ClientError::Broken)?;
+        }
+        let words = "that port does not speak HTTP; see --http-port";
+        heard.ok_or_else(|| ClientError::Strange(words.to_owned()).into())
     }
 }

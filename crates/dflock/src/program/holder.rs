@@ -6,7 +6,6 @@
 use super::mention;
 use crate::{Client, Key, ServerAddress};
 use serde_json::Value;
-use std::cell::Cell;
 use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::Duration;
@@ -20,7 +19,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const MOMENT: Duration = Duration::from_secs(2);
 
 /// Waits for a lock, and names the holder of the key that is waited for at present: soon, and again every minute. If
-/// no server answers then, says so once.
+/// no server answers then, says so.
 pub(super) async fn waited_for<T>(
     wait: impl Future<Output = T>,
     key: impl Fn() -> Option<Key>,
@@ -30,16 +29,10 @@ pub(super) async fn waited_for<T>(
     if !is_read(json) {
         return wait.await;
     }
-    let is_first = Cell::new(true);
     let say = async || {
         let Some(key) = key() else { return };
-        let answer = ask(&key, client);
-        let words = if is_first.replace(false) {
-            answered(answer, &client.servers_of(&key), client, json).await
-        } else {
-            answer.await
-        };
-        if let Some(words) = words {
+        let servers = client.servers_of(&key);
+        if let Some(words) = answered(ask(&key, client), &servers, client, json).await {
             mention(&format!("waiting for {key}: {words}"), json);
         }
     };

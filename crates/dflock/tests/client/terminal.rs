@@ -210,6 +210,21 @@ fn a_server_that_does_not_answer_is_named(#[case] words: &[&str], #[case] away: 
     typist.expect(&format!("dflock: no answer yet from {server}; trying for 600 s in all\r\n"));
 }
 
+#[rstest]
+#[case::force_release(&["force-release", "k"])]
+#[case::kick(&["kick", "1"])]
+fn a_server_that_does_not_answer_its_administrator_is_named(#[case] words: &[&str]) {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port().to_string();
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&secret, "secret").unwrap();
+    let secret = secret.path().to_str().unwrap();
+    let server = "127.0.0.1:1";
+    let options = ["--http-port", &port, "--admin-token-file", secret, "--patience", "600"];
+    let mut typist = Typist::of(server, &[&["dflock"], words, &options].concat());
+    typist.expect(&format!("dflock: no answer yet from 127.0.0.1:{port}; trying for 600 s"));
+}
+
 /// Once, and the error at the end gives the reason.
 #[test]
 fn a_server_that_does_not_answer_is_named_once() {
