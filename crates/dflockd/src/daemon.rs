@@ -1,6 +1,7 @@
 //! The program `dflockd`: arguments → sockets → server, until a signal ends it.
 
 use crate::config::{Config, ConfigError, Secret, TlsFiles, Wish, check_secret, usage};
+#[cfg(feature = "http")]
 use crate::http::HttpDoor;
 use crate::log::{self, Detail};
 #[cfg(feature = "etcd")]
@@ -105,6 +106,7 @@ fn run(config: Config) -> Result<(), Failure> {
         // Before anybody can know that the server is there, and send one.
         let signals = Signals::catch()?;
         let listeners = listeners(&config)?;
+        #[cfg(feature = "http")]
         let http = http_door(&config)?;
         for listener in &listeners {
             tracing::info!(addr = listener.name(), "listening");
@@ -113,6 +115,7 @@ fn run(config: Config) -> Result<(), Failure> {
             tracing::info!("TLS enabled");
         }
         let server = Server::new(settings, listeners);
+        #[cfg(feature = "http")]
         if let Some(door) = http {
             tracing::info!(addr = %door.address(), "HTTP listening");
             tokio::spawn(watch_http(door.serve(server.handle())));
@@ -132,6 +135,7 @@ fn raise_file_limit() {
 }
 
 /// The HTTP side lives as long as the runtime. Locks do not depend on it.
+#[cfg(feature = "http")]
 async fn watch_http(serving: impl Future<Output = io::Result<()>>) {
     if let Err(err) = serving.await {
         tracing::error!(%err, "HTTP server error");
@@ -226,7 +230,7 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     settings.max_descriptors = descriptors_for_connections();
     #[cfg(feature = "etcd")]
     if let Some(etcd) = &config.etcd {
-        let etcd = crate::etcd::Settings::open(etcd).map_err(cannot("etcd"))?;
+        let etcd = leases_etcd::Settings::open(etcd).map_err(cannot("etcd"))?;
         settings.store = StoreChoice::Etcd(etcd);
         // What the unit names for the store in memory is no concern of this one.
         return Ok(settings);
@@ -333,6 +337,7 @@ fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((host, port))
 }
 
+#[cfg(feature = "http")]
 fn http_door(config: &Config) -> Result<Option<HttpDoor>, Failure> {
     let open = |(host, port): &(String, u16)| {
         HttpDoor::open(host, *port).map_err(cannot(format!("listen {host}:{port}")))

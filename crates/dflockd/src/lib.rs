@@ -4,23 +4,20 @@
 //!
 //! ```text
 //! bin/dflockd ─▶ daemon ─▶ config, log, server, http
-//! server ─▶ etcd, remote, heap
-//!                               sockets, deadlines, TLS, auth, draining; decides nothing about locks
-//! etcd ─▶ remote                the store on etcd, behind the same calls as the engine (feature `etcd`)
-//! remote                        what the server and a store outside of it have to tell each other
-//! http ─▶ server                numbers and a page for people; only reads, through the server's Handle
-//! config ─▶ server, remote
-//!                               flags and environment → Config
+//! server ─▶ heap                sockets, deadlines, TLS, auth, draining; decides nothing about locks
+//! http ─▶ server                numbers and a page for people; only reads, through the server's Handle (feature `http`)
+//! config ─▶ server              flags and environment → Config
 //! heap                          memory that is not needed any more goes back; the crate's only `unsafe`
 //! log                           log lines on standard error, written by a thread of their own
 //! ```
 //!
 //! All use the crate [`leases`]: what decides about locks, as a state machine, and the text of the protocol.
+//! The crate `leases-etcd` is the store on etcd, behind the same calls (feature `etcd`).
 //! The other end of the wire is the crate `dflock`; neither needs the other.
 //!
 //! A second store behind the same commands joins in `server::store`, where the contract is described:
 //! one that must ask others for every request answers [`leases::Verdict::Later`] and hands what
-//! comes in through [`remote::Inlet`]; the one in memory pays neither an allocation nor an await
+//! comes in through [`leases::Inlet`]; the one in memory pays neither an allocation nor an await
 //! for the possibility.
 //!
 //! Holds outlive the process by `server::state`: the engine tells what changed, a ledger decides what
@@ -32,12 +29,10 @@
 
 pub mod config;
 pub mod daemon;
-#[cfg(feature = "etcd")]
-pub mod etcd;
 mod heap;
+#[cfg(feature = "http")]
 pub mod http;
 pub mod log;
-pub mod remote;
 pub mod server;
 
 #[cfg(test)]

@@ -48,6 +48,7 @@
 //! ```
 
 mod engine;
+mod external_store;
 #[cfg(test)]
 #[path = "sample_tests.rs"]
 mod sample;
@@ -60,6 +61,7 @@ pub use engine::{
     TOKEN_DIGITS, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, is_roomy, is_worth_telling, ownership,
     wheel,
 };
+pub use external_store::{Host, Inlet, Unreachable};
 
 // What several tests begin with names this crate as other crates' tests do.
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The options of the store in etcd. The files that they name are read when the store connects.
 
 use super::{ConfigError, Name, Values};
-use crate::remote::{EtcdOptions, EtcdTls, EtcdUser};
+use leases_etcd::{EtcdOptions, EtcdTls, EtcdUser};
 
 impl<E: Fn(&str) -> Option<String>> Values<E> {
     /// What `--store etcd` is told; nothing when the locks are kept in this process.
@@ -15,7 +15,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             }
         }
         if !cfg!(feature = "etcd") {
-            let message = "--store etcd: this program was built without it";
+            let message = "--store etcd: this program was built without etcd";
             return Err(ConfigError::Value(message.to_owned()));
         }
         let text = self.text(Name::EtcdEndpoints);

@@ -7,10 +7,10 @@ mod flags;
 
 pub use flags::{FLAGS, Flag, Kind, Name, usage};
 
-use crate::remote::EtcdOptions;
 use crate::server::{Settings, Synced};
 use leases::wire::MAX_AUTH_LINE_BYTES;
 use leases::{AutoRelease, Caps, MAX_SECONDS, Seconds, Ttl};
+use leases_etcd::EtcdOptions;
 use std::path::PathBuf;
 
 /// Everything the program is told.
@@ -158,6 +158,10 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     fn http(&self) -> Result<Option<(String, u16)>, ConfigError> {
         let host = unbracket(&self.text(Name::HttpHost)).to_owned();
         let port = self.port(Name::HttpPort)?;
+        if port > 0 && !cfg!(feature = "http") {
+            let message = "--http-port: this program was built without HTTP";
+            return Err(ConfigError::Value(message.to_owned()));
+        }
         Ok((port > 0).then_some((host, port)))
     }
 

@@ -30,12 +30,13 @@ use store::Forced;
 pub use tls::Tls;
 
 use self::core::Shared;
-use crate::remote::Inlet;
-pub use crate::remote::{EtcdNumbers, Unreachable};
 use driver::Driver;
 use flusher::Flusher;
+use leases::Inlet;
+pub use leases::Unreachable;
 use leases::wire::StatsCursor;
 use leases::{Census, Counters, Key, Progress, Seconds};
+pub use leases_etcd::EtcdNumbers;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,7 +15,7 @@ pub enum StoreChoice {
     Memory,
     /// etcd.
     #[cfg(feature = "etcd")]
-    Etcd(crate::etcd::Settings),
+    Etcd(leases_etcd::Settings),
 }
 
 /// See the module.

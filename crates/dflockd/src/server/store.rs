@@ -32,14 +32,12 @@
 use super::mint::ServerMint;
 use super::settings::{Settings, StoreChoice};
 #[cfg(feature = "etcd")]
-use crate::etcd;
-#[cfg(feature = "etcd")]
-use crate::remote::Unreachable;
-use crate::remote::{EtcdNumbers, Inlet};
+use leases::Unreachable;
 use leases::{
-    AutoRelease, Census, ConnId, Counters, Cursor, Effect, Engine, Key, KeyLine, KeyView, Label,
-    Moment, Progress, Request, Sight, Token, Verdict,
+    AutoRelease, Census, ConnId, Counters, Cursor, Effect, Engine, Inlet, Key, KeyLine, KeyView,
+    Label, Moment, Progress, Request, Sight, Token, Verdict,
 };
+use leases_etcd::EtcdNumbers;
 use std::hash::RandomState;
 use std::ops::ControlFlow;
 #[cfg(feature = "etcd")]
@@ -59,7 +57,7 @@ pub(super) enum Store {
     Memory(Engine<ServerMint>),
     /// In etcd.
     #[cfg(feature = "etcd")]
-    Etcd(Box<etcd::Engine>),
+    Etcd(Box<leases_etcd::Engine>),
 }
 
 /// The number of holds of a key that were taken away.
@@ -91,7 +89,7 @@ impl Store {
             )),
             #[cfg(feature = "etcd")]
             StoreChoice::Etcd(etcd) => {
-                Self::Etcd(Box::new(etcd::Engine::new(etcd.clone(), settings.caps)))
+                Self::Etcd(Box::new(leases_etcd::Engine::new(etcd.clone(), settings.caps)))
             }
         }
     }

@@ -14,6 +14,7 @@ pub struct Tls(pub(super) Arc<ServerConfig>);
 
 impl Tls {
     /// The same for other ports of this server.
+    #[cfg(feature = "http")]
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0)
     }

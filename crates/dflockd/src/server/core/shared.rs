@@ -3,12 +3,12 @@
 use super::Tallies;
 use super::watching::Watchers;
 use super::{Core, Shared};
-use crate::remote::Above;
 use crate::server::access::Access;
 use crate::server::settings::Settings;
 use crate::server::state::Keeper;
 use crate::server::store::Store;
 use crate::server::tls::Tls;
+use leases::Host;
 use leases::wheel::Wheel;
 use leases::{Moment, Seconds};
 use std::collections::HashMap;
@@ -109,7 +109,7 @@ impl Shared {
 }
 
 /// News of the store that no request caused goes to the core: see `server::store`.
-impl Above for Shared {
+impl Host for Shared {
     fn stirred(&self) {
         let now = Self::now(self);
         self.core().stirred(now);

@@ -1,10 +1,7 @@
-//! A store outside this process, as the rest of the program knows it: its settings, its counters, whether it
-//! can be reached, and its way into the server. It exists with and without the feature `etcd`, so that
-//! options and numbers have one form; `etcd` is the store itself.
+//! What the store is told, and what it counts. Both exist without the store, so that the options and numbers of a
+//! server have one form.
 
-use leases::Moment;
 use std::path::PathBuf;
-use std::sync::Weak;
 
 /// What `--store etcd` is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,41 +55,4 @@ pub struct EtcdNumbers {
     pub tombstones: u64,
     /// Contended keys that are watched.
     pub mirrors: usize,
-}
-
-/// The store does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreachable;
-
-/// The server, for the tasks of a store. They lie below it and name no part of it but this.
-pub trait Above: Send + Sync {
-    /// The store has effects to take, or another deadline.
-    fn stirred(&self);
-
-    /// The server's clock.
-    fn now(&self) -> Moment;
-}
-
-/// The way in for what comes by itself; cheap to clone, and no reason for the server to live.
-#[derive(Clone)]
-pub struct Inlet(Weak<dyn Above>);
-
-impl Inlet {
-    /// To this server.
-    pub fn new(server: Weak<dyn Above>) -> Self {
-        Self(server)
-    }
-
-    /// See [`Above::stirred`]. Not to be called from inside a store's call.
-    pub fn stir(&self) {
-        if let Some(server) = self.0.upgrade() {
-            server.stirred();
-        }
-    }
-
-    /// See [`Above::now`]; nothing when the server is gone.
-    #[must_use]
-    pub fn now(&self) -> Option<Moment> {
-        self.0.upgrade().map(|server| server.now())
-    }
 }

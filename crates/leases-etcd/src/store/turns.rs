@@ -199,5 +199,3 @@ pub(super) fn end_wait(state: &mut State, mine: Mine, refusal: Refusal) {
 #[cfg(test)]
 #[path = "turns_tests.rs"]
 mod tests;
-#[cfg(test)]
-pub(super) use tests::CAPS;

@@ -3,8 +3,8 @@
 use super::super::Engine;
 use super::super::both_stores::{Clock, front};
 use super::super::stand_in::Etcd;
-use super::super::turns::CAPS;
 use super::*;
+use crate::sample::CAPS;
 use leases::{Answer, Caps, Claim, ConnId, Effect, Key, Request, Seconds, Token, Ttl, Verdict};
 use rstest::rstest;
 use std::collections::HashMap;

@@ -283,7 +283,7 @@ mod tests {
     #[tokio::test]
     async fn an_urgent_request_behind_patient_ones_is_sent() {
         let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
-        let engine = Engine::new(settings, super::super::turns::CAPS);
+        let engine = Engine::new(settings, crate::sample::CAPS);
         let inner = Arc::clone(&engine.inner);
         let mut under_way = Vec::new();
         for nonce in 0..MOST_UNDER_WAY {

@@ -4,13 +4,13 @@
 use super::keys::Front;
 use super::stand_in::Etcd;
 use super::txn::Session;
-use super::{Engine, Inner, Settings, turns};
-use crate::remote::{Above, Inlet};
-use crate::sample::{Counting, take};
+use super::{Engine, Inner, Settings};
+use crate::sample::{CAPS, Counting, take};
 use leases::{
     Answer, AutoRelease, Caps, Claim, ConnId, Effect, Key, Keys, Moment, Progress, Refusal,
     Request, Seconds, Token, Ttl, Verdict,
 };
+use leases::{Host, Inlet};
 use proptest::prelude::*;
 use rstest::rstest;
 use std::collections::HashSet;
@@ -31,7 +31,7 @@ const TURNS: usize = 200;
 #[derive(Default)]
 pub(super) struct Clock(pub(super) AtomicU64);
 
-impl Above for Clock {
+impl Host for Clock {
     fn stirred(&self) {}
 
     fn now(&self) -> Moment {
@@ -121,7 +121,7 @@ struct World {
 
 impl World {
     fn new(grace: u64) -> Self {
-        let caps = Caps { disconnect_grace: Seconds::new(grace).unwrap(), ..turns::CAPS };
+        let caps = Caps { disconnect_grace: Seconds::new(grace).unwrap(), ..CAPS };
         let (clock, etcd) = (Arc::new(Clock::default()), Etcd::default());
         let mut fronts: Vec<Engine> = (0..FRONTS).map(|_| front(caps, &clock, &etcd)).collect();
         let all: HashSet<Front> = fronts.iter().map(|front| front.inner.front).collect();
@@ -268,7 +268,7 @@ impl World {
 pub(super) fn front(caps: Caps, clock: &Arc<Clock>, etcd: &Etcd) -> Engine {
     let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
     let engine = Engine::new(settings, caps);
-    let clock: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(clock) as Arc<dyn Above>));
+    let clock: Weak<dyn Host> = Arc::downgrade(&(Arc::clone(clock) as Arc<dyn Host>));
     assert!(engine.inner.inlet.set(Inlet::new(clock)).is_ok());
     assert!(engine.inner.client.stand_in.set(etcd.clone()).is_ok());
     register(&engine.inner, etcd, 1);
@@ -403,7 +403,7 @@ proptest! {
 fn a_ticket_nobody_knows_of_goes_also_after_its_session() {
     runtime().block_on(async {
         let (clock, etcd) = (Arc::new(Clock::default()), Etcd::default());
-        let front = front(turns::CAPS, &clock, &etcd);
+        let front = front(CAPS, &clock, &etcd);
         let inner = &front.inner;
         let old = inner.state().session.unwrap();
         let tickets: Vec<(Arc<[u8]>, u64)> = vec![(b"k"[..].into(), 7), (b"l"[..].into(), 8)];
@@ -428,7 +428,7 @@ fn a_ticket_nobody_knows_of_goes_also_after_its_session() {
 /// As many keys as there may be: none of several is taken, nor left behind, until idle ones make room.
 #[test]
 fn several_keys_are_not_too_many() {
-    let caps = Caps { max_locks: 3, ..turns::CAPS };
+    let caps = Caps { max_locks: 3, ..CAPS };
     runtime().block_on(async {
         let (clock, etcd) = (Arc::new(Clock::default()), Etcd::default());
         let mut front = front(caps, &clock, &etcd);
@@ -474,12 +474,8 @@ async fn answer_to(front: &mut Engine, id: ConnId, request: Request<'_>) -> Answ
 #[test]
 fn many_new_keys_are_seldom_counted() {
     const MANY: usize = 1000;
-    let caps = Caps {
-        max_locks: 200_000,
-        max_entries: MANY,
-        max_entries_per_connection: MANY,
-        ..turns::CAPS
-    };
+    let caps =
+        Caps { max_locks: 200_000, max_entries: MANY, max_entries_per_connection: MANY, ..CAPS };
     runtime().block_on(async {
         let (clock, etcd) = (Arc::new(Clock::default()), Etcd::default());
         let mut front = front(caps, &clock, &etcd);

@@ -3,11 +3,12 @@
 use super::super::keys::{Front, Party, Share, Stage, Ticket};
 use super::super::lines::Line;
 use super::super::mine::Ends;
+use super::super::mirror::Spot;
 use super::super::txn::Session;
 use super::super::{Engine, Settings};
 use super::*;
-use crate::etcd::mirror::Spot;
-use leases::{AutoRelease, Caps, ConnId, Limit, Progress, Seconds, Ttl};
+use crate::sample::CAPS;
+use leases::{AutoRelease, ConnId, Limit, Progress};
 use rstest::rstest;
 use std::time::Duration;
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -19,17 +20,6 @@ const CREATE: i64 = 20;
 /// The holder before it.
 const HOLDER: u64 = 1;
 const SESSION: Session = Session { lease: 1, revision: 1 };
-
-pub(in super::super) const CAPS: Caps = Caps {
-    default_ttl: Ttl::new(33).unwrap(),
-    max_locks: 10,
-    max_waiters: 0,
-    gc_interval: Seconds::ZERO,
-    gc_max_idle: Seconds::ZERO,
-    disconnect_grace: Seconds::ZERO,
-    max_entries: 10,
-    max_entries_per_connection: 10,
-};
 
 struct Scene {
     engine: Engine,

@@ -14,7 +14,7 @@ use super::rpc::{
     WatchRequest, WatchResponse,
 };
 use super::settings::{CONNECT, Settings, chain};
-use crate::remote::EtcdUser;
+use crate::EtcdUser;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

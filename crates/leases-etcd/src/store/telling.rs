@@ -9,13 +9,15 @@ use leases::{ConnId, Effect, Key, Label, Moment, Sight};
 use std::sync::Arc;
 
 impl Engine {
-    pub(crate) fn introduce(&mut self, id: ConnId, label: &Arc<Label>) {
+    /// What a client says of itself goes with its tickets from now on.
+    pub fn introduce(&mut self, id: ConnId, label: &Arc<Label>) {
         if let Some(conn) = self.inner.state().seats.conn(id) {
             conn.label = Some(Arc::clone(label));
         }
     }
 
-    pub(crate) fn watch(&mut self, key: Key<'_>, is_watched: bool) {
+    /// From now on, [`Effect::Moved`] tells that the holders of this key may be others, or no longer does.
+    pub fn watch(&mut self, key: Key<'_>, is_watched: bool) {
         let mut state = self.inner.state();
         if is_watched {
             state.lines.begin_to_tell(&self.inner.names, key.bytes().into());
@@ -24,9 +26,8 @@ impl Engine {
         }
     }
 
-    /// Nothing until etcd was asked.
-    #[expect(clippy::option_option, reason = "what is not known, and that there is none")]
-    pub(crate) fn sight(&self, now: Moment, key: Key<'_>) -> Option<Option<Sight>> {
+    /// The holders of a watched key, `Some(None)` if it is free. `None` until etcd was asked.
+    pub fn sight(&self, now: Moment, key: Key<'_>) -> Option<Option<Sight>> {
         let state = self.inner.state();
         let line = state.lines.get(key.bytes()).filter(|line| line.mirror.is_complete())?;
         Some(line.mirror.sight(now))

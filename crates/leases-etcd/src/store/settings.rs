@@ -1,6 +1,6 @@
 //! The settings of the connection to etcd.
 
-use crate::remote::{EtcdOptions, EtcdTls, EtcdUser};
+use crate::{EtcdOptions, EtcdTls, EtcdUser};
 use std::fmt;
 use std::io;
 use std::path::Path;

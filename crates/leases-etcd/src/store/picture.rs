@@ -439,7 +439,7 @@ mod tests {
     use super::super::keys::{self, Names};
     use super::super::mine::{Ends, Mine, Place};
     use super::super::state::State;
-    use super::super::{Engine, Settings, turns};
+    use super::super::{Engine, Settings};
     use super::*;
     use leases::Ttl;
     use rstest::rstest;
@@ -485,7 +485,7 @@ mod tests {
         #[case] want: &str,
     ) {
         let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
-        let store = Engine::new(settings, turns::CAPS);
+        let store = Engine::new(settings, crate::sample::CAPS);
         store.inner.state().picture = Some(picture(first));
         let (mut cursor, mut told) = (Cursor::Start, String::new());
         let mut look = || {

@@ -10,7 +10,7 @@ use super::rpc::{KeyValue, RangeRequest};
 use super::seats::Phase;
 use super::state::State;
 use super::txn::{self, Changed, Guard};
-use crate::remote::Unreachable;
+use leases::Unreachable;
 use leases::{Answer, ConnId, Effect, Grant, Moment, Refusal, Token, Ttl};
 use std::sync::Arc;
 use std::time::Duration;

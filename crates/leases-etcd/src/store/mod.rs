@@ -1,4 +1,4 @@
-//! The store on etcd: holds that outlive any one machine.
+//! The store.
 //!
 //! An ordered log of tickets: a ticket is a holder while those of its key with a smaller create
 //! revision, which is its fence too, leave room for it: fewer than `limit`, or readers for a reader. Nothing else records who holds, so there is no
@@ -54,12 +54,12 @@ mod watch;
 
 pub use settings::Settings;
 
-use crate::remote::{EtcdNumbers, Inlet, Unreachable};
+use crate::EtcdNumbers;
 use client::Client;
 use keys::{Front, Names};
 use leases::{
-    Answer, AutoRelease, Caps, Census, ConnId, Counters, Cursor, Effect, Key, KeyLine, KeyView,
-    Moment, Progress, Refusal, Request, Token, Verdict,
+    Answer, AutoRelease, Caps, Census, ConnId, Counters, Cursor, Effect, Inlet, Key, KeyLine,
+    KeyView, Moment, Progress, Refusal, Request, Token, Unreachable, Verdict,
 };
 use seats::Departure;
 use state::State;
@@ -88,7 +88,7 @@ struct Inner {
     picturing: AtomicBool,
 }
 
-/// The store, as the server sees it. See `server::store` for what its calls mean.
+/// The store, as the server sees it. Its calls are those of [`leases::Engine`].
 pub struct Engine {
     inner: Arc<Inner>,
     counters: Counters,
@@ -129,7 +129,7 @@ impl Inner {
 
 impl Engine {
     /// A store that has not asked etcd for anything yet.
-    pub(crate) fn new(settings: Settings, caps: Caps) -> Self {
+    pub fn new(settings: Settings, caps: Caps) -> Self {
         let front = Front(random());
         let inner = Inner {
             front,
@@ -150,7 +150,8 @@ impl Engine {
         Self { inner, counters: Counters::default(), census: Census::default() }
     }
 
-    pub(crate) fn start(&mut self, inlet: Inlet) {
+    /// Starts the tasks of the store. Called once, on the runtime, before the first connection.
+    pub fn start(&mut self, inlet: Inlet) {
         let inner = || Arc::clone(&self.inner);
         if self.inner.inlet.set(inlet).is_ok() {
             tokio::spawn(inner().keep_session());
@@ -160,11 +161,13 @@ impl Engine {
         }
     }
 
-    pub(crate) fn connect(&mut self, serial: u64) -> ConnId {
+    /// A new connection, by its number in the server. See [`leases::Engine::connect`].
+    pub fn connect(&mut self, serial: u64) -> ConnId {
         self.inner.state().seats.connect(serial)
     }
 
-    pub(crate) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
+    /// A request. [`Verdict::Later`] is followed by [`Effect::Answer`], unless [`Engine::cancel`] comes first.
+    pub fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
         let mut state = self.inner.state();
         if state.seats.conn(id).is_none_or(|conn| conn.busy) {
             return Verdict::Now(Answer::Refused(Refusal::NotHeld));
@@ -188,7 +191,8 @@ impl Engine {
         }
     }
 
-    pub(crate) fn cancel(&mut self, _now: Moment, id: ConnId) {
+    /// The peer is gone: its wait ends.
+    pub fn cancel(&mut self, _now: Moment, id: ConnId) {
         let mut state = self.inner.state();
         let Some(conn) = state.seats.conn(id) else { return };
         let Some(nonce) = conn.blocked.take() else { return };
@@ -198,7 +202,8 @@ impl Engine {
         }
     }
 
-    pub(crate) fn take_back(&mut self, _now: Moment, id: ConnId, token: Token) {
+    /// Ends a grant of which no client was told.
+    pub fn take_back(&mut self, _now: Moment, id: ConnId, token: Token) {
         let mut state = self.inner.state();
         match state.seats.conn(id) {
             Some(conn) => conn.untold.push(token.salt()),
@@ -206,7 +211,8 @@ impl Engine {
         }
     }
 
-    pub(crate) fn disconnect(
+    /// To be repeated until it is [`Progress::Done`], after [`Progress::Later`] when an [`Effect::Wake`] comes.
+    pub fn disconnect(
         &mut self,
         _now: Moment,
         id: ConnId,
@@ -236,7 +242,8 @@ impl Engine {
         Progress::Done
     }
 
-    pub(crate) fn advance(&mut self, now: Moment, budget: usize) -> Progress {
+    /// What is due by now. To be called when [`Engine::next_deadline`] has come.
+    pub fn advance(&mut self, now: Moment, budget: usize) -> Progress {
         let mut state = self.inner.state();
         let state = &mut *state;
         for _ in 0..budget {
@@ -252,12 +259,14 @@ impl Engine {
         if state.tickets.next() <= now { Progress::More } else { Progress::Done }
     }
 
-    pub(crate) fn next_deadline(&self) -> Moment {
+    /// When [`Engine::advance`] has something to do.
+    pub fn next_deadline(&self) -> Moment {
         let state = self.inner.state();
         state.tickets.next().min(state.orphans_due)
     }
 
-    pub(crate) fn take_effect(&mut self) -> Option<Effect> {
+    /// The oldest effect that was not taken. To be called after every other call, until there is none.
+    pub fn take_effect(&mut self) -> Option<Effect> {
         let mut state = self.inner.state();
         let effect = state.effects.pop_front();
         if effect.is_none() {
@@ -268,7 +277,7 @@ impl Engine {
     }
 
     /// Ends every wait and refuses new holds from now on.
-    pub(crate) fn drain(&mut self, _now: Moment) {
+    pub fn drain(&mut self, _now: Moment) {
         let mut state = self.inner.state();
         state.draining = true;
         let waits: Vec<u64> = state.seats.conns().filter_map(|conn| conn.blocked).collect();
@@ -280,9 +289,9 @@ impl Engine {
         }
     }
 
-    /// See [`Inner::take_away`]. It goes on when nobody waits for its answer: the next in line may
+    /// Takes away all holds of a key, and tells how many there were. It goes on when nobody waits for its answer: the next in line may
     /// have its turn by it.
-    pub(crate) fn force_release(
+    pub fn force_release(
         &self,
         key: Key<'_>,
     ) -> Pin<Box<dyn Future<Output = Result<usize, Unreachable>> + Send>> {
@@ -290,20 +299,24 @@ impl Engine {
         Box::pin(async move { task.await.unwrap_or(Err(Unreachable)) })
     }
 
-    pub(crate) fn is_available(&self) -> bool {
+    /// Whether etcd can be reached, as far as is known.
+    pub fn is_available(&self) -> bool {
         let state = self.inner.state();
         state.session.is_some() || (state.begun && !state.away)
     }
 
-    pub(crate) const fn counters(&self) -> &Counters {
+    /// What has been counted, as of the last effect taken.
+    pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    pub(crate) const fn census(&self) -> &Census {
+    /// How many keys, holds and waits there are, as of the last effect taken.
+    pub const fn census(&self) -> &Census {
         &self.census
     }
 
-    pub(crate) fn look_over(
+    /// Shows keys in steps, from a picture that is made when it is asked for. See [`leases::Engine::look_over`].
+    pub fn look_over(
         &self,
         now: Moment,
         cursor: &mut Cursor,
@@ -313,11 +326,13 @@ impl Engine {
         self.inner.look_over(now, cursor, budget, note)
     }
 
-    pub(crate) fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
+    /// The holders and waiters of one key, `most` of each. See [`leases::Engine::view`].
+    pub fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
         self.inner.view(now, key, most)
     }
 
-    pub(crate) fn numbers(&self) -> EtcdNumbers {
+    /// What this store counts beside [`Engine::counters`].
+    pub fn numbers(&self) -> EtcdNumbers {
         let state = self.inner.state();
         EtcdNumbers {
             session: state.session.is_some(),

@@ -94,7 +94,7 @@ impl Names {
     /// The key and the nonce of a ticket's name.
     pub(super) fn read_ticket<'n>(&self, name: &'n [u8]) -> Option<(&'n [u8], u64)> {
         let rest = self.after(b't', name)?;
-        let end = memchr::memchr(b'\n', rest)?;
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
         let (key, nonce) = rest.split_at(end);
         Some((key, read_hex(nonce.get(1..)?)?))
     }

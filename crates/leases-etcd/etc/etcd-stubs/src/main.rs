@@ -1,5 +1,5 @@
-//! Makes the checked-in client stubs for etcd, `crates/dflockd/src/etcd/rpc.rs`, so that no build
-//! of dflockd needs protoc or a build script. `just etcd-stubs` repeats it, and says whether the two
+//! Makes the checked-in client stubs for etcd, `crates/leases-etcd/src/store/rpc.rs`, so that no build
+//! of this crate needs protoc or a build script. `just etcd-stubs` repeats it, and says whether the two
 //! differ.
 
 use std::error::Error;
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(&made)
         .compile_fds(files)?;
     let text = std::fs::read_to_string(made.join("etcdserverpb.rs"))?;
-    std::fs::write(root.join("../../src/etcd/rpc.rs"), format!("{HEAD}{text}"))?;
+    std::fs::write(root.join("../../src/store/rpc.rs"), format!("{HEAD}{text}"))?;
     Ok(())
 }
 
