@@ -8,8 +8,10 @@
 //!
 //! A ticket says under which name its owner keeps the ticket before it. If the owner gives up or is killed,
 //! the next waiter continues to wait for that ticket: it moves it to its own name, the only name that it ever
-//! has, and removes it when it leaves. If the last waiter leaves in the same moment as another one, the one
-//! that looks last removes what is left.
+//! has, and removes it when it leaves. If nobody is behind, the ticket stays until an earlier waiter leaves,
+//! and that one removes it. If two leave in the same moment, the one that looks last removes what is left.
+//!
+//! Only a newcomer ever exchanges tickets, and its own is new: so no waiter can come to wait for itself.
 //!
 //! All this decides only which process tries next, never which one holds the lock. Where it does not work (no
 //! exchange; a sticky directory and another user's ticket), there is no line, and waiters take the lock in
@@ -36,7 +38,8 @@ use crate::temporary::{QUEUE, beside, maker};
 /// How many tickets of the dead are passed over at once: more than can be there by accident.
 const MOST_DEAD: usize = 4096;
 
-/// How often a newcomer tries to find its place among others that do so in that moment.
+/// How often a newcomer tries to find its place among others that do so in that moment, and how many tickets
+/// are looked at for one whose owner is there.
 const TRIES: usize = 64;
 
 /// More than the longest name.
@@ -87,8 +90,15 @@ impl<'d> Line<'d> {
 
     /// Whether there is somebody in the line.
     pub(crate) fn stands(self) -> bool {
-        let last = last_name(self.lock).and_then(|last| self.open(last));
-        last.is_some_and(|last| !flock::is_free(&*last.file))
+        let mut ticket = last_name(self.lock).and_then(|last| self.open(last));
+        for _ in 0..TRIES {
+            let Some(last) = ticket else { return false };
+            if !flock::is_free(&*last.file) {
+                return true;
+            }
+            ticket = self.name_in(&last.file).and_then(|name| self.open(name));
+        }
+        false
     }
 
     /// Takes the last place. `None` where there can be no line.
@@ -190,16 +200,31 @@ impl<'d> Line<'d> {
         moved.map(|next| Before { name: gone.name, file: next.file })
     }
 
+    /// Removes a ticket for which nobody waits, and those before it, up to the first whose owner is there: that
+    /// one does the same when it leaves.
+    fn forget(self, name: Name) {
+        let mut name = Some(name);
+        for _ in 0..MOST_DEAD {
+            let Some(last) = name else { return };
+            let ticket = self.open(last.clone());
+            self.remove(&last);
+            let left = ticket.filter(|ticket| flock::is_free(&*ticket.file));
+            name = left.and_then(|ticket| self.name_in(&ticket.file));
+        }
+    }
+
     /// Removes what is left of the line if its last one is in it no more: takes the last place and
-    /// leaves it, so that a newcomer in that moment keeps its own. Whether there was anything.
+    /// leaves it, so that a newcomer in that moment keeps its own. Whether nothing is left.
     pub(crate) fn sweep(self) -> bool {
         for tried in 0..TRIES {
             let last = last_name(self.lock).and_then(|last| self.open(last));
             if last.is_none_or(|last| !flock::is_free(&*last.file)) {
                 return tried > 0;
             }
-            let Some(mut place) = self.stand() else { return false };
-            place.leave();
+            let is_over = self.stand().is_some_and(|mut place| place.leave());
+            if !is_over {
+                return false;
+            }
         }
         true
     }
@@ -220,7 +245,13 @@ impl Ticket<'_> {
     /// A wait for the end of the one before. `None`: there is none.
     pub(crate) fn turn(&self) -> Option<Turn> {
         let before = self.0.before.as_ref()?;
-        Some(Turn::after(Status::of_open(&before.file).ok()?.identity, &before.file))
+        Some(Turn::after(before.identity()?, &before.file))
+    }
+}
+
+impl Before {
+    fn identity(&self) -> Option<Identity> {
+        Status::of_open(&self.file).ok().map(|status| status.identity)
     }
 }
 
@@ -237,42 +268,52 @@ impl Standing<'_> {
         true
     }
 
-    /// Leaves, and lets go of the ticket, which wakes the next waiter.
-    fn leave(&mut self) {
-        self.is_first();
-        let _ = self.tidy();
+    /// Lets go of the ticket, which wakes the next waiter, and leaves no name behind that nobody needs.
+    /// `false`: an earlier waiter does that when it leaves.
+    fn leave(&mut self) -> bool {
+        if self.is_first() {
+            self.end_line();
+        }
         flock::release(&self.file);
         turn::left(self.identity);
+        let Some(before) = self.before.take() else { return true };
+        if self.is_nameless() && self.line.identity(&before.name) == before.identity() {
+            self.line.forget(before.name);
+            return true;
+        }
+        // Looked at again: it may have left before this one, and then it saw that this one was there.
+        flock::is_free(&*before.file)
     }
 
-    /// Leaves no name behind that nobody needs. The next waiter finds out by itself.
-    fn tidy(&self) -> Option<()> {
+    /// If the first one is the last one, too, there is no line any more.
+    fn end_line(&self) -> Option<()> {
         let last = last_name(self.line.lock)?;
-        let identity = self.identity;
-        if self.line.identity(&last)? != identity {
-            return Some(());
-        }
-        // Nobody is behind. The ticket before becomes the last again, or there is none.
-        let (own, how) = match &self.before {
-            Some(before) => (before.name.clone(), How::Exchange),
-            None => (self.line.fresh()?, How::NoReplace),
-        };
-        let (from, to) = if self.before.is_some() { (&own, &last) } else { (&last, &own) };
-        self.line.rename(from, to, how).ok()?;
-        if self.line.identity(&own)? == identity {
-            self.line.remove(&own);
-        } else {
-            // Somebody came in that moment: back.
-            self.line.rename(&own, &last, how).ok()?;
+        if self.line.identity(&last)? == self.identity {
+            let aside = self.line.fresh()?;
+            self.line.rename(&last, &aside, How::NoReplace).ok()?;
+            self.settle(&last, aside);
         }
         Some(())
+    }
+
+    /// Looks at the ticket that was moved aside. That of a waiter that came in this moment becomes the last
+    /// again; if there is another line by now, nobody waits for that one.
+    fn settle(&self, last: &Name, aside: Name) {
+        let is_own = self.line.identity(&aside) == Some(self.identity);
+        if is_own || self.line.rename(&aside, last, How::NoReplace).is_err() {
+            self.line.forget(aside);
+        }
+    }
+
+    /// Whether no waiter can come to wait for this one.
+    fn is_nameless(&self) -> bool {
+        Status::of_open(&self.file).is_ok_and(|status| status.links == 0)
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.0.leave();
-        // The last waiter may have handed its place back to us, or we to one that left in this moment.
         self.0.line.sweep();
     }
 }

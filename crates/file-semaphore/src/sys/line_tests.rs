@@ -146,6 +146,51 @@ fn waiters_that_leave_leave_nothing(
     assert_eq!(place.files(), 0);
 }
 
+/// The only waiter leaves. A second one comes between its look and its step; then the second is put back,
+/// unless a third has begun another line.
+#[rstest]
+fn one_that_comes_while_the_only_one_leaves_leaves_nothing(
+    #[values(false, true)] third_comes: bool,
+    #[values(false, true)] second_leaves_first: bool,
+) {
+    let place = Place::new();
+    let last = last_name(&place.lock).unwrap();
+    let leaving = place.join();
+    let mut second = Some(place.join());
+    let aside = place.line().fresh().unwrap();
+    place.line().rename(&last, &aside, How::NoReplace).unwrap();
+    let third = third_comes.then(|| place.join());
+    if second_leaves_first {
+        second = None;
+    }
+    leaving.0.settle(&last, aside);
+    if let Some(second) = &mut second {
+        assert!(!second.is_first(), "the ticket before it is held");
+    }
+    drop(leaving);
+    assert!(second.is_none_or(|mut second| second.is_first()));
+    drop(third);
+    assert_eq!(place.files(), 0);
+}
+
+/// The last ones give up while the first stays. They leave a ticket between them, which is no waiter's.
+#[test]
+fn the_last_ones_leave_one_ticket_to_the_first() {
+    let place = Place::new();
+    let mut first = place.join();
+    for _ in 0..20 {
+        let mut all: Vec<_> = (0..3).map(|_| place.join()).collect();
+        assert!(all.iter_mut().all(|ticket| !ticket.is_first()));
+        all.into_iter().rev().for_each(drop);
+    }
+    assert!(first.is_first());
+    assert!(place.line().stands(), "the first waits");
+    assert!(place.files() <= 2, "a last ticket, and the one before it");
+    assert!(!place.line().sweep());
+    drop(first);
+    assert_eq!(place.files(), 0);
+}
+
 #[test]
 fn a_ticket_is_its_content() {
     let place = Place::new();
