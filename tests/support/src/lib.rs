@@ -22,6 +22,7 @@ mod peers;
 mod process;
 mod programs;
 mod sandbox;
+mod terminal;
 mod until;
 
 pub use console::{Console, can_open};
@@ -31,4 +32,5 @@ pub use peers::peer;
 pub use process::{Command, End, Process, User};
 pub use programs::{example, library, program, script};
 pub use sandbox::{Layout, Sandbox};
+pub use terminal::pseudo_terminal;
 pub use until::{LIMIT, receive, until};

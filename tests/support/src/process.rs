@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe2};
 
@@ -280,7 +279,7 @@ fn connect(command: &mut std::process::Command, input: Input) -> (Option<File>, 
             (None, read.into())
         }
         Input::Terminal => {
-            let terminal = openpty(None, None).expect("a pseudo-terminal");
+            let terminal = crate::pseudo_terminal();
             command.stdin(copy(&terminal.slave)).stdout(copy(&terminal.slave));
             command.stderr(terminal.slave);
             (Some(copy(&terminal.master).into()), terminal.master.into())

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use nix::pty::{OpenptyResult, openpty};
+use nix::pty::OpenptyResult;
 use nix::unistd::ttyname;
 
 use crate::peers::workspace;
@@ -40,7 +40,7 @@ impl Layout {
     /// The same with an access mode; owner root, group dialout.
     #[must_use]
     pub fn port_with_mode(mut self, name: &str, mode: u32) -> Self {
-        let OpenptyResult { master, slave } = openpty(None, None).expect("a pseudo-terminal");
+        let OpenptyResult { master, slave } = crate::pseudo_terminal();
         let path = ttyname(slave.as_fd()).expect("its name");
         std::os::unix::fs::chown(&path, Some(0), Some(20)).expect("owner of the port: not root?");
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode of the port");

@@ -3,7 +3,6 @@
 
 use crate::daemon::{Daemon, PATIENCE};
 use crate::program::{LONG, PATH, assert_free};
-use nix::pty::openpty;
 use rstest::rstest;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -39,7 +38,7 @@ impl Typist {
 
     /// In front of a program that is told of this server.
     fn of(server: &str, words: &[&str]) -> Self {
-        let terminal = openpty(None, None).expect("a pseudo-terminal");
+        let terminal = testbed::pseudo_terminal();
         let copy = |fd: &OwnedFd| fd.try_clone().unwrap();
         let own = Path::new(env!("CARGO_BIN_EXE_dflock")).parent().unwrap();
         let mut command = Command::new("setsid");
