@@ -192,7 +192,7 @@ impl Client {
     pub(super) async fn txn(&self, message: TxnRequest) -> Result<TxnResponse, Failure> {
         #[cfg(test)]
         if let Some(etcd) = self.stand_in.get() {
-            return etcd.carry(&message).ok_or(Failure::Refused);
+            return etcd.carry(&message).await.ok_or(Failure::Refused);
         }
         self.call(async |line: Line| {
             KvClient::new(line.channel.clone()).txn(line.request(message)).await

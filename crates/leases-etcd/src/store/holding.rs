@@ -246,8 +246,11 @@ impl Inner {
         Err(Refusal::Unavailable)
     }
 
+    /// The new lease may begin in etcd long before that is known here. The end of the old one would then find the
+    /// changed ticket and end it, so it is put off first.
     fn to_renew(&self, nonce: u64, who: Party, ttl: Ttl) -> Option<(Known, Ticket)> {
-        let state = self.state();
+        let mut state = self.state();
+        state.tickets.put_off(nonce, self.now().after(ttl.span()));
         let mine = state.tickets.get(nonce)?;
         let standing = mine.ticket.standing.renewed(who, |party| state.lives(party));
         let ticket = Ticket { keeper: self.front, ttl, ..mine.ticket.clone() };
@@ -259,7 +262,8 @@ impl Inner {
         state.changes += 1;
         // Where it was forgotten meanwhile, the sweep finds it.
         let Some(mine) = state.tickets.get_mut(nonce) else { return };
-        if revision > mine.revision {
+        // The same revision: another task has read it meanwhile.
+        if revision >= mine.revision {
             (mine.revision, mine.ticket) = (revision, ticket.clone());
             state.tickets.set_lease(nonce, now.after(ticket.ttl.span()));
         }
@@ -447,3 +451,7 @@ impl Inner {
 fn revision_of(token: Token) -> Option<i64> {
     i64::try_from(token.fence()).ok().filter(|revision| *revision > 0)
 }
+
+#[cfg(test)]
+#[path = "holding_tests.rs"]
+mod tests;

@@ -9,6 +9,7 @@ use super::rpc::{
 };
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
+use tokio::sync::oneshot;
 
 #[derive(Clone, Default)]
 struct Keys {
@@ -22,38 +23,54 @@ struct Keys {
 
 /// One cluster; clones are the same one.
 #[derive(Clone, Default)]
-pub(super) struct Etcd(Arc<Mutex<Keys>>);
+pub(super) struct Etcd {
+    keys: Arc<Mutex<Keys>>,
+    /// The answer to the next call is under way until this is told.
+    late: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
+}
 
 impl Etcd {
     pub(super) fn range(&self, request: &RangeRequest) -> RangeResponse {
-        self.0.lock().unwrap().range(request)
+        self.keys.lock().unwrap().range(request)
     }
 
     pub(super) fn counted(&self) -> usize {
-        self.0.lock().unwrap().counted
+        self.keys.lock().unwrap().counted
     }
 
     /// What was on this lease goes, and nothing is put on it any more.
     pub(super) fn end_lease(&self, lease: i64) {
-        let mut keys = self.0.lock().unwrap();
+        let mut keys = self.keys.lock().unwrap();
         keys.ended.insert(lease);
         keys.all.retain(|_, kv| kv.lease != lease);
     }
 
     pub(super) fn has(&self, key: &[u8]) -> bool {
-        self.0.lock().unwrap().all.contains_key(key)
+        self.keys.lock().unwrap().all.contains_key(key)
+    }
+
+    /// The next call is carried out at once, and its answer arrives when the sender is told, or dropped.
+    pub(super) fn delay_next_answer(&self) -> oneshot::Sender<()> {
+        let (arrive, late) = oneshot::channel();
+        *self.late.lock().unwrap() = Some(late);
+        arrive
     }
 
     /// A transaction as a client's call: nothing when it would put something on a lease that has ended.
-    pub(super) fn carry(&self, request: &TxnRequest) -> Option<TxnResponse> {
+    pub(super) async fn carry(&self, request: &TxnRequest) -> Option<TxnResponse> {
         let is_on_ended =
-            puts(request).any(|put| self.0.lock().unwrap().ended.contains(&put.lease));
-        (!is_on_ended).then(|| self.txn(request))
+            puts(request).any(|put| self.keys.lock().unwrap().ended.contains(&put.lease));
+        let answer = (!is_on_ended).then(|| self.txn(request));
+        let late = self.late.lock().unwrap().take();
+        if let Some(late) = late {
+            let _told_or_dropped = late.await;
+        }
+        answer
     }
 
     /// All of it happens at one revision, and its conditions are judged before any of it.
     pub(super) fn txn(&self, request: &TxnRequest) -> TxnResponse {
-        let mut keys = self.0.lock().unwrap();
+        let mut keys = self.keys.lock().unwrap();
         let before = keys.clone();
         let mut writes = 0;
         let mut answer = keys.txn(&before, request, &mut writes);

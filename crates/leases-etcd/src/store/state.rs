@@ -198,7 +198,8 @@ impl State {
     /// This front-end wrote that a hold of ours stands so, without a new lease.
     pub(super) fn restood(&mut self, now: Moment, nonce: u64, revision: i64, ticket: Ticket) {
         let Some(mine) = self.tickets.get_mut(nonce) else { return };
-        if revision > mine.revision {
+        // The same revision: another task has read it meanwhile.
+        if revision >= mine.revision {
             let ends = Ends { grace: ticket.standing.lapses(now), ..mine.ends };
             (mine.revision, mine.ticket) = (revision, ticket);
             self.tickets.set_ends(nonce, ends);

@@ -50,6 +50,12 @@ impl Tickets {
         self.set_ends(nonce, Ends::with_lease(lease));
     }
 
+    /// The lease of a hold does not end before `until`.
+    pub(super) fn put_off(&mut self, nonce: u64, until: Moment) {
+        let Some(ends) = self.get(nonce).map(|mine| mine.ends) else { return };
+        self.set_ends(nonce, Ends { lease: ends.lease.max(until), ..ends });
+    }
+
     pub(super) fn set_ends(&mut self, nonce: u64, ends: Ends) {
         let Some(mine) = self.all.get_mut(&nonce) else { return };
         (mine.ends.lease, mine.ends.grace) = (ends.lease, ends.grace);
