@@ -1,10 +1,12 @@
-//! A renewal whose answer is under way when the lease before it ends.
+//! A renewal whose answer is under way when the lease or the grace before it ends.
 
 use super::super::Engine;
 use super::super::both_stores::{Clock, front};
 use super::super::stand_in::Etcd;
 use crate::sample::{CAPS, take};
-use leases::{Answer, ConnId, Effect, Key, Progress, Request, Ttl, Verdict};
+use leases::{
+    Answer, AutoRelease, Caps, ConnId, Effect, Key, Progress, Request, Seconds, Token, Ttl, Verdict,
+};
 use rstest::rstest;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,9 +23,10 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn new(grace_s: u64) -> Self {
         let (clock, etcd) = (Arc::new(Clock::default()), Etcd::default());
-        let mut front = front(CAPS, &clock, &etcd);
+        let caps = Caps { disconnect_grace: Seconds::new(grace_s).unwrap(), ..CAPS };
+        let mut front = front(caps, &clock, &etcd);
         let id = front.connect(1);
         Self { clock, etcd, front, id }
     }
@@ -46,6 +49,31 @@ impl Scene {
         found
     }
 
+    async fn take(&mut self, ttl_s: u64) -> Token {
+        self.ask(take(KEY, ttl_s));
+        let Some(Answer::Granted(grant)) = self.answer().await else { panic!() };
+        grant.token
+    }
+
+    fn renew(&mut self, token: Token, ttl_s: u64) {
+        let (key, token) = (Key::new(KEY).unwrap(), Some(token));
+        self.ask(Request::Renew { key, token, ttl: Ttl::new(ttl_s) });
+    }
+
+    /// Whether etcd has the hold.
+    fn is_held(&self, token: Token) -> bool {
+        self.etcd.has(&self.front.inner.names.ticket(KEY, token.salt()))
+    }
+
+    /// Another connection follows.
+    async fn reconnect(&mut self) {
+        let (now, old) = (self.front.inner.now(), self.id);
+        while self.front.disconnect(now, old, AutoRelease::On, 1000) != Progress::Done {
+            assert_eq!(self.answer().await, None);
+        }
+        self.id = self.front.connect(2);
+    }
+
     /// Time goes on, and the front-end does what is due.
     async fn pass(&mut self, millis: u64) {
         self.clock.0.fetch_add(millis, Ordering::Relaxed);
@@ -62,25 +90,66 @@ impl Scene {
 #[case::shorter(3, 2)]
 #[tokio::test]
 async fn a_renewal_crosses_the_end_of_the_lease(#[case] old_s: u64, #[case] new_s: u64) {
-    let mut scene = Scene::new();
-    scene.ask(take(KEY, old_s));
-    let Some(Answer::Granted(grant)) = scene.answer().await else { panic!() };
-    let name = scene.front.inner.names.ticket(KEY, grant.token.salt());
+    let mut scene = Scene::new(0);
+    let token = scene.take(old_s).await;
     scene.pass(old_s * 1000 - 100).await;
 
     let arrive = scene.etcd.delay_next_answer();
-    let (key, token) = (Key::new(KEY).unwrap(), Some(grant.token));
-    scene.ask(Request::Renew { key, token, ttl: Ttl::new(new_s) });
+    scene.renew(token, new_s);
     assert_eq!(scene.answer().await, None);
     // The old lease ends.
     scene.pass(200).await;
-    assert!(scene.etcd.has(&name));
+    assert!(scene.is_held(token));
     arrive.send(()).unwrap();
     assert_eq!(scene.answer().await, Some(Answer::Renewed(Ttl::new(new_s).unwrap())));
 
     // From when the answer arrived.
     scene.pass(new_s * 1000 - 1).await;
-    assert!(scene.etcd.has(&name));
+    assert!(scene.is_held(token));
     scene.pass(1).await;
-    assert!(!scene.etcd.has(&name));
+    assert!(!scene.is_held(token));
+}
+
+#[tokio::test]
+async fn a_renewal_crosses_the_end_of_the_grace() {
+    let mut scene = Scene::new(2);
+    let token = scene.take(60).await;
+    scene.reconnect().await;
+    scene.pass(1900).await;
+
+    let arrive = scene.etcd.delay_next_answer();
+    scene.renew(token, 5);
+    assert_eq!(scene.answer().await, None);
+    scene.pass(200).await;
+    assert!(scene.is_held(token));
+    arrive.send(()).unwrap();
+    assert_eq!(scene.answer().await, Some(Answer::Renewed(Ttl::new(5).unwrap())));
+    scene.pass(4999).await;
+    assert!(scene.is_held(token));
+    scene.pass(1).await;
+    assert!(!scene.is_held(token));
+}
+
+/// Both connections are known to the same front-end, and both their answers are under way.
+#[tokio::test]
+async fn a_renewal_crosses_the_end_of_the_owner() {
+    let mut scene = Scene::new(2);
+    let token = scene.take(2).await;
+    let owner = scene.id;
+    scene.id = scene.front.connect(2);
+
+    let arrive = scene.etcd.delay_next_answer();
+    scene.renew(token, 5);
+    assert_eq!(scene.answer().await, None);
+    let now = scene.front.inner.now();
+    while scene.front.disconnect(now, owner, AutoRelease::On, 1000) != Progress::Done {
+        assert_eq!(scene.answer().await, None);
+    }
+    arrive.send(()).unwrap();
+    assert_eq!(scene.answer().await, Some(Answer::Renewed(Ttl::new(5).unwrap())));
+    // It has the hold from its owner, without a grace, and for its own lease.
+    scene.pass(4999).await;
+    assert!(scene.is_held(token));
+    scene.pass(1).await;
+    assert!(!scene.is_held(token));
 }
