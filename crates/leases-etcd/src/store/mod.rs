@@ -14,7 +14,7 @@
 //! `orphans` which holds are over, `batch` what goes together, `crowd` how many keys there are: pure.
 //! The engine's `ownership` decides which connection owns a hold, as for the store in memory.
 //! `client`, `calls`, `watch`, `session` talk to etcd; `requests`, `asking`, `several`, `waiting`, `turns`, `holding`,
-//! `leaving`, `picture`, `sweep`, `telling` are the store's work; `state` what they share: `seats`, `tickets` of `mine`, and
+//! `forced`, `leaving`, `picture`, `sweep`, `telling` are the store's work; `state` what they share: `seats`, `tickets` of `mine`, and
 //! `lines`, each with its own rules.
 
 mod asking;
@@ -25,6 +25,7 @@ mod both_stores;
 mod calls;
 mod client;
 mod crowd;
+mod forced;
 mod holding;
 mod keys;
 mod leaving;
