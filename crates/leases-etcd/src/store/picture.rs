@@ -48,7 +48,6 @@ pub(super) struct Picture {
     /// In the order of names.
     rows: Vec<Row>,
     begun: Moment,
-    come: Moment,
     changes: u64,
     /// Since when the first of the idle keys is that.
     first_idle: Moment,
@@ -306,7 +305,8 @@ impl Inner {
             Cursor::Start => {
                 picture.changes == state.changes && now.micros_since(picture.begun) < GOOD_MICROS
             }
-            Cursor::Asked(then) => then <= picture.come,
+            // One that was under way then may have passed by what was done a moment before.
+            Cursor::Asked(then) => then <= picture.begun,
             Cursor::Place(_) | Cursor::After(_) => true,
         };
         let Some(picture) = state.picture.as_ref().filter(is_good) else {
@@ -396,12 +396,11 @@ impl Inner {
         let state = &mut *state;
         let before = state.picture.take().unwrap_or_default();
         idle_as_before(&mut rows, before, &mut state.left);
-        let come = self.now();
-        let mut picture = Picture { rows, begun, come, changes, first_idle: Moment::NEVER };
+        let mut picture = Picture { rows, begun, changes, first_idle: Moment::NEVER };
         picture.note_idle();
         state.census = picture.census();
         let orphans = picture.orphans(state.known(), &self.names);
-        state.orphans.note(picture.come, orphans);
+        state.orphans.note(self.now(), orphans);
         state.orphans_due = state.orphans.next();
         state.picture = Some(picture);
         Ok(())
@@ -498,6 +497,26 @@ mod tests {
         store.inner.state().picture = Some(picture(then));
         assert!((0..9).any(|_| look() == Progress::Done), "it ends");
         assert_eq!(told, want);
+    }
+
+    /// What was answered before the question is in the answer.
+    #[rstest]
+    #[case::begun_before(4, false)]
+    #[case::begun_then(5, true)]
+    #[case::begun_after(6, true)]
+    #[tokio::test]
+    async fn a_question_is_answered_from_a_later_picture(
+        #[case] begun: u64,
+        #[case] is_good: bool,
+    ) {
+        let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
+        let store = Engine::new(settings, crate::sample::CAPS);
+        let begun = Moment::from_micros(begun);
+        store.inner.state().picture = Some(Picture { begun, ..picture(&["a"]) });
+        let mut cursor = Cursor::Asked(Moment::from_micros(5));
+        let told =
+            store.look_over(Moment::from_micros(9), &mut cursor, 2, |_| ControlFlow::Continue(()));
+        assert_eq!(told, if is_good { Progress::Done } else { Progress::Later });
     }
 
     #[test]
