@@ -39,19 +39,23 @@ pub(super) fn look(pid: Pid) -> Seen {
 /// there is one, and that much is told.
 #[cfg(target_os = "linux")]
 fn has_ended(pid: Pid) -> Option<bool> {
-    use std::os::fd::AsFd;
-
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
     match open(pid) {
-        Ok(process) => {
-            let mut asked = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-            poll(&mut asked, PollTimeout::ZERO).ok().map(|ready| ready > 0)
-        }
+        Ok(process) => has_ended_at(&process),
         Err(rustix::io::Errno::SRCH) => Some(true),
         // A kernel before 5.3, the number of a thread, or no descriptor left.
         Err(_) => is_nobodys(pid).then_some(true),
     }
+}
+
+/// Whether the process of this handle has ended. `None` when that is not told.
+#[cfg(target_os = "linux")]
+fn has_ended_at(process: &std::os::fd::OwnedFd) -> Option<bool> {
+    use std::os::fd::AsFd;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    let mut asked = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    poll(&mut asked, PollTimeout::ZERO).ok().map(|ready| ready > 0)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -121,9 +125,15 @@ pub fn stat(pid: Pid) -> Option<Stat> {
     Stat::parse(read_once(&format!("/proc/{pid}/stat"), &mut buffer).ok()?)
 }
 
-/// A file of the process's own below `/proc`, which can be read as long as that very process exists.
+/// What tells whether one very process exists, and nothing of a later one with its number.
 #[derive(Debug)]
-pub(super) struct Shown(File);
+pub(super) enum Shown {
+    /// Ready for reading once the process has ended (pidfd_open(2)): one call, and nothing to parse.
+    #[cfg(target_os = "linux")]
+    Handle(std::os::fd::OwnedFd),
+    /// A file of the process's own below `/proc`: nothing can be read of it once the process is gone.
+    File(File),
+}
 
 impl Shown {
     /// With when it started. None of one that has ended.
@@ -131,20 +141,31 @@ impl Shown {
         if !numbers_are_ours() {
             return None;
         }
-        let shown = Self(File::open(format!("/proc/{pid}/stat")).ok()?);
-        let start = shown.stat().filter(|stat| !stat.has_ended())?.start;
-        Some((shown, start))
-    }
-
-    fn stat(&self) -> Option<Stat> {
-        let mut buffer = [0; STAT_BYTES];
-        let length = self.0.read_at(&mut buffer, 0).ok()?;
-        Stat::parse(buffer.get(..length)?)
+        #[cfg(target_os = "linux")]
+        let handle = open(pid).ok();
+        let file = File::open(format!("/proc/{pid}/stat")).ok()?;
+        let start = stat_in(&file).filter(|stat| !stat.has_ended())?.start;
+        // The number was that process's when the file was opened if it has not ended since.
+        #[cfg(target_os = "linux")]
+        if let Some(handle) = handle.filter(|handle| has_ended_at(handle) == Some(false)) {
+            return Some((Self::Handle(handle), start));
+        }
+        Some((Self::File(file), start))
     }
 
     pub(super) fn exists(&self) -> bool {
-        self.stat().is_some_and(|stat| !stat.has_ended())
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Handle(handle) => has_ended_at(handle) == Some(false),
+            Self::File(file) => stat_in(file).is_some_and(|stat| !stat.has_ended()),
+        }
     }
+}
+
+fn stat_in(file: &File) -> Option<Stat> {
+    let mut buffer = [0; STAT_BYTES];
+    let length = file.read_at(&mut buffer, 0).ok()?;
+    Stat::parse(buffer.get(..length)?)
 }
 
 /// Looks for a process of another pid namespace among all that `/proc` shows.
