@@ -195,37 +195,33 @@ impl Peer {
         }
     }
 
-    /// May this peer take or release locks for that process of ours, which belongs to this user?
+    /// May this peer take or release locks for a process of ours, which belongs to this user and is alive or not?
     ///
     /// # Errors
     /// The reason why not.
     pub(crate) fn may_name(
         &self,
-        pid: Pid,
         owner: impl FnOnce() -> Option<u32>,
+        mut alive: impl FnMut() -> bool,
         purpose: Purpose,
         rule: Rule,
     ) -> Result<(), Refusal> {
-        let alive = || lives(pid);
         if rule == Rule::Any {
             return Ok(());
         }
-        if matches!(self.uid, None | Some(0)) && !alive() {
-            return self.may_name_the_gone(purpose);
-        }
-        if self.uid == Some(0) {
-            return Ok(());
-        }
+        let uid = match self.uid {
+            None if alive() => return Err(Refusal::PeerUnknown),
+            Some(0) if alive() => return Ok(()),
+            None | Some(0) => return self.may_name_the_gone(purpose),
+            Some(uid) => uid,
+        };
         // One that has an owner is there, or has ended and nobody has taken note: it holds nothing.
-        match (self.uid, owner()) {
-            (None, _) => Err(Refusal::PeerUnknown),
-            (Some(uid), Some(owner)) if [uid, owner].contains(&OVERFLOW_UID) => {
-                Err(Refusal::Overflow)
-            }
-            (Some(uid), Some(owner)) if uid == owner => Ok(()),
-            (Some(_), Some(owner)) if alive() => Err(Refusal::Anothers(owner)),
-            (Some(_), None) if alive() => Err(Refusal::Hidden),
-            (Some(_), _) => self.may_name_the_gone(purpose),
+        match owner() {
+            Some(owner) if [uid, owner].contains(&OVERFLOW_UID) => Err(Refusal::Overflow),
+            Some(owner) if uid == owner => Ok(()),
+            Some(owner) if alive() => Err(Refusal::Anothers(owner)),
+            None if alive() => Err(Refusal::Hidden),
+            _ => self.may_name_the_gone(purpose),
         }
     }
 

@@ -6,9 +6,8 @@
 use std::cell::LazyCell;
 use std::path::PathBuf;
 
-use pidlockfile::process::lives;
 use pidlockfile::{Pid, process};
-use ttylock::{Answer, DeviceName, Pass, Request, ResolvedDevice};
+use ttylock::{Answer, Pass, Request, ResolvedDevice, Table};
 
 use crate::peer::{self, Access, Peer, Processes, Purpose, Refusal, Rule, Status};
 use crate::protocol::session::Demand;
@@ -65,9 +64,6 @@ pub(super) enum Refused {
     Device(Answer),
 }
 
-/// Looks at a device: once for each grant.
-pub(super) type Looked = Result<ResolvedDevice, Answer>;
-
 impl Authority {
     /// The demand with its processes as they are numbered here, if the peer may make it; and the right to
     /// the device where it takes one.
@@ -76,34 +72,35 @@ impl Authority {
         processes: &mut Processes,
         peer: &Peer,
         demand: Demand,
-        look: impl FnOnce(&DeviceName) -> Looked,
+        table: &mut Table,
     ) -> Result<(Demand, Option<Granted>), Refused> {
         let refused = |(pid, refusal)| Refused::Process(pid, refusal);
         let meant = |pid| peer.meant(pid, self.rule).map_err(|refusal| refused((pid, refusal)));
-        let released = |device, pid| {
+        let released = |table: &mut Table, device, pid| {
             let pid = meant(pid)?;
-            self.named(peer, pid, || process::owner(pid), Purpose::Release).map_err(refused)?;
+            let (owner, alive) = (|| process::owner(pid), || table.lives(pid));
+            self.named(peer, pid, owner, alive, Purpose::Release).map_err(refused)?;
             Ok(Request { device, pid })
         };
-        let taken = |Request { device, pid }| {
-            self.grant_taking(processes, peer, Request { pid: meant(pid)?, device }, look)
+        let mut taken = |table: &mut Table, Request { device, pid }| {
+            self.grant_taking(processes, peer, Request { pid: meant(pid)?, device }, table)
         };
         Ok(match demand {
             Demand::Lock(request) => {
-                let granted = taken(request)?;
+                let granted = taken(table, request)?;
                 (Demand::Lock(granted.request.clone()), Some(granted))
             }
             Demand::Wait(request, seconds) => {
-                let granted = taken(request)?;
+                let granted = taken(table, request)?;
                 (Demand::Wait(granted.request.clone(), seconds), Some(granted))
             }
             Demand::Pass(Pass { device, from, to }) => {
-                let Request { device, pid: from } = released(device, from)?;
-                let granted = taken(Request { device: device.clone(), pid: to })?;
+                let Request { device, pid: from } = released(table, device, from)?;
+                let granted = taken(table, Request { device: device.clone(), pid: to })?;
                 (Demand::Pass(Pass { device, from, to: granted.pid() }), Some(granted))
             }
             Demand::Unlock(Request { device, pid }) => {
-                (Demand::Unlock(released(device, pid)?), None)
+                (Demand::Unlock(released(table, device, pid)?), None)
             }
             Demand::Force(Request { device, pid }) => {
                 let pid = meant(pid)?;
@@ -123,20 +120,22 @@ impl Authority {
         processes: &mut Processes,
         peer: &Peer,
         request: Request,
-        look: impl FnOnce(&DeviceName) -> Looked,
+        table: &mut Table,
     ) -> Result<Granted, Refused> {
         let pid = request.pid;
         // Its user and what it may open are read of one process at one time.
         let status = LazyCell::new(|| processes.status(pid));
         // Other users may see its owner, and no more; also of one that has ended.
-        let seen = || process::owner(pid).filter(|_| lives(pid));
+        let seen = || process::owner(pid).filter(|_| process::lives(pid));
         let owner = || status.as_ref().and_then(Status::owner).or_else(seen);
-        self.named(peer, pid, owner, Purpose::Take)
+        // One that tells its status has not ended.
+        let alive = || status.is_some() || process::lives(pid);
+        self.named(peer, pid, owner, alive, Purpose::Take)
             .map_err(|(pid, refusal)| Refused::Process(pid, refusal))?;
-        let device = look(&request.device).map_err(Refused::Device)?;
+        let device = table.resolve(&request.device).map_err(Refused::Device)?;
         self.may_hold(pid, &device, || LazyCell::force(&status).as_ref())
             .map_err(|refusal| Refused::Process(pid, refusal))?;
-        let is_foreseen = status.is_none() && !lives(pid);
+        let is_foreseen = !alive();
         Ok(Granted { request, device, is_foreseen })
     }
 
@@ -157,9 +156,10 @@ impl Authority {
         peer: &Peer,
         pid: Pid,
         owner: impl FnOnce() -> Option<u32>,
+        alive: impl FnMut() -> bool,
         purpose: Purpose,
     ) -> Result<(), (Pid, Refusal)> {
-        peer.may_name(pid, owner, purpose, self.rule).map_err(|refusal| (pid, refusal))
+        peer.may_name(owner, alive, purpose, self.rule).map_err(|refusal| (pid, refusal))
     }
 
     /// Whether a process may hold a device that was looked at. Of one that is not there, the ports

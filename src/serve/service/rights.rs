@@ -21,7 +21,7 @@ impl Service {
         let peer = peer.as_ref().ok()?;
         let device = demand.device().clone();
         let Self { authority, processes, table, .. } = self;
-        let granted = authority.grant(processes, peer, demand, |name| table.resolve(name));
+        let granted = authority.grant(processes, peer, demand, table);
         granted.map_err(|refused| self.tell_refused(peer, &device, refused)).ok()
     }
 
@@ -33,8 +33,7 @@ impl Service {
     ) -> Option<Granted> {
         let peer = peer.as_ref().ok()?;
         let Self { authority, processes, table, .. } = self;
-        let granted =
-            authority.grant_taking(processes, peer, request.clone(), |name| table.resolve(name));
+        let granted = authority.grant_taking(processes, peer, request.clone(), table);
         granted.map_err(|refused| self.tell_refused(peer, &request.device, refused)).ok()
     }
 

@@ -78,6 +78,11 @@ impl Table {
         self.records().machine().identify(pid)
     }
 
+    /// Whether there is a process of this number here that has not ended.
+    pub fn lives(&mut self, pid: Pid) -> bool {
+        self.records().machine().lives(pid)
+    }
+
     /// What has become of a process.
     pub fn fate(&mut self, who: &ProcessIdentity) -> Fate {
         self.records().fate(who)

@@ -131,7 +131,7 @@ impl Table {
             return tally;
         }
         // The lock of an ended process may be broken at this moment, past a `flock(2)` that we get a moment later.
-        if !self.guards.is_a_daemons() && !self.records().machine().lives(pid) {
+        if !self.guards.is_a_daemons() && !self.lives(pid) {
             for name in written {
                 drop(self.guards.take(name, pid));
             }
@@ -298,7 +298,7 @@ impl Table {
         // A living owner's lock is released whichever process holds the file by flock: no process may break it, so
         // there is none to wait for. A dead owner's lock may be broken at this moment, which can take long on a busy
         // machine, and then it belongs to the process that breaks it.
-        let living = own && self.records().machine().lives(pid);
+        let living = own && self.lives(pid);
         let verdict = match own {
             true => self.own_to_release(place, name, judged, pid, (living, contention)),
             false => self.verdict(place, name, judged, SystemTime::now(), contention),
