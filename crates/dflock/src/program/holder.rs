@@ -15,6 +15,8 @@ use tokio::time::{sleep, timeout};
 const FIRST: Duration = Duration::from_millis(500);
 /// How often they are said again.
 const PERIOD: Duration = Duration::from_secs(60);
+/// How soon a server is asked again that was too busy to say who holds a lock.
+const AGAIN: Duration = Duration::from_secs(5);
 /// How long a server may take to say who holds a lock.
 const MOMENT: Duration = Duration::from_secs(2);
 
@@ -30,10 +32,14 @@ pub(super) async fn waited_for<T>(
         return wait.await;
     }
     let say = async || {
-        let Some(key) = key() else { return };
+        let Some(key) = key() else { return Said::Nothing };
         let servers = client.servers_of(&key);
-        if let Some(words) = answered(ask(&key, client), &servers, client, json).await {
-            mention(&format!("waiting for {key}: {words}"), json);
+        match answered(ask(&key, client), &servers, client, json).await {
+            Some(words) => {
+                mention(&format!("waiting for {key}: {words}"), json);
+                Said::Holder
+            }
+            None => Said::Nothing,
         }
     };
     telling(wait, say).await
@@ -68,18 +74,29 @@ fn is_read(json: bool) -> bool {
     !json && io::stderr().is_terminal()
 }
 
-async fn telling<T>(wait: impl Future<Output = T>, say: impl AsyncFn()) -> T {
+/// What a person was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Holder,
+    /// The server was too busy, or nobody held the lock at that moment.
+    Nothing,
+}
+
+async fn telling<T>(wait: impl Future<Output = T>, say: impl AsyncFn() -> Said) -> T {
     let mut wait = pin!(wait);
     let mut pause = FIRST;
     loop {
         let turn = async {
             sleep(pause).await;
-            say().await;
+            say().await
         };
         tokio::select! {
             biased;
             outcome = &mut wait => return outcome,
-            () = turn => pause = PERIOD,
+            said = turn => pause = match said {
+                Said::Holder => PERIOD,
+                Said::Nothing => AGAIN,
+            },
         }
     }
 }
@@ -139,7 +156,7 @@ pub(super) fn text(row: &Value, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST, PERIOD, telling, words};
+    use super::{AGAIN, FIRST, PERIOD, Said, telling, words};
     use rstest::rstest;
     use std::cell::Cell;
     use tokio::time::sleep;
@@ -170,8 +187,25 @@ mod tests {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         let told = Cell::new(0);
-        let say = async || told.set(told.get() + 1);
+        let say = async || {
+            told.set(told.get() + 1);
+            Said::Holder
+        };
         runtime.block_on(async { telling(sleep(time), say).await });
         assert_eq!(told.get(), times);
+    }
+
+    /// A server that cannot say it at first is asked again soon.
+    #[test]
+    fn a_busy_server_is_asked_again_soon() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+        let asked = Cell::new(0);
+        let say = async || {
+            asked.set(asked.get() + 1);
+            if asked.get() < 3 { Said::Nothing } else { Said::Holder }
+        };
+        runtime.block_on(async { telling(sleep(AGAIN * 3), say).await });
+        assert_eq!(asked.get(), 3);
     }
 }

@@ -133,8 +133,9 @@ fn ten_thousand_wait_for_one_key_in_order() {
 /// All of them vanish at once; the holder is not disturbed and nothing is left.
 #[test]
 fn waiters_that_vanish_leave_the_queue() {
-    // With etcd each place in the queue is two writes, one after the other.
-    const MANY: usize = if FEWER == 1 { 2000 } else { 500 };
+    // With etcd each place in the queue is two writes, one after the other, and on a busy machine those of many take
+    // longer than a client is kept waiting for the store.
+    const MANY: usize = if FEWER == 1 { 2000 } else { 200 };
     need_files(3000);
     let daemon = Daemon::start(&[]);
     let mut holder = daemon.talk();
