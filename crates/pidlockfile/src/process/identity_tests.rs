@@ -176,3 +176,33 @@ fn the_machine_has_a_boot_and_a_namespace() {
     assert!(here.namespace.is_some());
     assert!(crate::process::largest() >= 32_768);
 }
+
+/// The process that runs this very test executes itself from the test's thread, which is not its first.
+#[cfg(target_os = "linux")]
+const EXECUTES_ITSELF: &str = "PIDLOCKFILE_TEST_EXECUTES_ITSELF";
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_whose_thread_executes_a_program_has_not_ended() {
+    use std::os::unix::process::CommandExt;
+
+    let this = "process::identity::tests::a_process_whose_thread_executes_a_program_has_not_ended";
+    let mut itself = Command::new(std::env::current_exe().unwrap());
+    itself.args([this, "--exact"]).env(EXECUTES_ITSELF, "").stdout(std::process::Stdio::null());
+    if std::env::var_os(EXECUTES_ITSELF).is_some() {
+        panic!("{}", itself.exec());
+    }
+    let mut child = itself.spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    let end = Instant::now() + Duration::from_secs(3);
+    let (mut looks, mut ends) = (0_u64, 0_u64);
+    while Instant::now() < end {
+        looks += 1;
+        let text = std::fs::read(&stat).unwrap();
+        ends += u64::from(crate::process::Stat::parse(&text).unwrap().has_ended());
+    }
+    assert_eq!(child.try_wait().unwrap(), None);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(ends, 0, "of {looks} looks");
+}

@@ -50,7 +50,7 @@ impl Stat {
     /// when all output has left it, after half a minute at the latest.
     #[must_use]
     pub fn is_ending(&self) -> bool {
-        self.flags & EXITING != 0 && self.threads <= 1
+        self.flags & EXITING != 0 && self.threads == 1
     }
 
     /// A zombie whose threads have all ended; one whose first thread alone has ended works on.
@@ -60,8 +60,10 @@ impl Stat {
     }
 }
 
+/// A process of which no thread is counted has either been waited for this moment, and the next look finds nobody, or
+/// another of its threads calls execve(2), takes over its number, and works on (`de_thread` in the kernel's fs/exec.c).
 fn is_end(state: u8, threads: u64) -> bool {
-    matches!(state, b'Z' | b'X' | b'x') && threads <= 1
+    matches!(state, b'Z' | b'X' | b'x') && threads == 1
 }
 
 /// As [`Stat::has_ended`], told by `/proc/PID/status`.
@@ -135,10 +137,11 @@ mod tests {
     #[rstest]
     #[case::sleeps('S', 1, false)]
     #[case::zombie('Z', 1, true)]
-    #[case::zombie_without_signals('Z', 0, true)]
     #[case::first_thread_ended('Z', 2, false)]
-    #[case::dead('X', 0, true)]
-    #[case::dead_of_old('x', 0, true)]
+    #[case::first_thread_gives_way_to_another('Z', 0, false)]
+    #[case::first_thread_is_replaced('X', 0, false)]
+    #[case::dead('X', 1, true)]
+    #[case::dead_of_old('x', 1, true)]
     #[case::stopped('T', 1, false)]
     fn a_process_has_ended_with_its_last_thread(
         #[case] state: char,
@@ -157,6 +160,7 @@ mod tests {
     #[case::works("4194304", 1, false)]
     #[case::ends("4194308", 1, true)]
     #[case::first_thread_ends("4194308", 2, false)]
+    #[case::first_thread_is_replaced("4194308", 0, false)]
     #[case::no_number("-4", 1, false)]
     fn a_process_is_ending_with_its_last_thread(
         #[case] flags: &str,
