@@ -212,6 +212,36 @@ fn numbers_of_a_container_are_translated() {
     assert!(refusals.take(1).all(|line| line.contains("another pid namespace")));
 }
 
+/// Asks for itself, as a process of which the kernel tells much, or nothing that is text.
+const ODD: &str = "
+import ctypes, os, socket, sys
+if sys.argv[1] == 'groups':
+    os.setgroups(range(10 ** 9, 10 ** 9 + int(sys.argv[2])))
+else:
+    ctypes.CDLL(None).prctl(15, b'caf\\xe9', 0, 0, 0)
+line = socket.socket(socket.AF_UNIX)
+line.connect('/run/lfpd.sock')
+words = line.makefile('rw')
+words.write('lock ttyS1 %d\\nquit\\n' % os.getpid())
+words.flush()
+words.readline()
+print(words.readline()[:3])
+";
+
+/// A peer counts as we do, however much is told of it: a process may be in 65,536 groups, and its name may be any bytes.
+#[rstest]
+#[case::in_many_groups("groups", "1600")]
+#[case::in_as_many_as_can_be("groups", "65536")]
+#[case::name_that_is_no_text("name", "")]
+#[ignore = "needs root: tests/run"]
+fn an_odd_peer_is_known(#[case] odd: &str, #[case] groups: &str) {
+    let sandbox = layout().enter();
+    let _daemon = daemon(&sandbox, &[]);
+    let end = sandbox.command("python3").args(["-c", ODD, odd, groups]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert_eq!(end.output(), "200\n", "{end}");
+}
+
 /// Who may not open a device may not keep others from it.
 #[rstest]
 #[case::not_in_the_group(User::Bob, "", &[], "550")]

@@ -21,7 +21,7 @@ pub use pid::{Pid, PidError};
 #[cfg(unix)]
 pub(crate) use stat::real_uid_in;
 #[cfg(unix)]
-pub use stat::{Stat, has_ended_in};
+pub use stat::{Stat, has_ended_in, numbers_in};
 #[cfg(unix)]
 use unix as system;
 #[cfg(unix)]

@@ -11,11 +11,13 @@ use std::fs::File;
 use std::io::Read;
 
 use pidlockfile::Pid;
+use pidlockfile::process::numbers_in;
 
+use super::status;
 use crate::sys::values::Numbers;
 
-/// More than the longest `/proc/PID/status`.
-const STATUS_BYTES: u64 = 16 * 1024;
+/// Enough for the numbers of more children than are looked at.
+const CHILDREN_BYTES: u64 = 16 * 1024;
 
 /// How far up the family of a peer is followed.
 const ANCESTORS: usize = 64;
@@ -27,7 +29,7 @@ const DESCENDANTS: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kin {
     /// Its numbers: in the namespace of `/proc`, then in each one below, the innermost last.
-    numbers: Vec<i64>,
+    numbers: Vec<i32>,
     parent: Option<Pid>,
     /// Its supplementary groups.
     groups: Vec<u32>,
@@ -79,7 +81,7 @@ fn translate_below(
             else {
                 continue;
             };
-            if numbers.len() == depth && numbers.last() == Some(&i64::from(number.as_raw())) {
+            if numbers.len() == depth && numbers.last() == Some(&number.as_raw()) {
                 return Some(child);
             }
             family.push_back(child);
@@ -92,7 +94,7 @@ fn translate_below(
 fn children(process: Pid) -> Vec<Pid> {
     let mut text = String::new();
     let file = File::open(format!("/proc/{process}/task/{process}/children"));
-    let read = file.and_then(|file| file.take(STATUS_BYTES).read_to_string(&mut text));
+    let read = file.and_then(|file| file.take(CHILDREN_BYTES).read_to_string(&mut text));
     if read.is_err() {
         return Vec::new();
     }
@@ -108,7 +110,7 @@ fn translate_by(peer: Pid, number: Pid, kin: impl Fn(Pid) -> Option<Kin>) -> Opt
         if *depth.get_or_insert(numbers.len()) != numbers.len() {
             return None;
         }
-        if numbers.last() == Some(&i64::from(number.as_raw())) {
+        if numbers.last() == Some(&number.as_raw()) {
             return Some(process);
         }
         process = parent?;
@@ -117,20 +119,17 @@ fn translate_by(peer: Pid, number: Pid, kin: impl Fn(Pid) -> Option<Kin>) -> Opt
 }
 
 fn kin(process: Pid) -> Option<Kin> {
-    let mut status = String::new();
     let file = File::open(format!("/proc/{process}/status")).ok()?;
-    file.take(STATUS_BYTES).read_to_string(&mut status).ok()?;
-    kin_in(&status)
+    // Names of programs may be any bytes.
+    kin_in(&String::from_utf8_lossy(&status::read(&file)?))
 }
 
 fn kin_in(status: &str) -> Option<Kin> {
     let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
-    let numbers = field("NSpid:")?.split_ascii_whitespace();
-    let numbers: Option<Vec<i64>> = numbers.map(|number| number.parse().ok()).collect();
     let parent = field("PPid:").and_then(|pid| Pid::parse(pid.trim().as_bytes()).ok());
     let groups = field("Groups:").unwrap_or_default().split_ascii_whitespace();
     let groups = groups.filter_map(|group| group.parse().ok()).collect();
-    Some(Kin { numbers: numbers.filter(|numbers| !numbers.is_empty())?, parent, groups })
+    Some(Kin { numbers: numbers_in(status)?, parent, groups })
 }
 
 #[cfg(test)]
@@ -146,7 +145,7 @@ mod tests {
     /// A container: 100 is its first process, 110 the peer's parent, 120 the peer; above are the
     /// machine's own.
     fn family(process: Pid) -> Option<Kin> {
-        let (numbers, parent): (&[i64], i64) = match process.as_raw() {
+        let (numbers, parent): (&[i32], i64) = match process.as_raw() {
             120 => (&[120, 7], 110),
             110 => (&[110, 5], 100),
             100 => (&[100, 1], 90),
@@ -170,7 +169,7 @@ mod tests {
     /// 130 is the peer's child, 140 is 130's and in a namespace of its own, with 150 in it; 160 has
     /// ended and its number is somebody else's.
     fn below(process: Pid) -> Option<Kin> {
-        let (numbers, parent): (&[i64], i64) = match process.as_raw() {
+        let (numbers, parent): (&[i32], i64) = match process.as_raw() {
             120 => (&[120, 7], 110),
             130 => (&[130, 8], 120),
             140 => (&[140, 9, 1], 130),
@@ -208,7 +207,7 @@ mod tests {
     fn a_large_family_is_given_up() {
         let below = |process: Pid| {
             let parent = (process != pid(1)).then(|| pid(1));
-            Some(Kin { numbers: vec![i64::from(process.as_raw()), 5], parent, groups: Vec::new() })
+            Some(Kin { numbers: vec![process.as_raw(), 5], parent, groups: Vec::new() })
         };
         let all =
             |process: Pid| if process == pid(1) { (2..1000).map(pid).collect() } else { vec![] };
@@ -218,8 +217,9 @@ mod tests {
     #[test]
     fn a_family_without_end_is_given_up() {
         let endless = |process: Pid| {
-            let number = i64::from(process.as_raw());
-            Some(Kin { numbers: vec![number, 5], parent: Pid::new(number + 1), groups: Vec::new() })
+            let number = process.as_raw();
+            let parent = Pid::new(i64::from(number) + 1);
+            Some(Kin { numbers: vec![number, 5], parent, groups: Vec::new() })
         };
         assert_eq!(translate_by(pid(1), pid(6), endless), None);
     }
@@ -230,6 +230,7 @@ mod tests {
     #[case::older_kernel("PPid:\t12\n", None)]
     #[case::empty("PPid:\t12\nNSpid:\n", None)]
     #[case::no_number("NSpid:\t1\tx\n", None)]
+    #[case::cut("NSpid:\t120\t7", None)]
     fn reads_status(#[case] status: &str, #[case] expected: Option<Kin>) {
         assert_eq!(kin_in(status), expected);
     }

@@ -55,7 +55,8 @@ impl Processes {
     }
 }
 
-fn read(file: &File) -> Option<Vec<u8>> {
+/// The whole file, as it was at one time: the kernel keeps the text while it is read on where the last reading ended.
+pub(super) fn read(file: &File) -> Option<Vec<u8>> {
     let mut room = [0; USUAL_STATUS_BYTES];
     let mut status = Vec::new();
     loop {

@@ -87,8 +87,9 @@ pub(crate) fn real_uid_in(status: &str) -> Option<u32> {
     number(line.split_ascii_whitespace().next()?)
 }
 
-/// The numbers of a process from the namespace of `/proc` to its own.
-pub(crate) fn numbers_in(status: &str) -> Option<Vec<i32>> {
+/// The numbers of a process from the namespace of `/proc` to its own, told by `/proc/PID/status`. At least one.
+#[must_use]
+pub fn numbers_in(status: &str) -> Option<Vec<i32>> {
     // A line that is cut off would have another last number.
     let mut lines = status.split_inclusive('\n');
     let line = lines.find_map(|line| line.strip_prefix("NSpid:")?.strip_suffix('\n'))?;
