@@ -142,6 +142,16 @@ fn troubles(#[case] call: &str, #[case] exception: &str) {
     assert!(cleared.is_some(), "{:?}", sandbox.locks());
 }
 
+/// The error says where no service listens, and what may be missing.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn without_a_service_the_error_asks_whether_lfpd_runs() {
+    let sandbox = sandbox();
+    let end = python(&sandbox, WITH).user(User::Alice).run();
+    let words = format!("{SOCKET}: No such file or directory (is lfpd running?)");
+    assert!(end.code() == 1 && end.said(&words), "{end}");
+}
+
 /// A link anywhere leads to its port, as with `lfp`, and tenths of seconds count in a timeout.
 #[test]
 #[ignore = "needs root: tests/run"]

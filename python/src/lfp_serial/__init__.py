@@ -207,7 +207,7 @@ class _Service:
             raise
         except OSError as error:
             self.close()
-            raise NoService("%s: %s" % (path, error)) from error
+            raise NoService("%s: %s (is lfpd running?)" % (path, error.strerror or error)) from error
 
     def close(self) -> None:
         self._socket.close()

@@ -40,7 +40,6 @@ impl Error {
     }
 
     /// Whether surely nobody listens there.
-    #[cfg(feature = "cli")]
     pub(crate) fn is_absence(&self) -> bool {
         use io::ErrorKind::{ConnectionRefused, NotFound};
         matches!(self, Self::Unreachable(error) if [NotFound, ConnectionRefused].contains(&error.kind()))
@@ -63,6 +62,9 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unreachable(error) if self.is_absence() => {
+                write!(f, "the lock file service cannot be reached (is lfpd running?): {error}")
+            }
             Self::Unreachable(error) => {
                 write!(f, "the lock file service cannot be reached: {error}")
             }

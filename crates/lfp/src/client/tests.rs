@@ -148,7 +148,9 @@ fn the_greeting_decides(#[case] greeting: &'static str, #[case] text: &str) {
 fn a_service_without_a_socket_is_unreachable() {
     let directory = tempfile::tempdir().unwrap();
     let address = Address::Unix(directory.path().join("none"));
-    assert!(matches!(Client::connect(&address, PATIENCE), Err(Error::Unreachable(_))));
+    let error = Client::connect(&address, PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Unreachable(_)), "{error}");
+    assert!(error.to_string().contains("is lfpd running?"), "{error}");
 }
 
 #[test]
